@@ -1,0 +1,68 @@
+"""Errors a user meets: one shallow tree, four parts each.
+
+Every error says what happened, why it matters, what to do, and, where there is one, how to opt
+out. Nothing here imports more than the language, so that any room may raise from it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class AsperfError(Exception):
+    """Base of every error that pytest-asperf raises on purpose.
+
+    Args:
+        what: what happened, naming the file, key, option or test.
+        why: why it matters for the measurement or the verdict.
+        remedy: what to do about it.
+        opt_out: how to go on without mending it, where that is possible.
+    """
+
+    def __init__(self, what: str, *, why: str, remedy: str, opt_out: str | None = None) -> None:
+        super().__init__(what, why, remedy, opt_out)
+        self.what = what
+        self.why = why
+        self.remedy = remedy
+        self.opt_out = opt_out
+
+    def __str__(self) -> str:
+        parts = [self.what, f"  why it matters: {self.why}", f"  what to do:     {self.remedy}"]
+        if self.opt_out is not None:
+            parts.append(f"  to opt out:     {self.opt_out}")
+        return "\n".join(parts)
+
+
+class ConfigError(AsperfError):
+    """An option, marker, configuration file or catalogue entry is not usable as written."""
+
+
+class ModelError(AsperfError):
+    """A model file is missing, broken, or cannot be made into what was asked for."""
+
+
+class HardwareError(AsperfError):
+    """A hardware profile is unknown, or a fact about this machine cannot be had."""
+
+
+class CacheError(AsperfError):
+    """The cache folder cannot be used: read-only, full, or not a folder."""
+
+
+class EngineError(AsperfError):
+    """An engine is missing, refused a request, or died."""
+
+
+def suggest(word: str, valid: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the nearest valid word, or an empty string."""
+    near = difflib.get_close_matches(word, list(valid), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def listing(words: Iterable[str]) -> str:
+    """Return the valid words as one readable, sorted list for an error message."""
+    return ", ".join(sorted(words))
