@@ -1,0 +1,239 @@
+"""What can be asked for: levels, engine settings, models, workloads. Frozen, validated once.
+
+Everything below the shell speaks in these; there are no keyword dictionaries past this point.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path  # noqa: TC003  # dataclass fields are resolved at run time by readers
+from typing import Any, Final, Literal, get_args
+
+from pytest_asperf.errors import ConfigError, listing, suggest
+
+FlashAttention = Literal["auto", "on", "off"]
+WorkloadKind = Literal["pp", "tg"]
+
+#: llama.cpp's quantisation levels by the name its tools use, with the value of `llama_ftype`.
+#: From `enum llama_ftype` in llama.h; the numbers are part of the GGUF file format.
+LLAMA_FTYPES: Final[dict[str, int]] = {
+    "F32": 0,
+    "F16": 1,
+    "Q4_0": 2,
+    "Q4_1": 3,
+    "Q8_0": 7,
+    "Q5_0": 8,
+    "Q5_1": 9,
+    "Q2_K": 10,
+    "Q3_K_S": 11,
+    "Q3_K_M": 12,
+    "Q3_K_L": 13,
+    "Q4_K_S": 14,
+    "Q4_K_M": 15,
+    "Q5_K_S": 16,
+    "Q5_K_M": 17,
+    "Q6_K": 18,
+    "IQ2_XXS": 19,
+    "IQ2_XS": 20,
+    "Q2_K_S": 21,
+    "IQ3_XS": 22,
+    "IQ3_XXS": 23,
+    "IQ1_S": 24,
+    "IQ4_NL": 25,
+    "IQ3_S": 26,
+    "IQ3_M": 27,
+    "IQ2_S": 28,
+    "IQ2_M": 29,
+    "IQ4_XS": 30,
+    "IQ1_M": 31,
+    "BF16": 32,
+    "TQ1_0": 36,
+    "TQ2_0": 37,
+}
+
+#: Types a KV cache can be kept in, with the value of `ggml_type` (ggml.h).
+KV_TYPES: Final[dict[str, int]] = {
+    "f32": 0,
+    "f16": 1,
+    "bf16": 30,
+    "q8_0": 8,
+    "q4_0": 2,
+    "q4_1": 3,
+    "iq4_nl": 20,
+    "q5_0": 6,
+    "q5_1": 7,
+}
+
+
+def parse_level(name: str, *, where: str) -> str:
+    """Return the canonical spelling of a quantisation level.
+
+    Args:
+        name: a level as a user writes it; case does not matter.
+        where: the option, marker or key that it stands in, for the message.
+
+    Raises:
+        ConfigError: no such level.
+    """
+    level = name.upper()
+    if level in LLAMA_FTYPES:
+        return level
+    raise ConfigError(
+        f"{where}: unknown quantisation level {name!r}{suggest(level, LLAMA_FTYPES)}",
+        why="the level decides which file is made and measured",
+        remedy=f"use one of {listing(LLAMA_FTYPES)}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How an engine runs a model; ``None`` leaves the engine's own tools' default.
+
+    Attributes:
+        threads: CPU threads for decoding and batches.
+        n_gpu_layers: layers kept on a GPU; the default is all, where a GPU backend is built in.
+        flash_attn: flash attention.
+        type_k: type of the K cache, one of `KV_TYPES`.
+        type_v: type of the V cache, one of `KV_TYPES`.
+        n_batch: logical batch, in tokens.
+        n_ubatch: physical batch, in tokens.
+    """
+
+    threads: int | None = None
+    n_gpu_layers: int | None = None
+    flash_attn: FlashAttention | None = None
+    type_k: str | None = None
+    type_v: str | None = None
+    n_batch: int | None = None
+    n_ubatch: int | None = None
+
+    def merged(self, other: EngineSettings) -> EngineSettings:
+        """Return these settings with every value that `other` sets taken from it."""
+        changed = {f.name: v for f in fields(other) if (v := getattr(other, f.name)) is not None}
+        return replace(self, **changed)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what was set, by name; unset values are left out."""
+        return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
+
+
+def parse_settings(table: dict[str, object], *, where: str) -> EngineSettings:
+    """Read engine settings from a table of a configuration file or a marker.
+
+    Raises:
+        ConfigError: an unknown key, or a value of the wrong kind.
+    """
+    valid = [f.name for f in fields(EngineSettings)]
+    for key, value in table.items():
+        if key not in valid:
+            raise ConfigError(
+                f"{where}: unknown engine setting {key!r}{suggest(key, valid)}",
+                why="a setting that is silently ignored measures something else than was asked",
+                remedy=f"use one of {listing(valid)}",
+            )
+        _check_setting(key, value, where=where)
+    return EngineSettings(**table)  # type: ignore[arg-type]  # checked key by key above
+
+
+def _check_setting(key: str, value: object, *, where: str) -> None:
+    if key == "flash_attn":
+        accepted, ok = listing(get_args(FlashAttention)), value in get_args(FlashAttention)
+    elif key in {"type_k", "type_v"}:
+        accepted, ok = listing(KV_TYPES), value in KV_TYPES
+    else:
+        least = 0 if key == "n_gpu_layers" else 1
+        accepted = f"a whole number from {least}"
+        ok = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    if not ok:
+        raise ConfigError(
+            f"{where}: {key} = {value!r} is not usable",
+            why="the engine would refuse it, or run something else",
+            remedy=f"{key} takes {accepted}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A model that can be addressed by name: where its weights are and how it is run.
+
+    Exactly one of `hf_folder` and `gguf` is the source, or `files` maps levels to GGUF files.
+
+    Attributes:
+        name: what markers and options call it.
+        hf_folder: a folder in Hugging Face format from which GGUF files are made.
+        gguf: one GGUF file; other levels are quantised from it.
+        files: GGUF files by level, as somebody published them; no level is made from another.
+        settings: engine settings for this model.
+        corpus: a text file to score for PPL, or None for the shipped held-out corpus.
+    """
+
+    name: str
+    hf_folder: Path | None = None
+    gguf: Path | None = None
+    files: tuple[tuple[str, Path], ...] = ()
+    settings: EngineSettings = field(default_factory=EngineSettings)
+    corpus: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRef:
+    """A model at a level, as a test addresses it (`asperf-target:Q6_K`).
+
+    Attributes:
+        spec: the model.
+        level: the level, or None for the model's own file as it is.
+    """
+
+    spec: ModelSpec
+    level: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The address, `name:LEVEL` or `name`."""
+        return f"{self.spec.name}:{self.level}" if self.level else self.spec.name
+
+
+_WORKLOAD: Final = re.compile(r"(?P<kind>pp|tg)(?P<tokens>[1-9]\d{0,6})(@d(?P<depth>\d{1,7}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One throughput measurement: `pp512`, `tg128`, `tg128@d1024`.
+
+    Attributes:
+        kind: `pp`, tokens of a prompt in batches; `tg`, tokens one at a time.
+        n_tokens: tokens counted and timed.
+        depth: tokens of context in the KV cache beforehand, prefilled untimed.
+    """
+
+    kind: WorkloadKind
+    n_tokens: int
+    depth: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name it is asked for by."""
+        return f"{self.kind}{self.n_tokens}" + (f"@d{self.depth}" if self.depth else "")
+
+    @property
+    def n_ctx(self) -> int:
+        """The context it needs, in tokens."""
+        return self.depth + self.n_tokens
+
+
+def parse_workload(name: str, *, where: str) -> Workload:
+    """Read a workload's name.
+
+    Raises:
+        ConfigError: the name is not of the form `pp512`, `tg128` or `tg128@d1024`.
+    """
+    match = _WORKLOAD.fullmatch(name)
+    if match is None:
+        raise ConfigError(
+            f"{where}: {name!r} is not a workload",
+            why="the name says what is timed: prompt or generation, how many tokens, at what depth",
+            remedy="write pp512, tg128, or tg128@d1024 (128 tokens generated after 1024 of context)",
+        )
+    kind: WorkloadKind = "pp" if match["kind"] == "pp" else "tg"
+    return Workload(kind, int(match["tokens"]), int(match["depth"] or 0))
