@@ -21,19 +21,31 @@ class AsperfError(Exception):
         why: why it matters for the measurement or the verdict.
         remedy: what to do about it.
         opt_out: how to go on without mending it, where that is possible.
+        detail: an excerpt to read last, such as an engine's log.
     """
 
-    def __init__(self, what: str, *, why: str, remedy: str, opt_out: str | None = None) -> None:
-        super().__init__(what, why, remedy, opt_out)
+    def __init__(
+        self,
+        what: str,
+        *,
+        why: str,
+        remedy: str,
+        opt_out: str | None = None,
+        detail: str | None = None,
+    ) -> None:
+        super().__init__(what, why, remedy, opt_out, detail)
         self.what = what
         self.why = why
         self.remedy = remedy
         self.opt_out = opt_out
+        self.detail = detail
 
     def __str__(self) -> str:
         parts = [self.what, f"  why it matters: {self.why}", f"  what to do:     {self.remedy}"]
         if self.opt_out is not None:
             parts.append(f"  to opt out:     {self.opt_out}")
+        if self.detail:
+            parts.append(self.detail)
         return "\n".join(parts)
 
 

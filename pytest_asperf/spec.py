@@ -233,7 +233,7 @@ def parse_workload(name: str, *, where: str) -> Workload:
         raise ConfigError(
             f"{where}: {name!r} is not a workload",
             why="the name says what is timed: prompt or generation, how many tokens, at what depth",
-            remedy="write pp512, tg128, or tg128@d1024 (128 tokens generated after 1024 of context)",
+            remedy="write pp512, tg128, or tg128@d1024 (generation after 1024 tokens of context)",
         )
     kind: WorkloadKind = "pp" if match["kind"] == "pp" else "tg"
     return Workload(kind, int(match["tokens"]), int(match["depth"] or 0))

@@ -1,0 +1,54 @@
+"""Performance-regression tests for local LLM inference, with a verdict.
+
+The public names are loaded on first use: pytest imports this package in every run of its user's
+environment, and most of those runs measure nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_asperf.assertions import (
+        assert_bandwidth_utilization,
+        assert_monotonic,
+        assert_pareto_optimal,
+        assert_ppl_delta,
+    )
+    from pytest_asperf.errors import AsperfError
+    from pytest_asperf.verdict import Outcome, Verdict
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsperfError",
+    "Outcome",
+    "Verdict",
+    "__version__",
+    "assert_bandwidth_utilization",
+    "assert_monotonic",
+    "assert_pareto_optimal",
+    "assert_ppl_delta",
+]
+
+_HOMES = {
+    "AsperfError": "errors",
+    "Outcome": "verdict",
+    "Verdict": "verdict",
+    "assert_bandwidth_utilization": "assertions",
+    "assert_monotonic": "assertions",
+    "assert_pareto_optimal": "assertions",
+    "assert_ppl_delta": "assertions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,381 @@
+"""The parent's end of a worker: start it, ask it, outlive it.
+
+A worker that crashes, hangs, or speaks nonsense is a result: each becomes an error that names the
+signal and the engine's last log lines, and the session goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from pytest_asperf.errors import EngineError
+from pytest_asperf.worker import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_asperf.spec import EngineSettings
+
+_WORKER_FOLDER: Final = Path(__file__).parent / "worker"
+
+#: Loads the worker folder under an alias, so that neither this package nor its neighbours in
+#: site-packages are needed, or found, by the engine's interpreter.
+_BOOTSTRAP: Final = """
+import importlib.util, sys
+folder = sys.argv[1]
+spec = importlib.util.spec_from_file_location(
+    "asperf_worker", folder + "/__init__.py", submodule_search_locations=[folder]
+)
+package = importlib.util.module_from_spec(spec)
+sys.modules["asperf_worker"] = package
+spec.loader.exec_module(package)
+from asperf_worker.main import main
+main(sys.argv[2:])
+"""
+
+_LOG_LINES: Final = 400
+_LOG_LINE_BYTES: Final = 2000
+_START_TIMEOUT_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineBuild:
+    """An engine in an interpreter: what a worker is started from.
+
+    Attributes:
+        engine: the engine's name, a key of `pytest_asperf.worker.main.ENGINES`.
+        python: the interpreter that has the engine installed.
+    """
+
+    engine: str
+    python: Path
+
+
+class WorkerError(EngineError):
+    """The worker died, hung or spoke nonsense; it is gone."""
+
+
+class EngineRefusedError(EngineError):
+    """The engine answered that it cannot do what was asked; the worker lives on.
+
+    Attributes:
+        kind: the engine's short word for it.
+    """
+
+    def __init__(self, kind: str, message: str, *, request: str, log: str) -> None:
+        super().__init__(
+            f"{request}: the engine refused ({kind}): {message}",
+            why="nothing was measured",
+            remedy=_REMEDIES.get(kind, "read the engine's log below"),
+            detail=log,
+        )
+        self.kind = kind
+
+
+_REMEDIES: Final = {
+    "context": "ask for less context, or for a smaller depth",
+    "decode": "the engine failed while computing; its log says where",
+    "import": "install the engine: pip install 'pytest-asperf[llama]', or name the interpreter "
+    "that has it with --asperf-python",
+    "load": "check the file with: asperf models --verify, or load it with the engine's own tools",
+    "memory": "use a smaller model, level or context, or close other programs",
+    "non-finite": "the model's output holds NaN or infinity: the file or the kernel is broken",
+    "quantize": "choose a level that this file can be quantised to",
+}
+
+
+#: Refusals that the engine's log explains further.
+_LOGGED: Final = {"decode", "import", "internal", "load", "memory", "quantize"}
+
+
+@dataclass(frozen=True, slots=True)
+class RawRun:
+    """One timed run as the engine counted it: tokens and nanoseconds, nothing derived.
+
+    Attributes:
+        n_tokens: tokens decoded inside the clock.
+        elapsed_ns: wall time of all of them.
+        step_ns: wall time of each decode call.
+        context: what the context resolved to.
+        peak_rss_bytes: the worker's peak resident memory so far.
+    """
+
+    n_tokens: int
+    elapsed_ns: int
+    step_ns: tuple[int, ...]
+    context: dict[str, Any]
+    peak_rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredChunk:
+    """One model's scores over one chunk; `kld` and `same_top` are empty for the baseline."""
+
+    nll: tuple[float, ...]
+    kld: tuple[float, ...] = ()
+    same_top: tuple[bool, ...] = ()
+
+
+class Worker:
+    """One engine in one process. A context manager; every call has a deadline.
+
+    Args:
+        build: the engine and its interpreter.
+        call_timeout_s: the deadline of a call that names none.
+
+    Raises:
+        WorkerError: the process could not be started.
+        EngineRefusedError: the engine is not installed in that interpreter.
+    """
+
+    def __init__(self, build: EngineBuild, *, call_timeout_s: float = 600.0) -> None:
+        self.build = build
+        self._call_timeout_s = call_timeout_s
+        self._next_id = 0
+        self._buffer = b""
+        self._log: deque[str] = deque(maxlen=_LOG_LINES)
+        self._start()
+        reply = self._receive("start", _START_TIMEOUT_S)
+        self._result(reply, "start")
+
+    def _start(self) -> None:
+        child_requests, self._requests = os.pipe()
+        self._replies, child_replies = os.pipe()
+        log_reader, child_log = os.pipe()
+        child_fds = (child_requests, child_replies, child_log)
+        command = [
+            str(self.build.python),
+            *("-I", "-c", _BOOTSTRAP, str(_WORKER_FOLDER), self.build.engine),
+            *map(str, child_fds),
+        ]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=child_log,
+                stderr=child_log,
+                pass_fds=child_fds,
+                # Ctrl-C is the parent's to handle: it must still be able to ask and to clean up.
+                start_new_session=True,
+            )
+        except OSError as err:
+            for fd in (self._requests, self._replies, log_reader):
+                os.close(fd)
+            raise WorkerError(
+                f"cannot start {self.build.python}: {err.strerror}",
+                why="the engine runs in an interpreter of its own",
+                remedy="name one that exists and has the engine, with --asperf-python",
+            ) from err
+        finally:
+            for fd in child_fds:
+                os.close(fd)
+        self._log_thread = threading.Thread(target=self._read_log, args=(log_reader,), daemon=True)
+        self._log_thread.start()
+
+    def _read_log(self, fd: int) -> None:
+        with os.fdopen(fd, "rb") as stream:
+            while line := stream.readline(_LOG_LINE_BYTES):
+                text = line.decode(errors="replace").rstrip()
+                self._log.append(
+                    "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+                )
+
+    @property
+    def log_tail(self) -> str:
+        """The engine's last log lines, control characters replaced."""
+        lines = [f"    {line}" for line in list(self._log)[-8:] if line]
+        return "\n".join(["  the engine's last words:", *lines]) if lines else ""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the engine's proof of path: library, version, build, devices."""
+        return self.call("describe")
+
+    def load(self, name: str, path: Path, settings: EngineSettings) -> dict[str, Any]:
+        """Load a model file under a name, and return its facts."""
+        return self.call("load", model=name, path=str(path), settings=settings.as_dict())
+
+    def unload(self, name: str) -> None:
+        """Free a model."""
+        self.call("unload", model=name)
+
+    def tokenize(self, name: str, text: str) -> list[int]:
+        """Return a text's token ids, with BOS where the tokenizer adds one."""
+        tokens = self.call("tokenize", model=name, text=text).get("tokens")
+        if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
+            raise self._garbled("tokenize", "the tokens are not a list of numbers")
+        return tokens
+
+    def prompt(self, name: str, tokens: Sequence[int], depth: int) -> RawRun:
+        """Time `tokens[depth:]` decoded in batches, after `tokens[:depth]`."""
+        return self._timed("prompt", name, tokens, depth)
+
+    def generate(self, name: str, tokens: Sequence[int], depth: int) -> RawRun:
+        """Time `tokens[depth:]` decoded one at a time, after `tokens[:depth]`."""
+        return self._timed("generate", name, tokens, depth)
+
+    def score(
+        self, names: Sequence[str], tokens: Sequence[int], first: int, *, concurrency: int = 1
+    ) -> dict[str, ScoredChunk]:
+        """Score one chunk with every named model, each compared with the first.
+
+        Args:
+            names: the baseline, then the levels.
+            tokens: the chunk, n tokens.
+            first: logits from this position on are scored: n - 1 - first of them.
+            concurrency: levels scored at a time.
+        """
+        answer = self.call(
+            "score", models=list(names), tokens=list(tokens), first=first, concurrency=concurrency
+        )
+        try:
+            rows = {name: answer["scores"][name] for name in names}
+            return {
+                name: ScoredChunk(
+                    tuple(map(float, row["nll"])),
+                    tuple(map(float, row.get("kld", ()))),
+                    tuple(map(bool, row.get("same_top", ()))),
+                )
+                for name, row in rows.items()
+            }
+        except (KeyError, TypeError, ValueError) as err:
+            raise self._garbled("score", f"the scores are malformed: {err!r}") from err
+
+    def quantize(self, source: Path, target: Path, ftype: int) -> None:
+        """Write a model file at another level."""
+        self.call("quantize", source=str(source), target=str(target), ftype=ftype)
+
+    def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int) -> RawRun:
+        answer = self.call(op, model=name, tokens=list(tokens), depth=depth)
+        try:
+            run = RawRun(
+                int(answer["n_tokens"]),
+                int(answer["elapsed_ns"]),
+                tuple(map(int, answer["step_ns"])),
+                dict(answer["context"]),
+                int(answer["peak_rss_bytes"]),
+            )
+        except (KeyError, TypeError, ValueError) as err:
+            raise self._garbled(op, f"the run is malformed: {err!r}") from err
+        if run.n_tokens != len(tokens) - depth or run.elapsed_ns <= 0:
+            raise self._garbled(op, f"{run.n_tokens} tokens in {run.elapsed_ns} ns are impossible")
+        return run
+
+    def call(self, op: str, *, timeout_s: float | None = None, **args: Any) -> dict[str, Any]:
+        """Ask one thing and wait for the answer.
+
+        Raises:
+            WorkerError: the worker died, hung past the deadline, or spoke nonsense.
+            EngineRefusedError: the engine cannot do it.
+        """
+        self._next_id += 1
+        with contextlib.suppress(BrokenPipeError):  # its end is read, and told, by _receive
+            message = {"id": self._next_id, "op": op, "args": args}
+            wire.write_all(self._requests, wire.encode(message))
+        reply = self._receive(op, timeout_s or self._call_timeout_s)
+        if reply.get("id") != self._next_id:
+            raise self._garbled(op, f"an answer to request {reply.get('id')!r}")
+        return self._result(reply, op)
+
+    def _result(self, reply: dict[str, Any], op: str) -> dict[str, Any]:
+        if reply.get("ok") is True and isinstance(reply.get("result"), dict):
+            result: dict[str, Any] = reply["result"]
+            return result
+        if reply.get("ok") is False:
+            kind, message = str(reply.get("kind"))[:40], str(reply.get("message"))[:4000]
+            log = self.log_tail if kind in _LOGGED else ""
+            if kind in {"import", "protocol"}:
+                self.close()
+            raise EngineRefusedError(kind, message, request=f"{self.build.engine} {op}", log=log)
+        raise self._garbled(op, "neither a result nor a failure")
+
+    def _receive(self, op: str, timeout_s: float) -> dict[str, Any]:
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self._buffer:
+            left_s = deadline - time.monotonic()
+            ready, _, _ = select.select([self._replies], [], [], max(0.0, left_s))
+            if not ready:
+                raise self._hung(op, timeout_s)
+            data = os.read(self._replies, 1 << 20)
+            if not data:
+                raise self._died(op)
+            self._buffer += data
+            if len(self._buffer) > wire.MAX_LINE_BYTES:
+                raise self._garbled(op, f"a line of over {wire.MAX_LINE_BYTES} bytes")
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        try:
+            return wire.decode(line)
+        except wire.WireError as err:
+            raise self._garbled(op, str(err)) from err
+
+    def _died(self, op: str) -> WorkerError:
+        status = self._process.wait()
+        self.close()
+        how = f"exited with status {status}"
+        remedy = "the log below is the engine's own; report it to the engine with the model named"
+        if status < 0:
+            how = f"was ended by {signal.Signals(-status).name}"
+        if status == -signal.SIGKILL:
+            remedy = (
+                "SIGKILL mostly comes from the kernel when memory runs out: use a smaller model, "
+                "level or context; the kernel's log says whether it was that"
+            )
+        return WorkerError(
+            f"{self.build.engine} {op}: the engine's process {how}",
+            why="nothing was measured, and the next measurement starts a fresh process",
+            remedy=remedy,
+            detail=self.log_tail,
+        )
+
+    def _hung(self, op: str, timeout_s: float) -> WorkerError:
+        self.close()
+        return WorkerError(
+            f"{self.build.engine} {op}: no answer within {timeout_s:g} s, the process was ended",
+            why="a hang would hold up every test behind it",
+            remedy="find what hangs with the log below",
+            opt_out="raise `call_timeout_s` under [tool.asperf] where the work takes longer",
+            detail=self.log_tail,
+        )
+
+    def _garbled(self, op: str, what: str) -> WorkerError:
+        self.close()
+        return WorkerError(
+            f"{self.build.engine} {op}: nonsense on the pipe: {what}",
+            why="an answer that cannot be read cannot be believed",
+            remedy="see whether something in that interpreter writes to descriptors it does not "
+            "own (a sitecustomize, a tracer)",
+            detail=self.log_tail,
+        )
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        if self._requests >= 0:
+            os.close(self._requests)
+            os.close(self._replies)
+            self._requests = self._replies = -1
+        try:
+            self._process.wait(timeout=0.5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log_thread.join(timeout=1.0)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still be asked."""
+        return self._requests >= 0 and self._process.poll() is None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

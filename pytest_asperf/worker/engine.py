@@ -1,0 +1,83 @@
+"""What an engine is: the whole interface, and the refusal it may answer with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: Facts are JSON objects; their keys are the engine's business, the names below are shared.
+Facts = dict[str, Any]
+
+
+class RefusalError(Exception):
+    """The engine cannot do what was asked; the worker lives on.
+
+    Args:
+        kind: a short stable word (`load`, `context`, `decode`, `quantize`, `tokenize`, …).
+        message: one sentence for the user.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Raw counts and nanoseconds of one timed run; rates are derived elsewhere.
+
+    Attributes:
+        n_tokens: tokens decoded inside the clock.
+        elapsed_ns: wall time of all of them, synchronised with the device.
+        step_ns: wall time of each call that made up the run.
+        context: what the context resolved to (sizes, KV types, flash attention, buffers).
+    """
+
+    n_tokens: int
+    elapsed_ns: int
+    step_ns: tuple[int, ...]
+    context: Facts
+
+
+class Model(Protocol):
+    """A loaded model. Tokens are ids of its own vocabulary."""
+
+    facts: Facts
+
+    def tokenize(self, text: str) -> list[int]:
+        """Return the ids of a text, with BOS where the tokenizer adds one."""
+
+    def prompt(self, tokens: Sequence[int], depth: int) -> Timing:
+        """Decode `tokens[depth:]` in batches, timed, after `tokens[:depth]`, untimed."""
+
+    def generate(self, tokens: Sequence[int], depth: int) -> Timing:
+        """Decode `tokens[depth:]` one at a time, timed, after `tokens[:depth]`, untimed."""
+
+    def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
+        """Return logits of positions `first …` of a fresh context, shape (n - first, n_vocab).
+
+        The first token is replaced by BOS where the tokenizer adds one. The array may be a view
+        that the next call overwrites.
+        """
+
+    def close(self) -> None:
+        """Free the model."""
+
+
+class Engine(Protocol):
+    """An engine inside its own process."""
+
+    def describe(self) -> Facts:
+        """Return library, version, build, devices: what is needed to say what ran."""
+
+    def load(self, path: str, settings: dict[str, Any]) -> Model:
+        """Load a model file with the settings that were set; the rest are the engine's own."""
+
+    def quantize(self, source: str, target: str, ftype: int) -> None:
+        """Write `source` at another quantisation level; `ftype` as in the GGUF format."""

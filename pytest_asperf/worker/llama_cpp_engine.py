@@ -1,0 +1,418 @@
+"""llama.cpp through llama-cpp-python's low-level API.
+
+The defaults are those of llama.cpp's own tools (llama-bench's `cmd_params_defaults`): batches of
+2,048 in pieces of 512, an F16 cache, flash attention left to the engine, all layers on a GPU where
+a GPU backend is built in, one thread for each CPU that is useful for arithmetic.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import re
+import subprocess
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import llama_cpp
+import numpy as np
+from llama_cpp import _ggml
+
+from .engine import Facts, RefusalError, Timing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+# ggml.h and llama.h; part of the ABI.
+_GGML_TYPES: Final = {
+    "f32": 0,
+    "f16": 1,
+    "q4_0": 2,
+    "q4_1": 3,
+    "q5_0": 6,
+    "q5_1": 7,
+    "q8_0": 8,
+    "iq4_nl": 20,
+    "bf16": 30,
+}
+_FLASH_ATTN: Final = {"auto": -1, "off": 0, "on": 1}
+_DEVICE_TYPES: Final = ("CPU", "GPU", "IGPU", "ACCEL")
+_LOG_LEVEL_DEBUG: Final = 1
+_LOG_LEVEL_CONT: Final = 5
+
+_MAX_TEXT: Final = 200
+_MAX_HASHED_LIBRARY_BYTES: Final = 256 * 2**20
+
+_BUFFER = re.compile(r"(\S+) (model|KV|RS|compute|output) buffer size += +([\d.]+) MiB")
+_OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
+_FLASH = re.compile(r"Flash Attention (enabled|not supported)|flash_attn += (enabled|disabled)")
+
+
+def open_engine() -> LlamaCppEngine:
+    """Return the engine; the worker's entry point."""
+    return LlamaCppEngine()
+
+
+class _Log:
+    """Passes the library's log on to descriptor 2, and keeps its last lines to read facts from."""
+
+    def __init__(self) -> None:
+        self._recent: deque[str] = deque(maxlen=2000)
+        # The library keeps the pointer only: collected, the callback would be a crash.
+        self.callback = llama_cpp.llama_log_callback(self._write)
+        llama_cpp.llama_log_set(self.callback, ctypes.c_void_p(0))
+
+    def _write(self, level: int, text: bytes, _user_data: object) -> None:
+        if level == _LOG_LEVEL_DEBUG:
+            return
+        os.write(2, text)
+        if level != _LOG_LEVEL_CONT:
+            self._recent.append(text[:1000].decode(errors="replace").rstrip())
+
+    def clear(self) -> None:
+        self._recent.clear()
+
+    def buffers(self) -> Facts:
+        """Return buffer sizes in MiB by kind and device, as the library reported them."""
+        found: Facts = {}
+        for line in self._recent:
+            if match := _BUFFER.search(line):
+                device, kind, mib = match.groups()
+                kinds = found.setdefault(kind, {})
+                kinds[device] = round(kinds.get(device, 0.0) + float(mib), 2)
+        return found
+
+    def last(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        matches = (pattern.search(line) for line in reversed(self._recent))
+        return next((match for match in matches if match), None)
+
+    def complaint(self) -> str:
+        """Return the last lines, the library's own words on what went wrong."""
+        return " | ".join(list(self._recent)[-3:])[:600] or "the library logged nothing"
+
+
+def _default_threads() -> int:
+    """Return the threads llama.cpp's tools use (`common_cpu_get_num_math` in common.cpp).
+
+    The tools count hybrid x86 chips' performance cores by running code on each core; here such a
+    chip's cores all count.
+    """
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if platform.system() == "Darwin":
+        for key in ("hw.perflevel0.physicalcpu", "hw.physicalcpu"):
+            found = subprocess.run(
+                ["/usr/sbin/sysctl", "-n", key], capture_output=True, text=True, check=False
+            )
+            if found.returncode == 0 and found.stdout.strip().isdigit():
+                return int(found.stdout)
+    if platform.machine() in {"x86_64", "AMD64"}:
+        return usable or 1
+    siblings = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings")
+    cores = {path.read_text() for path in siblings}
+    return min(len(cores) or usable or 1, usable or 1)
+
+
+def _library_files() -> list[Path]:
+    folder = Path(llama_cpp.__file__).parent / "lib"
+    return sorted(p for p in folder.glob("*") if ".so" in p.name or p.suffix in {".dylib", ".dll"})
+
+
+def _library_hash() -> str:
+    """Return one hash over the native libraries: two builds of one version differ in it."""
+    digest = hashlib.sha256()
+    for path in _library_files():
+        digest.update(path.name.encode())
+        if path.stat().st_size <= _MAX_HASHED_LIBRARY_BYTES:
+            digest.update(path.read_bytes())
+        else:
+            digest.update(str(path.stat().st_size).encode())
+    return digest.hexdigest()
+
+
+def _ggml_text(function: str) -> str | None:
+    """Call a ggml function that returns a string, where this build has it."""
+    call = getattr(_ggml.libggml, function, None)
+    if call is None:
+        return None
+    call.restype = ctypes.c_char_p
+    return _text(call())
+
+
+def _text(raw: bytes | None) -> str | None:
+    """Return a C string, bounded; its text is data."""
+    return raw.decode(errors="replace")[:_MAX_TEXT] if raw else None
+
+
+def _devices() -> list[Facts]:
+    """Return the compute devices that this build registered."""
+    ggml = _ggml.libggml
+    ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
+    ggml.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
+    ggml.ggml_backend_dev_get.restype = ctypes.c_void_p
+    for name in ("ggml_backend_dev_name", "ggml_backend_dev_description"):
+        getattr(ggml, name).argtypes = [ctypes.c_void_p]
+        getattr(ggml, name).restype = ctypes.c_char_p
+    ggml.ggml_backend_dev_type.argtypes = [ctypes.c_void_p]
+    size_pointer = ctypes.POINTER(ctypes.c_size_t)
+    ggml.ggml_backend_dev_memory.argtypes = [ctypes.c_void_p, size_pointer, size_pointer]
+    return [_device(ggml, index) for index in range(ggml.ggml_backend_dev_count())]
+
+
+def _device(ggml: Any, index: int) -> Facts:
+    device = ggml.ggml_backend_dev_get(index)
+    kind = ggml.ggml_backend_dev_type(device)
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+    return {
+        "name": _text(ggml.ggml_backend_dev_name(device)),
+        "description": _text(ggml.ggml_backend_dev_description(device)),
+        "type": _DEVICE_TYPES[kind] if kind < len(_DEVICE_TYPES) else str(kind),
+        "memory_free_bytes": free.value,
+        "memory_total_bytes": total.value,
+    }
+
+
+class LlamaCppEngine:
+    """The engine: one library, any number of models."""
+
+    def __init__(self) -> None:
+        self._log = _Log()
+        llama_cpp.llama_backend_init()
+
+    def describe(self) -> Facts:
+        """Return what this build says of itself, and a hash of what it is."""
+        version = getattr(llama_cpp, "llama_version", None)
+        return {
+            "engine": "llama_cpp",
+            "library": "llama-cpp-python",
+            "version": llama_cpp.__version__,
+            "llama_version": version().decode() if version else None,
+            "ggml_version": _ggml_text("ggml_version"),
+            "ggml_commit": _ggml_text("ggml_commit"),
+            "library_path": str(Path(llama_cpp.__file__).parent),
+            "library_sha256": _library_hash(),
+            "system_info": llama_cpp.llama_print_system_info().decode(errors="replace").strip(),
+            "gpu_offload": bool(llama_cpp.llama_supports_gpu_offload()),
+            "devices": _devices(),
+            "default_threads": _default_threads(),
+        }
+
+    def load(self, path: str, settings: dict[str, Any]) -> LlamaCppModel:
+        """Load a GGUF file."""
+        return LlamaCppModel(path, settings, self._log)
+
+    def quantize(self, source: str, target: str, ftype: int) -> None:
+        """Quantise a GGUF file with `llama_model_quantize`."""
+        self._log.clear()
+        params = llama_cpp.llama_model_quantize_default_params()
+        params.ftype = ftype
+        params.nthread = _default_threads()
+        status = llama_cpp.llama_model_quantize(
+            os.fsencode(source), os.fsencode(target), ctypes.byref(params)
+        )
+        if status != 0:
+            raise RefusalError("quantize", self._log.complaint())
+
+
+class LlamaCppModel:
+    """A loaded GGUF file, with one context that is remade when a request needs another."""
+
+    def __init__(self, path: str, settings: dict[str, Any], log: _Log) -> None:
+        self._settings = settings
+        self._log = log
+        self._context: Any = None
+        self._context_key: tuple[int, int, bool] | None = None
+        self._context_facts: Facts = {}
+        self._resident: list[int] = []
+        self._threads = settings.get("threads") or _default_threads()
+        self._n_batch = settings.get("n_batch", 2048)
+        log.clear()
+        params = llama_cpp.llama_model_default_params()
+        # llama-cpp-python's own default is the CPU; the tools' is every layer on the GPU.
+        params.n_gpu_layers = settings.get("n_gpu_layers", -1)
+        started_ns = time.perf_counter_ns()
+        self._model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
+        if not self._model:
+            raise RefusalError("load", log.complaint())
+        self._vocab = llama_cpp.llama_model_get_vocab(self._model)
+        self._n_vocab = llama_cpp.llama_vocab_n_tokens(self._vocab)
+        self.facts = self._describe(time.perf_counter_ns() - started_ns)
+
+    def _describe(self, load_ns: int) -> Facts:
+        description = ctypes.create_string_buffer(_MAX_TEXT)
+        llama_cpp.llama_model_desc(self._model, description, _MAX_TEXT)
+        offloaded = self._log.last(_OFFLOADED)
+        return {
+            "description": description.value.decode(errors="replace"),
+            "n_params": llama_cpp.llama_model_n_params(self._model),
+            "size_bytes": llama_cpp.llama_model_size(self._model),
+            "n_vocab": self._n_vocab,
+            "n_layers": llama_cpp.llama_model_n_layer(self._model),
+            "n_ctx_train": llama_cpp.llama_model_n_ctx_train(self._model),
+            "add_bos": bool(llama_cpp.llama_vocab_get_add_bos(self._vocab)),
+            "recurrent": bool(llama_cpp.llama_model_is_recurrent(self._model)),
+            "layers_offloaded": int(offloaded[1]) if offloaded else 0,
+            "buffers_mib": self._log.buffers(),
+            "threads": self._threads,
+            "load_ns": load_ns,
+        }
+
+    def tokenize(self, text: str) -> list[int]:
+        """Tokenise as `common_tokenize(ctx, text, true)` does for llama-perplexity."""
+        raw = text.encode()
+        room = len(raw) + 2
+        ids = (llama_cpp.llama_token * room)()
+        count = llama_cpp.llama_tokenize(self._vocab, raw, len(raw), ids, room, True, False)  # noqa: FBT003  # add_special, parse_special: a C signature
+        if count < 0:
+            raise RefusalError("tokenize", f"the tokenizer returned {count}")
+        return list(ids[:count])
+
+    def prompt(self, tokens: Sequence[int], depth: int) -> Timing:
+        """Decode a prompt in batches, timed."""
+        return self._timed(tokens, depth, self._n_batch)
+
+    def generate(self, tokens: Sequence[int], depth: int) -> Timing:
+        """Decode tokens one at a time, timed, synchronising after each."""
+        return self._timed(tokens, depth, 1)
+
+    def _timed(self, tokens: Sequence[int], depth: int, n_batch: int) -> Timing:
+        self._prepare(tokens, depth)
+        array = (llama_cpp.llama_token * (len(tokens) - depth))(*tokens[depth:])
+        started_ns = time.perf_counter_ns()
+        steps = self._decode_all(array, n_batch)
+        elapsed_ns = time.perf_counter_ns() - started_ns
+        self._resident = list(tokens)
+        return Timing(len(array), elapsed_ns, tuple(steps), self._context_facts)
+
+    def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
+        """Return logits from position `first`, as a view on the library's buffer."""
+        n = len(tokens)
+        if self._n_batch < n:
+            raise RefusalError("context", f"n_batch {self._n_batch} is less than a chunk of {n}")
+        self._open_context(n, n, all_outputs=True)
+        llama_cpp.llama_memory_clear(self._memory, False)  # noqa: FBT003  # a C signature
+        self._resident = []
+        batch = llama_cpp.llama_batch_init(n, 0, 1)
+        try:
+            batch.n_tokens = n
+            for i, token in enumerate(tokens):
+                batch.token[i] = token
+                batch.pos[i] = i
+                batch.n_seq_id[i] = 1
+                batch.seq_id[i][0] = 0
+                batch.logits[i] = i >= first
+            if self.facts["add_bos"]:
+                batch.token[0] = llama_cpp.llama_vocab_bos(self._vocab)
+            self._check(llama_cpp.llama_decode(self._context, batch), 0, n)
+        finally:
+            llama_cpp.llama_batch_free(batch)
+        llama_cpp.llama_synchronize(self._context)
+        pointer = llama_cpp.llama_get_logits_ith(self._context, first)
+        if not pointer:
+            raise RefusalError("logits", "the context returned no logits")
+        return np.ctypeslib.as_array(pointer, shape=(n - first, self._n_vocab))
+
+    def close(self) -> None:
+        """Free the context and the model."""
+        self._close_context()
+        llama_cpp.llama_model_free(self._model)
+
+    def _prepare(self, tokens: Sequence[int], depth: int) -> None:
+        """Have exactly `tokens[:depth]` in the cache, as cheaply as the memory allows."""
+        self._open_context(len(tokens), self._n_batch, all_outputs=False)
+        prefix = list(tokens[:depth])
+        keeps = depth > 0 and self._resident[:depth] == prefix
+        # A recurrent memory refuses to forget its tail; it then starts again.
+        if not (keeps and llama_cpp.llama_memory_seq_rm(self._memory, 0, depth, -1)):
+            llama_cpp.llama_memory_clear(self._memory, False)  # noqa: FBT003  # a C signature
+            if depth:
+                array = (llama_cpp.llama_token * depth)(*prefix)
+                self._decode_all(array, self._n_batch)
+        self._resident = []
+
+    def _decode_all(self, array: Any, n_batch: int) -> list[int]:
+        steps: list[int] = []
+        decode, synchronize = llama_cpp.llama_decode, llama_cpp.llama_synchronize
+        context, clock = self._context, time.perf_counter_ns
+        token_size = ctypes.sizeof(llama_cpp.llama_token)
+        pointer_type = ctypes.POINTER(llama_cpp.llama_token)
+        base = ctypes.addressof(array)
+        for start in range(0, len(array), n_batch):
+            count = min(n_batch, len(array) - start)
+            pointer = ctypes.cast(base + start * token_size, pointer_type)
+            began = clock()
+            status = decode(context, llama_cpp.llama_batch_get_one(pointer, count))
+            synchronize(context)
+            steps.append(clock() - began)
+            if status != 0:
+                self._check(status, start, len(array))
+        return steps
+
+    def _check(self, status: int, position: int, total: int) -> None:
+        if status != 0:
+            raise RefusalError(
+                "decode",
+                f"llama_decode returned {status} at token {position} of {total}: "
+                + self._log.complaint(),
+            )
+
+    @property
+    def _memory(self) -> Any:
+        return llama_cpp.llama_get_memory(self._context)
+
+    def _open_context(self, n_ctx: int, n_batch: int, *, all_outputs: bool) -> None:
+        key = (n_ctx, n_batch, all_outputs)
+        if key == self._context_key:
+            return
+        if n_ctx > self.facts["n_ctx_train"]:
+            raise RefusalError(
+                "context",
+                f"{n_ctx} tokens were asked for, "
+                f"the model was trained on {self.facts['n_ctx_train']}",
+            )
+        self._close_context()
+        self._log.clear()
+        settings = self._settings
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx = n_ctx
+        params.n_batch = n_batch
+        params.n_ubatch = min(settings.get("n_ubatch", 512), n_batch)
+        params.n_threads = params.n_threads_batch = self._threads
+        params.flash_attn_type = _FLASH_ATTN[settings.get("flash_attn", "auto")]
+        params.type_k = _GGML_TYPES[settings.get("type_k", "f16")]
+        params.type_v = _GGML_TYPES[settings.get("type_v", "f16")]
+        params.no_perf = True
+        if all_outputs and hasattr(params, "n_outputs_max_per_seq"):
+            params.n_outputs_max_per_seq = 0  # as many as the batch holds, not the last alone
+        self._context = llama_cpp.llama_init_from_model(self._model, params)
+        if not self._context:
+            self._context_key = None
+            raise RefusalError("context", self._log.complaint())
+        self._context_key = key
+        self._context_facts = self._describe_context(params)
+
+    def _describe_context(self, params: Any) -> Facts:
+        names = {value: name for name, value in _GGML_TYPES.items()}
+        flash = self._log.last(_FLASH)
+        resolved = None if flash is None else "enabled" in (flash[1] or flash[2])
+        return {
+            "n_ctx": llama_cpp.llama_n_ctx(self._context),
+            "n_batch": llama_cpp.llama_n_batch(self._context),
+            "n_ubatch": llama_cpp.llama_n_ubatch(self._context),
+            "threads": llama_cpp.llama_n_threads(self._context),
+            "type_k": names[params.type_k],
+            "type_v": names[params.type_v],
+            "flash_attn": {None: "unknown", True: "on", False: "off"}[resolved],
+            "buffers_mib": self._log.buffers(),
+        }
+
+    def _close_context(self) -> None:
+        if self._context:
+            llama_cpp.llama_free(self._context)
+        self._context, self._context_key, self._resident = None, None, []

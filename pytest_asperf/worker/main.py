@@ -1,0 +1,176 @@
+"""The worker's loop: one request, one reply, until the parent closes the pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import os
+import resource
+import sys
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
+
+from .engine import RefusalError
+from .wire import MAX_LINE_BYTES, WireError, decode, encode, write_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .engine import Engine, Model, Timing
+
+#: Engines by name: the module that holds `open_engine()`.
+ENGINES: Final = {"llama_cpp": ".llama_cpp_engine", "scripted": ".scripted_engine"}
+
+
+class Server:
+    """Holds one engine and its loaded models, and answers requests about them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._models: dict[str, Model] = {}
+        self._operations: dict[str, Callable[..., dict[str, Any]]] = {
+            "describe": self._describe,
+            "load": self._load,
+            "unload": self._unload,
+            "tokenize": self._tokenize,
+            "prompt": self._prompt,
+            "generate": self._generate,
+            "score": self._score,
+            "quantize": self._quantize,
+        }
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Carry out one request; whatever goes wrong in it is part of the reply."""
+        operation = self._operations.get(str(request.get("op")))
+        if operation is None:
+            return _failure("protocol", f"no operation {request.get('op')!r}")
+        try:
+            result = operation(**request.get("args", {}))
+        except RefusalError as refusal:
+            return _failure(refusal.kind, str(refusal))
+        except MemoryError:
+            return _failure("memory", "the engine's process ran out of memory")
+        except Exception:  # noqa: BLE001  # a bug in an engine is a result, not the worker's end
+            return _failure("internal", traceback.format_exc(limit=-4))
+        return {"ok": True, "result": result}
+
+    def _describe(self) -> dict[str, Any]:
+        return self._engine.describe()
+
+    def _load(self, model: str, path: str, settings: dict[str, Any]) -> dict[str, Any]:
+        loaded = self._engine.load(path, settings)
+        self._models[model] = loaded
+        return loaded.facts
+
+    def _unload(self, model: str) -> dict[str, Any]:
+        self._model(model).close()
+        del self._models[model]
+        return {}
+
+    def _tokenize(self, model: str, text: str) -> dict[str, Any]:
+        return {"tokens": self._model(model).tokenize(text)}
+
+    def _prompt(self, model: str, tokens: list[int], depth: int) -> dict[str, Any]:
+        return _timed(self._model(model).prompt(tokens, depth))
+
+    def _generate(self, model: str, tokens: list[int], depth: int) -> dict[str, Any]:
+        return _timed(self._model(model).generate(tokens, depth))
+
+    def _score(
+        self, models: list[str], tokens: list[int], first: int, concurrency: int
+    ) -> dict[str, Any]:
+        """Score one chunk with every model; all after the first are compared with the first."""
+        import numpy as np  # noqa: PLC0415  # engines that never score need no numpy
+
+        from .scoring import score_against, score_reference  # noqa: PLC0415  # as above
+
+        # The last position's logits predict a token of the next chunk, which is not scored.
+        n_scored = len(tokens) - 1 - first
+        targets = np.asarray(tokens[first + 1 :], np.intp)
+        base, *levels = models
+        logits = self._model(base).logits(tokens, first)[:n_scored]
+        row, reference = score_reference(logits, targets, keep=bool(levels))
+        scores = {base: row}
+
+        def compare(name: str) -> dict[str, Any]:
+            level = self._model(name).logits(tokens, first)[:n_scored]
+            if reference is None or level.shape != reference.logits.shape:
+                raise RefusalError("vocabulary", f"{name} and {base} differ in vocabulary size")
+            return score_against(reference, level, targets)
+
+        # Threads suffice: the engine and numpy both work outside the interpreter's lock.
+        with ThreadPoolExecutor(max(1, concurrency)) as pool:
+            scores.update(zip(levels, pool.map(compare, levels), strict=True))
+        return {"scores": scores}
+
+    def _quantize(self, source: str, target: str, ftype: int) -> dict[str, Any]:
+        self._engine.quantize(source, target, ftype)
+        return {}
+
+    def _model(self, name: str) -> Model:
+        try:
+            return self._models[name]
+        except KeyError:
+            raise RefusalError("protocol", f"no model {name!r} is loaded") from None
+
+
+def _failure(kind: str, message: str) -> dict[str, Any]:
+    return {"ok": False, "kind": kind, "message": message}
+
+
+def _timed(timing: Timing) -> dict[str, Any]:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "n_tokens": timing.n_tokens,
+        "elapsed_ns": timing.elapsed_ns,
+        "step_ns": list(timing.step_ns),
+        "context": timing.context,
+        # macOS counts bytes, Linux kibibytes (getrusage(2) of either).
+        "peak_rss_bytes": peak if sys.platform == "darwin" else peak * 1024,
+    }
+
+
+def _capture_output(log_fd: int) -> None:
+    """Send file descriptors 1 and 2 to the parent's log, below any library's buffering."""
+    os.dup2(log_fd, 1)
+    os.dup2(log_fd, 2)
+    # C's stdout is block-buffered on a pipe, and what it holds is lost in a crash.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        libc = ctypes.CDLL(None)
+        name = "__stdoutp" if sys.platform == "darwin" else "stdout"
+        libc.setvbuf(ctypes.c_void_p.in_dll(libc, name), None, 2, 0)
+
+
+def main(arguments: list[str]) -> None:
+    """Serve requests from one descriptor to another until end of file.
+
+    Args:
+        arguments: engine name, request descriptor, reply descriptor, log descriptor.
+    """
+    name, *descriptors = arguments
+    request_fd, reply_fd, log_fd = map(int, descriptors)
+    _capture_output(log_fd)
+    with os.fdopen(request_fd, "rb") as requests:
+        try:
+            engine: Engine = importlib.import_module(ENGINES[name], __package__).open_engine()
+        except Exception:  # noqa: BLE001  # whatever an engine's import does wrong is reported
+            write_all(reply_fd, encode(_failure("import", traceback.format_exc(limit=-3))))
+            return
+        hello = {"ok": True, "result": {"pid": os.getpid(), "python": sys.version.split()[0]}}
+        write_all(reply_fd, encode(hello))
+        server = Server(engine)
+        while line := requests.readline(MAX_LINE_BYTES):
+            try:
+                request = decode(line)
+            except WireError as err:
+                write_all(reply_fd, encode(_failure("protocol", str(err))))
+                return
+            reply = server.answer(request)
+            try:
+                answer = encode({"id": request.get("id"), **reply})
+            except ValueError as err:
+                failure = _failure("non-finite", f"the result is not a number: {err}")
+                answer = encode({"id": request.get("id"), **failure})
+            write_all(reply_fd, answer)

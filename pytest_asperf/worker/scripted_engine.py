@@ -1,0 +1,138 @@
+"""An engine that does what its model file says: for tests of everything around an engine.
+
+A model is a JSON file (see `pytest_asperf.testing.ScriptedModel`). Its timings are the script's,
+never a clock's, and its faults are real ones: a signal, an endless wait, junk on the pipe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .engine import Facts, RefusalError, Timing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def open_engine() -> ScriptedEngine:
+    """Return the engine; the worker's entry point."""
+    return ScriptedEngine()
+
+
+class ScriptedEngine:
+    """The engine: it has no library and no device."""
+
+    def describe(self) -> Facts:
+        """Return facts of the same names as a real engine's."""
+        return {
+            "engine": "scripted",
+            "library": "scripted",
+            "version": "1",
+            "devices": [{"name": "SCRIPT", "description": "a script", "type": "CPU"}],
+            "default_threads": 1,
+        }
+
+    def load(self, path: str, settings: dict[str, Any]) -> ScriptedModel:
+        """Read the script."""
+        script = json.loads(Path(path).read_text("utf-8"))
+        model = ScriptedModel(script, settings)
+        model.fault("load")
+        return model
+
+    def quantize(self, source: str, target: str, ftype: int) -> None:
+        """Write a script whose logits carry the noise that the level stands for."""
+        script = json.loads(Path(source).read_text("utf-8"))
+        script["noise"] = script.get("noise_by_ftype", {}).get(str(ftype), 0.0)
+        Path(target).write_text(json.dumps(script), "utf-8")
+
+
+class ScriptedModel:
+    """A model with a vocabulary of bytes, and BOS after them."""
+
+    def __init__(self, script: dict[str, Any], settings: dict[str, Any]) -> None:
+        self._script = script
+        self._runs = 0
+        self._n_vocab = 257
+        self.facts: Facts = {
+            "description": "scripted",
+            "n_params": script.get("n_params", 1000),
+            "size_bytes": script.get("size_bytes", 2000),
+            "n_vocab": self._n_vocab,
+            "n_layers": 1,
+            "n_ctx_train": script.get("n_ctx_train", 4096),
+            "add_bos": True,
+            "recurrent": False,
+            "layers_offloaded": 0,
+            "buffers_mib": {"model": {"SCRIPT": 1.0}},
+            "threads": settings.get("threads", 1),
+            "load_ns": 1_000_000,
+        }
+
+    def fault(self, operation: str) -> None:
+        """Do the harm that the script has for this operation."""
+        kind = self._script.get("faults", {}).get(operation)
+        if kind == "crash":
+            sys.stderr.write("scripted: about to crash\n")
+            sys.stderr.flush()
+            os.kill(os.getpid(), signal.SIGSEGV)
+        elif kind == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif kind == "hang":
+            time.sleep(3600)
+        elif kind == "garbage":
+            reply_fd = int(sys.argv[-2])
+            os.write(reply_fd, b"this is no message\n")
+        elif kind == "refuse":
+            raise RefusalError("scripted", f"the script refuses to {operation}")
+
+    def tokenize(self, text: str) -> list[int]:
+        """Return BOS and the text's bytes."""
+        self.fault("tokenize")
+        return [256, *text.encode()]
+
+    def prompt(self, tokens: Sequence[int], depth: int) -> Timing:
+        """Return the script's time for a prompt."""
+        self.fault("prompt")
+        return self._timing(len(tokens) - depth, "pp_ns_per_token", 10_000)
+
+    def generate(self, tokens: Sequence[int], depth: int) -> Timing:
+        """Return the script's time for a generation."""
+        self.fault("generate")
+        return self._timing(len(tokens) - depth, "tg_ns_per_token", 1_000_000)
+
+    def _timing(self, n_tokens: int, key: str, default_ns: int) -> Timing:
+        costs = self._script.get(key, default_ns)
+        per_token = costs[self._runs % len(costs)] if isinstance(costs, list) else costs
+        self._runs += 1
+        context = {
+            "n_ctx": self.facts["n_ctx_train"],
+            "type_k": "f16",
+            "type_v": "f16",
+            "flash_attn": "off",
+            "threads": self.facts["threads"],
+            "buffers_mib": {},
+        }
+        return Timing(n_tokens, per_token * n_tokens, (per_token,) * n_tokens, context)
+
+    def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
+        """Return logits that favour the next byte's value, blurred by the script's noise."""
+        import numpy as np  # noqa: PLC0415  # only scoring needs it
+
+        self.fault("score")
+        n_rows = len(tokens) - first
+        base = np.random.default_rng(list(tokens[first:])).normal(size=(n_rows, self._n_vocab))
+        noise = np.random.default_rng(1).normal(size=base.shape) * self._script.get("noise", 0.0)
+        blurred: NDArray[np.float32] = (base + noise).astype(np.float32)
+        return blurred
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,49 @@
+"""The pipe's language: one JSON object a line, each with the protocol's version.
+
+Both ends use this module; it knows nothing of engines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Final
+
+PROTOCOL: Final = 1
+
+#: Longest line either end accepts: a tokenised corpus of about ten million tokens.
+MAX_LINE_BYTES: Final = 128 * 2**20
+
+
+class WireError(Exception):
+    """What came over the pipe is not a message of this protocol."""
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """Return a message as one line; NaN and infinities are refused, JSON has none."""
+    body = json.dumps({"v": PROTOCOL, **message}, allow_nan=False, separators=(",", ":"))
+    return body.encode() + b"\n"
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """Read one line.
+
+    Raises:
+        WireError: not JSON, not an object, or of another version.
+    """
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as err:
+        raise WireError(f"not JSON: {line[:80]!r}") from err
+    if not isinstance(message, dict):
+        raise WireError(f"not an object: {line[:80]!r}")
+    if message.get("v") != PROTOCOL:
+        raise WireError(f"protocol {message.get('v')!r} instead of {PROTOCOL}")
+    return message
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of `data`, however small the pipe's buffer is."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
