@@ -69,6 +69,10 @@ class EngineError(AsperfError):
     """An engine is missing, refused a request, or died."""
 
 
+class MeasurementError(AsperfError):
+    """What was measured is empty, not finite, impossible, or not the same work in both arms."""
+
+
 def suggest(word: str, valid: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the nearest valid word, or an empty string."""
     near = difflib.get_close_matches(word, list(valid), n=1, cutoff=0.6)

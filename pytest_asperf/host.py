@@ -277,6 +277,12 @@ class Worker:
             WorkerError: the worker died, hung past the deadline, or spoke nonsense.
             EngineRefusedError: the engine cannot do it.
         """
+        if self._requests < 0:
+            raise WorkerError(
+                f"{self.build.engine} {op}: this worker has been ended",
+                why="a worker that failed once is not asked again",
+                remedy="start another",
+            )
         self._next_id += 1
         with contextlib.suppress(BrokenPipeError):  # its end is read, and told, by _receive
             message = {"id": self._next_id, "op": op, "args": args}
@@ -368,6 +374,11 @@ class Worker:
             self._process.kill()
             self._process.wait()
         self._log_thread.join(timeout=1.0)
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
 
     @property
     def alive(self) -> bool:

@@ -65,6 +65,19 @@ KV_TYPES: Final[dict[str, int]] = {
     "q5_1": 7,
 }
 
+#: Bytes an element of the KV cache takes, from ggml's block sizes (type_size / block_size).
+KV_BYTES_PER_ELEMENT: Final[dict[str, float]] = {
+    "f32": 4.0,
+    "f16": 2.0,
+    "bf16": 2.0,
+    "q8_0": 34 / 32,
+    "q4_0": 18 / 32,
+    "q4_1": 20 / 32,
+    "iq4_nl": 18 / 32,
+    "q5_0": 22 / 32,
+    "q5_1": 24 / 32,
+}
+
 
 def parse_level(name: str, *, where: str) -> str:
     """Return the canonical spelling of a quantisation level.

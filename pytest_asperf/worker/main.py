@@ -113,7 +113,7 @@ class Server:
         try:
             return self._models[name]
         except KeyError:
-            raise RefusalError("protocol", f"no model {name!r} is loaded") from None
+            raise RefusalError("model", f"no model {name!r} is loaded") from None
 
 
 def _failure(kind: str, message: str) -> dict[str, Any]:

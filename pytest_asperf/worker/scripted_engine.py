@@ -102,19 +102,22 @@ class ScriptedModel:
     def prompt(self, tokens: Sequence[int], depth: int) -> Timing:
         """Return the script's time for a prompt."""
         self.fault("prompt")
-        return self._timing(len(tokens) - depth, "pp_ns_per_token", 10_000)
+        return self._timing(len(tokens), depth, "pp_ns_per_token", 10_000)
 
     def generate(self, tokens: Sequence[int], depth: int) -> Timing:
         """Return the script's time for a generation."""
         self.fault("generate")
-        return self._timing(len(tokens) - depth, "tg_ns_per_token", 1_000_000)
+        return self._timing(len(tokens), depth, "tg_ns_per_token", 1_000_000)
 
-    def _timing(self, n_tokens: int, key: str, default_ns: int) -> Timing:
+    def _timing(self, n_ctx: int, depth: int, key: str, default_ns: int) -> Timing:
+        if n_ctx > self.facts["n_ctx_train"]:
+            raise RefusalError("context", f"{n_ctx} tokens are more than the script's context")
+        n_tokens = n_ctx - depth
         costs = self._script.get(key, default_ns)
         per_token = costs[self._runs % len(costs)] if isinstance(costs, list) else costs
         self._runs += 1
         context = {
-            "n_ctx": self.facts["n_ctx_train"],
+            "n_ctx": n_ctx,
             "type_k": "f16",
             "type_v": "f16",
             "flash_attn": "off",
@@ -130,7 +133,9 @@ class ScriptedModel:
         self.fault("score")
         n_rows = len(tokens) - first
         base = np.random.default_rng(list(tokens[first:])).normal(size=(n_rows, self._n_vocab))
-        noise = np.random.default_rng(1).normal(size=base.shape) * self._script.get("noise", 0.0)
+        drifts = self._script.get("faults", {}).get("score") == "drift"
+        spread = 1.0 if drifts else self._script.get("noise", 0.0)
+        noise = np.random.default_rng(None if drifts else 1).normal(scale=spread, size=base.shape)
         blurred: NDArray[np.float32] = (base + noise).astype(np.float32)
         return blurred
 

@@ -1,0 +1,315 @@
+"""The lab: measures each distinct request once a session, one at a time on the machine.
+
+It decides what is loaded together and in which worker; what a number means is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+
+import psutil
+
+from pytest_asperf.errors import AsperfError, ModelError
+from pytest_asperf.host import Worker
+from pytest_asperf.measure.files import LocatedModel, ModelShelf
+from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
+from pytest_asperf.measure.results import LadderResult, LevelResult, Ran, ThroughputResult
+from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
+from pytest_asperf.measure.turn import machine_turn
+from pytest_asperf.modelfiles.gguf_read import bytes_per_token
+from pytest_asperf.spec import KV_BYTES_PER_ELEMENT, ModelRef
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pytest_asperf.host import EngineBuild, RawRun
+    from pytest_asperf.spec import ModelSpec, Workload
+
+#: Share of the free memory that models may take together: the rest is for contexts and logits.
+_MEMORY_SHARE: Final = 0.7
+
+Result = TypeVar("Result")
+
+
+class Notify(Protocol):
+    """Where the lab says what it is doing."""
+
+    def progress(self, label: str, done: int, total: int) -> None:
+        """`done` of `total` steps of a measurement are over."""
+
+    def wait(self, reason: str) -> None:
+        """The measurement cannot start yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is measured.
+
+    Attributes:
+        repetitions: counted runs of a throughput workload.
+        chunks: chunks that PPL is taken over, or None for all of the corpus.
+        seed: of every random order.
+        call_timeout_s: deadline of one call to the engine.
+    """
+
+    repetitions: int = 10
+    chunks: int | None = 40
+    seed: int = 0
+    call_timeout_s: float = 600.0
+
+
+class Lab:
+    """Measures on one build; a context manager that ends its worker.
+
+    Args:
+        build: the engine and its interpreter.
+        cache: folder for model files that are made once.
+        corpus: the text for models that name none of their own.
+        plan: how much is measured.
+        lock_path: the machine's measurement lock.
+        notify: where progress goes.
+    """
+
+    def __init__(
+        self,
+        build: EngineBuild,
+        *,
+        cache: Path,
+        corpus: Path,
+        plan: Plan,
+        lock_path: Path,
+        notify: Notify,
+    ) -> None:
+        self.build = build
+        self.plan = plan
+        self._corpus = corpus
+        self._lock_path = lock_path
+        self._notify = notify
+        self._shelf = ModelShelf(build, cache=cache, call_timeout_s=plan.call_timeout_s)
+        self._done: dict[object, object] = {}
+        self._worker: Worker | None = None
+        self._loaded: dict[str, dict[str, Any]] = {}
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the engine says of itself."""
+        return self._shelf.describe()
+
+    def throughput(self, ref: ModelRef, workload: Workload) -> ThroughputResult:
+        """Time one workload on one model."""
+        return self.throughputs((ref,), workload)[ref]
+
+    def throughputs(
+        self, refs: tuple[ModelRef, ...], workload: Workload
+    ) -> dict[ModelRef, ThroughputResult]:
+        """Time one workload on several models, interleaved."""
+        return self._once((refs, workload), lambda: self._measure_throughputs(refs, workload))
+
+    def ladder(self, spec: ModelSpec, levels: tuple[str, ...], baseline: str) -> LadderResult:
+        """Score levels of a model against its baseline."""
+        key = (spec, levels, baseline)
+        return self._once(key, lambda: self._measure_ladder(spec, levels, baseline))
+
+    def close(self) -> None:
+        """End the worker."""
+        if self._worker is not None:
+            self._worker.close()
+        self._worker, self._loaded = None, {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _once(self, key: object, measure: Callable[[], Result]) -> Result:
+        """Measure a request the first time; give the same result, or error, ever after."""
+        if key not in self._done:
+            try:
+                self._done[key] = measure()
+            except AsperfError as err:
+                self._done[key] = err
+        done = self._done[key]
+        if isinstance(done, AsperfError):
+            raise done
+        return done  # type: ignore[return-value]  # stored under this key by this very call
+
+    def _measure_throughputs(
+        self, refs: tuple[ModelRef, ...], workload: Workload
+    ) -> dict[ModelRef, ThroughputResult]:
+        models = [self._shelf.locate(ref) for ref in refs]
+        label = f"{workload.name} {', '.join(ref.label for ref in refs)}"
+        with machine_turn(self._lock_path, self._notify.wait):
+            worker = self._worker_with(models)
+            tokens = {
+                model.ref.label: workload_tokens(
+                    worker, model.ref.label, self._corpus_text(model.ref.spec), workload
+                )
+                for model in models
+            }
+            runs = measure_throughput(
+                worker,
+                tokens,
+                workload,
+                repetitions=self.plan.repetitions,
+                seed=self.plan.seed,
+                progress=lambda done, total: self._notify.progress(label, done, total),
+            )
+        return {model.ref: self._timed(model, workload, *runs[model.ref.label]) for model in models}
+
+    def _timed(
+        self,
+        model: LocatedModel,
+        workload: Workload,
+        warm_up: RawRun,
+        runs: tuple[RawRun, ...],
+    ) -> ThroughputResult:
+        context = runs[0].context
+        n_bytes = None
+        if model.info is not None:
+            cache_types = (context["type_k"], context["type_v"])
+            n_bytes = bytes_per_token(
+                model.info,
+                # The cache grows under the run: on average half of its own tokens are in it.
+                depth=workload.depth + workload.n_tokens // 2,
+                kv_bytes_per_element=tuple(KV_BYTES_PER_ELEMENT[name] for name in cache_types),
+            )
+        return ThroughputResult(workload, warm_up, runs, n_bytes, self._ran(model, context))
+
+    def _measure_ladder(
+        self, spec: ModelSpec, levels: tuple[str, ...], baseline: str
+    ) -> LadderResult:
+        base = self._shelf.locate(ModelRef(spec, baseline))
+        failures: dict[str, AsperfError] = {}
+        models: list[LocatedModel] = []
+        for level in levels:
+            try:
+                models.append(_same_tokenizer(base, self._shelf.locate(ModelRef(spec, level))))
+            except AsperfError as err:
+                failures[level] = err
+        results: dict[str, LevelResult] = {}
+        groups, note = self._groups(base, models)
+        with machine_turn(self._lock_path, self._notify.wait):
+            while groups:
+                group = groups.pop(0)
+                try:
+                    results |= self._score_group(base, group)
+                except AsperfError as err:
+                    if len(group) == 1:
+                        failures[group[0].level] = err
+                    else:
+                        # One level's fault must not cost the others their result.
+                        groups = [[model] for model in group] + groups
+                        note = "a level failed in the common pass, so each was scored by itself"
+        return LadderResult(spec.name, baseline, results, failures, note)
+
+    def _groups(
+        self, base: LocatedModel, models: Sequence[LocatedModel]
+    ) -> tuple[list[list[LocatedModel]], str]:
+        """Return which levels are scored in one pass with the baseline."""
+        size = base.size_bytes + sum(model.size_bytes for model in models)
+        free = _MEMORY_SHARE * self._free_memory_bytes()
+        if len(models) < 2 or size <= free:
+            return [list(models)] if models else [], ""
+        note = (
+            f"the {len(models) + 1} models need {size / 1e9:.1f} GB together and "
+            f"{free / 1e9:.1f} GB may be used: scored pair by pair, the baseline once for each"
+        )
+        return [[model] for model in models], note
+
+    def _free_memory_bytes(self) -> float:
+        """Return the memory that models can be loaded into, the smallest pool in use."""
+        devices = self.describe().get("devices", [])
+        pools = [d["memory_free_bytes"] for d in devices if d.get("type") == "GPU"]
+        return float(min([psutil.virtual_memory().available, *(pool for pool in pools if pool)]))
+
+    def _score_group(
+        self, base: LocatedModel, models: Sequence[LocatedModel]
+    ) -> dict[str, LevelResult]:
+        names = {model.ref.label: model for model in models}
+        spec = base.ref.spec
+        label = f"PPL {spec.name} {', '.join(model.level for model in models)} vs {base.level}"
+        worker = self._worker_with([base, *models])
+        corpus = spec.corpus or self._corpus
+        chunks = split_chunks(
+            worker.tokenize(base.ref.label, self._corpus_text(spec)),
+            n_ctx=PPL_N_CTX,
+            at_most=self.plan.chunks,
+            corpus=str(corpus),
+        )
+        scores = score_ladder(
+            worker,
+            [base.ref.label, *names],
+            chunks,
+            concurrency=self._concurrency(base),
+            progress=lambda done, total: self._notify.progress(label, done, total),
+        )
+        context = {"n_ctx": PPL_N_CTX}
+        return {
+            model.level: LevelResult(
+                model.level,
+                scores[name],
+                scores[base.ref.label],
+                model.size_bytes,
+                PPL_N_CTX,
+                self._ran(model, context),
+            )
+            for name, model in names.items()
+        }
+
+    def _concurrency(self, base: LocatedModel) -> int:
+        """Return how many levels are scored at a time: as many as leave each its own cores."""
+        loaded = self._loaded[base.ref.label]
+        if loaded.get("layers_offloaded"):
+            return 1
+        threads = loaded.get("threads") or 1
+        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+        return max(1, (usable or os.cpu_count() or 1) // threads)
+
+    def _worker_with(self, models: Sequence[LocatedModel]) -> Worker:
+        """Return a worker in which exactly these models are loaded."""
+        wanted = {model.ref.label for model in models}
+        if self._worker is not None and self._worker.alive and set(self._loaded) == wanted:
+            return self._worker
+        self.close()
+        worker = self._worker = Worker(self.build, call_timeout_s=self.plan.call_timeout_s)
+        for model in models:
+            spec = model.ref.spec
+            self._loaded[model.ref.label] = worker.load(model.ref.label, model.path, spec.settings)
+        return worker
+
+    def _corpus_text(self, spec: ModelSpec) -> str:
+        path = spec.corpus or self._corpus
+        try:
+            return path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as err:
+            raise ModelError(
+                f"the corpus {path} of {spec.name} cannot be read: {err}",
+                why="PPL is scored on it, and throughput is measured on its text",
+                remedy="name a UTF-8 text file",
+            ) from err
+
+    def _ran(self, model: LocatedModel, context: dict[str, Any]) -> Ran:
+        return Ran(
+            model.ref.label,
+            model.path,
+            model.sha256,
+            self.describe(),
+            self._loaded[model.ref.label],
+            context,
+        )
+
+
+def _same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:
+    """Return the model, refused where its tokens are not the baseline's."""
+    if base.info is None or model.info is None:
+        return model
+    if base.info.tokenizer_sha256 != model.info.tokenizer_sha256:
+        raise ModelError(
+            f"{model.ref.label} and {base.ref.label} have different tokenizers",
+            why="their tokens differ, so that neither PPL nor KLD can be compared",
+            remedy="compare levels of one model, made from the same source",
+        )
+    return model

@@ -1,0 +1,72 @@
+"""PPL and KLD of a ladder: one pass over the chunks through the baseline and every level.
+
+Each chunk of the baseline is scored once and its distribution kept in memory while the levels
+score the same chunk, so nothing is written to disk. The definition is llama-perplexity's: chunks
+of the context's size, BOS forced at the start of each, the second half scored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_asperf.host import ScoredChunk, Worker
+
+#: llama-perplexity's default context, and what published figures use.
+PPL_N_CTX: Final = 512
+
+
+def split_chunks(
+    tokens: Sequence[int], *, n_ctx: int, at_most: int | None, corpus: str
+) -> list[Sequence[int]]:
+    """Cut a tokenised corpus into whole chunks, as llama-perplexity does.
+
+    Args:
+        tokens: the corpus, with BOS where the tokenizer adds one.
+        n_ctx: tokens of a chunk.
+        at_most: chunks taken from the start, or None for all.
+        corpus: its name, for the message.
+
+    Raises:
+        ConfigError: fewer than two chunks, so that no interval could be given.
+    """
+    n_chunks = len(tokens) // n_ctx
+    if n_chunks < 2:
+        raise ConfigError(
+            f"the corpus {corpus} gives {len(tokens)} tokens, fewer than two chunks of {n_ctx}",
+            why="PPL is scored on whole chunks, and one chunk has no interval",
+            remedy=f"use a text of at least {2 * n_ctx} tokens",
+        )
+    if at_most is not None:
+        n_chunks = min(n_chunks, at_most)
+    return [tokens[i * n_ctx : (i + 1) * n_ctx] for i in range(n_chunks)]
+
+
+def score_ladder(
+    worker: Worker,
+    names: Sequence[str],
+    chunks: Sequence[Sequence[int]],
+    *,
+    concurrency: int,
+    progress: Callable[[int, int], None],
+) -> dict[str, tuple[ScoredChunk, ...]]:
+    """Score every chunk with every model; all after the first are compared with the first.
+
+    Args:
+        worker: where the models are loaded.
+        names: the baseline, then the levels.
+        chunks: tokens by chunk.
+        concurrency: levels scored at a time.
+        progress: told chunks done and chunks in all.
+    """
+    scores: dict[str, list[ScoredChunk]] = {name: [] for name in names}
+    for done, chunk in enumerate(chunks):
+        progress(done, len(chunks))
+        row = worker.score(names, chunk, len(chunk) // 2, concurrency=concurrency)
+        for name in names:
+            scores[name].append(row[name])
+    return {name: tuple(rows) for name, rows in scores.items()}

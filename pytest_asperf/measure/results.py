@@ -1,0 +1,145 @@
+"""What measurements give: raw counts with their proof of path, and the estimates made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf import metrics
+from pytest_asperf.stats.intervals import median_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pytest_asperf.errors import AsperfError
+    from pytest_asperf.host import RawRun, ScoredChunk
+    from pytest_asperf.spec import Workload
+    from pytest_asperf.stats.estimate import Estimate
+
+_DEVICES_SHOWN: Final = 4
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Proof of path: what really ran.
+
+    Attributes:
+        model: the model's address.
+        path: its file.
+        sha256: the file's hash.
+        engine: what the engine says of itself.
+        loaded: what the model resolved to.
+        context: what the context resolved to.
+    """
+
+    model: str
+    path: Path
+    sha256: str
+    engine: Mapping[str, Any]
+    loaded: Mapping[str, Any]
+    context: Mapping[str, Any]
+
+    def rows(self) -> tuple[tuple[str, str], ...]:
+        """Return it as label and text, for a failure message."""
+        engine, loaded, context = self.engine, self.loaded, self.context
+        build = engine.get("ggml_commit") or "unknown"
+        settings = (
+            f"{loaded.get('threads')} threads, "
+            f"KV {context.get('type_k', '?')}/{context.get('type_v', '?')}, "
+            f"flash attention {context.get('flash_attn', 'unknown')}, "
+            f"context {context.get('n_ctx', '?')}"
+        )
+        return (
+            ("model", f"{self.model}, {loaded.get('description')}, sha256 {self.sha256[:12]}"),
+            ("engine", f"{engine.get('library')} {engine.get('version')}, ggml commit {build}"),
+            ("build", f"libraries sha256 {str(engine.get('library_sha256', 'unknown'))[:12]}"),
+            ("device", self._devices()),
+            ("settings", settings),
+        )
+
+    def _devices(self) -> str:
+        weights: Mapping[str, float] = self.loaded.get("buffers_mib", {}).get("model", {})
+        held = [f"{name} {mib:g} MiB" for name, mib in weights.items()][:_DEVICES_SHOWN]
+        layers = f"{self.loaded.get('layers_offloaded', 0)}/{self.loaded.get('n_layers')}"
+        return f"{', '.join(held) or 'unknown'}; {layers} layers on a GPU"
+
+
+@dataclass(frozen=True)
+class ThroughputResult:
+    """Repetitions of one workload on one model.
+
+    Attributes:
+        workload: what was timed.
+        warm_up: the run before the first, not counted.
+        runs: the counted runs, in the order they ran.
+        bytes_per_token: bytes that one step of TG reads at this depth, None where unknown.
+        ran: proof of path.
+    """
+
+    workload: Workload
+    warm_up: RawRun
+    runs: tuple[RawRun, ...]
+    bytes_per_token: int | None
+    ran: Ran
+
+    @cached_property
+    def rates(self) -> tuple[float, ...]:
+        """Rate of each counted run, tok/s."""
+        return tuple(metrics.tokens_per_second(r.n_tokens, r.elapsed_ns) for r in self.runs)
+
+    @cached_property
+    def rate(self) -> Estimate:
+        """Median rate with its interval, tok/s."""
+        return median_interval(self.rates, unit="tok/s")
+
+    @property
+    def metric(self) -> metrics.Metric:
+        """What the rate is a rate of."""
+        return metrics.TG if self.workload.kind == "tg" else metrics.PP
+
+
+@dataclass(frozen=True)
+class LevelResult:
+    """One level of a ladder, scored on the same chunks as its baseline.
+
+    Attributes:
+        level: the level.
+        chunks: raw scores by chunk.
+        baseline_chunks: the baseline's scores of the same chunks, in the same pass.
+        size_bytes: size of the file.
+        n_ctx: tokens of a chunk.
+        ran: proof of path.
+    """
+
+    level: str
+    chunks: tuple[ScoredChunk, ...]
+    baseline_chunks: tuple[ScoredChunk, ...]
+    size_bytes: int
+    n_ctx: int
+    ran: Ran
+
+    @cached_property
+    def comparison(self) -> metrics.Comparison:
+        """ΔPPL, KLD and same-top-token share against the baseline."""
+        return metrics.compare_scores(self.baseline_chunks, self.chunks)
+
+
+@dataclass(frozen=True)
+class LadderResult:
+    """The levels of one model against one baseline.
+
+    Attributes:
+        model: the model's name.
+        baseline: the baseline level.
+        levels: what was measured, by level.
+        failures: what could not be, by level.
+        note: how it was measured, where that was not all models in one pass.
+    """
+
+    model: str
+    baseline: str
+    levels: Mapping[str, LevelResult]
+    failures: Mapping[str, AsperfError]
+    note: str = ""

@@ -1,0 +1,154 @@
+"""For those who write engines, or test what stands on one: a conformance check and a script.
+
+`check_engine` proves an engine through a real worker process; `write_script` makes a model for the
+`scripted` engine, whose timings and faults are chosen by its author.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.errors import EngineError
+from pytest_asperf.host import EngineRefusedError, Worker
+from pytest_asperf.spec import EngineSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pytest_asperf.host import EngineBuild, RawRun
+
+_ENGINE_FACTS: Final = ("engine", "library", "version", "devices", "default_threads")
+_MODEL_FACTS: Final = (
+    "description",
+    "n_params",
+    "size_bytes",
+    "n_vocab",
+    "n_layers",
+    "n_ctx_train",
+    "add_bos",
+    "layers_offloaded",
+    "threads",
+    "load_ns",
+)
+_CONTEXT_FACTS: Final = ("n_ctx", "type_k", "type_v", "flash_attn", "threads")
+_TEXT: Final = "def area(width, height):\n    return width * height\n" * 40
+
+
+class ConformanceError(EngineError):
+    """An engine does not keep the protocol."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"the engine does not conform: {what}",
+            why="verdicts rest on what every engine must mean by the same words",
+            remedy="see pytest_asperf/worker/engine.py for what each operation promises",
+        )
+
+
+def write_script(path: Path, **script: Any) -> Path:
+    """Write a model for the `scripted` engine.
+
+    Args:
+        path: the file to write.
+        script: `pp_ns_per_token` and `tg_ns_per_token` (a number, or a list that runs take turns
+            from), `noise` (standard deviation added to the logits), `noise_by_ftype`,
+            `n_ctx_train`, `size_bytes`, `n_params`, and `faults`: by operation (`load`,
+            `tokenize`, `prompt`, `generate`, `score`) one of `crash`, `killed`, `hang`,
+            `garbage`, `refuse`, or for `score` also `drift`.
+
+    Returns:
+        The path.
+    """
+    path.write_text(json.dumps(script), "utf-8")
+    return path
+
+
+def check_engine(build: EngineBuild, model: Path, settings: EngineSettings | None = None) -> None:
+    """Prove an engine in its own process, on a real model.
+
+    Raises:
+        ConformanceError: it breaks a promise; the message says which.
+        EngineError: it refused or died.
+    """
+    settings = settings or EngineSettings()
+    with Worker(build) as worker:
+        _require_facts(worker.describe(), _ENGINE_FACTS, "describe")
+        facts = worker.load("model", model, settings)
+        _require_facts(facts, _MODEL_FACTS, "load")
+        tokens = _check_tokenizer(worker, facts)
+        _check_timing(worker, tokens)
+        _check_scores(worker, tokens, model, settings)
+        _check_refusals(worker, facts)
+        worker.unload("model")
+        if not worker.alive:
+            raise ConformanceError("the worker died of unloading a model")
+
+
+def _require(condition: bool, what: str) -> None:  # noqa: FBT001  # reads as an assertion
+    if not condition:
+        raise ConformanceError(what)
+
+
+def _require_facts(facts: Mapping[str, Any], names: tuple[str, ...], op: str) -> None:
+    missing = [name for name in names if name not in facts]
+    _require(not missing, f"{op} says nothing of {', '.join(missing)}")
+
+
+def _check_tokenizer(worker: Worker, facts: Mapping[str, Any]) -> list[int]:
+    tokens = worker.tokenize("model", _TEXT)
+    _require(len(tokens) >= 64, f"tokenize made {len(tokens)} tokens of {len(_TEXT)} characters")
+    _require(tokens == worker.tokenize("model", _TEXT), "tokenize is not deterministic")
+    in_range = all(0 <= token < facts["n_vocab"] for token in tokens)
+    _require(in_range, "tokenize gives ids outside the vocabulary")
+    return tokens
+
+
+def _check_timing(worker: Worker, tokens: list[int]) -> None:
+    for op in (worker.prompt, worker.generate):
+        for depth in (0, 16):
+            run = op("model", tokens[:32], depth)
+            _check_run(run, 32 - depth, f"{op.__name__} at depth {depth}")
+    run = worker.generate("model", tokens[:32], 16)
+    _require(len(run.step_ns) == 16, "generate does not time each token")
+
+
+def _check_run(run: RawRun, n_tokens: int, op: str) -> None:
+    _require(run.n_tokens == n_tokens, f"{op} counted {run.n_tokens} of {n_tokens} tokens")
+    inside = sum(run.step_ns) <= run.elapsed_ns
+    _require(inside, f"{op}: the steps take longer than the run they are part of")
+    _require_facts(run.context, _CONTEXT_FACTS, op)
+
+
+def _check_scores(worker: Worker, tokens: list[int], path: Path, settings: EngineSettings) -> None:
+    worker.load("twin", path, settings)
+    chunk = tokens[:64]
+    first = worker.score(["model", "twin"], chunk, 32)
+    n_scored = len(chunk) - 1 - 32
+    for name, scores in first.items():
+        _require(len(scores.nll) == n_scored, f"score gave {len(scores.nll)} of {n_scored} NLL")
+        _require(all(map(math.isfinite, scores.nll)), f"score of {name} is not finite")
+    twin = first["twin"]
+    _require(max(map(abs, twin.kld)) < 1e-4, "a model's KLD against itself is not zero")
+    _require(all(twin.same_top), "a model's top token differs from its own")
+    again = worker.score(["model", "twin"], chunk, 32, concurrency=2)
+    same = all(
+        math.isclose(a, b, abs_tol=1e-5) for a, b in zip(twin.nll, again["twin"].nll, strict=True)
+    )
+    _require(same, "scores depend on how many models are scored at a time")
+    worker.unload("twin")
+
+
+def _check_refusals(worker: Worker, facts: Mapping[str, Any]) -> None:
+    requests = {
+        "a context beyond the model's": ("model", [0] * (int(facts["n_ctx_train"]) + 64)),
+        "a model that is not loaded": ("nobody", [0, 0]),
+    }
+    for what, (name, tokens) in requests.items():
+        try:
+            worker.prompt(name, tokens, 0)
+        except EngineRefusedError:
+            continue
+        raise ConformanceError(f"{what} was not refused")

@@ -1,0 +1,50 @@
+"""Every shipped engine keeps the protocol, in its own process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_asperf.host import _BOOTSTRAP, _WORKER_FOLDER, EngineBuild
+from pytest_asperf.spec import EngineSettings
+from pytest_asperf.testing import ConformanceError, check_engine, write_script
+
+PYTHON = Path(sys.executable)
+
+
+def test_the_scripted_engine_conforms(tmp_path: Path) -> None:
+    """The scripted engine passes the check that real engines must pass."""
+    script = write_script(tmp_path / "model.json")
+    check_engine(EngineBuild("scripted", PYTHON), script)
+
+
+def test_an_engine_whose_levels_disagree_with_themselves_does_not(tmp_path: Path) -> None:
+    """An engine that gives one model two distributions is caught."""
+    script = write_script(tmp_path / "model.json", faults={"score": "drift"})
+    with pytest.raises(ConformanceError, match="KLD against itself"):
+        check_engine(EngineBuild("scripted", PYTHON), script)
+
+
+def test_llama_cpp_conforms(tiny_gguf: Path) -> None:
+    """llama.cpp passes on a real model."""
+    check_engine(EngineBuild("llama_cpp", PYTHON), tiny_gguf, EngineSettings(threads=1))
+
+
+def test_the_worker_imports_nothing_of_the_parent() -> None:
+    """An engine's process holds neither this package nor pytest."""
+    show = "print([m for m in sys.modules if m.startswith(('pytest', '_pytest'))])"
+    with Path(os.devnull).open("r+b") as null:
+        command = [sys.executable, "-I", "-c", f"{_BOOTSTRAP}\n{show}"]
+        fds = [str(null.fileno()), str(null.fileno()), "1"]
+        done = subprocess.run(
+            [*command, str(_WORKER_FOLDER), "scripted", *fds],
+            pass_fds=[null.fileno()],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert done.stdout == "[]\n"

@@ -1,0 +1,95 @@
+"""A worker that goes wrong is a result; one that goes right is asked and answers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_asperf.host import EngineBuild, EngineRefusedError, Worker, WorkerError
+from pytest_asperf.spec import EngineSettings
+from pytest_asperf.testing import write_script
+
+SCRIPTED = EngineBuild("scripted", Path(sys.executable))
+
+
+def _generate(tmp_path: Path, *, call_timeout_s: float = 60.0, **script: Any) -> None:
+    path = write_script(tmp_path / "model.json", **script)
+    with Worker(SCRIPTED, call_timeout_s=call_timeout_s) as worker:
+        worker.load("model", path, EngineSettings())
+        worker.generate("model", [0] * 8, 0)
+
+
+def test_a_crash_names_the_signal_and_the_last_words(tmp_path: Path) -> None:
+    """A segmentation fault becomes an error with the signal and the engine's log."""
+    with pytest.raises(WorkerError, match="SIGSEGV") as caught:
+        _generate(tmp_path, faults={"generate": "crash"})
+    assert "scripted: about to crash" in str(caught.value)
+
+
+def test_a_kill_speaks_of_memory(tmp_path: Path) -> None:
+    """SIGKILL, which the kernel sends when memory runs out, says so."""
+    with pytest.raises(WorkerError, match="SIGKILL") as caught:
+        _generate(tmp_path, faults={"generate": "killed"})
+    assert "memory" in caught.value.remedy
+
+
+def test_a_hang_ends_at_the_deadline(tmp_path: Path) -> None:
+    """A worker that never answers is ended, and its process is gone."""
+    path = write_script(tmp_path / "model.json", faults={"generate": "hang"})
+    worker = Worker(SCRIPTED, call_timeout_s=0.3)
+    worker.load("model", path, EngineSettings())
+    with pytest.raises(WorkerError, match=r"no answer within 0\.3 s"):
+        worker.generate("model", [0] * 8, 0)
+    assert not worker.alive
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker.pid, 0)
+
+
+def test_junk_on_the_pipe_is_not_believed(tmp_path: Path) -> None:
+    """Bytes that are no message end the worker."""
+    with pytest.raises(WorkerError, match="nonsense on the pipe"):
+        _generate(tmp_path, faults={"generate": "garbage"})
+
+
+def test_a_refusal_leaves_the_worker_alive(tmp_path: Path) -> None:
+    """After a refused request the same worker answers the next one."""
+    path = write_script(tmp_path / "model.json", faults={"prompt": "refuse"})
+    with Worker(SCRIPTED) as worker:
+        worker.load("model", path, EngineSettings())
+        with pytest.raises(EngineRefusedError, match="refuses to prompt"):
+            worker.prompt("model", [0] * 8, 0)
+        assert worker.generate("model", [0] * 8, 0).n_tokens == 8
+
+
+def test_a_missing_interpreter_is_named() -> None:
+    """An interpreter that does not exist is a four-part error."""
+    with pytest.raises(WorkerError, match="/nowhere/python") as caught:
+        Worker(EngineBuild("scripted", Path("/nowhere/python")))
+    assert "--asperf-python" in caught.value.remedy
+
+
+def test_an_engine_that_cannot_be_imported_is_refused() -> None:
+    """An interpreter without the engine says what to install."""
+    with pytest.raises(EngineRefusedError, match="import") as caught:
+        Worker(EngineBuild("nonesuch", Path(sys.executable)))
+    assert "pip install" in caught.value.remedy
+
+
+def test_closing_twice_is_harmless() -> None:
+    """A worker can be closed by its user and by its context manager."""
+    with Worker(SCRIPTED) as worker:
+        worker.close()
+    assert not worker.alive
+
+
+def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
+    """A distribution with NaN is refused by name, not passed on."""
+    path = write_script(tmp_path / "model.json", noise=float("inf"))
+    with Worker(SCRIPTED) as worker:
+        worker.load("model", path, EngineSettings())
+        with pytest.raises(EngineRefusedError, match="non-finite"):
+            worker.score(["model"], list(range(64)), 32)
