@@ -1,0 +1,305 @@
+"""The models a run may name, and the settings it starts from: TOML to specs.
+
+Read from `[tool.asperf]` in pyproject.toml or from asperf.toml beside it. Only what is written is
+checked here; whether a file exists is found out by the test that uses it, so that no other test is
+disturbed.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.errors import ConfigError, listing, suggest
+from pytest_asperf.settings import (
+    Settings,
+    is_path,
+    parse_path,
+    parse_values,
+    shown,
+    split_address,
+    unknown_key,
+)
+from pytest_asperf.spec import (
+    EngineSettings,
+    ModelRef,
+    ModelSpec,
+    parse_level,
+    parse_settings,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+_SOURCES: Final = ("hf", "gguf", "files")
+_SETTINGS: Final = tuple(field.name for field in fields(Settings))
+_MODEL_KEYS: Final = (*_SOURCES, "corpus", "settings")
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """Every model that has a name, and the settings of the configuration file.
+
+    Attributes:
+        folder: the root of the project; relative paths in addresses start here.
+        models: shipped models first, then the project's own.
+        settings: defaults with the configuration file's values; options override them.
+    """
+
+    folder: Path
+    models: tuple[ModelSpec, ...]
+    settings: Settings
+
+    def find(self, address: str, *, where: str) -> ModelRef:
+        """Return the model that an address means.
+
+        Args:
+            address: `name`, `name:LEVEL`, or the path of a GGUF file with or without `:LEVEL`.
+            where: the option, key or test that it stands in, for the message.
+
+        Raises:
+            ConfigError: no such model or level.
+        """
+        name, level = split_address(address)
+        spec = self._from_path(name, where=where) if is_path(name) else self._named(name, where)
+        ref = ModelRef(spec)
+        return ref if level is None else at_level(ref, level, where=where)
+
+    def _named(self, name: str, where: str) -> ModelSpec:
+        names = {spec.name: spec for spec in self.models}
+        if name in names:
+            return names[name]
+        raise ConfigError(
+            f"{where}: unknown model {shown(name)}{suggest(name, names)}",
+            why="the address decides which weights are measured",
+            remedy=f"use one of {listing(names)}, the path of a .gguf file, or declare the model"
+            " in [tool.asperf.models.NAME] of pyproject.toml",
+        )
+
+    def _from_path(self, text: str, *, where: str) -> ModelSpec:
+        try:
+            path = parse_path(text, self.folder)
+        except ValueError:
+            raise _unusable(text, "the path of a file", where=where) from None
+        # The name may become part of a file name in the cache, as every model's may.
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", path.name).lstrip(".-")[-64:] or "_"
+        return ModelSpec(name=name, gguf=path)
+
+
+def at_level(ref: ModelRef, level: str, *, where: str) -> ModelRef:
+    """Return a model at a level that a marker or an address asks for.
+
+    Raises:
+        ConfigError: no such level; the model has no file of that level; or the address already
+            named another one.
+    """
+    level = parse_level(level, where=where)
+    levels = [have for have, _ in ref.spec.files]
+    if levels and level not in levels:
+        raise ConfigError(
+            f"{where}: model {ref.spec.name!r} has no file for level {level}",
+            why="a model declared by `files` is measured as published; no level is made of another",
+            remedy=f"use one of {listing(levels)}, or add {level} to its `files`",
+        )
+    if ref.level not in {None, level}:
+        raise ConfigError(
+            f"{where}: level {level} is asked for, but the address is {ref.label}",
+            why="which of the two levels would be measured is a guess",
+            remedy="name the level once: in the address, or in a quant or quant_ladder marker",
+        )
+    return replace(ref, level=level)
+
+
+def load_catalogue(rootdir: Path, shipped: Sequence[ModelSpec]) -> Catalogue:
+    """Read the configuration file of a project, if it has one.
+
+    Args:
+        rootdir: pytest's root folder, where the file is and relative paths start.
+        shipped: the models that are always there.
+
+    Raises:
+        ConfigError: the file cannot be read, or something in it is not usable.
+    """
+    document = _find_document(rootdir)
+    models = _models(document, rootdir, shipped)
+    values = {key: value for key, value in document.table.items() if key != "models"}
+    for key in values:
+        if key not in _SETTINGS:
+            raise unknown_key(key, (*_SETTINGS, "models"), where=document.where())
+    settings = Settings(**parse_values(values, where=document.where, folder=rootdir))
+    catalogue = Catalogue(rootdir, (*shipped, *models), settings)
+    if "default_model" in values:
+        catalogue.find(settings.default_model, where=document.where("default_model"))
+    return catalogue
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """The table that holds our settings, and how a message names a key of it."""
+
+    file: str
+    section: tuple[str, ...]
+    table: dict[str, object]
+
+    def where(self, *keys: str) -> str:
+        path = ".".join((*self.section, *keys))
+        return f"{self.file}: {path}" if path else self.file
+
+
+def _find_document(rootdir: Path) -> _Document:
+    found = [
+        document
+        for file in ("pyproject.toml", "asperf.toml")
+        if (document := _read_document(rootdir / file)).table
+    ]
+    if len(found) > 1:
+        raise ConfigError(
+            f"{rootdir}: both pyproject.toml ([tool.asperf]) and asperf.toml hold settings",
+            why="which of the two a run would follow is a guess",
+            remedy="keep them in one of the two files",
+        )
+    return found[0] if found else _Document("pyproject.toml", ("tool", "asperf"), {})
+
+
+def _read_document(path: Path) -> _Document:
+    content = _read_toml(path)
+    # A file of our own needs no [tool.asperf], but a table moved there may keep its name.
+    own = path.name == "asperf.toml" and content.keys() != {"tool"}
+    section = () if own else ("tool", "asperf")
+    document = _Document(path.name, (), content)
+    for key in section:
+        table = _table(document.table.get(key, {}), document.where(key))
+        document = _Document(path.name, (*document.section, key), table)
+    return document
+
+
+def _read_toml(path: Path) -> dict[str, object]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        problem, remedy = f"cannot be read: {error.strerror}", "make it a file that can be read"
+    except UnicodeDecodeError as error:
+        problem, remedy = f"is not UTF-8: byte {error.start}", "save it as UTF-8"
+    except tomllib.TOMLDecodeError as error:
+        problem, remedy = f"is not valid TOML: {error}", "mend the file there"
+    except RecursionError:
+        problem, remedy = "is nested too deeply", "flatten it"
+    raise ConfigError(
+        f"{path} {problem}",
+        why="the settings and models in it would be silently left out",
+        remedy=remedy,
+    )
+
+
+def _models(document: _Document, folder: Path, shipped: Sequence[ModelSpec]) -> list[ModelSpec]:
+    models: list[ModelSpec] = []
+    for name, entry in _table(document.table.get("models", {}), document.where("models")).items():
+        where = document.where("models", name if _NAME.fullmatch(name) else shown(name))
+        _check_name(name, shipped=shipped, others=models, where=where)
+        models.append(_model(name, _table(entry, where), folder=folder, where=where))
+    return models
+
+
+def _check_name(
+    name: str, *, shipped: Sequence[ModelSpec], others: Sequence[ModelSpec], where: str
+) -> None:
+    if not _NAME.fullmatch(name) or is_path(name):
+        raise ConfigError(
+            f"{where}: not a usable model name",
+            why="names stand in addresses (name:LEVEL) and in file names",
+            remedy="use 1 to 64 of A-Z a-z 0-9 . _ - and neither begin with . or -"
+            " nor end in .gguf",
+        )
+    # File systems that ignore case would keep both models' files in one place.
+    for spec in (*shipped, *others):
+        if spec.name.casefold() == name.casefold():
+            kind = "a shipped model" if spec in shipped else "another model here"
+            raise ConfigError(
+                f"{where}: {spec.name!r} is already the name of {kind}",
+                why="one name must mean the same weights everywhere",
+                remedy="choose another name",
+            )
+
+
+def _model(name: str, table: dict[str, object], *, folder: Path, where: str) -> ModelSpec:
+    for key in table:
+        if key not in _MODEL_KEYS:
+            raise unknown_key(key, _MODEL_KEYS, where=where)
+    if len([key for key in _SOURCES if key in table]) != 1:
+        raise ConfigError(
+            f"{where}: a model has exactly one of {', '.join(_SOURCES)}",
+            why="they say where its weights come from",
+            remedy="keep `hf` for a Hugging Face folder, `gguf` for one file to quantise from, or"
+            " `files` for published files by level",
+        )
+
+    def path(key: str) -> Path | None:
+        return _path(table[key], folder, where=f"{where}.{key}") if key in table else None
+
+    return ModelSpec(
+        name=name,
+        hf_folder=path("hf"),
+        gguf=path("gguf"),
+        files=_files(table["files"], folder, where=f"{where}.files") if "files" in table else (),
+        settings=_engine_settings(table.get("settings", {}), where=f"{where}.settings"),
+        corpus=path("corpus"),
+    )
+
+
+def _files(value: object, folder: Path, *, where: str) -> tuple[tuple[str, Path], ...]:
+    files: dict[str, Path] = {}
+    for key, file in _table(value, where).items():
+        level = parse_level(key, where=where)
+        if level in files:
+            raise ConfigError(
+                f"{where}: level {level} stands twice, in different spellings",
+                why="which of the two files would be measured is a guess",
+                remedy="keep one of them",
+            )
+        files[level] = _path(file, folder, where=f"{where}.{key}")
+    if not files:
+        raise _unusable(value, "at least one LEVEL = path", where=where)
+    return tuple(files.items())
+
+
+def _engine_settings(value: object, *, where: str) -> EngineSettings:
+    each = (
+        parse_settings({key: _scalar(item, f"{where}.{key}")}, where=f"{where}.{key}")
+        for key, item in _table(value, where).items()
+    )
+    return reduce(EngineSettings.merged, each, EngineSettings())
+
+
+def _scalar(value: object, where: str) -> object:
+    if isinstance(value, (dict, list)):
+        raise _unusable(value, "a single value", where=where)
+    return value
+
+
+def _table(value: object, where: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise _unusable(value, "a table", where=where)
+    return value
+
+
+def _path(value: object, folder: Path, *, where: str) -> Path:
+    try:
+        return parse_path(value, folder)
+    except ValueError:
+        raise _unusable(value, "the path of a file or folder", where=where) from None
+
+
+def _unusable(value: object, accepted: str, *, where: str) -> ConfigError:
+    return ConfigError(
+        f"{where}: {shown(value)} is not usable",
+        why="what it should say cannot be told from it",
+        remedy=f"write {accepted}",
+    )

@@ -1,0 +1,167 @@
+"""Options and markers to frozen settings: the part of the shell that pytest hands its words to.
+
+Imported in every pytest run of its user's environment, so what it parses into is imported only
+once there is something to parse.
+"""
+
+# ruff: noqa: PLC0415  # the docstring says why
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_asperf.catalogue import Catalogue
+    from pytest_asperf.marks import Marks
+    from pytest_asperf.settings import Settings
+
+T = TypeVar("T")
+
+MARKERS: Final = (
+    "model(address, **settings): the model to measure, with engine settings over its own",
+    "quant(level): the quantisation level to measure the model at",
+    'quant_ladder(*levels, baseline="F16"): run the test once per level, against the baseline',
+    "hardware(*names, min_memory_gb, min_cpu_cores, min_gpu_cores): skip the test elsewhere",
+)
+
+#: By option: the key of `[tool.asperf]` that it overrides, its metavar and help. argparse is given
+#: no default, because only what a user typed may override the configuration file.
+_OPTIONS: Final = {
+    "--asperf-hardware": (
+        "hardware",
+        "NAME|auto",
+        "hardware profile to hold numbers against; auto is this machine (default: auto)",
+    ),
+    "--asperf-engine": ("engine", "NAME", "engine that measures (default: llama_cpp)"),
+    "--asperf-source": (
+        "source",
+        "auto|live|recorded",
+        "measure or replay; auto measures where the profile is this machine (default: auto)",
+    ),
+    "--asperf-inconclusive": (
+        "inconclusive",
+        "fail|xfail|skip",
+        "what becomes of a test that could not be decided (default: fail)",
+    ),
+    "--asperf-model": (
+        "default_model",
+        "ADDRESS",
+        "model of tests without a marker: name, name:LEVEL or a path (default: asperf-target)",
+    ),
+    "--asperf-repetitions": (
+        "repetitions",
+        "N",
+        "repetitions of a throughput workload (default: 10)",
+    ),
+    "--asperf-chunks": ("chunks", "N|all", "chunks that perplexity is taken over (default: 40)"),
+    "--asperf-python": (
+        "python",
+        "PATH",
+        "interpreter that the engine runs in (default: the one that runs pytest)",
+    ),
+    "--asperf-report": ("report", "FORMAT:PATH", "write a report, as in json:out.json; repeatable"),
+}
+_COUNTS: Final = frozenset({"repetitions", "chunks"})
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Register the options of a run."""
+    group = parser.getgroup("asperf", "performance of local LLM inference")
+    for option, (key, metavar, text) in _OPTIONS.items():
+        group.addoption(
+            option,
+            dest=f"asperf_{key}",
+            metavar=metavar,
+            help=text,
+            action="append" if key == "report" else "store",
+        )
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Turn an unusable option or configuration file into pytest's own usage error."""
+    from pytest_asperf.errors import ConfigError
+
+    try:
+        yield
+    except ConfigError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
+    """Return the settings of a run: defaults, the configuration file, then the options over it.
+
+    Raises:
+        ConfigError: an option is not usable; see `usage_errors`.
+    """
+    from dataclasses import replace
+
+    from pytest_asperf.settings import parse_values
+
+    options = {key: option for option, (key, _, _) in _OPTIONS.items()}
+    given = {
+        key: _number(key, value)
+        for key in options
+        if (value := config.getoption(f"asperf_{key}")) is not None
+    }
+    folder = config.invocation_params.dir
+    values = parse_values(given, where=options.__getitem__, folder=folder)
+    if "default_model" in values:
+        catalogue.find(values["default_model"], where=options["default_model"])
+    return replace(catalogue.settings, **values)
+
+
+def _number(key: str, text: Any) -> Any:
+    """Read digits as the number they would be in TOML, so that both are checked alike."""
+    # Python refuses to convert thousands of digits, and no count needs ten.
+    digits = key in _COUNTS and text.isdecimal() and len(text) < 10
+    return int(text) if digits else text
+
+
+def read_marks(node: pytest.Item) -> Marks:
+    """Return what a test's markers ask for, each kind from the closest marker.
+
+    A `quant` marker and a `quant_ladder` marker exclude each other: the closer one wins.
+
+    Raises:
+        ConfigError: a marker's arguments are not usable; or both of those stand at one place.
+    """
+    from pytest_asperf import marks
+
+    levels = _closest_levels(node)
+    return marks.Marks(
+        model=_parsed(node, node.get_closest_marker("model"), marks.parse_model),
+        quant=_parsed(node, levels.get("quant"), marks.parse_quant),
+        ladder=_parsed(node, levels.get("quant_ladder"), marks.parse_ladder),
+        hardware=_parsed(node, node.get_closest_marker("hardware"), marks.parse_hardware),
+    )
+
+
+def _closest_levels(node: pytest.Item) -> dict[str, pytest.Mark]:
+    """Return the closest of the two markers that name levels, by its name."""
+    closest: dict[str, pytest.Mark] = {}
+    place = None
+    for holder, mark in node.iter_markers_with_node():
+        if mark.name in {"quant", "quant_ladder"} and (place is None or place is holder):
+            place = holder
+            closest.setdefault(mark.name, mark)
+    if len(closest) > 1:
+        from pytest_asperf.errors import ConfigError
+
+        raise ConfigError(
+            f"{node.nodeid}: both a quant and a quant_ladder marker",
+            why="which levels the test is meant to measure is a guess",
+            remedy="keep one of them",
+        )
+    return closest
+
+
+def _parsed(node: pytest.Item, mark: pytest.Mark | None, parse: Callable[..., T]) -> T | None:
+    if mark is None:
+        return None
+    return parse(mark.args, mark.kwargs, where=f"{node.nodeid}: @pytest.mark.{mark.name}")

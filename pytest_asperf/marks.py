@@ -1,0 +1,180 @@
+"""What a test's markers ask for: each marker's arguments to one frozen mark, by a pure function.
+
+Every function takes the marker's `args` and `kwargs` and `where`, the test and marker that a
+message names.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.errors import ConfigError, listing, suggest
+from pytest_asperf.settings import shown
+from pytest_asperf.spec import EngineSettings, parse_level, parse_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMark:
+    """`model(address, **settings)`: the model to measure, and engine settings over its own."""
+
+    address: str
+    settings: EngineSettings
+
+
+@dataclass(frozen=True, slots=True)
+class QuantMark:
+    """`quant(level)`: the level to measure the model at."""
+
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
+class LadderMark:
+    """`quant_ladder(*levels, baseline="F16")`: levels to measure, each against the baseline."""
+
+    levels: tuple[str, ...]
+    baseline: str
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareMark:
+    """`hardware(*names, ...)`: where a test runs; it is skipped elsewhere.
+
+    Attributes:
+        names: profiles, any of which will do; none means any hardware.
+        min_memory_gb: least memory, in GB.
+        min_cpu_cores: least CPU cores of all kinds.
+        min_gpu_cores: least GPU cores.
+    """
+
+    names: tuple[str, ...]
+    min_memory_gb: float | None = None
+    min_cpu_cores: int | None = None
+    min_gpu_cores: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The closest marker of each kind that a test carries, or None."""
+
+    model: ModelMark | None = None
+    quant: QuantMark | None = None
+    ladder: LadderMark | None = None
+    hardware: HardwareMark | None = None
+
+
+_LEAST: Final = ("min_memory_gb", "min_cpu_cores", "min_gpu_cores")
+
+
+def parse_model(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> ModelMark:
+    """Read `model(address, **settings)`.
+
+    Raises:
+        ConfigError: no address, more than one, an unknown setting or an unusable value.
+    """
+    address, settings = _single("address", args, kwargs, where=where)
+    return ModelMark(address, parse_settings(settings, where=where))
+
+
+def parse_quant(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> QuantMark:
+    """Read `quant(level)`.
+
+    Raises:
+        ConfigError: no level, more than one, an unknown level or argument.
+    """
+    level, rest = _single("level", args, kwargs, where=where)
+    _refuse_unknown(rest, ("level",), where=where)
+    return QuantMark(parse_level(level, where=where))
+
+
+def parse_ladder(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> LadderMark:
+    """Read `quant_ladder(*levels, baseline="F16")`.
+
+    Raises:
+        ConfigError: no level, an unknown or repeated one, the baseline among them, or an unknown
+            argument.
+    """
+    _refuse_unknown(kwargs, ("baseline",), where=where)
+    baseline = _level(kwargs.get("baseline", "F16"), where=where)
+    levels = tuple(_level(arg, where=where) for arg in args)
+    if not levels:
+        raise _unusable("no level", 'name at least one, as in quant_ladder("Q8_0")', where=where)
+    for position, level in enumerate(levels):
+        if level == baseline:
+            raise _unusable(
+                f"{level} is the baseline too", "leave it out of the levels", where=where
+            )
+        if level in levels[:position]:
+            raise _unusable(f"{level} stands twice", "name each level once", where=where)
+    return LadderMark(levels, baseline)
+
+
+def parse_hardware(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> HardwareMark:
+    """Read `hardware(*names, min_memory_gb=..., min_cpu_cores=..., min_gpu_cores=...)`.
+
+    Raises:
+        ConfigError: nothing is asked for, an unknown argument or an unusable value.
+    """
+    _refuse_unknown(kwargs, _LEAST, where=where)
+    names = tuple(_text(arg, "the name of a hardware profile", where=where) for arg in args)
+    least = {key: value for key, value in kwargs.items() if value is not None}
+    if not names and not least:
+        raise _unusable(
+            "nothing is asked for", f"name a profile, or one of {listing(_LEAST)}", where=where
+        )
+    for key, value in least.items():
+        _check_least(key, value, where=where)
+    return HardwareMark(names, **least)
+
+
+def _check_least(key: str, value: object, *, where: str) -> None:
+    kinds, accepted = (
+        ((int, float), "a number above 0")
+        if key == "min_memory_gb"
+        else ((int,), "a whole number from 1")
+    )
+    usable = isinstance(value, kinds) and not isinstance(value, bool)
+    if not usable or not 0 < value < math.inf:  # type: ignore[operator]  # a number if usable
+        raise _unusable(f"{key}={shown(value)}", f"{key} takes {accepted}", where=where)
+
+
+def _single(
+    name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
+) -> tuple[str, dict[str, Any]]:
+    """Return the one argument that may be named or not, and the other keywords."""
+    rest = dict(kwargs)
+    given = [*args, *([rest.pop(name)] if name in rest else [])]
+    if len(given) != 1:
+        raise _unusable(f"{len(given)} arguments for {name}", "give exactly one", where=where)
+    return _text(given[0], f"the {name}", where=where), rest
+
+
+def _level(value: object, *, where: str) -> str:
+    return parse_level(_text(value, "a quantisation level", where=where), where=where)
+
+
+def _text(value: object, meaning: str, *, where: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise _unusable(shown(value), f"write {meaning} as a string", where=where)
+    return value
+
+
+def _refuse_unknown(kwargs: Collection[str], valid: tuple[str, ...], *, where: str) -> None:
+    for key in kwargs:
+        if key not in valid:
+            raise ConfigError(
+                f"{where}: unknown argument {shown(key)}{suggest(key, valid)}",
+                why="an argument that is silently ignored asks for something else than was meant",
+                remedy=f"use one of {listing(valid)}",
+            )
+
+
+def _unusable(what: str, remedy: str, *, where: str) -> ConfigError:
+    return ConfigError(
+        f"{where}: {what}", why="the marker decides what the test measures", remedy=remedy
+    )

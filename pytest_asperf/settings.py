@@ -1,0 +1,249 @@
+"""How a run measures: one frozen object, from `[tool.asperf]` keys and command-line options alike.
+
+Both spell the same keys, so both are read by the same parsers; only the place that a message names
+differs.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from pytest_asperf.errors import ConfigError, listing, suggest
+from pytest_asperf.spec import LLAMA_FTYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+Source = Literal["auto", "live", "recorded"]
+Inconclusive = Literal["fail", "xfail", "skip"]
+Engine = Literal["llama_cpp"]
+ReportFormat = Literal["json"]
+
+#: Longest piece of foreign text that a message repeats.
+_MAX_SHOWN: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ReportTarget:
+    """A report to write at the end of the session."""
+
+    format: ReportFormat
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line and the configuration file decide for a whole session.
+
+    Attributes:
+        hardware: name of a hardware profile, or `auto` for this machine.
+        engine: the engine that measures.
+        source: measure, replay recorded numbers, or whichever fits the declared hardware.
+        inconclusive: what becomes of a test whose interval straddles its threshold.
+        default_model: address of the model that a test without a marker measures.
+        repetitions: repetitions of a throughput workload.
+        chunks: chunks of the corpus that PPL is taken over, or None for all of them.
+        cache: folder for files that are made once, or None for the platform's own.
+        python: interpreter that the engine runs in.
+        report: reports to write.
+    """
+
+    hardware: str = "auto"
+    engine: Engine = "llama_cpp"
+    source: Source = "auto"
+    inconclusive: Inconclusive = "fail"
+    default_model: str = "asperf-target"
+    repetitions: int = 10
+    chunks: int | None = 40
+    cache: Path | None = None
+    python: Path = field(default_factory=lambda: Path(sys.executable))
+    report: tuple[ReportTarget, ...] = ()
+
+
+def shown(value: object) -> str:
+    """Return a value from outside as a message may repeat it: escaped and bounded."""
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def parse_path(value: object, folder: Path) -> Path:
+    """Return a path as written in a file or option, relative ones starting from `folder`.
+
+    Raises:
+        ValueError: not the text of a path.
+    """
+    try:
+        return folder / Path(_text(value)).expanduser()
+    except RuntimeError as error:  # `~nobody`
+        raise ValueError from error
+
+
+def has_separator(text: str) -> bool:
+    """Tell whether a text names a place among folders, on any platform."""
+    return "/" in text or "\\" in text
+
+
+def is_path(name: str) -> bool:
+    """Tell whether an address without its level is a path and not a model's name."""
+    return name.lower().endswith(".gguf") or has_separator(name)
+
+
+def split_address(address: str) -> tuple[str, str | None]:
+    """Split a model's address into its name or path, and its level as written.
+
+    A path may hold colons of its own (a drive, a blob named by its hash). So a level is split off
+    a path only behind `.gguf`, or where it is one.
+    """
+    head, colon, tail = address.rpartition(":")
+    if not colon:
+        return address, None
+    if is_path(address):
+        after_gguf = head.lower().endswith(".gguf") and not is_path(tail)
+        if not after_gguf and tail.upper() not in LLAMA_FTYPES:
+            return address, None
+    return head, tail
+
+
+def parse_values(
+    table: Mapping[str, object], *, where: Callable[[str], str], folder: Path
+) -> dict[str, Any]:
+    """Check settings value by value and return them as arguments of `Settings`.
+
+    Args:
+        table: values by the name of a field of `Settings`; other keys are the caller's to refuse.
+        where: gives the place of a key for a message (`asperf.toml: chunks`, `--asperf-chunks`).
+        folder: where relative paths start.
+
+    Raises:
+        ConfigError: an unusable value.
+    """
+    values = {}
+    for key, value in table.items():
+        rule = _KEYS[key]
+        try:
+            values[key] = rule.parse(value, folder)
+        except ValueError as error:
+            raise ConfigError(
+                f"{where(key)}: {shown(value)} is not usable{error}",
+                why=rule.why,
+                remedy=f"{key} takes {rule.accepts}",
+            ) from None
+    return values
+
+
+def unknown_key(key: str, valid: Sequence[str], *, where: str) -> ConfigError:
+    """Return the error for a key that nothing reads."""
+    return ConfigError(
+        f"{where}: unknown key {shown(key)}{suggest(key, valid)}",
+        why="a key that is silently ignored leaves a run other than it was meant",
+        remedy=f"use one of {listing(valid)}",
+    )
+
+
+def _text(value: object, _folder: Path | None = None) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError
+    return value
+
+
+def _one_of(words: tuple[str, ...]) -> Callable[[object, Path], str]:
+    def parse(value: object, _folder: Path) -> str:
+        if isinstance(value, str) and value in words:
+            return value
+        raise ValueError(suggest(value, words) if isinstance(value, str) else "")
+
+    return parse
+
+
+def _count(value: object, _folder: Path) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError
+    return value
+
+
+def _count_or_all(value: object, folder: Path) -> int | None:
+    return None if value == "all" else _count(value, folder)
+
+
+def _address(value: object, folder: Path) -> str:
+    name, level = split_address(_text(value))
+    if is_path(name):
+        name = str(parse_path(name, folder))
+    return name if level is None else f"{name}:{level}"
+
+
+def _interpreter(value: object, folder: Path) -> Path:
+    name = _text(value)
+    # Links are not resolved: a virtual environment is known by the link's own place.
+    found = shutil.which(parse_path(name, folder) if has_separator(name) else name)
+    if found is None:
+        raise ValueError(": no such program")
+    return Path(found)
+
+
+def _reports(value: object, folder: Path) -> tuple[ReportTarget, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValueError
+    return tuple(_report(item, folder) for item in value)
+
+
+def _report(text: str, folder: Path) -> ReportTarget:
+    name, _, path = text.partition(":")
+    for known in get_args(ReportFormat):
+        if name == known:
+            return ReportTarget(known, parse_path(path, folder))
+    raise ValueError(suggest(name, get_args(ReportFormat)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """How the value of one key is read, and what to say when it cannot be."""
+
+    parse: Callable[[object, Path], object]
+    accepts: str
+    why: str
+
+
+def _choice(words: tuple[str, ...], why: str) -> _Key:
+    return _Key(_one_of(words), f"one of {listing(words)}", why)
+
+
+_KEYS: Final[Mapping[str, _Key]] = {
+    "hardware": _Key(
+        _text,
+        "the name of a hardware profile, or auto",
+        "the profile decides what the numbers are held against",
+    ),
+    "engine": _choice(get_args(Engine), "the engine decides what is measured"),
+    "source": _choice(get_args(Source), "recorded numbers must never pass for live ones"),
+    "inconclusive": _choice(
+        get_args(Inconclusive), "it decides what becomes of a test that could not be decided"
+    ),
+    "default_model": _Key(
+        _address,
+        "an address: name, name:LEVEL, or a path to a .gguf file",
+        "tests without a model marker measure this model",
+    ),
+    "repetitions": _Key(
+        _count, "a whole number from 1", "the interval around a throughput rests on them"
+    ),
+    "chunks": _Key(
+        _count_or_all, "a whole number from 1, or all", "PPL and its interval rest on them"
+    ),
+    "cache": _Key(parse_path, "the path of a folder", "quantised models are kept there"),
+    "python": _Key(
+        _interpreter,
+        "the path of a Python interpreter, or its name on PATH",
+        "the engine runs in that interpreter",
+    ),
+    "report": _Key(
+        _reports,
+        f"FORMAT:PATH, or in a configuration file a list of them; "
+        f"FORMAT is one of {listing(get_args(ReportFormat))}",
+        "a report that cannot be written is noticed only after everything was measured",
+    ),
+}
