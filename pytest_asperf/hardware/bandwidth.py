@@ -1,0 +1,268 @@
+"""Memory read bandwidth, measured once on a machine whose chip has no published figure.
+
+What is measured: the rate at which all usable cores together read memory that no cache holds.
+Each thread owns a buffer that it touched first, so that its pages lie near it, and reads one
+window of it per round with numpy's maximum over 32-bit integers, which is vectorised, releases the
+interpreter lock and does one comparison per vector loaded. One byte read counts as one byte; the
+operation writes nothing. A round's rate is the bytes of all threads over the time from the first
+start to the last end. The result is the best round: disturbance only ever lowers a rate.
+
+It is a lower bound of what the hardware can do, and it serves as a ceiling for decoding, which
+reads as well. A busy machine could make it too low; hence the best of many short rounds, taken
+until none has been better for a while, and `machine_bandwidth` keeps the highest it ever saw.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import os
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_asperf.errors import CacheError, HardwareError
+from pytest_asperf.hardware.machine import Bandwidth
+
+if TYPE_CHECKING:
+    from pytest_asperf.hardware.machine import Machine
+
+_MIB = 1 << 20
+_CACHE_MULTIPLE = 4
+_LEAST_CACHE_MULTIPLE = 2
+# Where the cache's size is unknown: beyond any system-level cache of 2026.
+_UNKNOWN_CACHE_BYTES = 256 * _MIB
+_LEAST_BUFFER_BYTES = 512 * _MIB
+_MEMORY_SHARE = 0.25
+_WINDOW_BYTES = 32 * _MIB
+_STEADY_S = 1.5
+_LONGEST_S = 8.0
+_GAIN = 1.005
+_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BandwidthMeasurement:
+    """A measured read bandwidth and how it came about.
+
+    Attributes:
+        gbs: bytes read per second in the best round, decimal GB/s.
+        threads: threads that read, one per usable core.
+        buffer_bytes: memory that they read through, together.
+        rounds: rounds taken.
+    """
+
+    gbs: float
+    threads: int
+    buffer_bytes: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Sizes of a measurement.
+
+    Attributes:
+        threads: threads that read.
+        windows: windows in each thread's buffer, read in turn.
+        window_bytes: bytes that a thread reads in one round.
+    """
+
+    threads: int
+    windows: int
+    window_bytes: int
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Memory of all threads together."""
+        return self.threads * self.windows * self.window_bytes
+
+
+def machine_bandwidth(cache_dir: Path, machine: Machine, *, remeasure: bool = False) -> Bandwidth:
+    """Return this machine's measured read bandwidth, measuring only if it is not known yet.
+
+    Args:
+        cache_dir: the result is kept below it in ``hardware/``, one file per kind of machine
+            (processor, usable cores, memory).
+        machine: the facts of this machine.
+        remeasure: measure again, and keep the higher of the two figures.
+
+    The caller makes sure that nothing else measures at the same time.
+
+    Raises:
+        CacheError: the folder cannot be written.
+        HardwareError: memory does not suffice.
+    """
+    key = {
+        "arch": machine.arch,
+        "cpu": machine.cpu_brand,
+        "cores": machine.usable_cores,
+        "memory_gib": None if machine.memory_bytes is None else round(machine.memory_bytes / 2**30),
+    }
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+    path = cache_dir / "hardware" / f"bandwidth-{digest}.json"
+    known = _load(path)
+    if known is not None and not remeasure:
+        return known
+    measurement = measure_bandwidth_gbs(machine)
+    if known is not None and known.gbs >= measurement.gbs:
+        return known
+    today = dt.datetime.now(tz=dt.UTC).date()
+    record = {
+        "schema": _SCHEMA,
+        "gbs": measurement.gbs,
+        "measured_on": today.isoformat(),
+        "threads": measurement.threads,
+        "buffer_bytes": measurement.buffer_bytes,
+        "rounds": measurement.rounds,
+        "machine": key,
+    }
+    _store(path, record)
+    return Bandwidth(measurement.gbs, "measured", measured_on=today)
+
+
+def measure_bandwidth_gbs(machine: Machine) -> BandwidthMeasurement:
+    """Measure the read bandwidth of all usable cores; see the module for what is counted.
+
+    Takes two to eight seconds.
+
+    Raises:
+        HardwareError: memory does not suffice for a buffer that no cache holds.
+    """
+    import psutil  # noqa: PLC0415 -- heavy, and needed only here
+
+    available_bytes = psutil.virtual_memory().available
+    if machine.limits.memory_bytes is not None:
+        own_bytes = psutil.Process().memory_info().rss
+        available_bytes = min(available_bytes, machine.limits.memory_bytes - own_bytes)
+    plan = plan_measurement(machine.usable_cores or 1, machine.cache_bytes, available_bytes)
+    return _Readers(plan).measure()
+
+
+def plan_measurement(threads: int, cache_bytes: int | None, available_bytes: int) -> Plan:
+    """Choose buffers several times the last-level cache, within a quarter of free memory.
+
+    Args:
+        threads: threads that will read.
+        cache_bytes: last-level cache of all cores; None if unknown.
+        available_bytes: memory that may be used at all.
+
+    Raises:
+        HardwareError: a quarter of `available_bytes` is not even twice the cache.
+    """
+    cache = _UNKNOWN_CACHE_BYTES if cache_bytes is None else cache_bytes
+    wanted = max(_LEAST_BUFFER_BYTES, _CACHE_MULTIPLE * cache)
+    total = min(wanted, int(available_bytes * _MEMORY_SHARE))
+    if total < max(_LEAST_CACHE_MULTIPLE * cache, threads * _MIB):
+        raise HardwareError(
+            f"{available_bytes / 1e9:.2f} GB of free memory do not suffice to measure the memory "
+            f"bandwidth beside {cache / 1e6:.0f} MB of cache",
+            why="a buffer that the cache holds would measure the cache",
+            remedy="free memory, or raise the container's memory limit",
+            opt_out="--asperf-hardware=NAME takes a published figure instead",
+        )
+    per_thread = total // threads
+    windows = max(2, per_thread // _WINDOW_BYTES)
+    return Plan(threads, windows, per_thread // windows // _MIB * _MIB or _MIB // 2)
+
+
+class _Readers:
+    """Threads that read their windows in step; the last to arrive judges the round before."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._starts_ns = [0] * plan.threads
+        self._ends_ns = [0] * plan.threads
+        self._round = -1
+        self._best = 0.0
+        self._steady_since_s = self._began_s = 0.0
+        self._done = False
+        self._barrier = threading.Barrier(plan.threads, action=self._judge)
+        self._failure: BaseException | None = None
+
+    def measure(self) -> BandwidthMeasurement:
+        threads = [
+            threading.Thread(target=self._read, args=(index,), daemon=True)
+            for index in range(self._plan.threads)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self._failure is not None:
+            raise self._failure
+        plan = self._plan
+        return BandwidthMeasurement(self._best, plan.threads, plan.buffer_bytes, self._round)
+
+    def _read(self, index: int) -> None:
+        try:
+            buffer = self._touched_buffer()
+            while True:
+                self._barrier.wait()
+                if self._done:
+                    return
+                window = buffer[self._round % self._plan.windows]
+                self._starts_ns[index] = time.perf_counter_ns()
+                window.max()
+                self._ends_ns[index] = time.perf_counter_ns()
+        except threading.BrokenBarrierError:
+            return
+        except BaseException as error:  # noqa: BLE001 -- carried to the caller's thread
+            self._failure = error
+            self._barrier.abort()
+
+    def _touched_buffer(self) -> Any:
+        import numpy as np  # noqa: PLC0415 -- heavy, and needed only here
+
+        # Written, not only reserved: untouched pages would all be one page of zeros.
+        return np.ones((self._plan.windows, self._plan.window_bytes // 4), dtype=np.int32)
+
+    def _judge(self) -> None:
+        now_s = time.monotonic()
+        self._round += 1
+        if self._round == 0:
+            self._began_s = self._steady_since_s = now_s
+            return
+        spent_ns = max(self._ends_ns) - min(self._starts_ns)
+        rate = self._plan.threads * self._plan.window_bytes / max(spent_ns, 1)
+        if rate > self._best * _GAIN:
+            self._steady_since_s = now_s
+        self._best = max(self._best, rate)
+        self._done = now_s - self._steady_since_s > _STEADY_S or now_s - self._began_s > _LONGEST_S
+
+
+def _load(path: Path) -> Bandwidth | None:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["schema"] != _SCHEMA:
+            return None
+        gbs = float(record["gbs"])
+        day = dt.date.fromisoformat(record["measured_on"])
+    except (OSError, ValueError, KeyError, TypeError):
+        # Absent or not ours: measuring again replaces it.
+        return None
+    return Bandwidth(gbs, "measured", measured_on=day) if 0 < gbs < float("inf") else None
+
+
+def _store(path: Path, record: dict[str, Any]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".bandwidth-")
+        unfinished = Path(name)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                json.dump(record, stream, indent=1)
+            unfinished.replace(path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise CacheError(
+            f"the measured memory bandwidth cannot be kept in {path}: {error.strerror}",
+            why="it would be measured again in every run",
+            remedy="make the folder writable, free space, or set ASPERF_CACHE to another folder",
+        ) from error

@@ -1,0 +1,132 @@
+"""Judging what would disturb a measurement: pure functions from readings to conditions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_asperf.hardware.nvidia import CardReading
+
+State = Literal["ok", "disturbing", "unknown"]
+
+# What others may take before it counts: half a core, on large machines a tenth of all.
+_FOREIGN_CORES = 0.5
+_FOREIGN_SHARE = 0.1
+_SWAP_SHARE = 0.05
+_LITTLE_MEMORY_SHARE = 0.1
+_STALL_PERCENT = 1.0
+GPU_BUSY_PERCENT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One thing that decides whether a measurement made now would be worth anything.
+
+    Attributes:
+        name: what was looked at, e.g. ``load``.
+        state: ``unknown`` where it could not be read, which is not the same as ``ok``.
+        detail: what was seen.
+        remedy: what to do about it; empty where nothing is to be done.
+    """
+
+    name: str
+    state: State
+    detail: str
+    remedy: str = ""
+
+
+def judge_load(busy_cores: float | None, load: float | None, cores: int | None) -> Condition:
+    """Judge what other processes take.
+
+    Args:
+        busy_cores: cores that other processes kept busy just now.
+        load: one-minute load average; it counts this process too and lags behind, so it decides
+            only where `busy_cores` is unknown.
+        cores: logical cores of the machine.
+    """
+    allowed = max(_FOREIGN_CORES, _FOREIGN_SHARE * (cores or 0))
+    average = "" if load is None else f"load average {load:.2f} on {cores or '?'} cores"
+    if busy_cores is not None:
+        state: State = "ok" if busy_cores <= allowed else "disturbing"
+        detail = f"other processes keep {busy_cores:.1f} cores busy"
+        detail += f"; {average}" if average else ""
+    elif load is not None:
+        state, detail = ("ok" if load <= 1 + allowed else "disturbing"), average
+    else:
+        return Condition("load", "unknown", "neither processor times nor load can be read")
+    remedy = "stop other work, or wait until it is done" if state == "disturbing" else ""
+    return Condition("load", state, detail, remedy)
+
+
+def judge_swap(used_bytes: int | None, memory_bytes: int | None) -> Condition:
+    """Judge how much was moved out of memory: weights that were must be read back from disk."""
+    if used_bytes is None or memory_bytes is None:
+        return Condition("swap", "unknown", "swap usage cannot be read")
+    detail = f"{used_bytes / 1e9:.1f} GB in use"
+    if used_bytes <= _SWAP_SHARE * memory_bytes:
+        return Condition("swap", "ok", detail)
+    return Condition("swap", "disturbing", detail, "close large programs, then restart if it stays")
+
+
+def judge_memory(stall_percent: float | None, available_share: float | None) -> Condition:
+    """Judge Linux memory pressure.
+
+    Args:
+        stall_percent: share of the last 10 s in which a task waited for memory (PSI, some).
+        available_share: memory available without swapping, of all.
+    """
+    name = "memory pressure"
+    if stall_percent is None and available_share is None:
+        return Condition(name, "unknown", "neither pressure nor available memory can be read")
+    seen = []
+    if available_share is not None:
+        seen.append(f"{available_share:.0%} of memory available")
+    if stall_percent is not None:
+        seen.append(f"tasks stalled {stall_percent:.1f} % of the last 10 s")
+    short = available_share is not None and available_share < _LITTLE_MEMORY_SHARE
+    if short or (stall_percent or 0.0) > _STALL_PERCENT:
+        return Condition(name, "disturbing", "; ".join(seen), "close large programs")
+    return Condition(name, "ok", "; ".join(seen))
+
+
+def judge_virtualisation(
+    *, virtualised: bool | None, stolen_cores: float | None = None
+) -> Condition:
+    """Judge whether unseen neighbours share the hardware.
+
+    Args:
+        virtualised: whether this is a guest of a hypervisor.
+        stolen_cores: cores' worth of time that the hypervisor gave to others just now.
+    """
+    name = "virtualisation"
+    if virtualised is None:
+        return Condition(name, "unknown", "cannot be told")
+    if not virtualised:
+        return Condition(name, "ok", "none found")
+    detail = "guest of a hypervisor"
+    if stolen_cores is not None:
+        detail += f"; {stolen_cores:.2f} cores taken by others just now"
+    remedy = "trust comparisons made in pairs here; take absolute figures on bare metal"
+    return Condition(name, "disturbing", detail, remedy)
+
+
+def judge_cards(cards: Sequence[CardReading]) -> Condition:
+    """Judge whether graphics cards are idle and free to run at full clock."""
+    name = "gpu"
+    if not cards:
+        return Condition(name, "ok", "no NVIDIA card visible")
+    faults = []
+    for number, card in enumerate(cards):
+        if card.slowdowns:
+            faults.append(f"{number}: {card.name}: {', '.join(card.slowdowns)}")
+        if (card.busy_percent or 0) > GPU_BUSY_PERCENT:
+            faults.append(f"{number}: {card.name}: {card.busy_percent} % busy")
+    if faults:
+        remedy = "end other GPU work, let the card cool, check its power limit"
+        return Condition(name, "disturbing", "; ".join(faults), remedy)
+    if any(card.clock_reasons is None or card.busy_percent is None for card in cards):
+        return Condition(name, "unknown", "the driver does not tell clock limits or utilisation")
+    return Condition(name, "ok", f"{len(cards)} idle, no clock limit active")

@@ -1,0 +1,80 @@
+"""The hardware that numbers are held against: declared by name, or this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_asperf.hardware.profiles import find_profile
+
+if TYPE_CHECKING:
+    from pytest_asperf.hardware.machine import Machine
+    from pytest_asperf.hardware.profiles import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What `--asperf-hardware` means for a run; the `hardware` fixture.
+
+    Attributes:
+        machine: this machine.
+        declared: the profile that was named, None for `auto`.
+    """
+
+    machine: Machine
+    declared: Profile | None = None
+
+    @property
+    def profile(self) -> Profile | None:
+        """The profile in force; None where this machine's chip is not one that is known."""
+        return self.declared or self.machine.profile
+
+    @property
+    def is_this_machine(self) -> bool:
+        """Whether measurements made here are measurements of this hardware."""
+        return self.declared is None or self.declared == self.machine.profile
+
+    @property
+    def name(self) -> str:
+        """Its name for a reader."""
+        if self.profile is not None:
+            return self.profile.id
+        return self.machine.cpu_brand or self.machine.arch
+
+    @property
+    def memory_gb(self) -> float | None:
+        """Memory in decimal GB: this machine's own, or the most that the profile is sold with."""
+        if self.is_this_machine or self.declared is None:
+            return self.machine.memory_gb
+        return float(self.declared.max_memory_gb)
+
+    @property
+    def cpu_cores(self) -> int | None:
+        """Physical CPU cores."""
+        return self.profile.cpu_cores if self.profile else self.machine.physical_cores
+
+    @property
+    def gpu_cores(self) -> int | None:
+        """GPU cores, None where they are unknown."""
+        return self.profile.gpu_cores if self.profile else None
+
+    def headline(self) -> str:
+        """Return one line: what is in force, and whether it was detected or declared."""
+        how = "detected" if self.declared is None else "declared"
+        name = self.name
+        if self.profile is not None:
+            name = f"{self.profile.name} ({self.profile.id})"
+        if not self.is_this_machine:
+            here = self.machine.profile.id if self.machine.profile else self.machine.cpu_brand
+            return f"{name}, {how}; this machine is {here or 'unknown'}"
+        note = f"; no profile: {self.machine.profile_note}" if self.profile is None else ""
+        return f"{name}, {how}{note}"
+
+
+def in_force(name: str, machine: Machine) -> Hardware:
+    """Return the hardware that a name, or `auto`, stands for.
+
+    Raises:
+        HardwareError: no profile has the name, or several with different bandwidths do.
+    """
+    return Hardware(machine, None if name == "auto" else find_profile(name))

@@ -1,0 +1,272 @@
+"""What Linux tells about the machine: cpuinfo, lscpu, sysfs, control groups, NVIDIA's driver.
+
+Parsers take text and return facts. Readers of a tree take its root, so that a recorded tree does
+as well as the running system's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_asperf.hardware import probe
+from pytest_asperf.hardware.machine import Gpu, Limits, Machine, published_bandwidth
+from pytest_asperf.hardware.nvidia import read_cards
+from pytest_asperf.hardware.profiles import Match, match_profile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pytest_asperf.hardware.nvidia import CardReading
+
+_ROOT = Path("/")
+_CPUS = "sys/devices/system/cpu"
+_MAX_CPUS = 8192
+# Version 1 control groups express "no limit" as the largest page-aligned 64-bit number.
+_NO_LIMIT_BYTES = 1 << 60
+_SIZE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+@dataclass(frozen=True, slots=True)
+class CpuFacts:
+    """What cpuinfo or lscpu says; None where it says nothing."""
+
+    brand: str | None = None
+    physical_cores: int | None = None
+    logical_cores: int | None = None
+    virtualised: bool | None = None
+
+
+def read_machine(root: Path = _ROOT) -> Machine:
+    """Ask the operating system and return this machine's facts."""
+    cpuinfo = parse_cpuinfo(probe.read(root / "proc/cpuinfo") or "")
+    lscpu = parse_lscpu(probe.run(("lscpu", "-J")) or "")
+    cpus = parse_cpu_list(probe.read(root / _CPUS / "online") or "")
+    limits = read_limits(root)
+    gpus = tuple(_gpu(card) for card in read_cards())
+    match = match_gpus(gpus)
+    return Machine(
+        os="Linux",
+        arch=platform.machine(),
+        cpu_brand=cpuinfo.brand or lscpu.brand,
+        cores_by_level=read_cores_by_level(root),
+        physical_cores=count_physical_cores(cpus, root) or lscpu.physical_cores,
+        logical_cores=len(cpus) or lscpu.logical_cores or cpuinfo.logical_cores,
+        memory_bytes=parse_meminfo(probe.read(root / "proc/meminfo") or "").get("MemTotal"),
+        cache_bytes=read_cache_bytes(cpus, root),
+        gpus=gpus,
+        limits=Limits(limits.cpus, limits.memory_bytes, len(os.sched_getaffinity(0))),
+        virtualised=lscpu.virtualised if cpuinfo.virtualised is None else cpuinfo.virtualised,
+        profile=match.profile,
+        profile_note=match.note,
+        bandwidth=published_bandwidth(match),
+    )
+
+
+def match_gpus(gpus: Sequence[Gpu]) -> Match:
+    """Return the profile of the cards; processors other than Apple's have none of their own."""
+    names = {gpu.name for gpu in gpus}
+    if not names:
+        return Match((), "no profile covers this processor, and no NVIDIA card is visible")
+    if len(names) > 1:
+        return Match((), f"cards of several kinds: {', '.join(sorted(names))}")
+    if any(gpu.partitioned for gpu in gpus):
+        return Match((), "the card is partitioned (MIG): its published limits do not hold")
+    return match_profile(names.pop())
+
+
+def parse_cpuinfo(text: str) -> CpuFacts:
+    """Return the facts of ``/proc/cpuinfo``; Arm processors have no model name there."""
+    values: dict[str, str] = {}
+    processors = 0
+    for line in text.splitlines():
+        key, colon, value = line.partition(":")
+        if colon:
+            values.setdefault(key.strip(), value.strip())
+            processors += key.strip() == "processor"
+    flags = values.get("flags")
+    return CpuFacts(
+        brand=_brand(values.get("model name")),
+        logical_cores=processors or None,
+        virtualised=None if flags is None else "hypervisor" in flags.split(),
+    )
+
+
+def parse_lscpu(text: str) -> CpuFacts:
+    """Return the facts of ``lscpu -J``, whose fields newer versions nest."""
+    try:
+        fields = list(_lscpu_fields(json.loads(text)))
+    except (ValueError, RecursionError):
+        return CpuFacts()
+    values: dict[str, str] = {}
+    for name, value in fields:
+        values.setdefault(name, value)
+    # A processor with two kinds of core has one model name for each kind.
+    brands = dict.fromkeys(value for name, value in fields if name == "Model name")
+    per_group = values.get("Core(s) per socket", values.get("Core(s) per cluster"))
+    cores = probe.whole_number(per_group)
+    groups = probe.whole_number(values.get("Socket(s)", values.get("Cluster(s)")))
+    return CpuFacts(
+        brand=_brand(" + ".join(brands)),
+        physical_cores=cores * groups if cores and groups and len(brands) < 2 else None,
+        logical_cores=probe.whole_number(values.get("CPU(s)")) or None,
+        virtualised=True if "Hypervisor vendor" in values else None,
+    )
+
+
+def parse_meminfo(text: str) -> dict[str, int]:
+    """Return ``/proc/meminfo`` in bytes."""
+    found = re.findall(r"^(\w+(?:\(\w+\))?):\s+([0-9]{1,18}) kB$", text, re.MULTILINE | re.ASCII)
+    return {key: int(kib) * 1024 for key, kib in found}
+
+
+def parse_cpu_list(text: str) -> tuple[int, ...]:
+    """Return the numbers of a kernel CPU list such as ``0-3,8``; empty if it is malformed."""
+    cpus: list[int] = []
+    for part in text.strip().split(","):
+        found = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
+        if not found:
+            return ()
+        first, last = int(found[1]), int(found[2] or found[1])
+        if last >= _MAX_CPUS:
+            return ()
+        cpus.extend(range(first, last + 1))
+    return tuple(cpus)
+
+
+def parse_size(text: str) -> int | None:
+    """Return the bytes of a sysfs size such as ``32768K``."""
+    found = re.fullmatch(r"([0-9]{1,12})([KMG]?)", text.strip())
+    return int(found[1]) * _SIZE_UNITS[found[2]] if found else None
+
+
+def parse_cpu_max(text: str) -> float | None:
+    """Return the CPUs of a version 2 ``cpu.max``: ``quota period``, or ``max`` for no limit."""
+    quota, _, period = text.strip().partition(" ")
+    return _ratio(quota, period)
+
+
+def parse_cgroup_paths(text: str) -> dict[str, str]:
+    """Return ``/proc/self/cgroup`` as controller → path; version 2 has the controller ``""``."""
+    paths: dict[str, str] = {}
+    for line in text.splitlines():
+        parts = line.split(":", 2)
+        if len(parts) == 3 and parts[2].startswith("/"):
+            paths.update(dict.fromkeys(parts[1].split(","), parts[2]))
+    return paths
+
+
+def count_physical_cores(cpus: Iterable[int], root: Path = _ROOT) -> int | None:
+    """Return how many physical cores carry these logical ones; None if any does not say."""
+    siblings = set()
+    for cpu in cpus:
+        topology = root / _CPUS / f"cpu{cpu}/topology"
+        shared = probe.read(topology / "core_cpus_list") or probe.read(
+            topology / "thread_siblings_list"
+        )
+        if not shared:
+            return None
+        siblings.add(shared)
+    return len(siblings) or None
+
+
+def read_virtualised(root: Path = _ROOT) -> bool | None:
+    """Return whether this is a guest of a hypervisor; lscpu is asked only where cpuinfo is mute."""
+    told = parse_cpuinfo(probe.read(root / "proc/cpuinfo") or "").virtualised
+    return parse_lscpu(probe.run(("lscpu", "-J")) or "").virtualised if told is None else told
+
+
+def read_cores_by_level(root: Path = _ROOT) -> tuple[tuple[str, int], ...]:
+    """Return the cores of a hybrid Intel processor by level; empty for any other."""
+    levels = []
+    for name, device in (("Performance", "cpu_core"), ("Efficiency", "cpu_atom")):
+        cpus = parse_cpu_list(probe.read(root / f"sys/devices/{device}/cpus") or "")
+        cores = count_physical_cores(cpus, root)
+        if cores is None:
+            return ()
+        levels.append((name, cores))
+    return tuple(levels)
+
+
+def read_cache_bytes(cpus: Iterable[int], root: Path = _ROOT) -> int | None:
+    """Return the size of all last-level caches together."""
+    caches: dict[tuple[int, str], int] = {}
+    for cpu in cpus:
+        for index in (root / _CPUS / f"cpu{cpu}/cache").glob("index[0-9]"):
+            level = probe.whole_number(probe.read(index / "level"))
+            size = parse_size(probe.read(index / "size") or "")
+            if level and size and probe.read(index / "type") != "Instruction":
+                caches[level, probe.read(index / "shared_cpu_list") or str(cpu)] = size
+    last = max((level for level, _ in caches), default=0)
+    return sum(size for (level, _), size in caches.items() if level == last) or None
+
+
+def read_limits(root: Path = _ROOT) -> Limits:
+    """Return the tightest CPU and memory limits of this process's control groups."""
+    paths = parse_cgroup_paths(probe.read(root / "proc/self/cgroup") or "")
+    mount = root / "sys/fs/cgroup"
+    cpus = [
+        *(parse_cpu_max(probe.read(f / "cpu.max") or "") for f in _upwards(mount, paths.get(""))),
+        *(_quota_cpus(folder) for folder in _upwards(mount / "cpu", paths.get("cpu"))),
+    ]
+    files = [
+        *(folder / "memory.max" for folder in _upwards(mount, paths.get(""))),
+        *(f / "memory.limit_in_bytes" for f in _upwards(mount / "memory", paths.get("memory"))),
+    ]
+    memory = [probe.whole_number(probe.read(file)) for file in files]
+    return Limits(
+        cpus=min((limit for limit in cpus if limit), default=None),
+        memory_bytes=min((b for b in memory if b and b < _NO_LIMIT_BYTES), default=None),
+    )
+
+
+def _upwards(mount: Path, path: str | None) -> Iterator[Path]:
+    if path is None or ".." in path:
+        return
+    folder = mount / path.lstrip("/")
+    yield folder
+    for parent in folder.parents:
+        if not parent.is_relative_to(mount):
+            return
+        yield parent
+
+
+def _quota_cpus(folder: Path) -> float | None:
+    period = probe.read(folder / "cpu.cfs_period_us")
+    return _ratio(probe.read(folder / "cpu.cfs_quota_us"), period)
+
+
+def _ratio(quota: str | None, period: str | None) -> float | None:
+    quota_us, period_us = probe.whole_number(quota), probe.whole_number(period)
+    return quota_us / period_us if quota_us and period_us else None
+
+
+def _lscpu_fields(document: Any) -> Iterator[tuple[str, str]]:
+    rows = document.get("lscpu", document.get("children")) if isinstance(document, dict) else None
+    for row in rows if isinstance(rows, list) else ():
+        if not isinstance(row, dict):
+            continue
+        field, data = row.get("field"), row.get("data")
+        if isinstance(field, str) and isinstance(data, str):
+            yield field.strip().rstrip(":"), data
+        yield from _lscpu_fields(row)
+
+
+def _brand(text: str | None) -> str | None:
+    # lscpu writes "-" for what the processor does not tell.
+    words = " ".join((text or "").split())[:200]
+    return words if words not in ("", "-") else None
+
+
+def _gpu(card: CardReading) -> Gpu:
+    return Gpu(
+        card.name,
+        memory_bytes=card.memory_bytes,
+        driver=card.driver,
+        partitioned=bool(card.partitioned),
+    )

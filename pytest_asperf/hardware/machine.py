@@ -1,0 +1,122 @@
+"""The facts of one machine, as far as they could be read; what could not be is None."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from pytest_asperf.hardware.profiles import Match, Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """A memory bandwidth, and where the figure comes from.
+
+    Attributes:
+        gbs: decimal GB/s.
+        kind: ``advertised`` by the vendor, or ``measured`` here.
+        theoretical_gbs: bus width times transfer rate, where both are known.
+        measured_on: the day of the measurement, for a measured one.
+    """
+
+    gbs: float
+    kind: Literal["advertised", "measured"]
+    theoretical_gbs: float | None = None
+    measured_on: dt.date | None = None
+
+    @property
+    def ceiling_gbs(self) -> float:
+        """The rate beyond which a claim is impossible: vendors round the figure, both ways."""
+        return max(self.gbs, self.theoretical_gbs or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One graphics processor.
+
+    Attributes:
+        memory_bytes: its own memory; None where it shares the machine's.
+        partitioned: the driver splits it (NVIDIA MIG), so that its published limits do not hold.
+    """
+
+    name: str
+    cores: int | None = None
+    memory_bytes: int | None = None
+    driver: str | None = None
+    partitioned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a container or scheduler leaves this process of the machine; None is no limit.
+
+    Attributes:
+        cpus: CPU time per second, from the control group's quota.
+        memory_bytes: the control group's memory limit.
+        affinity: logical cores that this process may run on.
+    """
+
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    affinity: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What this machine is.
+
+    Attributes:
+        os: ``macOS``, ``Linux``, or the platform's own name.
+        arch: as the running interpreter sees it.
+        cores_by_level: physical cores by level, fastest first; empty where all are alike or
+            the levels cannot be told.
+        memory_bytes: physical memory.
+        cache_bytes: last-level cache of all cores; a model that fits in it is not bounded by the
+            memory's bandwidth.
+        virtualised: whether this is a guest of a hypervisor.
+        translated: whether the interpreter runs under binary translation (Rosetta).
+        profile: the chip's profile, where the facts leave exactly one.
+        profile_note: why there is no profile; empty when there is one.
+        bandwidth: of the profile's memory: the machine's own for Apple silicon, the card's for a
+            graphics card. None where it is not published or not certain.
+    """
+
+    os: str
+    arch: str
+    cpu_brand: str | None
+    cores_by_level: tuple[tuple[str, int], ...] = ()
+    physical_cores: int | None = None
+    logical_cores: int | None = None
+    memory_bytes: int | None = None
+    cache_bytes: int | None = None
+    gpus: tuple[Gpu, ...] = ()
+    limits: Limits = Limits()
+    virtualised: bool | None = None
+    translated: bool = False
+    profile: Profile | None = None
+    profile_note: str = ""
+    bandwidth: Bandwidth | None = None
+
+    @property
+    def memory_gb(self) -> float | None:
+        """Physical memory in decimal GB."""
+        return None if self.memory_bytes is None else self.memory_bytes / 1e9
+
+    @property
+    def usable_cores(self) -> int | None:
+        """Logical cores that this process can keep busy; at least one."""
+        caps = (self.logical_cores, self.limits.cpus, self.limits.affinity)
+        known = [cap for cap in caps if cap is not None]
+        return max(1, int(min(known))) if known else None
+
+
+def published_bandwidth(match: Match) -> Bandwidth | None:
+    """Return the advertised bandwidth, if all profiles that the match leaves open share it."""
+    figures = {(p.bandwidth_gbs, p.bandwidth_theoretical_gbs) for p in match.candidates}
+    if len(figures) != 1:
+        return None
+    gbs, theoretical_gbs = figures.pop()
+    return Bandwidth(gbs, "advertised", theoretical_gbs)

@@ -1,0 +1,186 @@
+"""What a Mac tells about itself without privileges: sysctl, the I/O registry, system_profiler.
+
+Parsers take text and return facts; `read_machine` runs the commands.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_asperf.hardware import probe
+from pytest_asperf.hardware.machine import Gpu, Machine, published_bandwidth
+from pytest_asperf.hardware.profiles import match_profile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MAX_LEVELS = 8
+_SYSCTL = (
+    "/usr/sbin/sysctl",
+    "machdep.cpu.brand_string",
+    "hw.memsize",
+    "hw.physicalcpu_max",
+    "hw.logicalcpu_max",
+    "hw.nperflevels",
+    *(f"hw.perflevel{level}.name" for level in range(_MAX_LEVELS)),
+    *(f"hw.perflevel{level}.physicalcpu_max" for level in range(_MAX_LEVELS)),
+    "kern.hv_vmm_present",
+    "sysctl.proc_translated",
+)
+_IOREG = ("/usr/sbin/ioreg", "-rc", "AGXAccelerator", "-d1")
+_PROFILER = (
+    "/usr/sbin/system_profiler",
+    "SPHardwareDataType",
+    "SPDisplaysDataType",
+    "-json",
+)
+# An early M1 system and some virtual machines give this name, which stands for no chip.
+_NAMELESS = "Apple processor"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilerFacts:
+    """What is used of system_profiler; serial numbers and identifiers are never taken over."""
+
+    chip: str | None = None
+    memory_bytes: int | None = None
+    cores: int | None = None
+    cores_by_level: tuple[tuple[str, int], ...] = ()
+    gpu_cores: int | None = None
+
+
+def read_machine() -> Machine:
+    """Ask the operating system and return this Mac's facts."""
+    sysctl = parse_sysctl(probe.run(_SYSCTL) or "")
+    gpu_cores = parse_gpu_cores(probe.run(_IOREG) or "")
+    brand = sysctl.get("machdep.cpu.brand_string")
+    profiler = ProfilerFacts()
+    if brand in (None, _NAMELESS) or gpu_cores is None:
+        profiler = parse_system_profiler(probe.run(_PROFILER, timeout_s=20) or "")
+    return machine_from(sysctl, gpu_cores, profiler, platform.machine())
+
+
+def machine_from(
+    sysctl: Mapping[str, str],
+    gpu_cores: int | None,
+    profiler: ProfilerFacts,
+    arch: str,
+) -> Machine:
+    """Join the sources, sysctl and the I/O registry first, and look for the profile."""
+    brand = sysctl.get("machdep.cpu.brand_string")
+    if brand in (None, _NAMELESS) and profiler.chip is not None:
+        brand = profiler.chip
+    physical = probe.whole_number(sysctl.get("hw.physicalcpu_max")) or profiler.cores
+    memory_bytes = probe.whole_number(sysctl.get("hw.memsize")) or profiler.memory_bytes
+    gpu_cores = gpu_cores or profiler.gpu_cores
+    match = match_profile(brand, gpu_cores=gpu_cores, cpu_cores=physical, memory_bytes=memory_bytes)
+    note = match.note
+    if brand == _NAMELESS:
+        note = "macOS calls the chip only 'Apple processor' (an early system or a virtual machine)"
+    guest = probe.whole_number(sysctl.get("kern.hv_vmm_present"))
+    return Machine(
+        os="macOS",
+        arch=arch,
+        cpu_brand=brand,
+        cores_by_level=parse_cores_by_level(sysctl) or profiler.cores_by_level,
+        physical_cores=physical,
+        logical_cores=probe.whole_number(sysctl.get("hw.logicalcpu_max")) or physical,
+        memory_bytes=memory_bytes,
+        gpus=(Gpu(brand, gpu_cores),) if brand is not None and gpu_cores is not None else (),
+        virtualised=None if guest is None else guest > 0,
+        translated=sysctl.get("sysctl.proc_translated") == "1",
+        profile=match.profile,
+        profile_note=note,
+        bandwidth=published_bandwidth(match),
+    )
+
+
+def parse_sysctl(text: str) -> dict[str, str]:
+    """Return the keys and values of ``sysctl key…``; keys it did not know are absent."""
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {key.strip(): value.strip() for key, colon, value in pairs if colon and value.strip()}
+
+
+def parse_cores_by_level(sysctl: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+    """Return physical cores by performance level, fastest first; empty if any is missing.
+
+    The names are the system's (``Performance``, ``Efficiency``, from M5 on ``Super``); a level
+    without one, as on early systems, is called by its key.
+    """
+    count = probe.whole_number(sysctl.get("hw.nperflevels")) or 0
+    levels = []
+    for level in range(min(count, _MAX_LEVELS)):
+        cores = probe.whole_number(sysctl.get(f"hw.perflevel{level}.physicalcpu_max"))
+        if not cores:
+            return ()
+        levels.append((sysctl.get(f"hw.perflevel{level}.name", f"perflevel{level}"), cores))
+    return tuple(levels)
+
+
+def parse_gpu_cores(ioreg: str) -> int | None:
+    """Return the GPU core count of the AGXAccelerator entry; None if absent or contradictory."""
+    counts = {int(n) for n in re.findall(r'"gpu-core-count"\s*=\s*([0-9]{1,4})\b', ioreg)}
+    return counts.pop() or None if len(counts) == 1 else None
+
+
+def parse_gpu_busy_percent(ioreg: str) -> int | None:
+    """Return the GPU's ``Device Utilization %`` of the AGXAccelerator entry."""
+    found = re.search(r'"Device Utilization %"\s*=\s*([0-9]{1,3})\b', ioreg)
+    return int(found[1]) if found else None
+
+
+def parse_system_profiler(text: str) -> ProfilerFacts:
+    """Return chip, memory and core counts of ``system_profiler … -json``."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return ProfilerFacts()
+    hardware = _first(document, "SPHardwareDataType")
+    display = _first(document, "SPDisplaysDataType")
+    cores, levels = parse_number_processors(_text(hardware, "number_processors") or "")
+    memory = re.fullmatch(r"([0-9]{1,6}) (GB|TB)", _text(hardware, "physical_memory") or "")
+    unit = {"GB": 2**30, "TB": 2**40}
+    return ProfilerFacts(
+        chip=_text(hardware, "chip_type"),
+        memory_bytes=int(memory[1]) * unit[memory[2]] if memory else None,
+        cores=cores,
+        cores_by_level=levels,
+        gpu_cores=probe.whole_number(_text(display, "sppci_cores")) or None,
+    )
+
+
+def parse_number_processors(text: str) -> tuple[int | None, tuple[tuple[str, int], ...]]:
+    """Return the cores and the cores by level of a ``number_processors`` value.
+
+    Up to macOS 15 it reads ``proc total:P:E``. macOS 26 appends a fourth number for the middle
+    level, which the M5 Pro and Max have beside their Super cores: ``proc 18:6:0:12``. A value
+    whose parts do not add up gives nothing.
+    """
+    found = re.fullmatch(r"proc ([0-9]{1,4}(?::[0-9]{1,4}){2,3})", text.strip())
+    if not found:
+        return None, ()
+    total, fast, efficient, *rest = (int(part) for part in found[1].split(":"))
+    middle = sum(rest)
+    if total == 0 or total != fast + efficient + middle:
+        return None, ()
+    named = (
+        (("Super", fast), ("Performance", middle), ("Efficiency", efficient))
+        if middle
+        else (("Performance", fast), ("Efficiency", efficient))
+    )
+    return total, tuple((name, cores) for name, cores in named if cores)
+
+
+def _first(document: Any, key: str) -> Mapping[str, Any]:
+    rows = document.get(key) if isinstance(document, dict) else None
+    row = rows[0] if isinstance(rows, list) and rows else None
+    return row if isinstance(row, dict) else {}
+
+
+def _text(row: Mapping[str, Any], key: str) -> str | None:
+    value = row.get(key)
+    return value[:200] if isinstance(value, str) and value else None

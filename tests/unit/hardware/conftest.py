@@ -1,0 +1,37 @@
+"""What the hardware tests share: recorded tool outputs, and trees of system files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_RECORDED = Path(__file__).parents[3] / "fixtures" / "hardware"
+
+
+@pytest.fixture(scope="session")
+def recorded() -> Callable[[str], str]:
+    """Read one recorded output by its path below ``fixtures/hardware``."""
+
+    def read(name: str) -> str:
+        return (_RECORDED / name).read_text(encoding="utf-8")
+
+    return read
+
+
+@pytest.fixture
+def system_tree(tmp_path: Path) -> Callable[[Mapping[str, str]], Path]:
+    """Write system files below a root of their own and return the root."""
+
+    def write(files: Mapping[str, str]) -> Path:
+        for name, text in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text + "\n", encoding="utf-8")
+        return tmp_path
+
+    return write

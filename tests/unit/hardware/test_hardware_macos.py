@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_asperf.hardware.macos import (
+    ProfilerFacts,
+    machine_from,
+    parse_cores_by_level,
+    parse_gpu_busy_percent,
+    parse_gpu_cores,
+    parse_number_processors,
+    parse_sysctl,
+    parse_system_profiler,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PE = (("Performance", 12), ("Efficiency", 4))
+
+
+@pytest.mark.parametrize(
+    ("name", "levels", "gbs"),
+    [
+        ("m1-8", (("Performance", 4), ("Efficiency", 4)), 68.25),
+        ("m2ultra-76", (("Performance", 16), ("Efficiency", 8)), 800),
+        ("m3max-30", (("Performance", 10), ("Efficiency", 4)), 300),
+        ("m3max-40", _PE, 400),
+        ("m4max-40", _PE, 546),
+        ("m5pro-16", (("Super", 5), ("Performance", 10)), 307),
+        ("m6-16gb", (("Super", 2), ("Performance", 4), ("Efficiency", 6)), 153),
+        ("m6-32gb", (("Super", 2), ("Performance", 4), ("Efficiency", 6)), 170),
+    ],
+)
+def test_recorded_macs_are_recognised(
+    recorded: Callable[[str], str], name: str, levels: tuple[tuple[str, int], ...], gbs: float
+) -> None:
+    """What sysctl and the I/O registry tell suffices for chip, bin, core levels and bandwidth."""
+    machine = machine_from(
+        parse_sysctl(recorded(f"macos/{name}/sysctl.txt")),
+        parse_gpu_cores(recorded(f"macos/{name}/ioreg.txt")),
+        ProfilerFacts(),
+        "arm64",
+    )
+    assert machine.profile is not None
+    assert machine.profile.id == name
+    assert machine.profile_note == ""
+    assert machine.cores_by_level == levels
+    assert machine.physical_cores == sum(cores for _, cores in levels)
+    assert machine.bandwidth is not None
+    assert (machine.bandwidth.gbs, machine.bandwidth.kind) == (gbs, "advertised")
+    assert machine.bandwidth.ceiling_gbs >= gbs
+    assert machine.virtualised is False
+
+
+def test_the_early_brand_string_names_no_chip(recorded: Callable[[str], str]) -> None:
+    """'Apple processor' is unknown, whatever the other facts suggest."""
+    sysctl = parse_sysctl(recorded("macos/m1-early/sysctl.txt"))
+    gpu_cores = parse_gpu_cores(recorded("macos/m1-early/ioreg.txt"))
+    machine = machine_from(sysctl, gpu_cores, ProfilerFacts(), "arm64")
+    assert machine.profile is None
+    assert "Apple processor" in machine.profile_note
+    assert machine.bandwidth is None
+    assert machine.cores_by_level == (("perflevel0", 4), ("perflevel1", 4))
+
+
+def test_system_profiler_names_the_chip_where_sysctl_does_not(
+    recorded: Callable[[str], str],
+) -> None:
+    """The fallback's chip name is a fact, too."""
+    sysctl = parse_sysctl(recorded("macos/m1-early/sysctl.txt"))
+    profiler = parse_system_profiler(recorded("macos/m1-early/system_profiler.json"))
+    machine = machine_from(sysctl, None, profiler, "arm64")
+    assert machine.profile is not None
+    assert machine.profile.id == "m1-8"
+
+
+def test_unread_gpu_cores_leave_an_m3_max_unknown(recorded: Callable[[str], str]) -> None:
+    """Two bandwidths share the name M3 Max, so that without GPU cores neither is reported."""
+    sysctl = parse_sysctl(recorded("macos/m3max-30/sysctl.txt"))
+    machine = machine_from(sysctl, None, ProfilerFacts(), "arm64")
+    assert machine.profile is None
+    assert machine.bandwidth is None
+    assert "m3max-30, m3max-40" in machine.profile_note
+
+
+def test_unread_gpu_cores_still_leave_the_one_bandwidth_of_an_m2_ultra(
+    recorded: Callable[[str], str],
+) -> None:
+    """Where all bins share the bandwidth, it is known although the bin is not."""
+    sysctl = parse_sysctl(recorded("macos/m2ultra-76/sysctl.txt"))
+    machine = machine_from(sysctl, None, ProfilerFacts(), "arm64")
+    assert machine.profile is None
+    assert machine.bandwidth is not None
+    assert machine.bandwidth.gbs == 800
+
+
+def test_gpu_cores_that_no_bin_has_are_unknown(recorded: Callable[[str], str]) -> None:
+    """A new bin of a known chip is not taken for an old one."""
+    sysctl = parse_sysctl(recorded("macos/m4max-40/sysctl.txt"))
+    machine = machine_from(sysctl, 36, ProfilerFacts(), "arm64")
+    assert machine.profile is None
+    assert machine.bandwidth is None
+    assert "36 GPU cores" in machine.profile_note
+
+
+def test_system_profiler_alone_suffices(recorded: Callable[[str], str]) -> None:
+    """All facts that matter can come from the fallback."""
+    profiler = parse_system_profiler(recorded("macos/m2ultra-76/system_profiler.json"))
+    machine = machine_from({}, None, profiler, "arm64")
+    assert machine.profile is not None
+    assert machine.profile.id == "m2ultra-76"
+    assert machine.memory_bytes == 192 * 2**30
+    assert machine.cores_by_level == (("Performance", 16), ("Efficiency", 8))
+
+
+def test_serial_numbers_are_not_taken_over(recorded: Callable[[str], str]) -> None:
+    """What identifies a machine stays where it was."""
+    facts = asdict(parse_system_profiler(recorded("macos/m5pro-16/system_profiler.json")))
+    assert "XXXXXXXXXX" not in str(facts)
+    assert "44444444" not in str(facts)
+
+
+@pytest.mark.parametrize(
+    ("text", "total", "levels"),
+    [
+        ("proc 8:4:4", 8, (("Performance", 4), ("Efficiency", 4))),
+        ("proc 16:12:4:0", 16, _PE),
+        ("proc 18:6:0:12", 18, (("Super", 6), ("Performance", 12))),
+        ("proc 12:2:6:4", 12, (("Super", 2), ("Performance", 4), ("Efficiency", 6))),
+        ("proc 18:6:0:11", None, ()),
+        ("proc 8", None, ()),
+        ("proc 8:4:4:0:0", None, ()),
+        ("proc 0:0:0", None, ()),
+        ("8 cores", None, ()),
+        ("", None, ()),
+    ],
+)
+def test_number_processors(
+    text: str, total: int | None, levels: tuple[tuple[str, int], ...]
+) -> None:
+    """Both known shapes are understood, and whatever does not add up is nothing."""
+    assert parse_number_processors(text) == (total, levels)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"SPHardwareDataType": [3]}', '{"SPHardwareDataType": {}}', "[" * 9999],
+)
+def test_a_useless_profile_gives_nothing(text: str) -> None:
+    """JSON of another shape, or none, leaves every fact unknown."""
+    assert parse_system_profiler(text) == ProfilerFacts()
+
+
+def test_contradicting_gpu_entries_are_unknown() -> None:
+    """Two accelerators with different counts are not added up or chosen from."""
+    text = '"gpu-core-count" = 40\n"gpu-core-count" = 30\n'
+    assert parse_gpu_cores(text) is None
+
+
+def test_a_missing_level_makes_all_levels_unknown() -> None:
+    """Half of the levels is no description of the processor."""
+    values = {"hw.nperflevels": "2", "hw.perflevel0.physicalcpu_max": "4"}
+    assert parse_cores_by_level(values) == ()
+
+
+@given(st.text() | st.text(alphabet='hw.perflevel0123:= \n"gpu-core-count{}[]%'))
+def test_parsers_never_raise(text: str) -> None:
+    """Any text at all gives facts or unknowns."""
+    machine = machine_from(
+        parse_sysctl(text), parse_gpu_cores(text), parse_system_profiler(text), "arm64"
+    )
+    assert machine.profile is None
+    assert parse_gpu_busy_percent(text) is None or text
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text() | st.just("proc 8:4:4"),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["SPHardwareDataType", "SPDisplaysDataType", "chip_type", "number_processors"]
+                ),
+                inner,
+            )
+        ),
+    )
+)
+def test_any_json_shape_is_survived(document: object) -> None:
+    """Known keys with values of unexpected kinds are unknowns."""
+    import json
+
+    facts = parse_system_profiler(json.dumps(document))
+    assert facts.chip is None or isinstance(facts.chip, str)
