@@ -1,0 +1,166 @@
+"""A number with its interval, unit and sample count, and how it is shown."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Unit of a relative change, held as a fraction (0.01 is +1 %) and shown in percent with its sign.
+CHANGE: Final = "change"
+#: Unit of a share of a whole, held as a fraction and shown in percent.
+SHARE: Final = "share"
+
+#: Two-sided confidence that verdicts are judged at: either bound errs with probability <= 5 %.
+DECISION_CONFIDENCE: Final = 0.90
+
+_MAX_DECIMALS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A measured quantity: point, two-sided interval, and what it rests on.
+
+    Attributes:
+        point: the best guess, finite.
+        low: lower bound; ``-inf`` where `n` is too small for an interval.
+        high: upper bound; ``inf`` where `n` is too small for an interval.
+        n: how many independent observations the interval rests on.
+        method: how the interval was made, in words for a reader.
+        unit: unit of point and bounds; `CHANGE` and `SHARE` are fractions shown in percent.
+        counted: what `n` counts, in the plural.
+        confidence: nominal two-sided coverage of the interval; 1 for an exact quantity.
+
+    Raises:
+        ValueError: the bounds do not enclose a finite point, or a count or coverage is impossible.
+    """
+
+    point: float
+    low: float
+    high: float
+    n: int
+    _: KW_ONLY
+    method: str
+    unit: str
+    counted: str = "samples"
+    confidence: float = DECISION_CONFIDENCE
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.point) and self.low <= self.point <= self.high):
+            raise ValueError(f"[{self.low}, {self.high}] does not enclose {self.point}")
+        if self.n < 1 or not 0 < self.confidence <= 1:
+            raise ValueError(f"impossible n={self.n} or confidence={self.confidence}")
+
+    @classmethod
+    def exact(cls, value: float, unit: str) -> Estimate:
+        """Return a quantity that is counted, not sampled, such as a file's size."""
+        return cls(value, value, value, 1, method="exact", unit=unit, confidence=1.0)
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether the observations sufficed for an interval."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the quantity is known without sampling error."""
+        return self.confidence == 1
+
+    def scaled(self, factor: float, unit: str) -> Estimate:
+        """Return this quantity in another unit.
+
+        Raises:
+            ValueError: `factor` is not positive, which would swap or merge the bounds.
+        """
+        if not factor > 0:
+            raise ValueError(f"a unit's factor must be positive, not {factor}")
+        return replace(
+            self,
+            point=self.point * factor,
+            low=self.low * factor,
+            high=self.high * factor,
+            unit=unit,
+        )
+
+    def shown_below(self, limit: float) -> bool:
+        """Whether the whole interval lies below `limit`, given in this unit."""
+        return self.high < limit
+
+    def shown_above(self, limit: float) -> bool:
+        """Whether the whole interval lies above `limit`, given in this unit."""
+        return self.low > limit
+
+    def shown_at_most(self, limit: float) -> bool:
+        """Whether no part of the interval lies above `limit`, given in this unit."""
+        return self.high <= limit
+
+    def shown_at_least(self, limit: float) -> bool:
+        """Whether no part of the interval lies below `limit`, given in this unit."""
+        return self.low >= limit
+
+    def text(self, *, apart_from: Iterable[float] = ()) -> str:
+        """Return ``+0.18 % [0.01, 0.35]``, with the digits that the interval's width supports.
+
+        Args:
+            apart_from: limits in this unit; digits are added until no bound that differs from a
+                limit is printed as if it were that limit.
+        """
+        point, low, high = (_shown(v, self.unit) for v in (self.point, self.low, self.high))
+        limits = [_shown(v, self.unit) for v in apart_from]
+        decimals = _separating(low, high, limits, at_least=shown_decimals(point, low, high))
+        sign = "+" if self.unit == CHANGE else ""
+        head = f"{point:{sign}z.{decimals}f}{_suffix(self.unit)}"
+        if self.is_exact:
+            return head
+        if not self.has_interval:
+            return f"{head} (too few {self.counted} for an interval)"
+        return f"{head} [{low:z.{decimals}f}, {high:z.{decimals}f}]"
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def shown_decimals(point: float, low: float, high: float) -> int:
+    """Return the decimals that a figure deserves.
+
+    Two significant digits of the interval's half-width; four of the point where there is no width
+    to go by.
+    """
+    half_width = (high - low) / 2
+    if math.isfinite(half_width) and half_width > 0:
+        decimals = 1 - _magnitude(half_width)
+    else:
+        decimals = 3 - _magnitude(point) if point else 0
+    return min(max(decimals, 0), _MAX_DECIMALS)
+
+
+def limit_text(limit: float, unit: str) -> str:
+    """Return a threshold as a reader writes it: ``1 %``, ``40 tok/s``."""
+    return f"{_shown(limit, unit):g}{_suffix(unit)}"
+
+
+def _magnitude(value: float) -> int:
+    return math.floor(math.log10(abs(value)))
+
+
+def _shown(value: float, unit: str) -> float:
+    return 100 * value if unit in {CHANGE, SHARE} else value
+
+
+def _suffix(unit: str) -> str:
+    return " %" if unit in {CHANGE, SHARE} else f" {unit}" if unit else ""
+
+
+def _separating(low: float, high: float, limits: list[float], *, at_least: int) -> int:
+    for decimals in range(at_least, _MAX_DECIMALS):
+        if not any(
+            bound != limit and round(bound, decimals) == round(limit, decimals)
+            for bound in (low, high)
+            if math.isfinite(bound)
+            for limit in limits
+        ):
+            return decimals
+    return _MAX_DECIMALS
