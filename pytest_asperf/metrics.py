@@ -7,8 +7,8 @@ The formulas of PPL, KLD and their ± are those of llama.cpp's tools/perplexity/
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final, Literal, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
@@ -52,15 +52,13 @@ BANDWIDTH_UTILISATION: Final = Metric("bandwidth utilisation", SHARE, "higher")
 
 @dataclass(frozen=True, slots=True)
 class ChunkScore:
-    """The scored tokens of one chunk; all columns are as long as `nll`.
+    """The scored tokens of one chunk.
 
     Attributes:
         nll: negative log-likelihood of each token, in nats.
-        kld: ``sum p_base (ln p_base - ln p)`` over the vocabulary for each token, in nats.
-        same_top: whether both models' likeliest token is the same one.
-        delta_p: probability given to the token, minus the baseline's.
-
-    The last three are None where there is no baseline, or nothing but PPL was asked for.
+        kld: ``sum p_base (ln p_base - ln p)`` over the vocabulary for each token, in nats; empty
+            for the baseline itself, or where nothing but PPL was asked for.
+        same_top: whether both models' likeliest token is the same one; empty where `kld` is.
 
     Raises:
         MeasurementError: no tokens, columns of unequal length, or a figure that is not finite or
@@ -68,20 +66,14 @@ class ChunkScore:
     """
 
     nll: tuple[float, ...]
-    kld: tuple[float, ...] | None = None
-    same_top: tuple[bool, ...] | None = None
-    delta_p: tuple[float, ...] | None = None
+    kld: tuple[float, ...] = ()
+    same_top: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
-        for column in fields(self):
-            values = getattr(self, column.name)
-            if values is not None:
-                _check_column(column.name, values, length=len(self.nll))
-
-    @property
-    def has_baseline(self) -> bool:
-        """Whether the tokens were also compared with a baseline's distribution."""
-        return self.kld is not None and self.same_top is not None and self.delta_p is not None
+        _check_column("nll", self.nll, length=len(self.nll))
+        if self.kld or self.same_top:
+            _check_column("kld", self.kld, length=len(self.nll))
+            _check_column("same_top", self.same_top, length=len(self.nll))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +131,11 @@ class Comparison:
         delta_ppl: ``ppl / ppl_base - 1``, paired by chunk.
         ln_ppl_ratio: ``ln(ppl / ppl_base)`` as `--kl-divergence` prints it.
         ppl_ratio: ``ppl / ppl_base`` as `--kl-divergence` prints it.
+        delta_p_rms: root mean square of Δp, the change of the probability that the token was
+            given, as `--kl-divergence` prints it, as a fraction.
         kld: KLD from the baseline; None where it was not asked for, like all below.
         same_top: share of tokens where both models' likeliest is the same, judged by chunks.
         same_top_printed: the same share as `--kl-divergence` prints it, as a fraction.
-        delta_p_rms: root mean square of Δp as `--kl-divergence` prints it, as a fraction.
     """
 
     n_tokens: int
@@ -152,10 +145,10 @@ class Comparison:
     delta_ppl: Estimate
     ln_ppl_ratio: PlusMinus
     ppl_ratio: PlusMinus
+    delta_p_rms: PlusMinus
     kld: KldSummary | None = None
     same_top: Estimate | None = None
     same_top_printed: PlusMinus | None = None
-    delta_p_rms: PlusMinus | None = None
 
 
 def tokens_per_second(n_tokens: int, elapsed_ns: int) -> float:
@@ -231,39 +224,31 @@ def compare_scores(
     # sqrt(var_q + var_base - 2 cov), as kl_divergence() has it, is the standard error of the
     # token-wise difference.
     ln_ratio = _mean(tokens - tokens_base)
-    n_compared = sum(chunk.has_baseline for chunk in other)
+    n_compared = sum(bool(chunk.kld) for chunk in other)
     if n_compared not in {0, len(other)}:
         raise MeasurementError(
-            f"only {n_compared} of {len(other)} chunks hold KLD, same top token and Δp",
+            f"only {n_compared} of {len(other)} chunks hold KLD",
             why="a mean over some of the chunks stands for another corpus than PPL does",
             remedy="score every chunk the same way",
         )
-    distribution = _compare_distributions(other, confidence) if n_compared else (None,) * 4
-    return Comparison(
-        len(tokens),
-        len(other),
-        _exp(_mean(tokens_base)),
-        _exp(_mean(tokens)),
-        delta,
-        ln_ratio,
-        _exp(ln_ratio),
-        *distribution,
+    compared = Comparison(
+        n_tokens=len(tokens),
+        n_chunks=len(other),
+        ppl_base=_exp(_mean(tokens_base)),
+        ppl=_exp(_mean(tokens)),
+        delta_ppl=delta,
+        ln_ppl_ratio=ln_ratio,
+        ppl_ratio=_exp(ln_ratio),
+        delta_p_rms=_root_mean_square(np.exp(-tokens) - np.exp(-tokens_base)),
     )
-
-
-def _compare_distributions(
-    chunks: Sequence[ChunkScore], confidence: float
-) -> tuple[KldSummary, Estimate, PlusMinus, PlusMinus]:
-    # has_baseline was checked for every chunk.
-    kld = [cast("tuple[float, ...]", chunk.kld) for chunk in chunks]
-    same_top = [cast("tuple[bool, ...]", chunk.same_top) for chunk in chunks]
-    delta_p = [cast("tuple[float, ...]", chunk.delta_p) for chunk in chunks]
-    share = share_interval(same_top, confidence)
-    return (
-        _summarise_kld(kld, confidence),
-        share,
-        PlusMinus(share.point, _mean(_all_tokens(same_top)).error),
-        _root_mean_square(_all_tokens(delta_p)),
+    if not n_compared:
+        return compared
+    same_top = [chunk.same_top for chunk in other]
+    return replace(
+        compared,
+        kld=_summarise_kld([chunk.kld for chunk in other], confidence),
+        same_top=share_interval(same_top, confidence),
+        same_top_printed=_mean(_all_tokens(same_top)),
     )
 
 
@@ -322,8 +307,6 @@ def _check_column(name: str, values: Sequence[float], *, length: int) -> None:
         problem = f"{np.count_nonzero(~np.isfinite(array))} of {length} values of {name} not finite"
     elif name == "nll" and array.min() < -_NLL_ROUNDING:
         problem = f"an NLL of {array.min():g} means a probability above 1"
-    elif name == "delta_p" and np.abs(array).max() > 1:
-        problem = f"a Δp of {array[np.abs(array).argmax()]:g} lies outside [-1, 1]"
     else:
         return
     raise MeasurementError(
