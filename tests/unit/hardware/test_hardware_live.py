@@ -44,7 +44,7 @@ def test_an_absent_command_is_unknown() -> None:
 
 
 def test_a_slow_command_is_unknown() -> None:
-    """A tool that hangs is ended."""
+    """A tool that hangs is ended, and one that asks gets no answer."""
     assert probe.run((sys.executable, "-c", "input()\nimport time; time.sleep(60)")) == ""
     assert probe.run((sys.executable, "-c", "import time; time.sleep(60)"), timeout_s=0.2) is None
 
