@@ -69,6 +69,12 @@ _OPTIONS: Final = {
 _COUNTS: Final = frozenset({"repetitions", "chunks"})
 
 
+def was_configured(config: pytest.Config) -> bool:
+    """Tell whether any of the options was given."""
+    keys = (key for key, _, _ in _OPTIONS.values())
+    return any(config.getoption(f"asperf_{key}", None) is not None for key in keys)
+
+
 def add_options(parser: pytest.Parser) -> None:
     """Register the options of a run."""
     group = parser.getgroup("asperf", "performance of local LLM inference")
@@ -85,11 +91,11 @@ def add_options(parser: pytest.Parser) -> None:
 @contextmanager
 def usage_errors() -> Iterator[None]:
     """Turn an unusable option or configuration file into pytest's own usage error."""
-    from pytest_asperf.errors import ConfigError
+    from pytest_asperf.errors import AsperfError
 
     try:
         yield
-    except ConfigError as error:
+    except AsperfError as error:
         raise pytest.UsageError(str(error)) from error
 
 

@@ -6,11 +6,12 @@ out. Nothing here imports more than the language, so that any room may raise fro
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from pytest_asperf.verdict import Verdict
 
 
 class AsperfError(Exception):
@@ -23,6 +24,9 @@ class AsperfError(Exception):
         opt_out: how to go on without mending it, where that is possible.
         detail: an excerpt to read last, such as an engine's log.
     """
+
+    #: Whether it means that a measurement was made and cannot be believed: the verdict INVALID.
+    breaks_measurement = False
 
     def __init__(
         self,
@@ -72,9 +76,25 @@ class EngineError(AsperfError):
 class MeasurementError(AsperfError):
     """What was measured is empty, not finite, impossible, or not the same work in both arms."""
 
+    breaks_measurement = True
+
+
+class VerdictError(AssertionError):
+    """A claim that did not pass; its text is the verdict's lab note.
+
+    Attributes:
+        verdict: the verdict.
+    """
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.note())
+        self.verdict = verdict
+
 
 def suggest(word: str, valid: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the nearest valid word, or an empty string."""
+    import difflib  # noqa: PLC0415  # costs a millisecond, and only a mistake needs it
+
     near = difflib.get_close_matches(word, list(valid), n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from pytest_asperf.errors import EngineError
+from pytest_asperf.metrics import ChunkScore
 from pytest_asperf.worker import wire
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class EngineBuild:
 class WorkerError(EngineError):
     """The worker died, hung or spoke nonsense; it is gone."""
 
+    breaks_measurement = True
+
 
 class EngineRefusedError(EngineError):
     """The engine answered that it cannot do what was asked; the worker lives on.
@@ -80,7 +83,11 @@ class EngineRefusedError(EngineError):
             detail=log,
         )
         self.kind = kind
+        self.breaks_measurement = kind in _BREAKING
 
+
+#: Refusals in the middle of the work, whose figures would be of broken decodes.
+_BREAKING: Final = {"decode", "internal", "logits", "non-finite"}
 
 _REMEDIES: Final = {
     "context": "ask for less context, or for a smaller depth",
@@ -115,15 +122,6 @@ class RawRun:
     step_ns: tuple[int, ...]
     context: dict[str, Any]
     peak_rss_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredChunk:
-    """One model's scores over one chunk; `kld` and `same_top` are empty for the baseline."""
-
-    nll: tuple[float, ...]
-    kld: tuple[float, ...] = ()
-    same_top: tuple[bool, ...] = ()
 
 
 class Worker:
@@ -225,7 +223,7 @@ class Worker:
 
     def score(
         self, names: Sequence[str], tokens: Sequence[int], first: int, *, concurrency: int = 1
-    ) -> dict[str, ScoredChunk]:
+    ) -> dict[str, tuple[ChunkScore, dict[str, Any]]]:
         """Score one chunk with every named model, each compared with the first.
 
         Args:
@@ -233,19 +231,20 @@ class Worker:
             tokens: the chunk, n tokens.
             first: logits from this position on are scored: n - 1 - first of them.
             concurrency: levels scored at a time.
+
+        Returns:
+            For each model its scores, and what its context resolved to.
+
+        Raises:
+            MeasurementError: scores that no model can have; see `ChunkScore`.
         """
         answer = self.call(
             "score", models=list(names), tokens=list(tokens), first=first, concurrency=concurrency
         )
         try:
-            rows = {name: answer["scores"][name] for name in names}
             return {
-                name: ScoredChunk(
-                    tuple(map(float, row["nll"])),
-                    tuple(map(float, row.get("kld", ()))),
-                    tuple(map(bool, row.get("same_top", ()))),
-                )
-                for name, row in rows.items()
+                name: (_chunk_score(answer["scores"][name]), dict(answer["contexts"][name]))
+                for name in names
             }
         except (KeyError, TypeError, ValueError) as err:
             raise self._garbled("score", f"the scores are malformed: {err!r}") from err
@@ -390,3 +389,11 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _chunk_score(row: dict[str, Any]) -> ChunkScore:
+    return ChunkScore(
+        tuple(map(float, row["nll"])),
+        tuple(map(float, row.get("kld", ()))),
+        tuple(map(bool, row.get("same_top", ()))),
+    )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Source = Literal["auto", "live", "recorded"]
 Inconclusive = Literal["fail", "xfail", "skip"]
-Engine = Literal["llama_cpp"]
+Engine = Literal["llama_cpp", "scripted"]
 ReportFormat = Literal["json"]
 
 #: Longest piece of foreign text that a message repeats.
@@ -47,6 +47,7 @@ class Settings:
         default_model: address of the model that a test without a marker measures.
         repetitions: repetitions of a throughput workload.
         chunks: chunks of the corpus that PPL is taken over, or None for all of them.
+        call_timeout_s: seconds after which a call to the engine is given up.
         cache: folder for files that are made once, or None for the platform's own.
         python: interpreter that the engine runs in.
         report: reports to write.
@@ -59,6 +60,7 @@ class Settings:
     default_model: str = "asperf-target"
     repetitions: int = 10
     chunks: int | None = 40
+    call_timeout_s: int = 600
     cache: Path | None = None
     python: Path = field(default_factory=lambda: Path(sys.executable))
     report: tuple[ReportTarget, ...] = ()
@@ -233,6 +235,9 @@ _KEYS: Final[Mapping[str, _Key]] = {
     ),
     "chunks": _Key(
         _count_or_all, "a whole number from 1, or all", "PPL and its interval rest on them"
+    ),
+    "call_timeout_s": _Key(
+        _count, "a whole number from 1", "a hang would hold up every test behind it"
     ),
     "cache": _Key(parse_path, "the path of a folder", "quantised models are kept there"),
     "python": _Key(

@@ -13,6 +13,9 @@ from typing import Any, Final, Literal, get_args
 from pytest_asperf.errors import ConfigError, listing, suggest
 
 FlashAttention = Literal["auto", "on", "off"]
+
+#: Engines keep these numbers in 32 bits.
+_LARGEST: Final = 2**31 - 1
 WorkloadKind = Literal["pp", "tg"]
 
 #: llama.cpp's quantisation levels by the name its tools use, with the value of `llama_ftype`.
@@ -151,13 +154,14 @@ def parse_settings(table: dict[str, object], *, where: str) -> EngineSettings:
 
 def _check_setting(key: str, value: object, *, where: str) -> None:
     if key == "flash_attn":
-        accepted, ok = listing(get_args(FlashAttention)), value in get_args(FlashAttention)
+        words = get_args(FlashAttention)
+        accepted, ok = listing(words), isinstance(value, str) and value in words
     elif key in {"type_k", "type_v"}:
-        accepted, ok = listing(KV_TYPES), value in KV_TYPES
+        accepted, ok = listing(KV_TYPES), isinstance(value, str) and value in KV_TYPES
     else:
         least = 0 if key == "n_gpu_layers" else 1
-        accepted = f"a whole number from {least}"
-        ok = isinstance(value, int) and not isinstance(value, bool) and value >= least
+        accepted = f"a whole number from {least} to {_LARGEST}"
+        ok = isinstance(value, int) and not isinstance(value, bool) and least <= value <= _LARGEST
     if not ok:
         raise ConfigError(
             f"{where}: {key} = {value!r} is not usable",
@@ -187,6 +191,10 @@ class ModelSpec:
     files: tuple[tuple[str, Path], ...] = ()
     settings: EngineSettings = field(default_factory=EngineSettings)
     corpus: Path | None = None
+
+    def with_settings(self, settings: EngineSettings) -> ModelSpec:
+        """Return this model run with these settings over its own."""
+        return replace(self, settings=self.settings.merged(settings))
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,9 @@ def _check_run(run: RawRun, n_tokens: int, op: str) -> None:
 def _check_scores(worker: Worker, tokens: list[int], path: Path, settings: EngineSettings) -> None:
     worker.load("twin", path, settings)
     chunk = tokens[:64]
-    first = worker.score(["model", "twin"], chunk, 32)
+    scored = worker.score(["model", "twin"], chunk, 32)
+    _require_facts(scored["model"][1], _CONTEXT_FACTS, "score")
+    first = {name: scores for name, (scores, _) in scored.items()}
     n_scored = len(chunk) - 1 - 32
     for name, scores in first.items():
         _require(len(scores.nll) == n_scored, f"score gave {len(scores.nll)} of {n_scored} NLL")
@@ -133,10 +135,8 @@ def _check_scores(worker: Worker, tokens: list[int], path: Path, settings: Engin
     twin = first["twin"]
     _require(max(map(abs, twin.kld)) < 1e-4, "a model's KLD against itself is not zero")
     _require(all(twin.same_top), "a model's top token differs from its own")
-    again = worker.score(["model", "twin"], chunk, 32, concurrency=2)
-    same = all(
-        math.isclose(a, b, abs_tol=1e-5) for a, b in zip(twin.nll, again["twin"].nll, strict=True)
-    )
+    again, _ = worker.score(["model", "twin"], chunk, 32, concurrency=2)["twin"]
+    same = all(math.isclose(a, b, abs_tol=1e-5) for a, b in zip(twin.nll, again.nll, strict=True))
     _require(same, "scores depend on how many models are scored at a time")
     worker.unload("twin")
 

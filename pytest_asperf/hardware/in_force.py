@@ -5,11 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_asperf.hardware.profiles import find_profile
+from pytest_asperf.hardware.machine import published_bandwidth
+from pytest_asperf.hardware.profiles import Match, find_profile
 
 if TYPE_CHECKING:
-    from pytest_asperf.hardware.machine import Machine
+    from pytest_asperf.hardware.machine import Bandwidth, Machine
     from pytest_asperf.hardware.profiles import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What bounds the rate at which a model's weights can be read.
+
+    Attributes:
+        gbs: bandwidth of the memory they are in, decimal GB/s.
+        kind: where that figure comes from.
+        cache_bytes: last-level cache in front of it; weights that fit in it are not bound.
+    """
+
+    gbs: float
+    kind: str
+    cache_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +49,18 @@ class Hardware:
     def is_this_machine(self) -> bool:
         """Whether measurements made here are measurements of this hardware."""
         return self.declared is None or self.declared == self.machine.profile
+
+    @property
+    def published_bandwidth(self) -> Bandwidth | None:
+        """The advertised memory bandwidth, where one is published for the hardware in force."""
+        if self.declared is None:
+            return self.machine.bandwidth
+        return published_bandwidth(Match((self.declared,)))
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether CPU and GPU read from one memory, as Apple's do."""
+        return self.profile is not None and self.profile.vendor == "apple"
 
     @property
     def name(self) -> str:

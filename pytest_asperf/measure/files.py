@@ -81,7 +81,9 @@ class ModelShelf:
         quantizer_id = str(self.describe().get("library_sha256", "unknown"))[:16]
         path = resolve(ref, cache=self._cache, quantize=self._quantize, quantizer_id=quantizer_id)
         info = inspect_gguf(path)
-        return LocatedModel(ref, path, file_sha256(path, self._cache), path.stat().st_size, info)
+        return LocatedModel(
+            ref, path, file_sha256(path, cache=self._cache), path.stat().st_size, info
+        )
 
     def _locate_script(self, ref: ModelRef) -> LocatedModel:
         path = dict(ref.spec.files).get(ref.level or "", ref.spec.gguf)
@@ -91,7 +93,9 @@ class ModelShelf:
                 why="the scripted engine does what a model's script says",
                 remedy="write one with pytest_asperf.testing.write_script",
             )
-        return LocatedModel(ref, path, file_sha256(path, self._cache), path.stat().st_size, None)
+        return LocatedModel(
+            ref, path, file_sha256(path, cache=self._cache), path.stat().st_size, None
+        )
 
     def _quantize(self, source: Path, target: Path, level: str) -> None:
         with Worker(self._build, call_timeout_s=self._call_timeout_s) as worker:

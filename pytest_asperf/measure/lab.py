@@ -40,6 +40,9 @@ class Notify(Protocol):
     def progress(self, label: str, done: int, total: int) -> None:
         """`done` of `total` steps of a measurement are over."""
 
+    def done(self) -> None:
+        """The measurement is over."""
+
     def wait(self, reason: str) -> None:
         """The measurement cannot start yet."""
 
@@ -96,6 +99,10 @@ class Lab:
     def describe(self) -> dict[str, Any]:
         """Return what the engine says of itself."""
         return self._shelf.describe()
+
+    def locate(self, ref: ModelRef) -> LocatedModel:
+        """Return a model's file, made if need be."""
+        return self._shelf.locate(ref)
 
     def throughput(self, ref: ModelRef, workload: Workload) -> ThroughputResult:
         """Time one workload on one model."""
@@ -157,6 +164,7 @@ class Lab:
                 seed=self.plan.seed,
                 progress=lambda done, total: self._notify.progress(label, done, total),
             )
+        self._notify.done()
         return {model.ref: self._timed(model, workload, *runs[model.ref.label]) for model in models}
 
     def _timed(
@@ -169,12 +177,12 @@ class Lab:
         context = runs[0].context
         n_bytes = None
         if model.info is not None:
-            cache_types = (context["type_k"], context["type_v"])
+            type_k, type_v = context["type_k"], context["type_v"]
             n_bytes = bytes_per_token(
                 model.info,
                 # The cache grows under the run: on average half of its own tokens are in it.
                 depth=workload.depth + workload.n_tokens // 2,
-                kv_bytes_per_element=tuple(KV_BYTES_PER_ELEMENT[name] for name in cache_types),
+                kv_bytes_per_element=(KV_BYTES_PER_ELEMENT[type_k], KV_BYTES_PER_ELEMENT[type_v]),
             )
         return ThroughputResult(workload, warm_up, runs, n_bytes, self._ran(model, context))
 
@@ -246,17 +254,19 @@ class Lab:
             concurrency=self._concurrency(base),
             progress=lambda done, total: self._notify.progress(label, done, total),
         )
-        context = {"n_ctx": PPL_N_CTX}
+        self._notify.done()
+        base_chunks, _ = scores[base.ref.label]
         return {
             model.level: LevelResult(
                 model.level,
-                scores[name],
-                scores[base.ref.label],
+                chunks,
+                base_chunks,
                 model.size_bytes,
                 PPL_N_CTX,
                 self._ran(model, context),
             )
             for name, model in names.items()
+            for chunks, context in [scores[name]]
         }
 
     def _concurrency(self, base: LocatedModel) -> int:

@@ -7,14 +7,15 @@ of the context's size, BOS forced at the start of each, the second half scored.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_asperf.host import ScoredChunk, Worker
+    from pytest_asperf.host import Worker
+    from pytest_asperf.metrics import ChunkScore
 
 #: llama-perplexity's default context, and what published figures use.
 PPL_N_CTX: Final = 512
@@ -53,7 +54,7 @@ def score_ladder(
     *,
     concurrency: int,
     progress: Callable[[int, int], None],
-) -> dict[str, tuple[ScoredChunk, ...]]:
+) -> dict[str, tuple[tuple[ChunkScore, ...], dict[str, Any]]]:
     """Score every chunk with every model; all after the first are compared with the first.
 
     Args:
@@ -62,11 +63,16 @@ def score_ladder(
         chunks: tokens by chunk.
         concurrency: levels scored at a time.
         progress: told chunks done and chunks in all.
+
+    Returns:
+        For each model its scores by chunk, and what its context resolved to.
     """
-    scores: dict[str, list[ScoredChunk]] = {name: [] for name in names}
+    contexts: dict[str, dict[str, Any]] = {}
+    scores: dict[str, list[ChunkScore]] = {name: [] for name in names}
     for done, chunk in enumerate(chunks):
         progress(done, len(chunks))
         row = worker.score(names, chunk, len(chunk) // 2, concurrency=concurrency)
         for name in names:
-            scores[name].append(row[name])
-    return {name: tuple(rows) for name, rows in scores.items()}
+            score, contexts[name] = row[name]
+            scores[name].append(score)
+    return {name: (tuple(rows), contexts[name]) for name, rows in scores.items()}

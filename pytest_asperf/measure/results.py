@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_asperf.errors import AsperfError
-    from pytest_asperf.host import RawRun, ScoredChunk
+    from pytest_asperf.host import RawRun
+    from pytest_asperf.metrics import ChunkScore
     from pytest_asperf.spec import Workload
     from pytest_asperf.stats.estimate import Estimate
 
@@ -114,8 +115,8 @@ class LevelResult:
     """
 
     level: str
-    chunks: tuple[ScoredChunk, ...]
-    baseline_chunks: tuple[ScoredChunk, ...]
+    chunks: tuple[ChunkScore, ...]
+    baseline_chunks: tuple[ChunkScore, ...]
     size_bytes: int
     n_ctx: int
     ran: Ran

@@ -36,19 +36,23 @@ class Timing:
         n_tokens: tokens decoded inside the clock.
         elapsed_ns: wall time of all of them, synchronised with the device.
         step_ns: wall time of each call that made up the run.
-        context: what the context resolved to (sizes, KV types, flash attention, buffers).
     """
 
     n_tokens: int
     elapsed_ns: int
     step_ns: tuple[int, ...]
-    context: Facts
 
 
 class Model(Protocol):
-    """A loaded model. Tokens are ids of its own vocabulary."""
+    """A loaded model. Tokens are ids of its own vocabulary.
+
+    Attributes:
+        facts: what loading it resolved to.
+        context: what the last run's context resolved to (size, KV types, flash attention).
+    """
 
     facts: Facts
+    context: Facts
 
     def tokenize(self, text: str) -> list[int]:
         """Return the ids of a text, with BOS where the tokenizer adds one."""

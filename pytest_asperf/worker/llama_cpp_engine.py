@@ -228,7 +228,7 @@ class LlamaCppModel:
         self._log = log
         self._context: Any = None
         self._context_key: tuple[int, int, bool] | None = None
-        self._context_facts: Facts = {}
+        self.context: Facts = {}
         self._resident: list[int] = []
         self._threads = settings.get("threads") or _default_threads()
         self._n_batch = settings.get("n_batch", 2048)
@@ -288,7 +288,7 @@ class LlamaCppModel:
         steps = self._decode_all(array, n_batch)
         elapsed_ns = time.perf_counter_ns() - started_ns
         self._resident = list(tokens)
-        return Timing(len(array), elapsed_ns, tuple(steps), self._context_facts)
+        return Timing(len(array), elapsed_ns, tuple(steps))
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
         """Return logits from position `first`, as a view on the library's buffer."""
@@ -395,7 +395,7 @@ class LlamaCppModel:
             self._context_key = None
             raise RefusalError("context", self._log.complaint())
         self._context_key = key
-        self._context_facts = self._describe_context(params)
+        self.context = self._describe_context(params)
 
     def _describe_context(self, params: Any) -> Facts:
         names = {value: name for name, value in _GGML_TYPES.items()}

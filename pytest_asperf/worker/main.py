@@ -73,10 +73,12 @@ class Server:
         return {"tokens": self._model(model).tokenize(text)}
 
     def _prompt(self, model: str, tokens: list[int], depth: int) -> dict[str, Any]:
-        return _timed(self._model(model).prompt(tokens, depth))
+        loaded = self._model(model)
+        return _timed(loaded.prompt(tokens, depth), loaded)
 
     def _generate(self, model: str, tokens: list[int], depth: int) -> dict[str, Any]:
-        return _timed(self._model(model).generate(tokens, depth))
+        loaded = self._model(model)
+        return _timed(loaded.generate(tokens, depth), loaded)
 
     def _score(
         self, models: list[str], tokens: list[int], first: int, concurrency: int
@@ -103,7 +105,10 @@ class Server:
         # Threads suffice: the engine and numpy both work outside the interpreter's lock.
         with ThreadPoolExecutor(max(1, concurrency)) as pool:
             scores.update(zip(levels, pool.map(compare, levels), strict=True))
-        return {"scores": scores}
+        return {
+            "scores": scores,
+            "contexts": {name: self._model(name).context for name in models},
+        }
 
     def _quantize(self, source: str, target: str, ftype: int) -> dict[str, Any]:
         self._engine.quantize(source, target, ftype)
@@ -120,13 +125,13 @@ def _failure(kind: str, message: str) -> dict[str, Any]:
     return {"ok": False, "kind": kind, "message": message}
 
 
-def _timed(timing: Timing) -> dict[str, Any]:
+def _timed(timing: Timing, model: Model) -> dict[str, Any]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "n_tokens": timing.n_tokens,
         "elapsed_ns": timing.elapsed_ns,
         "step_ns": list(timing.step_ns),
-        "context": timing.context,
+        "context": model.context,
         # macOS counts bytes, Linux kibibytes (getrusage(2) of either).
         "peak_rss_bytes": peak if sys.platform == "darwin" else peak * 1024,
     }

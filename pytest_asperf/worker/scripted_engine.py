@@ -77,6 +77,15 @@ class ScriptedModel:
             "load_ns": 1_000_000,
         }
 
+        self.context: Facts = {
+            "n_ctx": 0,
+            "type_k": "f16",
+            "type_v": "f16",
+            "flash_attn": "off",
+            "threads": self.facts["threads"],
+            "buffers_mib": {},
+        }
+
     def fault(self, operation: str) -> None:
         """Do the harm that the script has for this operation."""
         kind = self._script.get("faults", {}).get(operation)
@@ -116,21 +125,15 @@ class ScriptedModel:
         costs = self._script.get(key, default_ns)
         per_token = costs[self._runs % len(costs)] if isinstance(costs, list) else costs
         self._runs += 1
-        context = {
-            "n_ctx": n_ctx,
-            "type_k": "f16",
-            "type_v": "f16",
-            "flash_attn": "off",
-            "threads": self.facts["threads"],
-            "buffers_mib": {},
-        }
-        return Timing(n_tokens, per_token * n_tokens, (per_token,) * n_tokens, context)
+        self.context["n_ctx"] = n_ctx
+        return Timing(n_tokens, per_token * n_tokens, (per_token,) * n_tokens)
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
         """Return logits that favour the next byte's value, blurred by the script's noise."""
         import numpy as np  # noqa: PLC0415  # only scoring needs it
 
         self.fault("score")
+        self.context["n_ctx"] = len(tokens)
         n_rows = len(tokens) - first
         base = np.random.default_rng(list(tokens[first:])).normal(size=(n_rows, self._n_vocab))
         drifts = self._script.get("faults", {}).get("score") == "drift"

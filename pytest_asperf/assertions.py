@@ -1,0 +1,261 @@
+"""assert_*: judge a measurement, note the verdict, and raise unless it is a PASS."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pytest_asperf import metrics
+from pytest_asperf.errors import ConfigError, VerdictError, listing, suggest
+from pytest_asperf.handles import Ladder, Perplexity, Reading, Throughput
+from pytest_asperf.report.rows import verdict_row
+from pytest_asperf.stats.estimate import DECISION_CONFIDENCE, Estimate
+from pytest_asperf.stats.intervals import (
+    chunk_difference_interval,
+    delta_ppl,
+    neighbour_estimates,
+    paired_change_interval,
+    shared_confidence,
+    unpaired_change_interval,
+)
+from pytest_asperf.verdict import (
+    Outcome,
+    Subject,
+    Verdict,
+    judge_above,
+    judge_below,
+    judge_invalid,
+    judge_monotonic,
+    judge_pareto,
+    judge_within,
+    parse_percent,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_asperf.handles import Bench
+
+Direction = Literal["rising", "falling"]
+
+#: Quantities of a ladder by name, for `assert_monotonic` and `assert_pareto_optimal`; any
+#: workload's name stands for its rate.
+_SCORES = {"ppl": metrics.PPL, "kld": metrics.KLD, "size": metrics.SIZE}
+
+
+def assert_ppl_delta(
+    perplexity: Perplexity,
+    *,
+    below: str | float | None = None,
+    above: str | float | None = None,
+) -> Verdict:
+    """Claim that a level's ΔPPL against its baseline is below, or above, a limit.
+
+    Args:
+        perplexity: the fixture, or a level of a ladder.
+        below: the limit, `"1%"` or a fraction.
+        above: the same, for a claim that a level is worse than that.
+
+    Returns:
+        The verdict, a PASS.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        ConfigError: not exactly one limit was given, or it is not a percentage.
+    """
+    __tracebackhide__ = True
+    if (below is None) == (above is None):
+        raise ConfigError(
+            "assert_ppl_delta needs exactly one of below and above",
+            why="the limit is the claim",
+            remedy='write assert_ppl_delta(perplexity, below="1%")',
+        )
+    subject = perplexity.subject("ΔPPL")
+    if below is not None:
+        limit = parse_percent(below, where="assert_ppl_delta: below", negative=True)
+        verdict = judge_below(perplexity.delta_ppl, limit, subject)
+    else:
+        limit = parse_percent(above, where="assert_ppl_delta: above", negative=True)
+        verdict = judge_above(perplexity.delta_ppl, limit, subject)
+    return _settle(verdict, perplexity.bench)
+
+
+def assert_bandwidth_utilization(
+    throughput: Throughput | Reading,
+    *,
+    at_most: float | None = None,
+    at_least: float | None = None,
+) -> Verdict:
+    """Claim that TG uses a share of the memory bandwidth within limits.
+
+    Utilisation = TG times bytes read per token / bandwidth. 1.0 is all of it, and more is
+    impossible for a model that is read from memory, but not for one that stays in the cache.
+
+    Args:
+        throughput: the fixture (its tg128 is taken), or one TG reading.
+        at_most: upper limit, a fraction.
+        at_least: lower limit, a fraction.
+
+    Returns:
+        The verdict, a PASS.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        ConfigError: a prompt workload, or no limit.
+        HardwareError: the bandwidth is not known.
+    """
+    __tracebackhide__ = True
+    reading = throughput() if isinstance(throughput, Throughput) else throughput
+    n_bytes = reading.result.bytes_per_token
+    if reading.result.workload.kind != "tg" or n_bytes is None:
+        raise ConfigError(
+            f"bandwidth utilisation is not defined for {reading.workload}",
+            why="a prompt's batch reads each weight once for many tokens",
+            remedy='use a generation workload of a GGUF model, such as throughput("tg128")',
+        )
+    ceiling = reading.bench.ceiling(reading.result)
+    share = metrics.bandwidth_utilisation(reading.rate, n_bytes, ceiling.gbs)
+    subject = reading.subject(f"utilisation of {ceiling.gbs:.4g} GB/s ({ceiling.kind}) by")
+    verdict = judge_within(share, subject, at_least=at_least, at_most=at_most)
+    if verdict.outcome is not Outcome.PASS and n_bytes <= ceiling.cache_bytes:
+        problem = (
+            f"{share.text()}, but the {n_bytes / 1e6:.1f} MB that a step reads fit in the "
+            f"{ceiling.cache_bytes / 1e6:.1f} MB last-level cache: memory does not bound it"
+        )
+        remedy = "measure a model several times the cache's size"
+        verdict = judge_invalid(subject, verdict.threshold, [problem], remedy=remedy)
+    return _settle(verdict, reading.bench)
+
+
+def assert_monotonic(
+    series: Ladder | Sequence[Reading],
+    quantity: str | None = None,
+    *,
+    direction: Direction = "rising",
+) -> Verdict:
+    """Claim that a quantity changes one way from each level, or reading, to the next.
+
+    Args:
+        series: a ladder in its marker's order, or readings in the claimed order.
+        quantity: of a ladder, `ppl`, `kld`, `size` or a workload such as `tg128`.
+        direction: `rising` or `falling` along the order.
+
+    Returns:
+        The verdict, a PASS.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        ConfigError: no such quantity, or fewer than two to compare.
+        AsperfError: a level could not be measured.
+    """
+    __tracebackhide__ = True
+    if direction not in {"rising", "falling"}:
+        raise _unknown("direction", str(direction), ("rising", "falling"))
+    if isinstance(series, Ladder):
+        labels, bench = list(series.levels), series.bench
+        _require_two(labels)
+        quantity = quantity or "kld"
+        differences = _ladder_differences(series, quantity)
+        subject = series.subject(quantity)
+    else:
+        readings = list(series)
+        labels = [f"{r.workload} {r.result.ran.model}" for r in readings]
+        _require_two(labels)
+        bench = readings[0].bench
+        rates = [reading.result.rates for reading in readings]
+        differences = neighbour_estimates(rates, unpaired_change_interval)
+        subject = Subject("rate", "live", readings[0].result.ran.rows())
+    return _settle(judge_monotonic(labels, differences, subject, direction=direction), bench)
+
+
+def assert_pareto_optimal(
+    ladder: Ladder,
+    level: str,
+    objectives: Sequence[str] = ("size", "tg128", "ppl"),
+) -> Verdict:
+    """Claim that no other level is as good as this one in every objective and better in one.
+
+    Args:
+        ladder: the levels.
+        level: the one the claim is about.
+        objectives: of `ppl`, `kld`, `size` and workloads such as `tg128`.
+
+    Returns:
+        The verdict, a PASS.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        ConfigError: no such level or objective, or nothing to compare with.
+        AsperfError: a level could not be measured.
+    """
+    __tracebackhide__ = True
+    ladder.require(level)
+    _require_two(ladder.levels)
+    others = [other for other in ladder.levels if other != level]
+    confidence = shared_confidence(DECISION_CONFIDENCE, len(others) * len(objectives))
+    differences = {
+        other: [_difference(ladder, o, level, other, confidence) for o in objectives]
+        for other in others
+    }
+    subject = ladder.subject(f"{level} of")
+    chosen = [_metric(objective) for objective in objectives]
+    return _settle(judge_pareto(differences, chosen, subject), ladder.bench)
+
+
+def _settle(verdict: Verdict, bench: Bench) -> Verdict:
+    """Note a verdict, and raise unless it is a PASS."""
+    __tracebackhide__ = True
+    bench.record(verdict_row(verdict))
+    if verdict.outcome is not Outcome.PASS:
+        raise VerdictError(verdict)
+    return verdict
+
+
+def _require_two(labels: Sequence[str]) -> None:
+    if len(labels) < 2:
+        raise ConfigError(
+            f"nothing to compare: {len(labels)} of at least two",
+            why="an order needs two members",
+            remedy="name more levels in the marker, or give more readings",
+        )
+
+
+def _metric(quantity: str) -> metrics.Metric:
+    if quantity in _SCORES:
+        return _SCORES[quantity]
+    if quantity[:2] in {"tg", "pp"}:
+        return metrics.TG if quantity.startswith("tg") else metrics.PP
+    raise _unknown("quantity", quantity, (*_SCORES, "tg128", "pp512"))
+
+
+def _unknown(what: str, word: str, valid: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        f"unknown {what} {word!r}{suggest(word, valid)}",
+        why="the claim is about it",
+        remedy=f"use one of {listing(valid)}",
+    )
+
+
+def _ladder_differences(ladder: Ladder, quantity: str) -> tuple[Estimate, ...]:
+    confidence = shared_confidence(DECISION_CONFIDENCE, len(ladder.levels) - 1)
+    neighbours = zip(ladder.levels, ladder.levels[1:], strict=False)
+    return tuple(_difference(ladder, quantity, a, b, confidence) for a, b in neighbours)
+
+
+def _difference(
+    ladder: Ladder, quantity: str, level: str, other: str, confidence: float
+) -> Estimate:
+    """Return by how much `other` exceeds `level` in a quantity, from paired observations."""
+    metric = _metric(quantity)
+    if metric is metrics.SIZE:
+        sizes = [ladder[name].result.size_bytes for name in (level, other)]
+        return Estimate.exact((sizes[1] - sizes[0]) / 1e6, metrics.SIZE.unit)
+    if metric in {metrics.TG, metrics.PP}:
+        readings = ladder.readings(quantity)
+        rates = [readings[name].result.rates for name in (level, other)]
+        return paired_change_interval(rates[0], rates[1], confidence)
+    a, b = (ladder[name].result.chunks for name in (level, other))
+    if metric is metrics.PPL:
+        return delta_ppl([c.nll for c in a], [c.nll for c in b], confidence)
+    return chunk_difference_interval(
+        [c.kld for c in a], [c.kld for c in b], confidence, unit=metrics.KLD.unit
+    )

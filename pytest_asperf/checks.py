@@ -1,0 +1,56 @@
+"""What the command line shows: things looked at, how each one is, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+#: `impossible` is what keeps a measurement from running at all, `warning` what makes it worth
+#: less, and `unknown` what could not be read, which is not the same as `ok`.
+State = Literal["ok", "warning", "unknown", "impossible"]
+
+_MAX_SHOWN: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        name: what was looked at.
+        state: how it is.
+        detail: what was seen.
+        remedy: what to do about it; empty where nothing is to be done.
+    """
+
+    name: str
+    state: State
+    detail: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Checks that belong together."""
+
+    title: str
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why something could not be had, and what to do about it."""
+
+    what: str
+    remedy: str
+
+
+def printable(text: object) -> str:
+    """Return foreign text on one line, bounded, and without what a terminal would act on."""
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(text))
+    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}…"
+
+
+def size(nbytes: int) -> str:
+    """Return a size in decimal units."""
+    return f"{nbytes / 1e9:.1f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.1f} MB"

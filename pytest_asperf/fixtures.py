@@ -1,0 +1,114 @@
+"""What a test asks for."""
+
+# ruff: noqa: PLC0415  # imported in every run of its user's environment, used in few
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_asperf.handles import Bench, Ladder, Model, Perplexity, Throughput
+    from pytest_asperf.hardware.in_force import Hardware
+    from pytest_asperf.spec import ModelRef
+
+
+@pytest.fixture(scope="session")
+def hardware(pytestconfig: pytest.Config) -> Hardware:
+    """The hardware that numbers are held against: declared, or this machine."""
+    from pytest_asperf.stash import run_of
+
+    return run_of(pytestconfig).hardware
+
+
+@pytest.fixture
+def quant(request: pytest.FixtureRequest) -> str | None:
+    """The quantisation level that a test measures: the ladder's rung, the marker's, or None."""
+    from pytest_asperf.config import read_marks
+
+    if hasattr(request, "param"):
+        level: str = request.param
+        return level
+    mark = read_marks(request.node).quant
+    return mark.level if mark else None
+
+
+@pytest.fixture
+def _asperf_bench(request: pytest.FixtureRequest) -> Bench:
+    from pytest_asperf.handles import Bench
+    from pytest_asperf.stash import note, run_of
+
+    run = run_of(request.config)
+    if not run.is_live:
+        pytest.skip(f"nothing recorded for this test on {run.hardware.headline()}")
+    return Bench(run.lab, lambda row: note(request.node, row), run.ceiling)
+
+
+@pytest.fixture
+def _asperf_ref(request: pytest.FixtureRequest, quant: str | None) -> ModelRef:
+    from pytest_asperf.config import read_marks
+    from pytest_asperf.stash import run_of
+
+    return run_of(request.config).model_of(request.node, read_marks(request.node), quant)
+
+
+@pytest.fixture
+def model(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Model:
+    """The model that a test measures."""
+    from pytest_asperf.handles import Model
+
+    return Model(_asperf_ref, _asperf_bench)
+
+
+@pytest.fixture
+def throughput(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Throughput:
+    """Measures a workload when called with its name: `pp512`, `tg128`, `tg128@d1024`."""
+    from pytest_asperf.handles import Throughput
+
+    return Throughput(_asperf_ref, _asperf_bench)
+
+
+@pytest.fixture
+def perplexity(
+    request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: Bench
+) -> Perplexity:
+    """PPL and KLD of the test's level against its baseline, on the same chunks."""
+    from pytest_asperf.config import read_marks
+    from pytest_asperf.errors import ConfigError
+    from pytest_asperf.handles import Ladder
+    from pytest_asperf.stash import run_of
+
+    level = _asperf_ref.level
+    ladder = read_marks(request.node).ladder
+    baseline = ladder.baseline if ladder else "F16"
+    if level is None or level == baseline:
+        raise ConfigError(
+            f"{request.node.nodeid}: {_asperf_ref.label} has no level to compare with {baseline}",
+            why="ΔPPL and KLD compare two levels",
+            remedy='mark the test with quant("Q6_K") or quant_ladder("Q8_0", "Q6_K")',
+        )
+    joint = run_of(request.config).joint_levels(_asperf_ref.spec, baseline, (level,))
+    return Ladder(_asperf_ref.spec, (level,), baseline, _asperf_bench, joint)[level]
+
+
+@pytest.fixture
+def ladder(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Ladder:
+    """All levels of the test's `quant_ladder` marker, in its order."""
+    from pytest_asperf.config import read_marks
+    from pytest_asperf.errors import ConfigError
+    from pytest_asperf.handles import Ladder
+    from pytest_asperf.stash import run_of
+
+    run = run_of(request.config)
+    marks = read_marks(request.node)
+    if marks.ladder is None:
+        raise ConfigError(
+            f"{request.node.nodeid}: the ladder fixture needs a quant_ladder marker",
+            why="the marker names the levels",
+            remedy='write @pytest.mark.quant_ladder("Q8_0", "Q6_K")',
+        )
+    spec = run.model_of(request.node, marks, None).spec
+    wanted = marks.ladder.levels
+    joint = run.joint_levels(spec, marks.ladder.baseline, wanted)
+    return Ladder(spec, wanted, marks.ladder.baseline, _asperf_bench, joint)

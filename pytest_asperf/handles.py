@@ -1,0 +1,220 @@
+"""What fixtures hand to a test: the measurement for its model, made when it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pytest_asperf.errors import ConfigError, listing
+from pytest_asperf.report.rows import level_row, throughput_row
+from pytest_asperf.spec import ModelRef, parse_workload
+from pytest_asperf.verdict import Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pytest_asperf.hardware.in_force import Ceiling
+    from pytest_asperf.measure.lab import Lab
+    from pytest_asperf.measure.results import LadderResult, LevelResult, ThroughputResult
+    from pytest_asperf.metrics import Comparison
+    from pytest_asperf.report.rows import Row
+    from pytest_asperf.spec import ModelSpec
+    from pytest_asperf.stats.estimate import Estimate
+
+_DEFAULT_WORKLOAD = "tg128"
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What every handle needs: where to measure, where to note it, what bounds it.
+
+    Attributes:
+        lab: measures.
+        record: takes a row for the summary.
+        ceiling: gives what bounds a TG reading; raises HardwareError where that is unknown.
+    """
+
+    lab: Lab
+    record: Callable[[Row], None]
+    ceiling: Callable[[ThroughputResult], Ceiling]
+
+
+@dataclass(frozen=True)
+class Model:
+    """The `model` fixture: the model that a test's markers name.
+
+    Attributes:
+        ref: its address.
+    """
+
+    ref: ModelRef = field(repr=False)
+    bench: Bench = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """Its name, without the level."""
+        return self.ref.spec.name
+
+    @property
+    def level(self) -> str | None:
+        """Its level; None where it is the file's own."""
+        return self.ref.level
+
+    @property
+    def label(self) -> str:
+        """Its address."""
+        return self.ref.label
+
+    @cached_property
+    def path(self) -> Path:
+        """Its file, made now if it is not in the cache yet."""
+        return self.bench.lab.locate(self.ref).path
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One workload measured on one model.
+
+    Attributes:
+        result: raw runs and estimates.
+        bench: where it was measured.
+    """
+
+    result: ThroughputResult = field(repr=False)
+    bench: Bench = field(repr=False)
+
+    @property
+    def rate(self) -> Estimate:
+        """Median rate with its interval, tok/s."""
+        return self.result.rate
+
+    @property
+    def workload(self) -> str:
+        """The workload's name."""
+        return self.result.workload.name
+
+    def subject(self, what: str = "") -> Subject:
+        """Return what a claim about this reading is about."""
+        name = f"{what or self.workload} {self.result.ran.model}"
+        return Subject(name, "live", self.result.ran.rows())
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """The `throughput` fixture: call it with a workload's name, `pp512`, `tg128`, `tg128@d1024`."""
+
+    ref: ModelRef = field(repr=False)
+    bench: Bench = field(repr=False)
+
+    def __call__(self, workload: str = _DEFAULT_WORKLOAD) -> Reading:
+        """Measure a workload.
+
+        Raises:
+            AsperfError: it cannot be measured; four parts say why.
+        """
+        parsed = parse_workload(workload, where="throughput")
+        result = self.bench.lab.throughput(self.ref, parsed)
+        self.bench.record(throughput_row(result))
+        return Reading(result, self.bench)
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """The `perplexity` fixture: one level against the baseline, on the same chunks."""
+
+    result: LevelResult = field(repr=False)
+    baseline: str
+    bench: Bench = field(repr=False)
+
+    @property
+    def level(self) -> str:
+        """The level."""
+        return self.result.level
+
+    @property
+    def comparison(self) -> Comparison:
+        """Everything that was compared, with intervals."""
+        return self.result.comparison
+
+    @property
+    def ppl(self) -> float:
+        """PPL of the level."""
+        return self.comparison.ppl.value
+
+    @property
+    def delta_ppl(self) -> Estimate:
+        """ΔPPL as a fraction, paired over the chunks."""
+        return self.comparison.delta_ppl
+
+    @property
+    def kld(self) -> Estimate:
+        """Mean KLD, nats."""
+        if self.comparison.kld is None:
+            raise ConfigError(
+                f"{self.result.ran.model} was scored without its baseline's distribution",
+                why="KLD compares two distributions of one pass",
+                remedy="use a quant or quant_ladder marker with a baseline",
+            )
+        return self.comparison.kld.mean
+
+    def subject(self, metric: str) -> Subject:
+        """Return what a claim about a metric of this level is about."""
+        name = f"{metric} {self.result.ran.model} vs {self.baseline}"
+        return Subject(name, "live", self.result.ran.rows())
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The `ladder` fixture: all levels of a `quant_ladder` marker, in its order."""
+
+    spec: ModelSpec = field(repr=False)
+    levels: tuple[str, ...]
+    baseline: str
+    bench: Bench = field(repr=False)
+    joint_levels: tuple[str, ...] = field(default=(), repr=False)
+
+    @cached_property
+    def result(self) -> LadderResult:
+        """The scored levels, and others that are scored in the same pass."""
+        levels = self.joint_levels or self.levels
+        return self.bench.lab.ladder(self.spec, levels, self.baseline)
+
+    def __getitem__(self, level: str) -> Perplexity:
+        """Return a level's PPL and KLD against the baseline.
+
+        Raises:
+            AsperfError: the level could not be measured.
+            ConfigError: the ladder does not have it.
+        """
+        self.require(level)
+        if level in self.result.failures:
+            raise self.result.failures[level]
+        found = self.result.levels[level]
+        self.bench.record(level_row(found, self.baseline))
+        return Perplexity(found, self.baseline, self.bench)
+
+    def require(self, level: str) -> None:
+        """Refuse a level that the marker does not name."""
+        if level not in self.levels:
+            raise ConfigError(
+                f"the ladder has no level {level!r}",
+                why="only the levels of the quant_ladder marker are measured",
+                remedy=f"use one of {listing(self.levels)}, or add it to the marker",
+            )
+
+    def readings(self, workload: str) -> dict[str, Reading]:
+        """Measure a workload on every level, their turns interleaved."""
+        parsed = parse_workload(workload, where="ladder")
+        refs = tuple(ModelRef(self.spec, level) for level in self.levels)
+        results = self.bench.lab.throughputs(refs, parsed)
+        for ref in refs:
+            self.bench.record(throughput_row(results[ref]))
+        pairs = zip(self.levels, refs, strict=True)
+        return {level: Reading(results[ref], self.bench) for level, ref in pairs}
+
+    def subject(self, what: str) -> Subject:
+        """Return what a claim about the whole ladder is about."""
+        ran = self[self.levels[0]].result.ran.rows()
+        return Subject(f"{what} {self.spec.name}", "live", ran)

@@ -1,0 +1,1 @@
+"""Model files: read, checked, converted, quantised, and kept in a cache."""

@@ -1,0 +1,322 @@
+"""The cache of made model files: each is built once, whole, and can prove that it is intact.
+
+Beside `<file>` stand `<file>.json` (size, SHA-256 and recipe, written last) and `<file>.lock`.
+A file without its sidecar counts as absent, so that a run killed at any moment leaves nothing that
+a later one would use. Lock files stay: removing one under a waiting process would let two build.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.errors import CacheError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from filelock import BaseFileLock
+
+_TEMPORARY: Final = ".part"
+_SIDECAR: Final = ".json"
+_LOCK: Final = ".lock"
+_POLL_SECONDS: Final = 0.2
+_FULL_BELOW_BYTES: Final = 64 * 1024
+_MAX_SIDECAR_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """One file of the cache.
+
+    Attributes:
+        path: the file.
+        nbytes: its size.
+        sha256: what its sidecar records, None without a readable sidecar.
+        recipe: what it was made from, as its builder recorded it.
+        problem: why it is not to be used (`discard` it); None for an intact file.
+    """
+
+    path: Path
+    nbytes: int
+    sha256: str | None
+    recipe: Mapping[str, str]
+    problem: str | None
+
+
+def cache_root(env: Mapping[str, str]) -> Path:
+    """Return the cache folder: `ASPERF_CACHE` of `env`, or the user's cache folder.
+
+    Raises:
+        CacheError: `ASPERF_CACHE` is not an absolute path.
+    """
+    configured = env.get("ASPERF_CACHE", "")
+    if not configured:
+        from platformdirs import user_cache_path  # noqa: PLC0415  # only where it is needed
+
+        return user_cache_path("pytest-asperf", appauthor=False)
+    path = Path(configured).expanduser()
+    if not path.is_absolute():
+        raise CacheError(
+            f"ASPERF_CACHE = {configured!r} is not an absolute path",
+            why="runs started in different folders would each make their own models",
+            remedy="set ASPERF_CACHE to an absolute path, or unset it",
+        )
+    return path
+
+
+def build_once(
+    target: Path,
+    build: Callable[[Path], None],
+    *,
+    recipe: Mapping[str, str],
+    on_wait: Callable[[str], None] | None = None,
+) -> Path:
+    """Return `target`, building it unless it is there and intact.
+
+    Whoever comes while another process builds waits for that build. The file appears under its
+    name only when it is complete and on the disk.
+
+    Args:
+        target: the file wanted.
+        build: writes the file to the path it is given, beside `target`. What it raises passes
+            through, after its half file has been removed.
+        recipe: what the file is made from, kept in its sidecar.
+        on_wait: told once, in a sentence, that another process is building.
+
+    Raises:
+        CacheError: the folder cannot be made or written to, or its disk is full.
+    """
+    if verify(target) is None:
+        return target
+    with _explained(target.parent):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(target, on_wait):
+        if verify(target) is not None:
+            with _explained(target.parent):
+                _remove_leftovers(target)
+            _build(target, build, recipe)
+    return target
+
+
+def verify(path: Path, *, full: bool = False) -> str | None:
+    """Return what is wrong with a cached file, or None.
+
+    Args:
+        path: the file.
+        full: compare its SHA-256, not only its size.
+
+    Raises:
+        OSError: the file cannot be read for its SHA-256.
+    """
+    recorded = _read_json(_beside(path, _SIDECAR))
+    try:
+        nbytes = path.stat().st_size
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    if not recorded:
+        return "it has no sidecar, so it is not known to be complete"
+    if nbytes != recorded.get("nbytes"):
+        return f"it has {nbytes:,} bytes where {recorded.get('nbytes')!r} were written"
+    if full and _sha256(path) != recorded.get("sha256"):
+        return "its SHA-256 is not that of the file that was written"
+    return None
+
+
+def discard(path: Path) -> None:
+    """Remove a cached file, so that it is built again when it is next asked for.
+
+    Raises:
+        CacheError: the folder cannot be written to.
+    """
+    with _locked(path, None), _explained(path.parent):
+        _beside(path, _SIDECAR).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+
+
+def entries(cache: Path, *, full: bool = False) -> tuple[CacheEntry, ...]:
+    """Return every model file in the cache, verified.
+
+    Args:
+        cache: the cache folder; one that does not exist is empty.
+        full: compare each SHA-256, not only the sizes.
+
+    Raises:
+        CacheError: the folder cannot be read.
+    """
+    with _explained(cache):
+        return tuple(_entry(path, full=full) for path in sorted(cache.rglob("*.gguf")))
+
+
+def file_sha256(path: Path, *, cache: Path) -> str:
+    """Return the SHA-256 of a file; remembered by path, size and modification time.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    status = path.stat()
+    resolved = str(path.resolve())
+    identity = {"path": resolved, "nbytes": status.st_size, "mtime_ns": status.st_mtime_ns}
+    key = hashlib.sha256(os.fsencode(resolved)).hexdigest()
+    memo = cache / "hashes" / f"{key}.json"
+    remembered = _read_json(memo)
+    digest = remembered.pop("sha256", None)
+    if remembered == identity and isinstance(digest, str):
+        return digest
+    digest = _sha256(path)
+    with suppress(OSError):  # what cannot be remembered is computed again
+        memo.parent.mkdir(parents=True, exist_ok=True)
+        _write_json(memo, {**identity, "sha256": digest}, owner=memo)
+    return digest
+
+
+def _entry(path: Path, *, full: bool) -> CacheEntry:
+    recorded = _read_json(_beside(path, _SIDECAR))
+    recipe, digest = recorded.get("recipe"), recorded.get("sha256")
+    return CacheEntry(
+        path=path,
+        nbytes=path.stat().st_size,
+        sha256=digest if isinstance(digest, str) else None,
+        recipe=recipe if isinstance(recipe, dict) else {},
+        problem=verify(path, full=full),
+    )
+
+
+def _build(target: Path, build: Callable[[Path], None], recipe: Mapping[str, str]) -> None:
+    temporary = _temporary(target)
+    try:
+        build(temporary)
+        with _explained(target.parent):
+            _sync(temporary)
+            record = {
+                "nbytes": temporary.stat().st_size,
+                "sha256": _sha256(temporary),
+                "recipe": dict(recipe),
+            }
+            # Without its sidecar the old file counts as absent until the new one's is written.
+            _beside(target, _SIDECAR).unlink(missing_ok=True)
+            temporary.replace(target)
+            _sync(target.parent)
+            _write_json(_beside(target, _SIDECAR), record, owner=target)
+    except BaseException as error:
+        # Asked before the half file goes, because that makes room.
+        full = isinstance(error, Exception) and _is_full(error, target.parent)
+        temporary.unlink(missing_ok=True)
+        if full and not isinstance(error, CacheError):
+            raise _full(target.parent) from error
+        raise
+
+
+def _is_full(error: Exception, folder: Path) -> bool:
+    # llama.cpp and numpy report a failed write without saying why.
+    says_so = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
+    return says_so or shutil.disk_usage(folder).free < _FULL_BELOW_BYTES
+
+
+@contextmanager
+def _locked(target: Path, on_wait: Callable[[str], None] | None) -> Iterator[None]:
+    from filelock import Timeout  # noqa: PLC0415  # only where something is built
+
+    lock = _file_lock(target)
+    with _explained(target.parent):
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            if on_wait is not None:
+                on_wait(f"waiting for another process to finish {target.name}")
+            lock.acquire(poll_interval=_POLL_SECONDS)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _file_lock(target: Path) -> BaseFileLock:
+    from filelock import FileLock  # noqa: PLC0415  # only where something is built
+
+    return FileLock(_beside(target, _LOCK))
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove the half files of killed runs from the folder of `target`, whose lock is held."""
+    from filelock import Timeout  # noqa: PLC0415  # only where something is built
+
+    for leftover in target.parent.glob(f"*{_TEMPORARY}"):
+        owner = leftover.with_name(leftover.name.rsplit(".", 2)[0])
+        if owner == target:
+            leftover.unlink()
+            continue
+        with suppress(Timeout), _file_lock(owner).acquire(timeout=0):
+            leftover.unlink(missing_ok=True)
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    """Turn an `OSError` of the cache's own work into the error a user can act on."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise _full(folder) from error
+        raise CacheError(
+            f"the cache folder {folder} cannot be used: {error}",
+            why="GGUF files are made from the model once and kept there",
+            remedy="make it a folder that you may write to, or set ASPERF_CACHE to another one",
+        ) from error
+
+
+def _full(folder: Path) -> CacheError:
+    return CacheError(
+        f"the disk of the cache folder {folder} is full",
+        why="a model file has to be complete before it can be measured",
+        remedy="free some space, or set ASPERF_CACHE to a folder on a larger disk",
+    )
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _temporary(owner: Path) -> Path:
+    """Return a name for a half file that only the holder of `owner`'s lock writes."""
+    return _beside(owner, f".{os.getpid()}-{os.urandom(4).hex()}{_TEMPORARY}")
+
+
+def _write_json(path: Path, content: Mapping[str, object], *, owner: Path) -> None:
+    temporary = _temporary(owner)
+    try:
+        temporary.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _read_json(path: Path) -> dict[str, object]:
+    try:
+        with path.open("rb") as file:
+            content = json.loads(file.read(_MAX_SIDECAR_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,306 @@
+"""Hugging Face Llama weights to a GGUF file in F16, without torch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from gguf import GGMLQuantizationType, GGUFWriter
+
+from pytest_asperf.errors import ModelError
+from pytest_asperf.modelfiles.hf_tokenizer import read_vocabulary
+from pytest_asperf.modelfiles.safetensors_read import read_safetensors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from pytest_asperf.modelfiles.hf_tokenizer import BpeVocabulary
+    from pytest_asperf.modelfiles.safetensors_read import StoredTensor
+
+#: Part of the key of every file made here: raise it when the same input gives other bytes.
+CONVERTER_VERSION: Final = 1
+
+#: What is read from a folder in Hugging Face format.
+HF_FILES: Final = ("config.json", "model.safetensors", "tokenizer.json")
+
+_MAX_JSON_BYTES: Final = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _LlamaConfig:
+    n_layers: int
+    n_embd: int
+    n_ff: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    n_vocab: int
+    n_ctx: int
+    rms_eps: float
+    rope_base: float
+    tied: bool
+    bos: int | None
+    eos: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapped:
+    """Where one tensor comes from and goes to; `rotated_heads` marks Q and K."""
+
+    source: str
+    name: str
+    shape: tuple[int, ...]
+    rotated_heads: int | None = None
+
+    @property
+    def is_norm(self) -> bool:
+        return len(self.shape) == 1
+
+
+def hf_to_gguf(folder: Path, dest: Path) -> None:
+    """Write a Hugging Face Llama model as a GGUF file in F16, norms in F32.
+
+    Args:
+        folder: holds `HF_FILES`; the weights in F32, F16 or BF16.
+        dest: the file to write.
+
+    Raises:
+        ModelError: a file is missing or corrupt, the architecture or the tokenizer is another one,
+            or the weights are not those that the configuration describes.
+        OSError: `dest` cannot be written.
+    """
+    settings = _read_json(folder / "config.json")
+    config = _parse_config(folder / "config.json", settings)
+    tokenizer = folder / "tokenizer.json"
+    vocabulary = read_vocabulary(tokenizer, _read_json(tokenizer), n_vocab=config.n_vocab)
+    weights = folder / "model.safetensors"
+    stored = read_safetensors(weights)
+    mapped = tuple(_mapped_tensors(config))
+    _check_tensors(weights, stored, mapped)
+    writer = GGUFWriter(None, "llama")
+    writer.add_name(folder.name)
+    _add_config(writer, config)
+    _add_vocabulary(writer, vocabulary, config)
+    for tensor in mapped:
+        kind = np.dtype(np.float32 if tensor.is_norm else np.float16)
+        nbytes = int(np.prod(tensor.shape)) * kind.itemsize
+        writer.add_tensor_info(tensor.name, tensor.shape, kind, nbytes)
+    try:
+        writer.write_header_to_file(dest)
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for tensor in mapped:
+            writer.write_tensor_data(_converted(weights, stored[tensor.source], tensor))
+    finally:
+        writer.close()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = json.loads(file.read(_MAX_JSON_BYTES))
+    except FileNotFoundError as error:
+        raise _incomplete(path, "there is no such file") from error
+    except OSError as error:
+        raise _incomplete(path, f"it cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise _incomplete(path, "it is not JSON") from error
+    if not isinstance(content, dict):
+        raise _incomplete(path, "it is not a JSON table")
+    return content
+
+
+def _incomplete(path: Path, reason: str) -> ModelError:
+    return ModelError(
+        f"{path}: {reason}",
+        why="a GGUF file is made from it",
+        remedy=f"give a folder in Hugging Face format with {', '.join(HF_FILES)}",
+    )
+
+
+def _parse_config(path: Path, config: Mapping[str, Any]) -> _LlamaConfig:
+    _require_plain_llama(path, config)
+    n_heads = _number(path, config, "num_attention_heads")
+    n_embd = _number(path, config, "hidden_size")
+    rope = config.get("rope_parameters") or {}
+    parsed = _LlamaConfig(
+        n_layers=_number(path, config, "num_hidden_layers"),
+        n_embd=n_embd,
+        n_ff=_number(path, config, "intermediate_size"),
+        n_heads=n_heads,
+        n_kv_heads=_number(path, config, "num_key_value_heads", default=n_heads),
+        head_dim=_number(path, config, "head_dim", default=n_embd // n_heads),
+        n_vocab=_number(path, config, "vocab_size"),
+        n_ctx=_number(path, config, "max_position_embeddings"),
+        rms_eps=_positive(path, config, "rms_norm_eps", default=1e-6),
+        rope_base=_positive(path, {**rope, **config}, "rope_theta", default=10_000.0),
+        tied=config.get("tie_word_embeddings") is True,
+        bos=_token_id(path, config, "bos_token_id"),
+        eos=_token_id(path, config, "eos_token_id"),
+    )
+    if n_heads % parsed.n_kv_heads or parsed.head_dim % 2:
+        raise _unsupported(
+            path,
+            f"{n_heads} heads of {parsed.head_dim} elements on {parsed.n_kv_heads} K and V heads",
+        )
+    return parsed
+
+
+def _require_plain_llama(path: Path, config: Mapping[str, Any]) -> None:
+    """Refuse every setting that would change the model's function and is not converted."""
+    architectures = config.get("architectures")
+    if architectures != ["LlamaForCausalLM"]:
+        raise _unsupported(path, f"architectures = {str(architectures)[:100]}")
+    for key, plain in (
+        ("attention_bias", False),
+        ("mlp_bias", False),
+        ("hidden_act", "silu"),
+        ("rope_scaling", None),
+        ("quantization_config", None),
+    ):
+        if config.get(key, plain) != plain:
+            raise _unsupported(path, f"{key} = {str(config[key])[:100]}")
+    rope = config.get("rope_parameters") or {}
+    if not isinstance(rope, dict) or rope.get("rope_type", "default") != "default":
+        raise _unsupported(path, f"rope_parameters = {str(rope)[:100]}")
+
+
+def _unsupported(path: Path, what: str) -> ModelError:
+    return ModelError(
+        f"{path}: {what} cannot be converted",
+        why="only plain Llama models (LlamaForCausalLM) are converted here; another model would "
+        "come out wrong",
+        remedy="convert it with llama.cpp's convert_hf_to_gguf.py, and give the GGUF file",
+    )
+
+
+def _number(path: Path, config: Mapping[str, Any], key: str, *, default: int | None = None) -> int:
+    value = config.get(key)
+    if value is None:
+        value = default
+    if type(value) is not int or not 1 <= value < 1 << 31:
+        raise _incomplete(path, f"{key} = {str(value)[:60]} is not a positive whole number")
+    return value
+
+
+def _positive(path: Path, config: Mapping[str, Any], key: str, *, default: float) -> float:
+    value = config.get(key, default)
+    if type(value) not in {int, float} or not 0 < value < 1e30:
+        raise _incomplete(path, f"{key} = {str(value)[:60]} is not a positive number")
+    return float(value)
+
+
+def _token_id(path: Path, config: Mapping[str, Any], key: str) -> int | None:
+    value = config.get(key)
+    if isinstance(value, list) and value:
+        value = value[0]
+    if value is None:
+        return None
+    if type(value) is not int or not 0 <= value < _number(path, config, "vocab_size"):
+        raise _incomplete(path, f"{key} = {str(value)[:60]} is not a token of the vocabulary")
+    return value
+
+
+def _mapped_tensors(config: _LlamaConfig) -> Iterator[_Mapped]:
+    n_embd, n_ff, vocabulary = config.n_embd, config.n_ff, (config.n_vocab, config.n_embd)
+    q_rows, kv_rows = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
+    yield _Mapped("model.embed_tokens.weight", "token_embd.weight", vocabulary)
+    yield _Mapped("model.norm.weight", "output_norm.weight", (n_embd,))
+    if not config.tied:
+        yield _Mapped("lm_head.weight", "output.weight", vocabulary)
+    for layer in range(config.n_layers):
+        for source, name, shape, heads in (
+            ("input_layernorm", "attn_norm", (n_embd,), None),
+            ("self_attn.q_proj", "attn_q", (q_rows, n_embd), config.n_heads),
+            ("self_attn.k_proj", "attn_k", (kv_rows, n_embd), config.n_kv_heads),
+            ("self_attn.v_proj", "attn_v", (kv_rows, n_embd), None),
+            ("self_attn.o_proj", "attn_output", (n_embd, q_rows), None),
+            ("post_attention_layernorm", "ffn_norm", (n_embd,), None),
+            ("mlp.gate_proj", "ffn_gate", (n_ff, n_embd), None),
+            ("mlp.up_proj", "ffn_up", (n_ff, n_embd), None),
+            ("mlp.down_proj", "ffn_down", (n_embd, n_ff), None),
+        ):
+            yield _Mapped(
+                f"model.layers.{layer}.{source}.weight", f"blk.{layer}.{name}.weight", shape, heads
+            )
+
+
+def _check_tensors(
+    path: Path, stored: Mapping[str, StoredTensor], mapped: tuple[_Mapped, ...]
+) -> None:
+    wanted = {tensor.source: tensor.shape for tensor in mapped}
+    for verb, names in (
+        ("lacks", wanted.keys() - stored.keys()),
+        ("has, beyond config.json,", stored.keys() - wanted.keys()),
+    ):
+        if names:
+            shown = ", ".join(name[:100] for name in sorted(names)[:3])
+            raise _mismatch(path, f"it {verb} {len(names)} tensors: {shown}, ...")
+    for name, shape in wanted.items():
+        if stored[name].shape != shape:
+            raise _mismatch(
+                path, f"{name} has the shape {list(stored[name].shape)}, not {list(shape)}"
+            )
+
+
+def _mismatch(path: Path, reason: str) -> ModelError:
+    return ModelError(
+        f"{path}: {reason}",
+        why="the weights are not those that config.json beside it describes",
+        remedy="take both files from the same model",
+    )
+
+
+def _converted(path: Path, stored: StoredTensor, tensor: _Mapped) -> NDArray[Any]:
+    values = stored.as_float32()
+    if not np.isfinite(values).all():
+        raise _mismatch(path, f"{tensor.source} holds infinite or undefined numbers")
+    if tensor.is_norm:
+        return values
+    if np.abs(values).max() > np.finfo(np.float16).max:
+        raise _mismatch(path, f"{tensor.source} holds numbers too large for F16")
+    if tensor.rotated_heads is not None:
+        values = _interleaved(values, tensor.rotated_heads)
+    return values.astype(np.float16)
+
+
+def _interleaved(values: NDArray[np.float32], n_heads: int) -> NDArray[np.float32]:
+    """Reorder the rows of Q or K: transformers rotates halves of a head, llama.cpp neighbours."""
+    rows, columns = values.shape
+    halves = values.reshape(n_heads, 2, rows // n_heads // 2, columns)
+    return halves.swapaxes(1, 2).reshape(rows, columns)
+
+
+def _add_config(writer: GGUFWriter, config: _LlamaConfig) -> None:
+    writer.add_file_type(int(GGMLQuantizationType.F16))
+    writer.add_quantization_version(2)
+    writer.add_vocab_size(config.n_vocab)
+    writer.add_context_length(config.n_ctx)
+    writer.add_embedding_length(config.n_embd)
+    writer.add_block_count(config.n_layers)
+    writer.add_feed_forward_length(config.n_ff)
+    writer.add_head_count(config.n_heads)
+    writer.add_head_count_kv(config.n_kv_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_rope_freq_base(config.rope_base)
+    writer.add_layer_norm_rms_eps(config.rms_eps)
+
+
+def _add_vocabulary(writer: GGUFWriter, vocabulary: BpeVocabulary, config: _LlamaConfig) -> None:
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(list(vocabulary.tokens))
+    writer.add_token_types(list(vocabulary.kinds))
+    writer.add_token_merges(list(vocabulary.merges))
+    if config.bos is not None:
+        writer.add_bos_token_id(config.bos)
+    if config.eos is not None:
+        writer.add_eos_token_id(config.eos)
+    writer.add_add_bos_token(config.bos is not None)

@@ -1,0 +1,394 @@
+"""What a GGUF file holds: its model, its tokenizer, and the bytes that one decoding step reads."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import stat
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.errors import ModelError, listing, suggest
+from pytest_asperf.modelfiles.gguf_header import (
+    StringArray,
+    TensorInfo,
+    corrupt,
+    read_header,
+    truncated,
+)
+from pytest_asperf.spec import LLAMA_FTYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from pytest_asperf.modelfiles.gguf_header import GgufHeader
+
+_MAX_LAYERS: Final = 1024
+_MAX_DIMENSION: Final = 1 << 31
+_HEAD_BYTES: Final = 512
+
+# Tables of which one step reads a row per token, not the whole.
+_LOOKUP_TABLES: Final = frozenset(
+    {"token_embd", "per_layer_token_embd", "position_embd", "token_types"}
+)
+_EXPERT: Final = re.compile(r"_exps\.|ffn_(gate|up|down)\.\d+\.")
+_LAYER: Final = re.compile(r"blk\.(\d+)\.(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class GgufInfo:
+    """A GGUF file's model, as its header states it.
+
+    Attributes:
+        path: the file.
+        nbytes: its size.
+        version: of the GGUF format.
+        architecture: llama.cpp's name of it.
+        name: the model's own name, printable and at most 200 characters, if it has one.
+        file_type: the value of `llama_ftype`, if stated.
+        level: the quantisation level of `file_type`, None where it is not stated or not known.
+        n_params: elements of all tensors.
+        tensors: in the order of the file.
+        n_layers: transformer blocks.
+        n_embd: width of the residual stream.
+        n_heads: query heads (the most of any layer; 0 for models without attention).
+        n_kv_heads: K and V heads (the most of any layer).
+        head_dim_k: elements of a K head.
+        head_dim_v: elements of a V head.
+        n_ctx_train: context length of training, in tokens.
+        n_vocab: tokens of the vocabulary.
+        n_experts: experts per layer, 0 for a dense model.
+        n_experts_used: experts that one token is routed to.
+        tokenizer_model: kind of tokenizer, such as `gpt2`.
+        tokenizer_pre: its pre-tokenizer, such as `llama-bpe`.
+        tokenizer_sha256: equal for two files that split text into the same numbers: sha256 over
+            the three sha256 of the pre-tokenizer's name, the tokens and the merges, the latter two
+            as stored (see `StringArray`). None without a vocabulary.
+        tied_embeddings: the output head is the token embedding table.
+        kv_elements: elements of K, and of V, that one position of context holds over all layers.
+        sliding_window: positions that a layer with a sliding window looks back on, if it has one.
+        n_nextn_layers: layers at the end that only multi-token prediction uses.
+    """
+
+    path: Path
+    nbytes: int
+    version: int
+    architecture: str
+    name: str | None
+    file_type: int | None
+    level: str | None
+    n_params: int
+    tensors: tuple[TensorInfo, ...]
+    n_layers: int
+    n_embd: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim_k: int
+    head_dim_v: int
+    n_ctx_train: int
+    n_vocab: int
+    n_experts: int
+    n_experts_used: int
+    tokenizer_model: str | None
+    tokenizer_pre: str | None
+    tokenizer_sha256: str | None
+    tied_embeddings: bool
+    kv_elements: tuple[int, int]
+    sliding_window: int | None
+    n_nextn_layers: int
+
+
+def inspect_gguf(path: Path) -> GgufInfo:
+    """Read and check the header of a GGUF file; the weights themselves are not read.
+
+    Raises:
+        ModelError: the file is missing, not a file, empty, of another format, truncated, corrupt,
+            big-endian, one part of several, or of an architecture that is not known.
+    """
+    size = _size_of_file(path)
+    try:
+        with path.open("rb") as file:
+            _check_format(path, file.read(_HEAD_BYTES), size)
+            header = read_header(file, size=size, path=path)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return _interpret(path, size, header)
+
+
+def bytes_per_token(
+    info: GgufInfo,
+    *,
+    depth: int = 0,
+    kv_bytes_per_element: tuple[float, float] = (2.0, 2.0),
+) -> int:
+    """Return the bytes that decoding one token reads from memory: a lower bound, and close to it.
+
+    Counted are all weights that the step touches (the embedding table only where it is the output
+    head; of the experts the active ones; no layer that only multi-token prediction uses) and the
+    KV cache. Where layers have a sliding window, all are taken to have it.
+
+    Args:
+        info: the model.
+        depth: positions in the KV cache.
+        kv_bytes_per_element: of the K and the V cache; 2.0 is f16, 34/32 is q8_0.
+    """
+    weights = sum(_touched_bytes(info, tensor) for tensor in info.tensors)
+    positions = depth if info.sliding_window is None else min(depth, info.sliding_window)
+    row = sum(n * size for n, size in zip(info.kv_elements, kv_bytes_per_element, strict=True))
+    return round(weights + positions * row)
+
+
+def _touched_bytes(info: GgufInfo, tensor: TensorInfo) -> float:
+    in_layer = _LAYER.match(tensor.name)
+    if in_layer and int(in_layer[1]) >= info.n_layers - info.n_nextn_layers:
+        return 0
+    table = tensor.name.partition(".")[0]
+    if table in _LOOKUP_TABLES and not (table == "token_embd" and info.tied_embeddings):
+        return 0
+    if info.n_experts and _EXPERT.search(tensor.name):
+        return tensor.nbytes * info.n_experts_used / info.n_experts
+    return tensor.nbytes
+
+
+def _size_of_file(path: Path) -> int:
+    try:
+        status = path.stat()
+    except FileNotFoundError as error:
+        raise ModelError(
+            f"{path}: there is no such file",
+            why="there is nothing to measure",
+            remedy=f"correct the path{_neighbours(path)}",
+        ) from error
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise ModelError(
+            f"{path} is {kind}",
+            why="a model is one GGUF file",
+            remedy="give the .gguf file itself; a Hugging Face folder goes under `hf_folder`",
+        )
+    if status.st_size == 0:
+        raise truncated(path, "it is empty")
+    return status.st_size
+
+
+def _neighbours(path: Path) -> str:
+    try:
+        names = [entry.name for entry in path.parent.glob("*.gguf")]
+    except OSError:
+        return ""
+    return suggest(path.name, names)
+
+
+def _unreadable(path: Path, error: Exception) -> ModelError:
+    return ModelError(
+        f"{path} cannot be read: {error}",
+        why="there is nothing to measure",
+        remedy="check its permissions and the disk that it is on",
+    )
+
+
+def _check_format(path: Path, head: bytes, size: int) -> None:
+    if head[:4] == b"GGUF":
+        return
+    if len(head) < 4 and b"GGUF".startswith(head):
+        raise truncated(path, f"it has {size} bytes")
+    kind, remedy = _recognise(head, size)
+    raise ModelError(
+        f"{path} is not a GGUF file but {kind}",
+        why="llama.cpp reads GGUF only",
+        remedy=remedy,
+    )
+
+
+def _recognise(head: bytes, size: int) -> tuple[str, str]:
+    fetch = "fetch the real file: "
+    if head.startswith(b"version https://git-lfs.github.com/spec/"):
+        return "a Git LFS pointer", fetch + "`git lfs pull` in its repository"
+    if head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
+        return "an HTML page", fetch + "the download link led to a web page (a login, or an error)"
+    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
+        return "a safetensors file", "convert it, or give its Hugging Face folder as `hf_folder`"
+    if head[:2] == b"PK":
+        return "a ZIP archive (perhaps a PyTorch checkpoint)", "convert it to GGUF first"
+    if head[:4] in {b"lmgg", b"fmgg", b"tjgg"}:
+        return "a GGML file from before GGUF", "convert the model again with a current llama.cpp"
+    return f"something that starts with {head[:8]!r}", "check that the path is the model's"
+
+
+def _interpret(path: Path, size: int, header: GgufHeader) -> GgufInfo:
+    fields = _Fields(path, header)
+    architecture = _architecture(path, header)
+    _refuse_part(path, fields)
+    if not header.tensors:
+        raise corrupt(path, "it has no tensors, so it is a vocabulary and no model")
+    n_layers = fields.number("{arch}.block_count", most=_MAX_LAYERS)
+    n_embd = fields.number("{arch}.embedding_length")
+    heads = fields.per_layer("{arch}.attention.head_count", n_layers, default=0)
+    kv_heads = fields.per_layer("{arch}.attention.head_count_kv", n_layers, default=heads)
+    head_dim = n_embd // max(heads) if any(heads) else 0
+    head_dim_k = fields.number("{arch}.attention.key_length", default=head_dim)
+    head_dim_v = fields.number("{arch}.attention.value_length", default=head_dim)
+    n_experts = fields.number("{arch}.expert_count", default=0)
+    n_used = fields.number("{arch}.expert_used_count", default=n_experts, most=n_experts)
+    file_type = fields.number("general.file_type", default=-1)
+    # With latent attention (one shared head of rank + rope elements), V is a view into K's cache.
+    shares_kv = max(kv_heads) == 1 and fields.number("{arch}.attention.kv_lora_rank", default=0) > 0
+    cached = _layers_with_kv(header.tensors)
+    cached_heads = sum(n for layer, n in enumerate(kv_heads) if layer in cached)
+    tensors = {tensor.name: tensor for tensor in header.tensors}
+    return GgufInfo(
+        path=path,
+        nbytes=size,
+        version=header.version,
+        architecture=architecture,
+        name=fields.text("general.name"),
+        file_type=None if file_type < 0 else file_type,
+        level={number: level for level, number in LLAMA_FTYPES.items()}.get(file_type),
+        n_params=sum(tensor.n_elements for tensor in header.tensors),
+        tensors=header.tensors,
+        n_layers=n_layers,
+        n_embd=n_embd,
+        n_heads=max(heads),
+        n_kv_heads=max(kv_heads),
+        head_dim_k=head_dim_k,
+        head_dim_v=head_dim_v,
+        n_ctx_train=fields.number("{arch}.context_length"),
+        n_vocab=_n_vocab(fields, tensors),
+        n_experts=n_experts,
+        n_experts_used=n_used,
+        tokenizer_model=fields.text("tokenizer.ggml.model"),
+        tokenizer_pre=fields.text("tokenizer.ggml.pre"),
+        tokenizer_sha256=_tokenizer_sha256(fields),
+        tied_embeddings="output.weight" not in tensors and "token_embd.weight" in tensors,
+        kv_elements=(cached_heads * head_dim_k, 0 if shares_kv else cached_heads * head_dim_v),
+        sliding_window=fields.number("{arch}.attention.sliding_window", default=0) or None,
+        n_nextn_layers=fields.number("{arch}.nextn_predict_layers", default=0, most=n_layers - 1),
+    )
+
+
+class _Fields:
+    """Metadata by key, each checked for its kind and range."""
+
+    def __init__(self, path: Path, header: GgufHeader) -> None:
+        self._path = path
+        self._values = header.values
+        self._architecture = header.values.get("general.architecture")
+
+    def _key(self, template: str) -> str:
+        return template.replace("{arch}", str(self._architecture))
+
+    def number(
+        self, template: str, *, default: int | None = None, most: int = _MAX_DIMENSION
+    ) -> int:
+        key = self._key(template)
+        value = self._values.get(key)
+        # A few architectures state per layer what others state once; the largest is the model's.
+        if isinstance(value, tuple) and value and all(type(item) is int for item in value):
+            value = max(value)
+        if key not in self._values and default is not None:
+            return default
+        least = 0 if default is not None else 1
+        if type(value) is not int or not least <= value <= most:
+            raise self._bad(key, f"a whole number from {least} to {most}")
+        return value
+
+    def per_layer(
+        self, template: str, n_layers: int, *, default: int | tuple[int, ...]
+    ) -> tuple[int, ...]:
+        key = self._key(template)
+        value = self._values.get(key, default)
+        items = value if isinstance(value, tuple) else (value,) * n_layers
+        counts = tuple(n for n in items if type(n) is int and 0 <= n <= _MAX_DIMENSION)
+        if len(counts) != len(items) or len(counts) != n_layers:
+            raise self._bad(key, f"a whole number, or one for each of the {n_layers} layers")
+        return counts
+
+    def text(self, key: str) -> str | None:
+        value = self._values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise self._bad(key, "a text")
+        return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value[:200])
+
+    def strings(self, key: str) -> StringArray | None:
+        value = self._values.get(key)
+        if value is not None and not isinstance(value, StringArray):
+            raise self._bad(key, "a list of texts")
+        return value
+
+    def _bad(self, key: str, expected: str) -> ModelError:
+        shown = repr(self._values.get(key, "missing"))[:60]
+        return corrupt(self._path, f"its metadata key {key[:100]!r} is {shown}, not {expected}")
+
+
+def _architecture(path: Path, header: GgufHeader) -> str:
+    name, known = header.values.get("general.architecture"), _known_architectures()
+    if not isinstance(name, str):
+        raise corrupt(path, "it does not state its architecture")
+    if name in known:
+        return name
+    raise ModelError(
+        f"{path}: unknown architecture {name[:60]!r}{suggest(name[:60], known)}",
+        why="the engine cannot run it, and its sizes cannot be read",
+        remedy="if the model is newer than this installation, `pip install -U gguf`; "
+        f"known are {listing(known)}",
+    )
+
+
+@cache
+def _known_architectures() -> frozenset[str]:
+    from gguf.constants import MODEL_ARCH_NAMES  # noqa: PLC0415  # brings numpy along
+
+    return frozenset(MODEL_ARCH_NAMES.values())
+
+
+def _refuse_part(path: Path, fields: _Fields) -> None:
+    parts = fields.number("split.count", default=0)
+    if parts > 1:
+        raise ModelError(
+            f"{path} is one of {parts} parts of a model",
+            why="its sizes and hashes would be those of the part, not of the model",
+            remedy="join the parts with `llama-gguf-split --merge FIRST_PART MODEL.gguf`",
+        )
+
+
+def _layers_with_kv(tensors: Iterable[TensorInfo]) -> frozenset[int]:
+    """Return the layers that keep K and V; recurrent ones (told by `ssm_` tensors) keep none."""
+    names: dict[int, set[str]] = {}
+    for tensor in tensors:
+        if match := _LAYER.match(tensor.name):
+            names.setdefault(int(match[1]), set()).add(match[2].partition(".")[0])
+    return frozenset(
+        layer
+        for layer, parts in names.items()
+        if parts & {"attn_k", "attn_kv_a_mqa"}
+        or ("attn_qkv" in parts and not any(part.startswith("ssm_") for part in parts))
+    )
+
+
+def _n_vocab(fields: _Fields, tensors: dict[str, TensorInfo]) -> int:
+    tokens = fields.strings("tokenizer.ggml.tokens")
+    if tokens is not None:
+        return tokens.count
+    table = tensors.get("token_embd.weight")
+    rows = table.shape[1] if table is not None and len(table.shape) > 1 else None
+    return fields.number("{arch}.vocab_size", default=rows)
+
+
+def _tokenizer_sha256(fields: _Fields) -> str | None:
+    tokens = fields.strings("tokenizer.ggml.tokens")
+    if tokens is None:
+        return None
+    merges = fields.strings("tokenizer.ggml.merges")
+    pre = fields.text("tokenizer.ggml.pre") or ""
+    parts = (
+        hashlib.sha256(pre.encode()).digest(),
+        tokens.digest,
+        merges.digest if merges else hashlib.sha256().digest(),
+    )
+    return hashlib.sha256(b"".join(parts)).hexdigest()

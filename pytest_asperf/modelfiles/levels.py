@@ -1,0 +1,83 @@
+"""Which levels a GGUF file can be quantised to: asked before the work, and answered with a name.
+
+llama.cpp quantises a tensor whose rows do not fit the level's blocks to another type, and says so
+in a log only. A file called Q4_K_M that is half Q5_0 would be measured under the wrong name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.errors import ModelError
+
+if TYPE_CHECKING:
+    from pytest_asperf.modelfiles.gguf_header import TensorInfo
+    from pytest_asperf.modelfiles.gguf_read import GgufInfo
+
+_FLOAT_LEVELS: Final = frozenset({"F32", "F16", "BF16"})
+_FLOAT_TYPES: Final = _FLOAT_LEVELS | {"F64", "I8", "I16", "I32", "I64"}
+_BLOCKS_OF_32: Final = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL"})
+
+# llama-quant.cpp, tensor_requires_imatrix: levels of which some tensor becomes such a type.
+_NEED_IMPORTANCE: Final = frozenset(
+    {
+        "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS", "Q2_K_S",
+    }
+)  # fmt: skip
+
+# llama-quant.cpp, tensor_allows_quantization: matrices that keep their type at every level.
+_KEPT: Final = (
+    "_norm.weight", "ffn_gate_inp.weight", "altup", "laurel", "per_layer_model_proj",
+    "position_embd", "token_types", "ssm_conv1d", "shortconv.conv.weight", "time_mix_",
+    "attn_rel_b.weight",
+)  # fmt: skip
+
+
+def require_quantizable(info: GgufInfo, level: str) -> None:
+    """Check that a file can be quantised to a level, wholly.
+
+    Raises:
+        ModelError: the file is quantised already, the level needs an importance matrix, or rows of
+            a tensor do not fit the level's blocks.
+    """
+    quantised = next((t for t in info.tensors if t.type not in _FLOAT_TYPES), None)
+    if quantised is not None:
+        raise ModelError(
+            f"{info.path}: {level} cannot be made from it, it is {info.level or 'quantised'} "
+            f"already ({quantised.name} is {quantised.type})",
+            why="the result would carry the losses of both levels",
+            remedy="give the model's F16, BF16 or F32 file as `gguf`, or the published file of "
+            "each level under `files`",
+        )
+    if level in _NEED_IMPORTANCE:
+        raise ModelError(
+            f"{info.path}: {level} cannot be made without an importance matrix",
+            why="llama.cpp refuses to quantise to so few bits without one",
+            remedy="make the file with `llama-quantize --imatrix`, and give it under `files`",
+        )
+    misfit = _first_misfit(info, level)
+    if misfit is not None:
+        raise ModelError(
+            f"{info.path}: {misfit.name} cannot be {level}: its rows have {misfit.shape[0]} "
+            f"elements, which is no multiple of {_block(level)}",
+            why="llama.cpp would store such tensors in another type under this level's name",
+            remedy="use a level with blocks of 32, such as Q8_0 or Q4_0; to measure the mixture "
+            "that llama-quantize makes of it, give that file under `files`",
+        )
+
+
+def _first_misfit(info: GgufInfo, level: str) -> TensorInfo | None:
+    block = _block(level)
+    return next((t for t in info.tensors if _is_quantised(t) and t.shape[0] % block), None)
+
+
+def _block(level: str) -> int:
+    """Return the elements per block of a level's own type."""
+    if level in _FLOAT_LEVELS:
+        return 1
+    return 32 if level in _BLOCKS_OF_32 else 256
+
+
+def _is_quantised(tensor: TensorInfo) -> bool:
+    is_weight = len(tensor.shape) > 1 and tensor.name.endswith("weight")
+    return is_weight and not any(part in tensor.name for part in _KEPT)

@@ -1,0 +1,136 @@
+"""From a model's address to the GGUF file that is measured: given, converted or quantised."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_asperf.errors import ModelError, listing
+from pytest_asperf.modelfiles.cache import build_once, file_sha256
+from pytest_asperf.modelfiles.convert import CONVERTER_VERSION, HF_FILES, hf_to_gguf
+from pytest_asperf.modelfiles.gguf_read import inspect_gguf
+from pytest_asperf.modelfiles.levels import require_quantizable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_asperf.spec import ModelRef, ModelSpec
+
+#: Writes the first file, quantised to the level named, to the second path.
+Quantize = Callable[[Path, Path, str], None]
+
+
+def resolve(
+    ref: ModelRef,
+    *,
+    cache: Path,
+    quantize: Quantize,
+    quantizer_id: str,
+    on_wait: Callable[[str], None] | None = None,
+) -> Path:
+    """Return the GGUF file of a model at a level, making it where it has to be made.
+
+    Args:
+        ref: the model and the level; no level means the model's own file.
+        cache: the cache folder.
+        quantize: makes a file of another level; called only when none is cached.
+        quantizer_id: the quantiser's build: another one makes its own files.
+        on_wait: told once, in a sentence, when another process is making the file.
+
+    Raises:
+        ModelError: the source is missing or broken, or the level cannot be made from it.
+        CacheError: the cache folder cannot be used.
+    """
+    spec = ref.spec
+    if spec.files:
+        return _published(ref)
+    if spec.hf_folder is not None:
+        source = _converted(spec, spec.hf_folder, cache=cache, on_wait=on_wait)
+    elif spec.gguf is not None:
+        source = spec.gguf
+    else:
+        raise _without_source(spec)
+    info = inspect_gguf(source)
+    level = ref.level
+    if level is None or level == info.level:
+        return source
+    require_quantizable(info, level)
+    recipe = {
+        "model": spec.name,
+        "level": level,
+        "source_sha256": file_sha256(source, cache=cache),
+        "quantizer": quantizer_id,
+    }
+
+    def build(target: Path) -> None:
+        quantize(source, target, level)
+        _require_level(target, level)
+
+    return build_once(_cached(cache, spec, recipe), build, recipe=recipe, on_wait=on_wait)
+
+
+def _published(ref: ModelRef) -> Path:
+    files = dict(ref.spec.files)
+    level = ref.level or (next(iter(files)) if len(files) == 1 else None)
+    if level not in files:
+        what = f"has no file at {level}" if level else "has several files, and no level is asked"
+        raise ModelError(
+            f"the model {ref.spec.name!r} {what}",
+            why="published files are measured as they are; no level is made from another",
+            remedy=f"use one of {listing(files)}, as in {ref.spec.name}:{min(files)}",
+        )
+    _require_level(files[level], level)
+    return files[level]
+
+
+def _require_level(path: Path, level: str) -> None:
+    found = inspect_gguf(path).level
+    if found is not None and found != level:
+        raise ModelError(
+            f"{path} is {found} by its own metadata, not {level}",
+            why="it would be measured under another level's name",
+            remedy="correct the level, or the file that stands for it",
+        )
+
+
+def _converted(
+    spec: ModelSpec, folder: Path, *, cache: Path, on_wait: Callable[[str], None] | None
+) -> Path:
+    recipe = {
+        "model": spec.name,
+        "level": "F16",
+        "converter": str(CONVERTER_VERSION),
+        **{f"{name} sha256": _source_sha256(folder / name, cache) for name in HF_FILES},
+    }
+    target = _cached(cache, spec, recipe)
+    return build_once(target, lambda path: hf_to_gguf(folder, path), recipe=recipe, on_wait=on_wait)
+
+
+def _source_sha256(path: Path, cache: Path) -> str:
+    try:
+        return file_sha256(path, cache=cache)
+    except OSError as error:
+        raise ModelError(
+            f"{path} cannot be read: {error.strerror}",
+            why="a GGUF file is made from it",
+            remedy="give a folder in Hugging Face format, with its config, weights and tokenizer",
+        ) from error
+
+
+def _cached(cache: Path, spec: ModelSpec, recipe: Mapping[str, str]) -> Path:
+    """Return a name in the cache that a person can read and that another recipe cannot have."""
+    key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:16]
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", spec.name)[:64]
+    return cache / "models" / f"{name}-{recipe['level']}-{key}.gguf"
+
+
+def _without_source(spec: ModelSpec) -> ModelError:
+    return ModelError(
+        f"the model {spec.name!r} has no source",
+        why="there is nothing to measure",
+        remedy="give it `hf_folder`, `gguf` or `files`",
+    )

@@ -1,0 +1,30 @@
+"""The models and the corpus that come with the package."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from pytest_asperf.spec import EngineSettings, ModelSpec
+
+_NAMES: Final = ("asperf-target", "asperf-draft")
+
+
+def shipped_models() -> tuple[ModelSpec, ...]:
+    """Return the shipped models, which are always addressable by name."""
+    # So small that a thread waits at barriers for longer than it works.
+    settings = EngineSettings(threads=1)
+    return tuple(
+        ModelSpec(name=name, hf_folder=_data() / "models" / name, settings=settings)
+        for name in _NAMES
+    )
+
+
+def shipped_corpus() -> Path:
+    """Return the held-out text that the shipped models never saw in training."""
+    return _data() / "corpus" / "heldout.txt"
+
+
+def _data() -> Path:
+    return Path(str(files("pytest_asperf"))) / "data"

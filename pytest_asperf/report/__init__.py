@@ -1,0 +1,1 @@
+"""What a session tells: rows in, text or bytes out; nothing here measures or judges."""

@@ -1,0 +1,143 @@
+"""One row for each thing measured or judged, as plain data that xdist can carry."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_asperf.errors import AsperfError
+    from pytest_asperf.measure.results import LevelResult, Ran, ThroughputResult
+    from pytest_asperf.stats.estimate import Estimate
+    from pytest_asperf.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the summary, with the raw figures behind it.
+
+    Attributes:
+        model: what was measured; of a verdict, empty.
+        subject: the metric, or what the claim is about.
+        measured: the figure with its interval.
+        basis: what the interval rests on.
+        threshold: the claim's other half; empty for a measurement that nothing judged.
+        outcome: the verdict; empty likewise.
+        source: `live` or `recorded`.
+        ran: proof of path, label and text.
+        raw: counts, nanoseconds and scores, for the JSON report.
+    """
+
+    model: str
+    subject: str
+    measured: str
+    basis: str
+    threshold: str = ""
+    outcome: str = ""
+    source: str = "live"
+    ran: tuple[tuple[str, str], ...] = ()
+    raw: dict[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return asdict(self)
+
+
+def row_from_dict(data: dict[str, Any]) -> Row:
+    """Return the row that `as_dict` gave."""
+    return Row(**{**data, "ran": tuple((k, v) for k, v in data["ran"])})
+
+
+def verdict_row(verdict: Verdict) -> Row:
+    """Return a verdict's row."""
+    figures = [{"label": label, **_estimate(estimate)} for label, estimate in verdict.figures]
+    single = verdict.figures[0][1] if len(verdict.figures) == 1 else None
+    return Row(
+        "",
+        verdict.subject.name,
+        verdict.measured,
+        f"{single.n} {single.counted}" if single is not None and not single.is_exact else "",
+        verdict.threshold,
+        str(verdict.outcome),
+        verdict.subject.source,
+        verdict.subject.ran,
+        {"figures": figures, "advice": verdict.advice},
+    )
+
+
+def broken_row(what: str, error: AsperfError) -> Row:
+    """Return the row of a measurement that broke."""
+    return Row("", what, error.what, "", "a measurement that can be believed", "INVALID")
+
+
+def throughput_row(result: ThroughputResult) -> Row:
+    """Return a throughput measurement's row, with every run's count and time."""
+    rate, name = result.rate, result.workload.name
+    runs = [{"n_tokens": r.n_tokens, "elapsed_ns": r.elapsed_ns} for r in result.runs]
+    warm_up = {"n_tokens": result.warm_up.n_tokens, "elapsed_ns": result.warm_up.elapsed_ns}
+    raw = {
+        "workload": result.workload.name,
+        "warm_up": warm_up,
+        "runs": runs,
+        "bytes_per_token": result.bytes_per_token,
+        "peak_rss_bytes": max(run.peak_rss_bytes for run in result.runs),
+        "estimate": _estimate(rate),
+        **_proof(result.ran),
+    }
+    basis = f"{rate.n} {rate.counted}"
+    return Row(result.ran.model, name, rate.text(), basis, ran=result.ran.rows(), raw=raw)
+
+
+def level_row(result: LevelResult, baseline: str) -> Row:
+    """Return a level's row, with each chunk's sums."""
+    comparison = result.comparison
+    delta = comparison.delta_ppl
+    kld = comparison.kld
+    chunks = [
+        {
+            "n_tokens": len(chunk.nll),
+            "nll_sum": sum(chunk.nll),
+            "baseline_nll_sum": sum(base.nll),
+            "kld_sum": sum(chunk.kld),
+        }
+        for chunk, base in zip(result.chunks, result.baseline_chunks, strict=True)
+    ]
+    measured = f"{comparison.ppl.value:.4g}, Δ {delta.text()}"
+    if kld is not None:
+        measured += f", KLD {kld.mean.point:.2g}"
+    raw = {
+        "n_ctx": result.n_ctx,
+        "ppl": comparison.ppl.value,
+        "ppl_baseline": comparison.ppl_base.value,
+        "delta_ppl": _estimate(delta),
+        "kld_mean": _estimate(kld.mean) if kld else None,
+        "same_top": _estimate(comparison.same_top) if comparison.same_top else None,
+        "size_bytes": result.size_bytes,
+        "chunks": chunks,
+        **_proof(result.ran),
+    }
+    basis, what = f"{delta.n} {delta.counted}", f"PPL vs {baseline}"
+    return Row(result.ran.model, what, measured, basis, ran=result.ran.rows(), raw=raw)
+
+
+def _estimate(estimate: Estimate) -> dict[str, Any]:
+    low, high = (estimate.low, estimate.high) if estimate.has_interval else (None, None)
+    return {
+        "point": estimate.point,
+        "low": low,
+        "high": high,
+        "n": estimate.n,
+        "unit": estimate.unit,
+        "method": estimate.method,
+        "confidence": estimate.confidence,
+    }
+
+
+def _proof(ran: Ran) -> dict[str, Any]:
+    return {
+        "model": ran.model,
+        "sha256": ran.sha256,
+        "engine": dict(ran.engine),
+        "loaded": dict(ran.loaded),
+        "context": dict(ran.context),
+    }

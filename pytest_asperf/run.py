@@ -1,0 +1,206 @@
+"""One pytest session's state: settings, hardware, the lab, and what was noted; all made late."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pytest_asperf.catalogue import Catalogue, at_level, load_catalogue
+from pytest_asperf.config import parse_settings, read_marks, usage_errors
+from pytest_asperf.errors import HardwareError
+from pytest_asperf.hardware.detect import detect
+from pytest_asperf.hardware.in_force import Ceiling, Hardware, in_force
+from pytest_asperf.measure.turn import machine_lock_path, machine_turn
+from pytest_asperf.modelfiles.cache import cache_root
+from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
+from pytest_asperf.report.progress import TerminalNotify
+from pytest_asperf.spec import ModelRef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    import pytest
+
+    from pytest_asperf.hardware.machine import Bandwidth
+    from pytest_asperf.marks import HardwareMark, Marks
+    from pytest_asperf.measure.lab import Lab
+    from pytest_asperf.measure.results import ThroughputResult
+    from pytest_asperf.spec import ModelSpec
+
+
+class Run:
+    """What a session's tests share. Nothing is detected, loaded or written before it is asked for.
+
+    Args:
+        config: pytest's configuration.
+
+    Raises:
+        pytest.UsageError: an option or the configuration file is not usable.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._lab: Lab | None = None
+        self._ladders: dict[tuple[ModelSpec, str], tuple[str, ...]] = {}
+        with usage_errors():
+            self.catalogue: Catalogue = load_catalogue(config.rootpath, shipped_models())
+            self.settings = parse_settings(config, self.catalogue)
+
+    @cached_property
+    def cache(self) -> Path:
+        """The folder for files that are made once."""
+        return self.settings.cache or cache_root(os.environ)
+
+    @cached_property
+    def hardware(self) -> Hardware:
+        """The hardware that numbers are held against."""
+        return in_force(self.settings.hardware, detect())
+
+    @property
+    def is_live(self) -> bool:
+        """Whether this run measures; otherwise it goes by recorded numbers."""
+        if self.settings.source == "auto":
+            return self.hardware.is_this_machine
+        return self.settings.source == "live"
+
+    @cached_property
+    def lab(self) -> Lab:
+        """The lab, opened when the first measurement asks for it."""
+        from pytest_asperf.host import EngineBuild  # noqa: PLC0415  # with what it brings
+        from pytest_asperf.measure.lab import Lab, Plan  # noqa: PLC0415  # numpy, scipy, psutil
+
+        settings = self.settings
+        self._lab = Lab(
+            EngineBuild(settings.engine, settings.python),
+            cache=self.cache,
+            corpus=shipped_corpus(),
+            plan=Plan(
+                repetitions=settings.repetitions,
+                chunks=settings.chunks,
+                call_timeout_s=settings.call_timeout_s,
+            ),
+            lock_path=machine_lock_path(),
+            notify=TerminalNotify(self._config),
+        )
+        return self._lab
+
+    def check(self) -> None:
+        """Refuse hardware that nothing is known of.
+
+        Raises:
+            pytest.UsageError: `--asperf-hardware` names no profile.
+        """
+        with usage_errors():
+            self.hardware  # noqa: B018  # made, and checked, by being asked for
+
+    def close(self) -> None:
+        """End what was started."""
+        if self._lab is not None:
+            self._lab.close()
+
+    def model_of(self, node: pytest.Item, marks: Marks, level: str | None) -> ModelRef:
+        """Return the model a test measures: its markers', or the default one.
+
+        Args:
+            node: the test.
+            marks: its markers.
+            level: the level of a ladder's rung, where the test is one.
+
+        Raises:
+            ConfigError: an unknown model or level.
+        """
+        address = marks.model.address if marks.model else self.settings.default_model
+        ref = self.catalogue.find(address, where=node.nodeid)
+        if marks.model is not None:
+            ref = ModelRef(ref.spec.with_settings(marks.model.settings), ref.level)
+        level = level or (marks.quant.level if marks.quant else None)
+        return ref if level is None else at_level(ref, level, where=node.nodeid)
+
+    def plan_ladders(self, items: Iterable[pytest.Item]) -> None:
+        """Join the ladders of all tests that share a model and a baseline, so each is one pass."""
+        for item in items:
+            if item.get_closest_marker("quant_ladder") is None:
+                continue
+            try:
+                marks = read_marks(item)
+                spec = self.model_of(item, marks, None).spec
+            except Exception:  # noqa: BLE001, S112  # told by the test's own set-up
+                continue
+            if marks.ladder is not None:
+                key = (spec, marks.ladder.baseline)
+                levels = (*self._ladders.get(key, ()), *marks.ladder.levels)
+                self._ladders[key] = tuple(dict.fromkeys(levels))
+
+    def joint_levels(
+        self, spec: ModelSpec, baseline: str, wanted: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Return the levels to score in one pass so that these are among them."""
+        joint = self._ladders.get((spec, baseline), ())
+        return joint if set(wanted) <= set(joint) else wanted
+
+    def ceiling(self, result: ThroughputResult) -> Ceiling:
+        """Return what bounds a TG measurement: the memory that its weights were read from.
+
+        Raises:
+            HardwareError: its bandwidth is not known.
+        """
+        hardware = self.hardware
+        on_card = bool(result.ran.loaded.get("layers_offloaded"))
+        cache_bytes = 0 if on_card else hardware.machine.cache_bytes or 0
+        published = hardware.published_bandwidth
+        if published is not None and (hardware.shares_memory or on_card):
+            return Ceiling(published.gbs, published.kind, cache_bytes)
+        if on_card or not hardware.is_this_machine:
+            raise HardwareError(
+                f"the memory bandwidth of {hardware.headline()} is not known",
+                why="utilisation is a share of it",
+                remedy="name the chip with --asperf-hardware; asperf doctor says what is missing",
+            )
+        measured = self._measured_bandwidth(remeasure=False)
+        used_gbs = (result.bytes_per_token or 0) * result.rate.point / 1e9
+        if used_gbs > measured.gbs:
+            # A machine that was busy while its bandwidth was measured has a ceiling too low.
+            measured = self._measured_bandwidth(remeasure=True)
+        return Ceiling(measured.gbs, measured.kind, cache_bytes)
+
+    def _measured_bandwidth(self, *, remeasure: bool) -> Bandwidth:
+        from pytest_asperf.hardware.bandwidth import machine_bandwidth  # noqa: PLC0415  # numpy
+
+        machine = self.hardware.machine
+        with machine_turn(machine_lock_path(), TerminalNotify(self._config).wait):
+            return machine_bandwidth(self.cache, machine, remeasure=remeasure)
+
+    def unmet(self, mark: HardwareMark) -> str:
+        """Return why the hardware is not what a marker asks for, or nothing."""
+        hardware = self.hardware
+        wanted = [in_force(name, hardware.machine).profile for name in mark.names]
+        if wanted and hardware.profile not in wanted:
+            return f"needs {' or '.join(mark.names)}, this is {hardware.headline()}"
+        limits = (
+            ("GB of memory", mark.min_memory_gb, hardware.memory_gb),
+            ("CPU cores", mark.min_cpu_cores, hardware.cpu_cores),
+            ("GPU cores", mark.min_gpu_cores, hardware.gpu_cores),
+        )
+        for what, least, have in limits:
+            if least is not None and (have is None or have < least):
+                found = "an unknown number" if have is None else f"{have:.4g}"
+                return f"needs {least:g} {what}, {hardware.name} has {found}"
+        return ""
+
+    def headline(self) -> list[str]:
+        """Return the lines that say what this session measures with."""
+        lines = [f"asperf: hardware {self.hardware.headline()}"]
+        if not self.is_live:
+            return [*lines, "asperf: recorded numbers, nothing is measured"]
+        try:
+            engine: dict[str, Any] = self.lab.describe()
+        except Exception as err:  # noqa: BLE001  # told by each test; the header only mentions it
+            return [
+                *lines,
+                f"asperf: live, engine {self.settings.engine} unavailable: {err.args[0]}",
+            ]
+        commit = engine.get("ggml_commit") or "unknown"
+        name = f"{engine['library']} {engine['version']} (ggml {commit})"
+        return [*lines, f"asperf: live, engine {name}, cache {self.cache}"]
