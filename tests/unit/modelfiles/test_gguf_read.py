@@ -1,0 +1,398 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import tempfile
+import tracemalloc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType, GGUFEndian, GGUFReader, GGUFWriter
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pytest_asperf.errors import ModelError
+from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TOKENS, MERGES = ["a", "b", "ab", "é"], ["a b"]
+
+
+def write_gguf(
+    path: Path,
+    *,
+    tensors: Mapping[str, tuple[int, ...]] | None = None,
+    arch: str = "llama",
+    keys: dict[str, Any] | None = None,
+    tokenizer: tuple[list[str], list[str], str] | None = (TOKENS, MERGES, "gpt-2"),
+    endian: GGUFEndian = GGUFEndian.LITTLE,
+) -> Path:
+    """Write a small GGUF file of F16 tensors; shapes have the rows first, as numpy has it."""
+    writer = GGUFWriter(None, arch, endianess=endian)
+    settings = {"block_count": 2, "embedding_length": 32, "context_length": 64}
+    for key, value in {**settings, "attention.head_count": 4, **(keys or {})}.items():
+        name = key if "general." in key or "split." in key else f"{arch}.{key}"
+        if isinstance(value, list):
+            writer.add_array(name, value)
+        elif isinstance(value, str):
+            writer.add_string(name, value)
+        elif value is not None:
+            writer.add_uint32(name, value)
+    if tokenizer is not None:
+        tokens, merges, pre = tokenizer
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(pre)
+        writer.add_token_list(tokens)
+        writer.add_token_scores([0.0] * len(tokens))
+        writer.add_token_merges(merges)
+    for name, shape in (tensors or {"token_embd.weight": (4, 32)}).items():
+        writer.add_tensor(name, np.ones(shape, np.float16))
+    writer.write_header_to_file(path)
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def valid_bytes() -> bytes:
+    """Return a small valid file with each kind of metadata."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_gguf(
+            Path(folder, "x.gguf"),
+            keys={"attention.head_count_kv": [2, 1], "general.name": "x", "general.file_type": 1},
+            tensors={"token_embd.weight": (4, 32), "blk.1.attn_k.weight": (8, 32)},
+        )
+        return path.read_bytes()
+
+
+VALID = valid_bytes()
+
+
+def inspect_bytes(data: bytes) -> GgufInfo | ModelError:
+    """Inspect a file of these bytes; any error but ModelError passes through."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x.gguf")
+        path.write_bytes(data)
+        try:
+            return inspect_gguf(path)
+        except ModelError as error:
+            return error
+
+
+def test_agrees_with_the_gguf_package(tiny_gguf: Path) -> None:
+    """Every tensor's name, type, shape and size is what the reference reader says."""
+    ours = [(t.name, t.type, t.shape, t.nbytes) for t in inspect_gguf(tiny_gguf).tensors]
+    theirs = [
+        (t.name, t.tensor_type.name, tuple(t.shape.tolist()), t.n_bytes)
+        for t in GGUFReader(tiny_gguf).tensors
+    ]
+    assert ours == theirs
+
+
+def test_values_per_layer_and_optional_ones(tmp_path: Path) -> None:
+    """A head count for each layer is read, and what is not stated is None."""
+    path = write_gguf(
+        tmp_path / "x.gguf",
+        keys={"attention.head_count_kv": [2, 1], "general.file_type": 15},
+        tensors={"token_embd.weight": (4, 32), "blk.1.attn_k.weight": (8, 32)},
+    )
+    info = inspect_gguf(path)
+    assert (info.n_heads, info.n_kv_heads, info.head_dim_k) == (4, 2, 8)
+    assert info.kv_elements == (8, 8)  # layer 0 has no K, layer 1 has one head of 8
+    assert (info.level, info.name, info.sliding_window) == ("Q4_K_M", None, None)
+
+
+def test_third_party_names_are_made_printable(tmp_path: Path) -> None:
+    """A name cannot bring terminal escapes or a page of text."""
+    path = write_gguf(tmp_path / "x.gguf", keys={"general.name": "\x1b[2J" + "n" * 500})
+    name = inspect_gguf(path).name
+    assert name is not None
+    assert name.isprintable()
+    assert len(name) == 200
+
+
+def test_tokenizer_hash_is_what_its_definition_says() -> None:
+    """The hash can be computed by anybody from the pre-tokenizer, the tokens and the merges."""
+
+    def stored(texts: list[str]) -> bytes:
+        raw = [text.encode() for text in texts]
+        body = b"".join(struct.pack("<Q", len(text)) + text for text in raw)
+        return hashlib.sha256(struct.pack("<Q", len(raw)) + body).digest()
+
+    whole = hashlib.sha256(b"gpt-2").digest() + stored(TOKENS) + stored(MERGES)
+    info = inspect_bytes(VALID)
+    assert isinstance(info, GgufInfo)
+    assert info.tokenizer_sha256 == hashlib.sha256(whole).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        (["a", "b", "ab", "e"], MERGES, "gpt-2"),
+        (["ab", "", "ab", "é"], MERGES, "gpt-2"),
+        (TOKENS, ["b a"], "gpt-2"),
+        (TOKENS, MERGES, "llama-bpe"),
+    ],
+)
+def test_tokenizer_hash_tells_vocabularies_apart(
+    tmp_path: Path, other: tuple[list[str], list[str], str]
+) -> None:
+    """One token, one merge or the pre-tokenizer changed gives another hash."""
+    first = inspect_gguf(write_gguf(tmp_path / "a.gguf"))
+    second = inspect_gguf(write_gguf(tmp_path / "b.gguf", tokenizer=other))
+    assert first.tokenizer_sha256 != second.tokenizer_sha256
+
+
+def test_a_file_without_a_vocabulary(tmp_path: Path) -> None:
+    """The vocabulary's size then comes from the embedding table, and there is no hash."""
+    info = inspect_gguf(write_gguf(tmp_path / "x.gguf", tokenizer=None))
+    assert (info.n_vocab, info.tokenizer_sha256) == (4, None)
+
+
+def test_a_large_vocabulary_takes_little_memory(tmp_path: Path) -> None:
+    """150,000 tokens and 300,000 merges are walked, not kept."""
+    tokens = [f"token{i}" for i in range(150_000)]
+    merges = [f"left{i} right{i}" for i in range(300_000)]
+    path = write_gguf(tmp_path / "x.gguf", tokenizer=(tokens, merges, "gpt-2"))
+    inspect_gguf(path)
+    tracemalloc.start()
+    info = inspect_gguf(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert info.n_vocab == 150_000
+    assert peak < 8e6
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is truncated: it is empty"),
+        (b"GG", "is truncated: it has 2 bytes"),
+        (b"\x08\0\0\0\0\0\0\0{}      ", "not a GGUF file but a safetensors file"),
+        (b"version https://git-lfs.github.com/spec/v1\noid", "but a Git LFS pointer"),
+        (b"\n<!DOCTYPE html><html>", "but an HTML page"),
+        (b"PK\x03\x04", "but a ZIP archive"),
+        (b"tjgg\x03\0\0\0", "before GGUF"),
+        (b"\x1b[2Jabcdef", r"something that starts with b'\x1b[2Jabcd'"),
+        (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "is GGUF version 1"),
+        (b"GGUF" + struct.pack("<IQQ", 4, 0, 0), "is GGUF version 4"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 2**63), "claims 9,223,372,036,854,775,808 metadata"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 2**40, 0), "claims 1,099,511,627,776 tensors"),
+        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2**60), "a metadata key of"),
+        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2) + b"\xff\xfe", "not valid UTF-8"),
+        (b"GGUF" + struct.pack("<IQQQcI", 3, 0, 1, 1, b"k", 13), "unknown value type 13"),
+        (
+            b"GGUF" + struct.pack("<IQQQcIIQ", 3, 0, 1, 1, b"k", 9, 8, 2**32) + bytes(64),
+            "an array of 4,294,967,296 strings",
+        ),
+        (b"GGUF" + struct.pack("<IQQQcIIQ", 3, 0, 1, 1, b"k", 9, 6, 2**62), "is truncated"),
+        (b"GGUF" + struct.pack("<IQQQcIQ", 3, 0, 1, 1, b"k", 8, 2**62), "is truncated"),
+        (b"GGUF" + struct.pack("<IQQQcIIQ", 3, 0, 1, 1, b"k", 9, 9, 1), "array of unknown type 9"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 0), "does not state its architecture"),
+    ],
+)
+def test_what_is_no_usable_gguf_is_said_to_be_so(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    """Each kind of wrong content is recognised, and the error names the file."""
+    path = tmp_path / "x.gguf"
+    path.write_bytes(content)
+    with pytest.raises(ModelError) as caught:
+        inspect_gguf(path)
+    assert message in caught.value.what
+    assert str(path) in caught.value.what
+    assert caught.value.why
+    assert caught.value.remedy
+
+
+def test_a_missing_file_suggests_a_neighbour(tmp_path: Path) -> None:
+    """A misspelt name is answered with the file that is there."""
+    write_gguf(tmp_path / "model-Q4.gguf")
+    with pytest.raises(ModelError, match="no such file") as caught:
+        inspect_gguf(tmp_path / "model-Q5.gguf")
+    assert "model-Q4.gguf" in caught.value.remedy
+
+
+def test_what_is_not_a_file_is_refused_without_waiting_on_it(tmp_path: Path) -> None:
+    """A directory and a pipe are refused; opening the pipe would wait forever."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelError, match="is a directory"):
+        inspect_gguf(tmp_path)
+    with pytest.raises(ModelError, match="not a regular file"):
+        inspect_gguf(tmp_path / "pipe")
+    with pytest.raises(ModelError, match="cannot be read"):
+        inspect_gguf(tmp_path / ("n" * 300))
+    with pytest.raises(ModelError, match="cannot be read"):
+        inspect_gguf(Path("a\0b"))
+
+
+def test_an_unknown_architecture_lists_the_known_ones(tmp_path: Path) -> None:
+    """The nearest known name is suggested, and all are listed."""
+    path = write_gguf(tmp_path / "x.gguf", arch="lama")
+    with pytest.raises(ModelError, match="unknown architecture 'lama'; did you mean 'llama'") as e:
+        inspect_gguf(path)
+    assert "qwen2" in e.value.remedy
+
+
+def test_a_big_endian_file_is_refused(tmp_path: Path) -> None:
+    """A file for another byte order is named as such, not as corrupt."""
+    path = write_gguf(tmp_path / "x.gguf", endian=GGUFEndian.BIG)
+    with pytest.raises(ModelError, match="big-endian"):
+        inspect_gguf(path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"block_count": None}, "'llama.block_count' is 'missing', not a whole number from 1"),
+        ({"block_count": 2**31}, "'llama.block_count' is 2147483648"),
+        ({"embedding_length": "32"}, "'llama.embedding_length' is '32'"),
+        ({"attention.head_count": [4]}, "one for each of the 2 layers"),
+        ({"general.alignment": 24}, "general.alignment is 24"),
+        ({"expert_count": 2, "expert_used_count": 3}, "'llama.expert_used_count' is 3"),
+        ({"split.count": 3}, "is one of 3 parts"),
+    ],
+)
+def test_contradictory_metadata_is_refused(
+    tmp_path: Path, keys: dict[str, Any], message: str
+) -> None:
+    """A key that is missing, of the wrong kind or out of range is named."""
+    path = write_gguf(tmp_path / "x.gguf", keys=keys)
+    with pytest.raises(ModelError) as caught:
+        inspect_gguf(path)
+    assert message in caught.value.what
+
+
+def test_a_file_cut_in_its_weights_names_the_tensor(tmp_path: Path, tiny_gguf: Path) -> None:
+    """The header is whole, so the first tensor that is not can be named."""
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(tiny_gguf.read_bytes()[:-1000])
+    with pytest.raises(ModelError, match=r"'blk\.1\.ffn_down\.weight' is the first one cut off"):
+        inspect_gguf(path)
+
+
+@given(st.integers(0, len(VALID) - 1))
+def test_every_truncation_is_refused(length: int) -> None:
+    """A file cut anywhere is an error that names it."""
+    found = inspect_bytes(VALID[:length])
+    assert isinstance(found, ModelError)
+    assert "x.gguf" in found.what
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(VALID) - 1), st.integers(0, 255)), min_size=1, max_size=8
+    ),
+    st.integers(0, len(VALID)),
+)
+@example([(16, 255)], len(VALID))
+def test_any_damage_gives_an_error_or_a_model(damage: list[tuple[int, int]], length: int) -> None:
+    """Flipped bytes and cuts never raise anything else, nor take memory for what they claim."""
+    data = bytearray(VALID)
+    for position, value in damage:
+        data[position] = value
+    tracemalloc.start()
+    inspect_bytes(bytes(data[:length]))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_after_the_magic_are_survived(tail: bytes) -> None:
+    """What follows the magic and the version may be anything."""
+    assert isinstance(inspect_bytes(b"GGUF\x03\0\0\0" + tail), ModelError)
+
+
+F16 = 2
+DENSE = {
+    "token_embd.weight": (4, 32),
+    "output_norm.weight": (1, 32),
+    "blk.0.attn_k.weight": (16, 32),
+    "blk.0.ffn_up.weight": (64, 32),
+    "blk.1.attn_k.weight": (16, 32),
+    "blk.1.ffn_up.weight": (64, 32),
+}
+LAYERS = 2 * (16 + 64) * 32
+KV = {"attention.head_count_kv": 2}
+
+
+@pytest.mark.parametrize(
+    ("change", "keys", "depth", "expected"),
+    [
+        ({}, {}, 0, 4 * 32 + 32 + LAYERS),
+        ({"output.weight": (4, 32)}, {}, 0, 4 * 32 + 32 + LAYERS),
+        ({"position_embd.weight": (64, 32)}, {}, 0, 4 * 32 + 32 + LAYERS),
+        ({}, KV, 10, 4 * 32 + 32 + LAYERS + 10 * 2 * 2 * 2 * 8),
+        ({}, {**KV, "attention.sliding_window": 4}, 10, 4 * 32 + 32 + LAYERS + 4 * 2 * 2 * 2 * 8),
+        (
+            {"blk.1.ffn_up_exps.weight": (8, 16, 32)},
+            {"expert_count": 8, "expert_used_count": 2},
+            0,
+            4 * 32 + 32 + LAYERS + 2 * 16 * 32,
+        ),
+        ({"blk.1.ffn_up.3.weight": (16, 32)}, {"expert_count": 8, "expert_used_count": 4}, 0,
+         4 * 32 + 32 + LAYERS + 8 * 32),
+        ({}, {"nextn_predict_layers": 1}, 0, 4 * 32 + 32 + LAYERS // 2),
+    ],
+    ids=["tied", "untied", "lookup", "kv", "window", "experts", "split-experts", "nextn"],
+)  # fmt: skip
+def test_bytes_per_token_counts_what_one_step_reads(
+    tmp_path: Path,
+    change: dict[str, tuple[int, ...]],
+    keys: dict[str, Any],
+    depth: int,
+    expected: int,
+) -> None:
+    """Weights in F16 and an f16 cache, so bytes are elements times two, by hand."""
+    path = write_gguf(tmp_path / "x.gguf", tensors={**DENSE, **change}, keys=keys)
+    assert bytes_per_token(inspect_gguf(path), depth=depth) == F16 * expected
+
+
+def test_bytes_per_token_takes_the_type_of_each_cache(tmp_path: Path) -> None:
+    """A q8_0 K cache costs 34 bytes for 32 elements where an f16 V cache costs 64."""
+    info = inspect_gguf(write_gguf(tmp_path / "x.gguf", tensors=DENSE, keys=KV))
+    sizes = (34 / 32, 2.0)
+    added = bytes_per_token(info, depth=100, kv_bytes_per_element=sizes) - bytes_per_token(info)
+    assert added == 100 * 2 * (2 * 8) * (34 + 64) // 32
+
+
+def test_latent_attention_keeps_one_cache(tmp_path: Path) -> None:
+    """With a latent (MLA) cache, V is a view into K and is not read twice."""
+    keys = {"attention.head_count_kv": 1, "attention.kv_lora_rank": 16, "attention.key_length": 24}
+    tensors = {"token_embd.weight": (4, 32), "blk.0.attn_kv_a_mqa.weight": (24, 32)}
+    info = inspect_gguf(write_gguf(tmp_path / "x.gguf", keys=keys, tensors=tensors))
+    assert info.kv_elements == (24, 0)
+
+
+def test_recurrent_layers_keep_no_kv(tmp_path: Path) -> None:
+    """Of a hybrid model only the layers with attention grow with the context."""
+    tensors = {
+        "token_embd.weight": (4, 32),
+        "blk.0.attn_qkv.weight": (96, 32),
+        "blk.0.ssm_a": (1, 32),
+        "blk.1.attn_qkv.weight": (96, 32),
+    }
+    info = inspect_gguf(write_gguf(tmp_path / "x.gguf", tensors=tensors))
+    assert info.kv_elements == (32, 32)
+
+
+def test_quantised_tensors_have_the_sizes_of_their_blocks(tmp_path: Path) -> None:
+    """A Q4_K row of 256 elements takes 144 bytes."""
+    writer = GGUFWriter(tmp_path / "x.gguf", "llama")
+    for add in (writer.add_block_count, writer.add_embedding_length, writer.add_context_length):
+        add(1)
+    raw = np.zeros((3, 144), np.uint8)
+    writer.add_tensor("output.weight", raw, raw_dtype=GGMLQuantizationType.Q4_K)
+    writer.add_tensor("token_embd.weight", np.zeros((3, 256), np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    tensor = inspect_gguf(tmp_path / "x.gguf").tensors[0]
+    assert (tensor.type, tensor.shape, tensor.nbytes) == ("Q4_K", (256, 3), 3 * 144)
