@@ -45,7 +45,9 @@ class Run:
         self._lab: Lab | None = None
         self._ladders: dict[tuple[ModelSpec, str], tuple[str, ...]] = {}
         with usage_errors():
-            self.catalogue: Catalogue = load_catalogue(config.rootpath, shipped_models())
+            # Without a pytest configuration, `--pyargs` puts the root into site-packages.
+            folder = config.rootpath if config.inipath else config.invocation_params.dir
+            self.catalogue: Catalogue = load_catalogue(folder, shipped_models())
             self.settings = parse_settings(config, self.catalogue)
 
     @cached_property
