@@ -152,6 +152,10 @@ def entries(cache: Path, *, full: bool = False) -> tuple[CacheEntry, ...]:
         CacheError: the folder cannot be read.
     """
     with _explained(cache):
+        try:
+            next(cache.iterdir(), None)  # rglob is silent about a folder that it cannot read
+        except FileNotFoundError:
+            return ()
         return tuple(_entry(path, full=full) for path in sorted(cache.rglob("*.gguf")))
 
 

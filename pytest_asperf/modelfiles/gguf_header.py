@@ -34,7 +34,7 @@ _ARRAY: Final = 9
 _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
 
-# Far above every published model, low enough that a hostile file costs at most two seconds and 50 MB.
+# Far above every published model, low enough that hostile files cost 2 seconds and 50 MB at most.
 _MAX_KEYS: Final = 1024
 _MAX_TENSORS: Final = 65_536
 _MAX_STRINGS: Final = 4_000_000

@@ -237,8 +237,9 @@ def _interpret(path: Path, size: int, header: GgufHeader) -> GgufInfo:
     file_type = fields.number("general.file_type", default=-1)
     # With latent attention (one shared head of rank + rope elements), V is a view into K's cache.
     shares_kv = max(kv_heads) == 1 and fields.number("{arch}.attention.kv_lora_rank", default=0) > 0
+    n_nextn = fields.number("{arch}.nextn_predict_layers", default=0, most=n_layers - 1)
     cached = _layers_with_kv(header.tensors)
-    cached_heads = sum(n for layer, n in enumerate(kv_heads) if layer in cached)
+    cached_heads = sum(kv_heads[n] for n in range(n_layers - n_nextn) if n in cached)
     tensors = {tensor.name: tensor for tensor in header.tensors}
     return GgufInfo(
         path=path,
@@ -266,7 +267,7 @@ def _interpret(path: Path, size: int, header: GgufHeader) -> GgufInfo:
         tied_embeddings="output.weight" not in tensors and "token_embd.weight" in tensors,
         kv_elements=(cached_heads * head_dim_k, 0 if shares_kv else cached_heads * head_dim_v),
         sliding_window=fields.number("{arch}.attention.sliding_window", default=0) or None,
-        n_nextn_layers=fields.number("{arch}.nextn_predict_layers", default=0, most=n_layers - 1),
+        n_nextn_layers=n_nextn,
     )
 
 

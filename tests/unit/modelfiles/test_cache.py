@@ -284,6 +284,8 @@ def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
         build_once(tmp_path / "cache" / "models" / "m.gguf", refuse, recipe=RECIPE)
     assert str(tmp_path / "cache" / "models") in caught.value.what
     assert "ASPERF_CACHE" in caught.value.remedy
+    with pytest.raises(CacheError, match="cannot be used"):
+        entries(tmp_path / "cache")
 
 
 def test_a_read_only_folder_serves_what_it_has(ordinary_folder: Path) -> None:
@@ -301,6 +303,8 @@ def test_a_folder_without_permission(ordinary_folder: Path) -> None:
     ordinary_folder.chmod(0)
     with pytest.raises(CacheError, match="cannot be used"):
         build_once(ordinary_folder / "models" / "m.gguf", refuse, recipe=RECIPE)
+    with pytest.raises(CacheError, match="cannot be used"):
+        entries(ordinary_folder)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

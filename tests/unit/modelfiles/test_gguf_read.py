@@ -338,7 +338,12 @@ KV = {"attention.head_count_kv": 2}
         ),
         ({"blk.1.ffn_up.3.weight": (16, 32)}, {"expert_count": 8, "expert_used_count": 4}, 0,
          4 * 32 + 32 + LAYERS + 8 * 32),
-        ({}, {"nextn_predict_layers": 1}, 0, 4 * 32 + 32 + LAYERS // 2),
+        (
+            {},
+            {**KV, "nextn_predict_layers": 1},
+            10,
+            4 * 32 + 32 + LAYERS // 2 + 10 * 1 * 2 * 2 * 8,
+        ),
     ],
     ids=["tied", "untied", "lookup", "kv", "window", "experts", "split-experts", "nextn"],
 )  # fmt: skip
