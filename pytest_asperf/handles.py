@@ -192,7 +192,7 @@ class Ladder:
         if level in self.result.failures:
             raise self.result.failures[level]
         found = self.result.levels[level]
-        self.bench.record(level_row(found, self.baseline))
+        self.bench.record(level_row(found, self.baseline, self.result.note))
         return Perplexity(found, self.baseline, self.bench)
 
     def require(self, level: str) -> None:

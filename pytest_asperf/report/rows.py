@@ -25,6 +25,7 @@ class Row:
         outcome: the verdict; empty likewise.
         source: `live` or `recorded`.
         ran: proof of path, label and text.
+        note: how it was measured, where that was not the usual way.
         raw: counts, nanoseconds and scores, for the JSON report.
     """
 
@@ -36,6 +37,7 @@ class Row:
     outcome: str = ""
     source: str = "live"
     ran: tuple[tuple[str, str], ...] = ()
+    note: str = ""
     raw: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -61,7 +63,7 @@ def verdict_row(verdict: Verdict) -> Row:
         str(verdict.outcome),
         verdict.subject.source,
         verdict.subject.ran,
-        {"figures": figures, "advice": verdict.advice},
+        raw={"figures": figures, "advice": verdict.advice},
     )
 
 
@@ -88,7 +90,7 @@ def throughput_row(result: ThroughputResult) -> Row:
     return Row(result.ran.model, name, rate.text(), basis, ran=result.ran.rows(), raw=raw)
 
 
-def level_row(result: LevelResult, baseline: str) -> Row:
+def level_row(result: LevelResult, baseline: str, note: str) -> Row:
     """Return a level's row, with each chunk's sums."""
     comparison = result.comparison
     delta = comparison.delta_ppl
@@ -117,7 +119,7 @@ def level_row(result: LevelResult, baseline: str) -> Row:
         **_proof(result.ran),
     }
     basis, what = f"{delta.n} {delta.counted}", f"PPL vs {baseline}"
-    return Row(result.ran.model, what, measured, basis, ran=result.ran.rows(), raw=raw)
+    return Row(result.ran.model, what, measured, basis, ran=result.ran.rows(), note=note, raw=raw)
 
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:

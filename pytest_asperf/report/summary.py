@@ -50,6 +50,8 @@ def summarise(terminal: TerminalReporter, reports: Sequence[Any]) -> None:
         terminal.write(
             render_measurements([r for r in rows if not r.outcome], width, colour=colour)
         )
+        for text in sorted({row.note for row in rows if row.note}):
+            terminal.line(f"note: {printable(text)}")
         terminal.write(render_verdicts([r for r in rows if r.outcome], width, colour=colour))
     run = opened_run(terminal.config)
     if run is not None:
