@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     Configure = Callable[..., pytest.Config]
 
-pytest_plugins = ["pytester"]
-
 PARSERS = (parse_model, parse_quant, parse_ladder, parse_hardware)
 
 

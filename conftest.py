@@ -1,0 +1,41 @@
+"""What every test of this project runs under."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import pytest_asperf
+
+pytest_plugins = ["pytester"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to test the checkout where the wheel was asked for; settle hypothesis's profile."""
+    if "TOX_ENV_NAME" in os.environ:
+        _refuse_checkout(Path(pytest_asperf.__file__))
+    if config.pluginmanager.hasplugin("hypothesispytest"):
+        _load_profile()
+
+
+def _refuse_checkout(imported: Path) -> None:
+    installed = Path(sysconfig.get_path("purelib"))
+    if not imported.resolve().is_relative_to(installed.resolve()):
+        raise pytest.UsageError(
+            f"tox tests the installed wheel, but pytest_asperf comes from {imported.parent}; "
+            "call pytest, not python -m pytest, and leave the checkout out of PYTHONPATH"
+        )
+
+
+def _load_profile() -> None:
+    from hypothesis import settings  # noqa: PLC0415  # the findings run without hypothesis
+
+    settings.register_profile(
+        "asperf",
+        deadline=None,  # a busy machine is no failure
+        derandomize="CI" in os.environ,
+    )
+    settings.load_profile("asperf")
