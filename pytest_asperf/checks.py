@@ -9,7 +9,7 @@ from typing import Final, Literal
 #: less, and `unknown` what could not be read, which is not the same as `ok`.
 State = Literal["ok", "warning", "unknown", "impossible"]
 
-_MAX_SHOWN: Final = 300
+_MAX_SHOWN: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,27 +6,28 @@ command shows, so that its text and its JSON cannot differ.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import tempfile
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.checks import Check, Failure, Section, State, printable, size
-from pytest_asperf.errors import AsperfError
+from pytest_asperf.errors import AsperfError, CacheError, HardwareError
 from pytest_asperf.hardware.bandwidth import machine_bandwidth
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.readiness import readiness
-from pytest_asperf.host import EngineRefusedError, Worker
+from pytest_asperf.host import Worker
 from pytest_asperf.inventory import cached_checks
 from pytest_asperf.measure.turn import machine_lock_path, machine_turn
 from pytest_asperf.modelfiles.cache import entries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_asperf.hardware.conditions import Condition
-    from pytest_asperf.hardware.machine import Bandwidth, Machine
+    from pytest_asperf.hardware.machine import Bandwidth, Gpu, Machine
     from pytest_asperf.host import EngineBuild
     from pytest_asperf.modelfiles.cache import CacheEntry
 
@@ -34,6 +35,8 @@ _SCHEMA: Final = 1
 _PROBE_BYTES: Final = 4096
 #: The shipped models at every level of a ladder need about a tenth of it.
 _LITTLE_SPACE_BYTES: Final = 10**9
+#: Engines to look for; with each the extra of this package that installs it.
+ENGINES: Final = {"llama_cpp": "llama"}
 _GPU_TYPES: Final = frozenset({"GPU", "IGPU"})
 _GPU_BUILDS: Final = {"macOS": "-DGGML_METAL=on", "Linux": "-DGGML_CUDA=on"}
 
@@ -54,7 +57,6 @@ class EngineFacts:
 
     library: str
     version: str
-    python: str
     ggml_version: str | None = None
     ggml_commit: str | None = None
     library_path: str | None = None
@@ -119,6 +121,14 @@ class Examination:
         has_engine = any(isinstance(report.found, EngineFacts) for report in self.engines)
         return has_engine and self.cache.failure is None
 
+    @property
+    def headline(self) -> str:
+        """The answer, in one line."""
+        states = [check.state for section in self.sections for check in section.checks]
+        warnings = states.count("warning")
+        noted = f"{warnings} warning{'' if warnings == 1 else 's'}"
+        return f"{'ready to measure' if self.is_ready else 'cannot measure'}, {noted}"
+
     def as_dict(self) -> dict[str, Any]:
         """Return the verdict, the findings and the facts behind them, for JSON."""
         return {
@@ -168,10 +178,222 @@ def _bandwidth(
         return Failure(printable(error.what), printable(error.remedy))
 
 
+def _known_bandwidth(cache: Path, machine: Machine) -> Bandwidth | None:
+    # Without memory to measure in, only what earlier runs measured is left to be returned.
+    without_memory = replace(machine, limits=replace(machine.limits, memory_bytes=0))
+    try:
+        return machine_bandwidth(cache, without_memory)
+    except HardwareError:
+        return None
+
+
 def _engine_report(build: EngineBuild) -> EngineReport:
     try:
         with Worker(build) as worker:
-            found: EngineFacts | Failure = _engine_facts(worker.describe(), worker.hello)
+            found: EngineFacts | Failure = _engine_facts(worker.describe())
     except AsperfError as error:
         found = _engine_failure(build, error)
     return EngineReport(build.engine, build.python, found)
+
+
+def _engine_facts(answer: Mapping[str, Any]) -> EngineFacts:
+    """Read what another interpreter said: words are made printable, other kinds are left out."""
+
+    def word(key: str) -> str | None:
+        value = answer.get(key)
+        return printable(value) if isinstance(value, str) else None
+
+    devices, threads = answer.get("devices"), answer.get("default_threads")
+    return EngineFacts(
+        library=word("library") or "unnamed",
+        version=word("version") or "of unknown version",
+        ggml_version=word("ggml_version"),
+        ggml_commit=word("ggml_commit"),
+        library_path=word("library_path"),
+        library_sha256=word("library_sha256"),
+        devices=tuple(map(_device, devices if isinstance(devices, list) else ())),
+        default_threads=threads if isinstance(threads, int) else None,
+    )
+
+
+def _device(answer: Any) -> Device:
+    facts = answer if isinstance(answer, dict) else {}
+    name, description, kind = (
+        printable(facts.get(key) or "unknown") for key in ("name", "description", "type")
+    )
+    memory = facts.get("memory_total_bytes")
+    return Device(name, description, kind, memory if isinstance(memory, int) else None)
+
+
+def _engine_failure(build: EngineBuild, error: AsperfError) -> Failure:
+    python = shlex.quote(str(build.python))
+    package = f"'pytest-asperf[{ENGINES[build.engine]}]'"
+    last_line = error.what.rstrip().rpartition("\n")[2]
+    if last_line.endswith(f"No module named {build.engine!r}"):
+        what, remedy = f"not installed in {build.python}", f"{python} -m pip install {package}"
+    else:
+        what = f"does not start in {build.python}: {last_line}"
+        remedy = f"see it fail by itself: {python} -c 'import {build.engine}'; mend that, or"
+        remedy += f" reinstall: {python} -m pip install --force-reinstall {package}"
+    return Failure(printable(what), printable(remedy))
+
+
+def _cache_report(folder: Path) -> CacheReport:
+    try:
+        # The folder is made on first use; until then its nearest parent decides.
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        free_bytes = shutil.disk_usage(there).free
+        with tempfile.TemporaryFile(dir=there, buffering=0) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+    except OSError as error:
+        what = f"{folder} cannot be written to: {error.strerror}"
+        remedy = "make it a folder that you may write to, with space left, or set ASPERF_CACHE"
+        return CacheReport(folder, None, (), Failure(printable(what), f"{remedy} to another one"))
+    try:
+        return CacheReport(folder, free_bytes, entries(folder))
+    except CacheError as error:
+        failure = Failure(printable(error.what), printable(error.remedy))
+        return CacheReport(folder, free_bytes, (), failure)
+
+
+def _machine_checks(machine: Machine, measured: Bandwidth | Failure | None) -> tuple[Check, ...]:
+    gpus = (_gpu_words(gpu) for gpu in machine.gpus)
+    return (
+        Check("chip", "ok", f"{printable(machine.cpu_brand or 'unnamed')}, {_system(machine)}"),
+        _profile_check(machine),
+        Check("cores", "ok", _core_words(machine)),
+        *(Check("gpu", "ok", words) for words in gpus),
+        _memory_check(machine),
+        _limits_check(machine),
+        _bandwidth_check(machine.bandwidth, measured),
+    )
+
+
+def _system(machine: Machine) -> str:
+    return f"{printable(machine.os)} on {printable(machine.arch)}"
+
+
+def _profile_check(machine: Machine) -> Check:
+    profile = machine.profile
+    if profile is None:
+        remedy = "if you know it to be one, name it: pytest --asperf-hardware=NAME"
+        return Check("profile", "unknown", f"none: {printable(machine.profile_note)}", remedy)
+    doubt = "" if profile.confidence == "high" else f"; {profile.confidence} confidence"
+    return Check("profile", "ok", f"{profile.id}: {profile.name}{doubt}")
+
+
+def _core_words(machine: Machine) -> str:
+    levels = [f"{count} {printable(level)}" for level, count in machine.cores_by_level]
+    counts = (("physical", machine.physical_cores), ("logical", machine.logical_cores))
+    known = [f"{count} {kind}" for kind, count in counts if count is not None]
+    words = ", ".join(known) or "unknown"
+    return f"{words} ({' + '.join(levels)})" if levels else words
+
+
+def _gpu_words(gpu: Gpu) -> str:
+    facts = [printable(gpu.name)]
+    facts += [f"{gpu.cores} cores"] if gpu.cores is not None else []
+    facts += [size(gpu.memory_bytes)] if gpu.memory_bytes is not None else []
+    facts += [f"driver {printable(gpu.driver)}"] if gpu.driver else []
+    facts += ["partitioned"] if gpu.partitioned else []
+    return ", ".join(facts)
+
+
+def _memory_check(machine: Machine) -> Check:
+    if machine.memory_bytes is None:
+        return Check("memory", "unknown", "its size cannot be read")
+    # Makers sell it by the power of two, markers ask for it in decimal.
+    gib = machine.memory_bytes / 2**30
+    return Check("memory", "ok", f"{size(machine.memory_bytes)} ({gib:.1f} GiB)")
+
+
+def _limits_check(machine: Machine) -> Check:
+    limits, logical = machine.limits, machine.logical_cores
+    words = []
+    if limits.cpus is not None:
+        words.append(f"processor time of {limits.cpus:g} cores")
+    if limits.memory_bytes is not None:
+        words.append(f"{size(limits.memory_bytes)} of memory")
+    if limits.affinity is not None and limits.affinity != logical:
+        words.append(f"{limits.affinity} of {logical or 'unknown'} cores")
+    if not words:
+        return Check("limits", "ok", "no container or affinity limits")
+    detail = "; ".join(words)
+    runnable = limits.affinity or logical
+    if limits.cpus is not None and runnable is not None and limits.cpus < runnable:
+        # The engine starts a thread for each core it sees; the quota then stops all of them.
+        remedy = f"set threads = {max(1, int(limits.cpus))} in the model's settings, or lift it"
+        return Check("limits", "warning", f"{detail}: more threads than that are halted", remedy)
+    return Check("limits", "ok", detail)
+
+
+def _bandwidth_check(published: Bandwidth | None, measured: Bandwidth | Failure | None) -> Check:
+    words = []
+    if published is not None:
+        words.append(f"{published.gbs:g} GB/s advertised")
+    if isinstance(measured, Failure):
+        return Check("bandwidth", "unknown", "; ".join((*words, measured.what)), measured.remedy)
+    if measured is not None:
+        words.append(f"{measured.gbs:.1f} GB/s measured on {measured.measured_on}")
+    if words:
+        return Check("bandwidth", "ok", ", ".join(words))
+    remedy = "run `asperf doctor --measure-bandwidth`, or let the first test that needs it do so"
+    return Check("bandwidth", "unknown", "neither published nor measured yet", remedy)
+
+
+def _engine_checks(report: EngineReport, machine: Machine) -> tuple[Check, ...]:
+    found = report.found
+    if isinstance(found, Failure):
+        return (Check("engine", "impossible", found.what, found.remedy),)
+    library = f"{found.library} {found.version}"
+    if found.ggml_version is not None:
+        library += f", ggml {found.ggml_version} ({found.ggml_commit or 'unknown commit'})"
+    threads = "unknown" if found.default_threads is None else str(found.default_threads)
+    return (
+        Check("engine", "ok", library),
+        Check("python", "ok", printable(report.python)),
+        Check("library", "ok", found.library_path or "at an unknown place"),
+        Check("sha256", "ok", found.library_sha256 or "unknown"),
+        *(Check("device", "ok", _device_words(device)) for device in found.devices),
+        *_idle_gpu_checks(report.python, found, machine),
+        Check("threads", "ok", f"{threads} unless set"),
+    )
+
+
+def _device_words(device: Device) -> str:
+    memory = "" if device.memory_bytes is None else f", {size(device.memory_bytes)}"
+    return f"{device.name}: {device.description} ({device.type}{memory})"
+
+
+def _idle_gpu_checks(python: Path, found: EngineFacts, machine: Machine) -> tuple[Check, ...]:
+    if not machine.gpus or any(device.type in _GPU_TYPES for device in found.devices):
+        return ()
+    flag = _GPU_BUILDS.get(machine.os)
+    build = f"CMAKE_ARGS={flag} {shlex.quote(str(python))} -m pip install --force-reinstall"
+    remedy = f"{build} --no-cache-dir llama-cpp-python" if flag else "build the engine with one"
+    detail = f"the engine was built without it, and leaves {printable(machine.gpus[0].name)} idle"
+    return (Check("gpu", "warning", detail, printable(remedy)),)
+
+
+def _cache_checks(cache: CacheReport) -> tuple[Check, ...]:
+    if cache.failure is not None:
+        return (Check("folder", "impossible", cache.failure.what, cache.failure.remedy),)
+    return (
+        Check("folder", "ok", printable(cache.folder)),
+        _space_check(cache.free_bytes or 0),
+        *(cached_checks(cache.files) or (Check("models", "ok", "none yet; made on first use"),)),
+    )
+
+
+def _space_check(free_bytes: int) -> Check:
+    detail = f"{size(free_bytes)} free"
+    if free_bytes >= _LITTLE_SPACE_BYTES:
+        return Check("space", "ok", detail)
+    remedy = "free some, or set ASPERF_CACHE to a folder on a larger disk"
+    return Check("space", "warning", detail, remedy)
+
+
+def _condition_check(condition: Condition) -> Check:
+    state: State = "warning" if condition.state == "disturbing" else condition.state
+    detail, remedy = printable(condition.detail), printable(condition.remedy)
+    return Check(condition.name, state, detail, remedy)

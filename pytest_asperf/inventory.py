@@ -33,9 +33,7 @@ def model_sections(
             for entry in entries
             if entry.recipe.get("model") == spec.name
         )
-        sections.append(
-            Section(spec.name, (*_sources(spec, is_shipped=spec in shipped), *cached))
-        )
+        sections.append(Section(spec.name, (*_sources(spec, is_shipped=spec in shipped), *cached)))
     names = {spec.name for spec in models}
     others = tuple(
         entry_check(entry) for entry in entries if entry.recipe.get("model") not in names
@@ -64,7 +62,7 @@ def entry_check(entry: CacheEntry) -> Check:
 def _check(entry: CacheEntry, name: str) -> Check:
     if entry.problem is None:
         return Check(name, "ok", size(entry.nbytes))
-    return Check(name, "warning", f"{printable(entry.path)}: {entry.problem}", _REMOVE)
+    return Check(name, "warning", f"broken, {entry.problem}: {printable(entry.path)}", _REMOVE)
 
 
 def _model(entry: CacheEntry) -> str:
@@ -88,4 +86,4 @@ def _source(path: Path, name: str) -> Check:
     if path.exists():
         return Check(name, "ok", printable(path))
     remedy = "reinstall pytest-asperf" if name == "shipped" else "correct the path in [tool.asperf]"
-    return Check(name, "warning", f"{printable(path)} does not exist", remedy)
+    return Check(name, "warning", f"does not exist: {printable(path)}", remedy)

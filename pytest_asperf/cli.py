@@ -1,0 +1,297 @@
+"""The command `asperf`: parses words, asks the other rooms, and prints what they found.
+
+What only some commands need is imported there: numpy and scipy would make every `asperf --help`
+wait.
+"""
+
+# ruff: noqa: PLC0415  # the docstring says why
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from pytest_asperf import __version__
+from pytest_asperf.catalogue import load_catalogue
+from pytest_asperf.checks import Check, Section, printable, size
+from pytest_asperf.errors import AsperfError
+from pytest_asperf.inventory import entry_check, model_sections
+from pytest_asperf.modelfiles.cache import cache_root, discard, entries
+from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.settings import parse_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pytest_asperf.catalogue import Catalogue
+    from pytest_asperf.checks import State
+
+_CANNOT_MEASURE: Final = 1
+_ERROR: Final = 2
+_INTERRUPTED: Final = 130
+_WORDS: Final[dict[State, str]] = {
+    "ok": "ok", "warning": "warn", "unknown": "?", "impossible": "FAIL",
+}  # fmt: skip
+_STYLES: Final[dict[State, str]] = {
+    "ok": "green", "warning": "yellow", "unknown": "cyan", "impossible": "bold red",
+}  # fmt: skip
+_STATE_COLUMNS: Final = 4
+_MOST_NAME_COLUMNS: Final = 16
+_LEAST_TEXT_COLUMNS: Final = 24
+
+# Plain help and usage errors: boxes break at 60 columns and when piped, and markup in what a user
+# typed would be interpreted.
+app = typer.Typer(
+    help="Performance tests for local LLM inference: is this machine ready, what is cached?",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+models_app = typer.Typer(
+    help="List, build and verify the models in the cache.", rich_markup_mode=None
+)
+app.add_typer(models_app, name="models")
+
+_Python = Annotated[
+    str | None,
+    typer.Option(
+        "--python",
+        metavar="PATH",
+        help="Interpreter that has the engine; default: the configured one, else this one.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Project:
+    """What the folder the command runs in decides."""
+
+    catalogue: Catalogue
+    python: Path
+    cache: Path
+
+
+def main() -> None:
+    """Run the command; the console script."""
+    for stream in (sys.stdout, sys.stderr):
+        # A device's or a file's name may hold letters that the terminal's encoding lacks.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        app(prog_name="asperf")
+    except AsperfError as error:
+        _print_error(error)
+        sys.exit(_ERROR)
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+
+
+def _print_version(value: bool) -> None:  # noqa: FBT001  # Typer calls it with the flag
+    if value:
+        typer.echo(f"asperf {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def doctor(
+    *,
+    python: _Python = None,
+    measure_bandwidth: Annotated[
+        bool,
+        typer.Option("--measure-bandwidth", help="Measure the memory bandwidth now (2 to 8 s)."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Say what is detected and what would disturb a measurement.
+
+    Exits with 0 where a measurement could run, with 1 where something makes it impossible.
+    """
+    from pytest_asperf.doctor import ENGINES, examine
+    from pytest_asperf.host import EngineBuild
+
+    project = _project(python)
+    builds = [EngineBuild(engine, project.python) for engine in ENGINES]
+    console = _err()
+    with console.status("examining this machine"):
+        found = examine(
+            builds,
+            project.cache,
+            measure_bandwidth=measure_bandwidth,
+            on_wait=lambda message: _print_text(console, message),
+        )
+    if as_json:
+        typer.echo(json.dumps(found.as_dict(), default=str, indent=2))
+    else:
+        _print(found.sections, last_line=found.headline)
+    if not found.is_ready:
+        raise typer.Exit(_CANNOT_MEASURE)
+
+
+@models_app.callback(invoke_without_command=True)
+def models(context: typer.Context) -> None:
+    """List the models."""
+    if context.invoked_subcommand is None:
+        list_models()
+
+
+@models_app.command("list")
+def list_models() -> None:
+    """List the models, their sources and the levels cached."""
+    project = _project(None)
+    _print(model_sections(project.catalogue.models, shipped_models(), entries(project.cache)))
+
+
+@models_app.command("build")
+def build_models(
+    addresses: Annotated[list[str], typer.Argument(metavar="NAME[:LEVEL]")],
+    python: _Python = None,
+) -> None:
+    """Make the files of models at levels, where they are not made yet."""
+    from pytest_asperf.host import EngineBuild
+    from pytest_asperf.measure.files import ModelShelf
+
+    project = _project(python)
+    where = "asperf models build"
+    # All are looked up before the first is made: a typo shows at once.
+    refs = [project.catalogue.find(address, where=where) for address in addresses]
+    shelf = ModelShelf(
+        EngineBuild("llama_cpp", project.python),
+        cache=project.cache,
+        call_timeout_s=project.catalogue.settings.call_timeout_s,
+    )
+    for ref in refs:
+        with _err().status(Text(f"making {printable(ref.label)}")):
+            located = shelf.locate(ref)
+        check = Check("file", "ok", f"{size(located.size_bytes)}, {printable(located.path)}")
+        _print([Section(ref.label, (check,))])
+
+
+@models_app.command("verify")
+def verify_models(
+    *,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove broken files; they are made again when used.")
+    ] = False,
+) -> None:
+    """Compare every cached file with the SHA-256 it was written with.
+
+    Exits with 1 where one is broken and left in place.
+    """
+    cache = _project(None).cache
+    with _err().status("reading the cache"):
+        found = entries(cache, full=True)
+    checks = [Check("folder", "ok", printable(cache)), *map(entry_check, found)]
+    broken = [entry.path for entry in found if entry.problem is not None]
+    _print([Section("cache", tuple(checks))], last_line=f"{len(found)} files, {len(broken)} broken")
+    if broken and not remove:
+        raise typer.Exit(_CANNOT_MEASURE)
+    for path in broken:
+        discard(path)
+        typer.echo(f"removed {printable(path)}")
+
+
+def _project(python: str | None) -> _Project:
+    """Read the configuration of the working folder, and an option over it."""
+    folder = Path.cwd()
+    catalogue = load_catalogue(folder, shipped_models())
+    settings = catalogue.settings
+    given = {} if python is None else {"python": python}
+    values = parse_values(given, where=lambda key: f"--{key}", folder=folder)
+    return _Project(
+        catalogue,
+        python=values.get("python", settings.python),
+        cache=settings.cache or cache_root(os.environ),
+    )
+
+
+def _err() -> Console:
+    return Console(stderr=True, highlight=False)
+
+
+def _print_error(error: AsperfError) -> None:
+    console = _err()
+    for line in str(error).splitlines():
+        _print_text(console, printable(line))
+
+
+def _print(sections: Iterable[Section], *, last_line: str = "") -> None:
+    console = Console(highlight=False)
+    columns = _columns(console)
+    for number, section in enumerate(sections):
+        for line in (*([Text()] if number else []), *render(section, columns)):
+            console.print(line, soft_wrap=True)
+    if last_line:
+        _print_text(console, "")
+        _print_text(console, last_line)
+
+
+def _print_text(console: Console, text: str) -> None:
+    for line in _wrap(text, _columns(console), "", " " * 4):
+        console.print(Text(line), soft_wrap=True)
+
+
+def _columns(console: Console) -> int | None:
+    return console.width if console.is_terminal else None
+
+
+def render(section: Section, columns: int | None) -> Iterator[Text]:
+    """Return a section's lines: state, name and detail in columns, each remedy below its detail.
+
+    Args:
+        section: what to show.
+        columns: width to wrap at, None for one line each.
+    """
+    yield Text(section.title, style="bold")
+    longest = max((len(check.name) for check in section.checks), default=0)
+    width = min(longest, _MOST_NAME_COLUMNS)
+    indent = " " * (_STATE_COLUMNS + width + 5)
+    for check in section.checks:
+        name = f"  {_WORDS[check.state]:{_STATE_COLUMNS}} {check.name:{width}}  "
+        head, *tail = _wrap(check.detail, columns, name, indent)
+        line = Text(head)
+        line.stylize(_STYLES[check.state], 2, 2 + _STATE_COLUMNS)
+        yield line
+        if check.remedy:
+            tail += _wrap(check.remedy, columns, f"{indent}do: ", f"{indent}    ")
+        yield from map(Text, tail)
+
+
+def _wrap(text: str, columns: int | None, first: str, others: str) -> list[str]:
+    """Break a line between words only, so that paths and commands can be copied."""
+    if columns is None:
+        return [first + text]
+    wrapped = textwrap.wrap(
+        text,
+        max(columns, len(others) + _LEAST_TEXT_COLUMNS),
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return wrapped or [first]
+
+
+if __name__ == "__main__":
+    main()
