@@ -86,27 +86,23 @@ class Server:
         """Score one chunk with every model; all after the first are compared with the first."""
         import numpy as np  # noqa: PLC0415  # engines that never score need no numpy
 
-        from .scoring import score_against, score_reference  # noqa: PLC0415  # as above
+        from .scoring import score_chunk  # noqa: PLC0415  # as above
 
         # The last position's logits predict a token of the next chunk, which is not scored.
         n_scored = len(tokens) - 1 - first
         targets = np.asarray(tokens[first + 1 :], np.intp)
-        base, *levels = models
-        logits = self._model(base).logits(tokens, first)[:n_scored]
-        row, reference = score_reference(logits, targets, keep=bool(levels))
-        scores = {base: row}
-
-        def compare(name: str) -> dict[str, Any]:
-            level = self._model(name).logits(tokens, first)[:n_scored]
-            if reference is None or level.shape != reference.logits.shape:
-                raise RefusalError("vocabulary", f"{name} and {base} differ in vocabulary size")
-            return score_against(reference, level, targets)
-
         # Threads suffice: the engine and numpy both work outside the interpreter's lock.
         with ThreadPoolExecutor(max(1, concurrency)) as pool:
-            scores.update(zip(levels, pool.map(compare, levels), strict=True))
+            logits = list(
+                pool.map(lambda name: self._model(name).logits(tokens, first)[:n_scored], models)
+            )
+            for name, matrix in zip(models, logits, strict=True):
+                if matrix.shape != logits[0].shape:
+                    what = f"{name} and {models[0]} differ in vocabulary size"
+                    raise RefusalError("vocabulary", what)
+            scores = score_chunk(logits, targets, share_out=pool.map)
         return {
-            "scores": scores,
+            "scores": dict(zip(models, scores, strict=True)),
             "contexts": {name: self._model(name).context for name in models},
         }
 

@@ -3,6 +3,10 @@
 NLL = ln Σ exp(z) - z[token]. KLD(base ‖ q) = Σ p_base (ln p_base - ln p_q), computed as
 lse_q - lse_base - Σ p_base (z_q - z_base): the difference of logits is small where the
 distributions are close, so single precision keeps its digits where they are needed.
+
+All models' logits of a chunk are gone through together, block by block: the baseline's
+probabilities of a block are computed once, used for every level while they are in the cache, and
+never kept.
 """
 
 from __future__ import annotations
@@ -13,32 +17,58 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     Matrix = NDArray[np.float32]
     Vector = NDArray[np.float64]
+    Indices = NDArray[np.intp]
 
-#: Elements of one block: 1 MiB of float32 stays in the second-level cache between the passes.
+#: Elements of one block: 1 MiB of float32 for each array in use stays in the core's caches.
 _BLOCK_ELEMENTS: Final = 2**18
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
-    """The baseline's distribution over one chunk, kept in memory for the levels above it.
+class _Scores:
+    """What is filled in: one row for each model, one column for each position."""
 
-    Attributes:
-        logits: shape (n, n_vocab).
-        probabilities: shape (n, n_vocab).
-        lse: log-sum-exp of each row, shape (n,).
-        top: the most probable token of each row, shape (n,).
+    nll: NDArray[np.float64]
+    kld: NDArray[np.float64]
+    same_top: NDArray[np.bool_]
+
+
+def score_chunk(
+    logits: Sequence[Matrix],
+    targets: Indices,
+    *,
+    share_out: Callable[[Callable[[slice], None], Iterable[slice]], Iterable[None]] = map,
+) -> list[dict[str, Any]]:
+    """Score one chunk with several models; all after the first are compared with the first.
+
+    Args:
+        logits: of each model, shape (n, n_vocab).
+        targets: the token that followed each position, shape (n,).
+        share_out: a `map`, or an executor's.
+
+    Returns:
+        For each model `{"nll": [n floats]}`, in nats; for those after the first also `"kld"`, in
+        nats, and `"same_top"`, booleans.
     """
+    shape = len(logits), len(targets)
+    scores = _Scores(np.empty(shape), np.empty(shape), np.empty(shape, np.bool_))
 
-    logits: Matrix
-    probabilities: Matrix
-    lse: Vector
-    top: NDArray[np.intp]
+    def fill(rows: slice) -> None:
+        blocks = [matrix[rows] for matrix in logits]
+        _score_block(blocks, targets[rows], rows, scores)
+
+    for _ in share_out(fill, _blocks(*logits[0].shape)):
+        pass
+    base, *levels = (
+        {"nll": nll.tolist(), "kld": kld.tolist(), "same_top": same_top.tolist()}
+        for nll, kld, same_top in zip(scores.nll, scores.kld, scores.same_top, strict=True)
+    )
+    return [{"nll": base["nll"]}, *levels]
 
 
 def _blocks(n_rows: int, n_vocab: int) -> Iterator[slice]:
@@ -47,62 +77,26 @@ def _blocks(n_rows: int, n_vocab: int) -> Iterator[slice]:
         yield slice(start, min(start + rows, n_rows))
 
 
-def _exp_rows(block: Matrix) -> tuple[Matrix, Vector]:
-    """Return exp(z - max) of each row, and the row's log-sum-exp."""
-    peak = block.max(axis=1)
-    powers = np.exp(block - peak[:, None])
-    return powers, peak + np.log(powers.sum(axis=1, dtype=np.float64))
+def _score_block(blocks: Sequence[Matrix], targets: Indices, rows: slice, scores: _Scores) -> None:
+    base, *levels = blocks
+    every = np.arange(len(targets))
+    weights, scratch = np.empty_like(base), np.empty_like(base)
+    base_top, base_sum, base_lse = _softmax(base, weights)
+    scores.nll[0, rows] = base_lse - base[every, targets]
+    for index, level in enumerate(levels, start=1):
+        top, _, lse = _softmax(level, scratch)
+        scores.nll[index, rows] = lse - level[every, targets]
+        np.subtract(level, base, out=scratch)
+        drift = np.einsum("ij,ij->i", weights, scratch) / base_sum
+        scores.kld[index, rows] = lse - base_lse - drift
+        scores.same_top[index, rows] = top == base_top
 
 
-def _nll(logits: Matrix, lse: Vector, targets: NDArray[np.intp]) -> Vector:
-    return lse - logits[np.arange(len(targets)), targets]
-
-
-def score_reference(
-    logits: Matrix, targets: NDArray[np.intp], *, keep: bool
-) -> tuple[dict[str, Any], Reference | None]:
-    """Score the baseline's logits.
-
-    Args:
-        logits: shape (n, n_vocab); copied when kept.
-        targets: the token that followed each position, shape (n,).
-        keep: whether levels will be compared with it.
-
-    Returns:
-        `{"nll": [n floats]}` and, when kept, the reference.
-    """
-    lse = np.empty(len(logits), np.float64)
-    if not keep:
-        for rows in _blocks(*logits.shape):
-            _, lse[rows] = _exp_rows(logits[rows])
-        return {"nll": _nll(logits, lse, targets).tolist()}, None
-    own = logits.copy()
-    probabilities = np.empty_like(own)
-    for rows in _blocks(*own.shape):
-        powers, lse[rows] = _exp_rows(own[rows])
-        np.divide(powers, powers.sum(axis=1, keepdims=True), out=probabilities[rows])
-    reference = Reference(own, probabilities, lse, own.argmax(axis=1))
-    return {"nll": _nll(own, lse, targets).tolist()}, reference
-
-
-def score_against(
-    reference: Reference, logits: Matrix, targets: NDArray[np.intp]
-) -> dict[str, Any]:
-    """Score a level's logits, and compare them with the baseline's of the same chunk.
-
-    Returns:
-        `{"nll": [...], "kld": [...], "same_top": [...]}`, n values each: nats, nats, booleans.
-    """
-    n_rows, n_vocab = logits.shape
-    lse = np.empty(n_rows, np.float64)
-    drift = np.empty(n_rows, np.float64)
-    for rows in _blocks(n_rows, n_vocab):
-        block = logits[rows]
-        _, lse[rows] = _exp_rows(block)
-        shift = block - reference.logits[rows]
-        drift[rows] = np.einsum("ij,ij->i", reference.probabilities[rows], shift)
-    return {
-        "nll": _nll(logits, lse, targets).tolist(),
-        "kld": (lse - reference.lse - drift).tolist(),
-        "same_top": (logits.argmax(axis=1) == reference.top).tolist(),
-    }
+def _softmax(block: Matrix, powers: Matrix) -> tuple[Indices, Vector, Vector]:
+    """Write exp(z - max) of each row to `powers`; return top tokens, sums and log-sum-exps."""
+    top = block.argmax(axis=1)
+    peak = block[np.arange(len(block)), top]
+    np.subtract(block, peak[:, None], out=powers)
+    np.exp(powers, out=powers)
+    total = powers.sum(axis=1, dtype=np.float64)
+    return top, total, peak + np.log(total)
