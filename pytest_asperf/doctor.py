@@ -9,12 +9,12 @@ from __future__ import annotations
 import shlex
 import shutil
 import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.checks import Check, Failure, Section, State, printable, size
-from pytest_asperf.errors import AsperfError, CacheError, HardwareError
-from pytest_asperf.hardware.bandwidth import machine_bandwidth
+from pytest_asperf.errors import AsperfError, CacheError
+from pytest_asperf.hardware.bandwidth import known_bandwidth, machine_bandwidth
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.host import Worker
@@ -171,20 +171,11 @@ def _bandwidth(
 ) -> Bandwidth | Failure | None:
     try:
         if not measure:
-            return _known_bandwidth(cache, machine)
+            return known_bandwidth(cache, machine)
         with machine_turn(machine_lock_path(), on_wait):
             return machine_bandwidth(cache, machine, remeasure=True)
     except AsperfError as error:
         return Failure(printable(error.what), printable(error.remedy))
-
-
-def _known_bandwidth(cache: Path, machine: Machine) -> Bandwidth | None:
-    # Without memory to measure in, only what earlier runs measured is left to be returned.
-    without_memory = replace(machine, limits=replace(machine.limits, memory_bytes=0))
-    try:
-        return machine_bandwidth(cache, without_memory)
-    except HardwareError:
-        return None
 
 
 def _engine_report(build: EngineBuild) -> EngineReport:

@@ -99,14 +99,7 @@ def machine_bandwidth(cache_dir: Path, machine: Machine, *, remeasure: bool = Fa
         CacheError: the folder cannot be written.
         HardwareError: memory does not suffice.
     """
-    key = {
-        "arch": machine.arch,
-        "cpu": machine.cpu_brand,
-        "cores": machine.usable_cores,
-        "memory_gib": None if machine.memory_bytes is None else round(machine.memory_bytes / 2**30),
-    }
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    path = cache_dir / "hardware" / f"bandwidth-{digest}.json"
+    path, key = _record_of(cache_dir, machine)
     known = _load(path)
     if known is not None and not remeasure:
         return known
@@ -125,6 +118,12 @@ def machine_bandwidth(cache_dir: Path, machine: Machine, *, remeasure: bool = Fa
     }
     _store(path, record)
     return Bandwidth(measurement.gbs, "measured", measured_on=today)
+
+
+def known_bandwidth(cache_dir: Path, machine: Machine) -> Bandwidth | None:
+    """Return what was measured on this machine before, None if nothing was."""
+    path, _ = _record_of(cache_dir, machine)
+    return _load(path)
 
 
 def measure_bandwidth_gbs(machine: Machine) -> BandwidthMeasurement:
@@ -235,6 +234,19 @@ class _Readers:
             self._steady_since_s = now_s
         self._best = max(self._best, rate)
         self._done = now_s - self._steady_since_s > _STEADY_S or now_s - self._began_s > _LONGEST_S
+
+
+def _record_of(cache_dir: Path, machine: Machine) -> tuple[Path, dict[str, Any]]:
+    """Return where a machine's measurement is kept, and the facts that tell it from others."""
+    key = {
+        "arch": machine.arch,
+        "cpu": machine.cpu_brand,
+        "cores": machine.usable_cores,
+        "memory_gib": None if machine.memory_bytes is None else round(machine.memory_bytes / 2**30),
+    }
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+    path = cache_dir / "hardware" / f"bandwidth-{digest}.json"
+    return path, key
 
 
 def _load(path: Path) -> Bandwidth | None:
