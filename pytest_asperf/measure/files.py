@@ -89,7 +89,7 @@ class ModelShelf:
         path = dict(ref.spec.files).get(ref.level or "", ref.spec.gguf)
         if path is None or not path.is_file():
             raise ModelError(
-                f"{ref.label}: the script {path} does not exist",
+                f"{ref.label}: there is no script {path or 'of this level'}",
                 why="the scripted engine does what a model's script says",
                 remedy="write one with pytest_asperf.testing.write_script",
             )

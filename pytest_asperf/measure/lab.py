@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 import psutil
 
-from pytest_asperf.errors import AsperfError, ModelError
+from pytest_asperf.errors import AsperfError, ConfigError, ModelError
 from pytest_asperf.host import Worker
 from pytest_asperf.measure.files import LocatedModel, ModelShelf
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
@@ -94,7 +94,7 @@ class Lab:
         self._shelf = ModelShelf(build, cache=cache, call_timeout_s=plan.call_timeout_s)
         self._done: dict[object, object] = {}
         self._worker: Worker | None = None
-        self._loaded: dict[str, dict[str, Any]] = {}
+        self._loaded: dict[ModelRef, dict[str, Any]] = {}
 
     def describe(self) -> dict[str, Any]:
         """Return what the engine says of itself."""
@@ -138,9 +138,11 @@ class Lab:
                 self._done[key] = measure()
             except AsperfError as err:
                 self._done[key] = err
+            finally:
+                self._notify.done()
         done = self._done[key]
         if isinstance(done, AsperfError):
-            raise done
+            raise done.with_traceback(None)  # each test's own, not those before it too
         return done  # type: ignore[return-value]  # stored under this key by this very call
 
     def _measure_throughputs(
@@ -150,6 +152,8 @@ class Lab:
         label = f"{workload.name} {', '.join(ref.label for ref in refs)}"
         with machine_turn(self._lock_path, self._notify.wait):
             worker = self._worker_with(models)
+            for model in models:
+                self._require_context(model, workload.n_ctx, workload.name)
             tokens = {
                 model.ref.label: workload_tokens(
                     worker, model.ref.label, self._corpus_text(model.ref.spec), workload
@@ -164,7 +168,6 @@ class Lab:
                 seed=self.plan.seed,
                 progress=lambda done, total: self._notify.progress(label, done, total),
             )
-        self._notify.done()
         return {model.ref: self._timed(model, workload, *runs[model.ref.label]) for model in models}
 
     def _timed(
@@ -240,6 +243,7 @@ class Lab:
         spec = base.ref.spec
         label = f"PPL {spec.name} {', '.join(model.level for model in models)} vs {base.level}"
         worker = self._worker_with([base, *models])
+        self._require_context(base, PPL_N_CTX, "PPL")
         corpus = spec.corpus or self._corpus
         chunks = split_chunks(
             worker.tokenize(base.ref.label, self._corpus_text(spec)),
@@ -254,7 +258,6 @@ class Lab:
             concurrency=self._concurrency(base),
             progress=lambda done, total: self._notify.progress(label, done, total),
         )
-        self._notify.done()
         base_chunks, _ = scores[base.ref.label]
         return {
             model.level: LevelResult(
@@ -271,7 +274,7 @@ class Lab:
 
     def _concurrency(self, base: LocatedModel) -> int:
         """Return how many levels are scored at a time: as many as leave each its own cores."""
-        loaded = self._loaded[base.ref.label]
+        loaded = self._loaded[base.ref]
         if loaded.get("layers_offloaded"):
             return 1
         threads = loaded.get("threads") or 1
@@ -280,15 +283,26 @@ class Lab:
 
     def _worker_with(self, models: Sequence[LocatedModel]) -> Worker:
         """Return a worker in which exactly these models are loaded."""
-        wanted = {model.ref.label for model in models}
+        # Not by label: files in two folders may share a name, and settings differ by marker.
+        wanted = {model.ref for model in models}
         if self._worker is not None and self._worker.alive and set(self._loaded) == wanted:
             return self._worker
         self.close()
         worker = self._worker = Worker(self.build, call_timeout_s=self.plan.call_timeout_s)
         for model in models:
             spec = model.ref.spec
-            self._loaded[model.ref.label] = worker.load(model.ref.label, model.path, spec.settings)
+            self._loaded[model.ref] = worker.load(model.ref.label, model.path, spec.settings)
         return worker
+
+    def _require_context(self, model: LocatedModel, n_ctx: int, what: str) -> None:
+        n_ctx_train = self._loaded[model.ref]["n_ctx_train"]
+        if n_ctx > n_ctx_train:
+            raise ConfigError(
+                f"{what} needs a context of {n_ctx} tokens, and {model.ref.label} was trained "
+                f"on {n_ctx_train}",
+                why="what a model does beyond its context is not what its users see",
+                remedy=f"stay within {n_ctx_train} tokens, depth included, or take another model",
+            )
 
     def _corpus_text(self, spec: ModelSpec) -> str:
         path = spec.corpus or self._corpus
@@ -307,7 +321,7 @@ class Lab:
             model.path,
             model.sha256,
             self.describe(),
-            self._loaded[model.ref.label],
+            self._loaded[model.ref],
             context,
         )
 

@@ -6,7 +6,7 @@ import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from filelock import FileLock, Timeout
 
@@ -14,6 +14,8 @@ from pytest_asperf.errors import CacheError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+_POLL_INTERVAL_S: Final = 0.5
 
 
 def machine_lock_path() -> Path:
@@ -39,7 +41,8 @@ def machine_turn(lock_path: Path, on_wait: Callable[[str], None]) -> Iterator[No
             lock.acquire(timeout=0)
         except Timeout:
             on_wait(f"another measurement is running on this machine ({lock_path})")
-            lock.acquire()
+            # Whoever waits must not disturb what it waits for.
+            lock.acquire(poll_interval=_POLL_INTERVAL_S)
     except OSError as err:
         raise CacheError(
             f"the machine's measurement lock {lock_path} cannot be taken: {err.strerror}",
