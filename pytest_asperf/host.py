@@ -6,7 +6,6 @@ signal and the engine's last log lines, and the session goes on.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
@@ -143,7 +142,8 @@ class Worker:
         self._buffer = b""
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
         self._start()
-        reply = self._receive("start", _START_TIMEOUT_S)
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        reply = self._receive("start", _START_TIMEOUT_S, deadline)
         self._result(reply, "start")
 
     def _start(self) -> None:
@@ -191,8 +191,7 @@ class Worker:
     @property
     def log_tail(self) -> str:
         """The engine's last log lines, control characters replaced."""
-        lines = [f"    {line}" for line in list(self._log)[-8:] if line]
-        return "\n".join(["  the engine's last words:", *lines]) if lines else ""
+        return _indented(list(self._log)[-8:])
 
     def describe(self) -> dict[str, Any]:
         """Return the engine's proof of path: library, version, build, devices."""
@@ -283,13 +282,27 @@ class Worker:
                 remedy="start another",
             )
         self._next_id += 1
-        with contextlib.suppress(BrokenPipeError):  # its end is read, and told, by _receive
-            message = {"id": self._next_id, "op": op, "args": args}
-            wire.write_all(self._requests, wire.encode(message))
-        reply = self._receive(op, timeout_s or self._call_timeout_s)
+        # One deadline for both directions: a process that is stopped does not read either.
+        deadline = time.monotonic() + (timeout_s := timeout_s or self._call_timeout_s)
+        what = f"{op} {args['model']}" if "model" in args else op
+        self._send(wire.encode({"id": self._next_id, "op": op, "args": args}), deadline)
+        reply = self._receive(what, timeout_s, deadline)
         if reply.get("id") != self._next_id:
-            raise self._garbled(op, f"an answer to request {reply.get('id')!r}")
-        return self._result(reply, op)
+            raise self._garbled(what, f"an answer to request {reply.get('id')!r}")
+        return self._result(reply, what)
+
+    def _send(self, message: bytes, deadline: float) -> None:
+        """Write a request; whatever hinders that is told by the reply that does not come."""
+        view = memoryview(message)
+        while view:
+            left_s = max(0.0, deadline - time.monotonic())
+            _, ready, _ = select.select([], [self._requests], [], left_s)
+            if not ready:
+                return
+            try:
+                view = view[os.write(self._requests, view[: select.PIPE_BUF]) :]
+            except BrokenPipeError:
+                return
 
     def _result(self, reply: dict[str, Any], op: str) -> dict[str, Any]:
         if reply.get("ok") is True and isinstance(reply.get("result"), dict):
@@ -297,14 +310,14 @@ class Worker:
             return result
         if reply.get("ok") is False:
             kind, message = str(reply.get("kind"))[:40], str(reply.get("message"))[:4000]
-            log = self.log_tail if kind in _LOGGED else ""
             if kind in {"import", "protocol"}:
                 self.close()
+            trace = _indented(str(reply.get("trace", ""))[-4000:].splitlines()[-8:])
+            log = self.log_tail if kind in _LOGGED and not trace else trace
             raise EngineRefusedError(kind, message, request=f"{self.build.engine} {op}", log=log)
         raise self._garbled(op, "neither a result nor a failure")
 
-    def _receive(self, op: str, timeout_s: float) -> dict[str, Any]:
-        deadline = time.monotonic() + timeout_s
+    def _receive(self, op: str, timeout_s: float, deadline: float) -> dict[str, Any]:
         while b"\n" not in self._buffer:
             left_s = deadline - time.monotonic()
             ready, _, _ = select.select([self._replies], [], [], max(0.0, left_s))
@@ -323,8 +336,8 @@ class Worker:
             raise self._garbled(op, str(err)) from err
 
     def _died(self, op: str) -> WorkerError:
-        status = self._process.wait()
         self.close()
+        status = self._process.returncode
         how = f"exited with status {status}"
         remedy = "the log below is the engine's own; report it to the engine with the model named"
         if status < 0:
@@ -389,6 +402,11 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _indented(lines: Sequence[str]) -> str:
+    told = [f"    {line}" for line in lines if line]
+    return "\n".join(["  the engine's last words:", *told]) if told else ""
 
 
 def _chunk_score(row: dict[str, Any]) -> ChunkScore:

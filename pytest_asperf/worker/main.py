@@ -7,7 +7,9 @@ import ctypes
 import importlib
 import os
 import resource
+import select
 import sys
+import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
@@ -52,8 +54,8 @@ class Server:
             return _failure(refusal.kind, str(refusal))
         except MemoryError:
             return _failure("memory", "the engine's process ran out of memory")
-        except Exception:  # noqa: BLE001  # a bug in an engine is a result, not the worker's end
-            return _failure("internal", traceback.format_exc(limit=-4))
+        except Exception as err:  # noqa: BLE001  # a bug in an engine is a result
+            return _failure("internal", f"{type(err).__name__}: {err}", traceback.format_exc())
         return {"ok": True, "result": result}
 
     def _describe(self) -> dict[str, Any]:
@@ -117,8 +119,8 @@ class Server:
             raise RefusalError("model", f"no model {name!r} is loaded") from None
 
 
-def _failure(kind: str, message: str) -> dict[str, Any]:
-    return {"ok": False, "kind": kind, "message": message}
+def _failure(kind: str, message: str, trace: str = "") -> dict[str, Any]:
+    return {"ok": False, "kind": kind, "message": message, "trace": trace}
 
 
 def _timed(timing: Timing, model: Model) -> dict[str, Any]:
@@ -144,6 +146,18 @@ def _capture_output(log_fd: int) -> None:
         libc.setvbuf(ctypes.c_void_p.in_dll(libc, name), None, 2, 0)
 
 
+def _end_with_parent(request_fd: int) -> None:
+    """End this process when the parent closes the pipe or dies, even in the middle of a call."""
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(request_fd, 0)  # a hang-up is reported whatever is asked for
+        poll.poll()
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def main(arguments: list[str]) -> None:
     """Serve requests from one descriptor to another until end of file.
 
@@ -153,11 +167,13 @@ def main(arguments: list[str]) -> None:
     name, *descriptors = arguments
     request_fd, reply_fd, log_fd = map(int, descriptors)
     _capture_output(log_fd)
+    _end_with_parent(request_fd)
     with os.fdopen(request_fd, "rb") as requests:
         try:
             engine: Engine = importlib.import_module(ENGINES[name], __package__).open_engine()
-        except Exception:  # noqa: BLE001  # whatever an engine's import does wrong is reported
-            write_all(reply_fd, encode(_failure("import", traceback.format_exc(limit=-3))))
+        except Exception as err:  # noqa: BLE001  # whatever an engine's import does wrong
+            message = f"{type(err).__name__}: {err}"
+            write_all(reply_fd, encode(_failure("import", message, traceback.format_exc())))
             return
         hello = {"ok": True, "result": {"pid": os.getpid(), "python": sys.version.split()[0]}}
         write_all(reply_fd, encode(hello))
