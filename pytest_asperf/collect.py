@@ -47,7 +47,7 @@ def check_item(item: pytest.Item) -> None:
     if marks.hardware is not None:
         reason = run_of(item.config).unmet(marks.hardware)
         if reason:
-            pytest.skip(reason)
+            raise pytest.skip.Exception(reason, _use_item_location=True)
 
 
 def _fixture_names(item: pytest.Item) -> Iterator[str]:

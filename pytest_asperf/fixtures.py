@@ -41,7 +41,8 @@ def _asperf_bench(request: pytest.FixtureRequest) -> Bench:
 
     run = run_of(request.config)
     if not run.is_live:
-        pytest.skip(f"nothing recorded for this test on {run.hardware.headline()}")
+        reason = f"nothing recorded for this test on {run.hardware.headline()}"
+        raise pytest.skip.Exception(reason, _use_item_location=True)
     return Bench(run.lab, lambda row: note(request.node, row), run.ceiling)
 
 

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_asperf.config import MARKERS, add_options, was_configured
+from pytest_asperf.config import MARKERS, add_options, usage_errors, was_configured
+from pytest_asperf.errors import AsperfError
 from pytest_asperf.fixtures import (
     _asperf_bench,
     _asperf_ref,
@@ -36,8 +38,10 @@ __all__ = [
     "throughput",
 ]
 
-_MARKER_NAMES = frozenset({"model", "quant", "quant_ladder", "hardware"})
-_FIXTURE_NAMES = frozenset({"hardware", "ladder", "model", "perplexity", "throughput"})
+_FIXTURES = "pytest_asperf.fixtures"
+_OUR_MARKERS = frozenset({"quant_ladder", "hardware"})
+#: Other projects have markers of these names: they are ours on a test that measures.
+_COMMON_MARKERS = frozenset({"model", "quant"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,7 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if was_configured(config):
         from pytest_asperf.stash import run_of
 
-        run_of(config).check()
+        with usage_errors():
+            run_of(config).check()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -71,20 +76,29 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         parametrize_ladder(metafunc)
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Join the ladders that tests share."""
-    if any(item.get_closest_marker("quant_ladder") for item in session.items):
-        from pytest_asperf.stash import run_of
+    """Refuse settings that no test could use; join the ladders that tests share.
 
-        run_of(session.config).plan_ladders(session.items)
+    An xdist worker that refused them here would look crashed: there each test refuses them.
+    """
+    items = [item for item in session.items if _measures(item)]
+    if not items:
+        return
+    from pytest_asperf.stash import run_of
+
+    with suppress(AsperfError) if _is_xdist_worker(session.config) else usage_errors():
+        run = run_of(session.config)
+        run.check()
+        run.plan_ladders(items)
 
 
 def pytest_report_collectionfinish(
     config: pytest.Config, items: Sequence[pytest.Item]
 ) -> list[str]:
     """Say what will be measured with, if anything will."""
-    if not any(_FIXTURE_NAMES & set(getattr(item, "fixturenames", ())) for item in items):
+    silent = config.getoption("collectonly") or _is_xdist_worker(config)
+    if silent or not any(map(_measures, items)):
         return []
     from pytest_asperf.stash import run_of
 
@@ -94,7 +108,8 @@ def pytest_report_collectionfinish(
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Refuse bad markers; skip what is meant for other hardware."""
-    if any(mark.name in _MARKER_NAMES for mark in item.iter_markers()):
+    marked = {mark.name for mark in item.iter_markers()}
+    if marked & _OUR_MARKERS or (marked & _COMMON_MARKERS and _measures(item)):
         from pytest_asperf.collect import check_item
 
         check_item(item)
@@ -108,10 +123,11 @@ def pytest_runtest_makereport(
     report = yield
     from pytest_asperf.stash import opened_run
 
-    if run := opened_run(item.config):
+    run = opened_run(item.config)
+    if run or (call.excinfo and isinstance(call.excinfo.value, AsperfError)):
         from pytest_asperf.report.outcome import settle
 
-        settle(item, call, report, run.settings.inconclusive)
+        settle(item, call, report, run)
     return report
 
 
@@ -126,15 +142,50 @@ def pytest_report_teststatus(
     return status(report)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the reports asked for, before the exit status is final."""
+    config = session.config
+    if _is_xdist_worker(config) or config.getoption("collectonly"):
+        return
+    from pytest_asperf.stash import opened_run, run_of
+
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    reports = _measured(terminal) if terminal else []
+    if reports or opened_run(config):
+        from pytest_asperf.report.written import write_reports
+
+        write_reports(session, run_of(config), reports)
+
+
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    """Print the table and write the reports, if anything was measured."""
-    reports: list[Any] = [
+    """Print the tables, if anything was measured."""
+    from pytest_asperf.stash import opened_run
+
+    reports = _measured(terminalreporter)
+    run = opened_run(terminalreporter.config)
+    if run and (reports or run.unwritten):
+        from pytest_asperf.report.summary import summarise
+
+        summarise(terminalreporter, run, reports)
+
+
+def _measured(terminal: TerminalReporter) -> list[Any]:
+    """Return the test reports that carry rows."""
+    return [
         report
-        for group in terminalreporter.stats.values()
+        for group in terminal.stats.values()
         for report in group
         if hasattr(report, "asperf_rows")
     ]
-    if reports:
-        from pytest_asperf.report.summary import summarise
 
-        summarise(terminalreporter, reports)
+
+def _measures(item: pytest.Item) -> bool:
+    """Tell whether a test uses fixtures of ours, and not a project's own of the same names."""
+    info = getattr(item, "_fixtureinfo", None)
+    found = info.name2fixturedefs.values() if info is not None else ()
+    return any(defs[-1].func.__module__ == _FIXTURES for defs in found)
+
+
+def _is_xdist_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pytest_asperf.catalogue import Catalogue, at_level, load_catalogue
-from pytest_asperf.config import parse_settings, read_marks, usage_errors
-from pytest_asperf.errors import HardwareError
+from pytest_asperf.config import parse_settings, read_marks
+from pytest_asperf.errors import AsperfError, CacheError, HardwareError
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import Ceiling, Hardware, in_force
 from pytest_asperf.measure.turn import machine_lock_path, machine_turn
@@ -36,19 +36,23 @@ class Run:
     Args:
         config: pytest's configuration.
 
+    Attributes:
+        notify: where progress goes.
+        unwritten: at the end of the session, the reports that could not be written, and why.
+
     Raises:
-        pytest.UsageError: an option or the configuration file is not usable.
+        ConfigError: an option or the configuration file is not usable.
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        self._config = config
         self._lab: Lab | None = None
+        self.notify = TerminalNotify(config)
+        self.unwritten: dict[Path, CacheError] = {}
         self._ladders: dict[tuple[ModelSpec, str], tuple[str, ...]] = {}
-        with usage_errors():
-            # Without a pytest configuration, `--pyargs` puts the root into site-packages.
-            folder = config.rootpath if config.inipath else config.invocation_params.dir
-            self.catalogue: Catalogue = load_catalogue(folder, shipped_models())
-            self.settings = parse_settings(config, self.catalogue)
+        # Without a pytest configuration, `--pyargs` puts the root into site-packages.
+        folder = config.rootpath if config.inipath else config.invocation_params.dir
+        self.catalogue: Catalogue = load_catalogue(folder, shipped_models())
+        self.settings = parse_settings(config, self.catalogue)
 
     @cached_property
     def cache(self) -> Path:
@@ -84,7 +88,7 @@ class Run:
                 call_timeout_s=settings.call_timeout_s,
             ),
             lock_path=machine_lock_path(),
-            notify=TerminalNotify(self._config),
+            notify=self.notify,
         )
         return self._lab
 
@@ -92,10 +96,9 @@ class Run:
         """Refuse hardware that nothing is known of.
 
         Raises:
-            pytest.UsageError: `--asperf-hardware` names no profile.
+            HardwareError: the option or the configuration file names no profile.
         """
-        with usage_errors():
-            self.hardware  # noqa: B018  # made, and checked, by being asked for
+        self.hardware  # noqa: B018  # made, and checked, by being asked for
 
     def close(self) -> None:
         """End what was started."""
@@ -171,7 +174,7 @@ class Run:
         from pytest_asperf.hardware.bandwidth import machine_bandwidth  # noqa: PLC0415  # numpy
 
         machine = self.hardware.machine
-        with machine_turn(machine_lock_path(), TerminalNotify(self._config).wait):
+        with machine_turn(machine_lock_path(), self.notify.wait):
             return machine_bandwidth(self.cache, machine, remeasure=remeasure)
 
     def unmet(self, mark: HardwareMark) -> str:
@@ -179,7 +182,7 @@ class Run:
         hardware = self.hardware
         wanted = [in_force(name, hardware.machine).profile for name in mark.names]
         if wanted and hardware.profile not in wanted:
-            return f"needs {' or '.join(mark.names)}, this is {hardware.headline()}"
+            return f"needs {' or '.join(mark.names)}, this is {hardware.name}"
         limits = (
             ("GB of memory", mark.min_memory_gb, hardware.memory_gb),
             ("CPU cores", mark.min_cpu_cores, hardware.cpu_cores),
@@ -198,11 +201,8 @@ class Run:
             return [*lines, "asperf: recorded numbers, nothing is measured"]
         try:
             engine: dict[str, Any] = self.lab.describe()
-        except Exception as err:  # noqa: BLE001  # told by each test; the header only mentions it
-            return [
-                *lines,
-                f"asperf: live, engine {self.settings.engine} unavailable: {err.args[0]}",
-            ]
+        except AsperfError as err:  # told in full by each test
+            return [*lines, f"asperf: live, engine {self.settings.engine} unavailable: {err.what}"]
         commit = engine.get("ggml_commit") or "unknown"
         name = f"{engine['library']} {engine['version']} (ggml {commit})"
         return [*lines, f"asperf: live, engine {name}, cache {self.cache}"]

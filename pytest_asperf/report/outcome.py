@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_asperf.errors import AsperfError, VerdictError
 from pytest_asperf.report.rows import broken_row
 from pytest_asperf.stash import take_notes
-from pytest_asperf.verdict import Outcome
+from pytest_asperf.verdict import Outcome, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pytest
 
+    from pytest_asperf.run import Run
     from pytest_asperf.settings import Inconclusive
 
 #: Words and colours of the outcomes that pytest does not know: category, letter, word, markup.
@@ -27,7 +28,7 @@ def settle(
     item: pytest.Item,
     call: pytest.CallInfo[None],
     report: pytest.TestReport,
-    inconclusive: Inconclusive,
+    run: Run | None,
 ) -> None:
     """Put a test's verdict and its measurements on its report.
 
@@ -35,29 +36,56 @@ def settle(
         item: the test.
         call: what happened in this phase.
         report: pytest's report of it, changed in place.
-        inconclusive: what becomes of a test that could not be decided.
+        run: the session's state; None where its settings were refused.
     """
     extras: Any = report  # attributes of the report travel with it, through xdist too
     rows = take_notes(item)
     error = call.excinfo.value if call.excinfo is not None and report.failed else None
     if isinstance(error, AsperfError) and error.breaks_measurement:
-        rows.append(broken_row(item.name, error))
+        rows.append(broken_row(item.nodeid, error))
     if rows:
         extras.asperf_rows = [row.as_dict() for row in rows]
-    if error is None:
-        return
-    if isinstance(error, AsperfError) and item.config.getoption("tbstyle") == "auto":
-        # The four parts say it all; the frames are ours, not the user's.
-        report.longrepr = str(error)
+    if run and run.notify.take_waited():
+        extras.asperf_waited = True
+    if isinstance(error, AsperfError):
+        _tell(item, call, report, error)
+    elif isinstance(error, VerdictError):
+        _shorten(report, error)
     outcome = _outcome(error)
     if outcome is None:
         return
     extras.asperf_outcome = outcome
-    if outcome == Outcome.INCONCLUSIVE and inconclusive != "fail":
-        _soften(item, report, str(error), inconclusive)
+    if run and isinstance(error, VerdictError) and outcome == Outcome.INCONCLUSIVE:
+        _soften(item, report, f"{outcome}: {_in_short(error)}", run.settings.inconclusive)
 
 
-def _outcome(error: BaseException) -> str | None:
+def _tell(
+    item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport, error: AsperfError
+) -> None:
+    """Show an error's four parts and the user's own line; the other frames are ours."""
+    if item.config.getoption("tbstyle") != "auto":
+        return
+    lines = [str(error)]
+    if call.when == "call" and call.excinfo is not None:
+        own = [entry for entry in call.excinfo.traceback if entry.path == item.path]
+        lines += [
+            f"{item.location[0]}:{entry.lineno + 1}: {type(error).__name__}" for entry in own[-1:]
+        ]
+    report.longrepr = "\n".join(lines)
+
+
+def _shorten(report: pytest.TestReport, error: VerdictError) -> None:
+    """Have pytest's short summary say what was claimed and found, not the note's first line."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None:
+        crash.message = _in_short(error)
+
+
+def _in_short(error: VerdictError) -> str:
+    return printable(f"{error.verdict.claim}: {error.verdict.measured}")
+
+
+def _outcome(error: BaseException | None) -> str | None:
     if isinstance(error, VerdictError) and error.verdict.outcome in _STATUS:
         return str(error.verdict.outcome)
     if isinstance(error, AsperfError) and error.breaks_measurement:
@@ -68,14 +96,15 @@ def _outcome(error: BaseException) -> str | None:
 def _soften(
     item: pytest.Item, report: pytest.TestReport, reason: str, inconclusive: Inconclusive
 ) -> None:
+    if inconclusive == "fail":
+        return
     report.outcome = "skipped"
-    first_line = reason.partition("\n")[0]
     if inconclusive == "xfail":
         extras: Any = report
-        extras.wasxfail = f"reason: {first_line}"
+        extras.wasxfail = reason
     else:
         path, line, _ = item.location
-        report.longrepr = (path, (line or 0) + 1, f"Skipped: {first_line}")
+        report.longrepr = (path, (line or 0) + 1, f"Skipped: {reason}")
 
 
 def status(report: Any) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:

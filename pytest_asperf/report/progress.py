@@ -23,36 +23,55 @@ class TerminalNotify:
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        self._terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
-        self._capture: Any = config.pluginmanager.get_plugin("capturemanager")
+        # An xdist worker has a terminal reporter too, and nobody to read it.
+        is_read = not hasattr(config, "workerinput")
+        plugins = config.pluginmanager
+        self._terminal: Any = plugins.get_plugin("terminalreporter") if is_read else None
+        self._capture: Any = plugins.get_plugin("capturemanager")
         self._quiet = self._terminal is None or config.get_verbosity() < 0
         self._next_s = 0.0
-        self.waits: list[str] = []
+        self._is_shown = False
+        self._has_waited = False
 
     def progress(self, label: str, done: int, total: int) -> None:
-        """Show how far a measurement is."""
+        """Show how far a measurement is, on the line below pytest's own."""
         now_s = time.monotonic()
         if self._quiet or not self._terminal.isatty or (done and now_s < self._next_s):
             return
         self._next_s = now_s + _LEAST_INTERVAL_S
         width = self._terminal._tw.fullwidth - 1  # noqa: SLF001  # pytest offers no other way
         counter = f" {done}/{total}"
-        self._write(_CLEAR_LINE + f"asperf: {label}"[: width - len(counter)] + counter)
+        start = _CLEAR_LINE if self._is_shown else "\n"
+        self._is_shown = True
+        self._write_unnoticed(start + f"asperf: {label}"[: width - len(counter)] + counter)
 
     def done(self) -> None:
-        """Clear the line."""
-        if not self._quiet and self._terminal.isatty:
-            self._write(_CLEAR_LINE)
+        """Clear the line, and go back to where pytest was writing."""
+        if self._is_shown:
+            self._is_shown = False
+            column = self._terminal._tw.width_of_current_line  # noqa: SLF001  # as above
+            back = f"\x1b[{column}C" if column else ""
+            self._write_unnoticed(f"{_CLEAR_LINE}\x1b[1A\r{back}")
 
     def wait(self, reason: str) -> None:
         """Say why nothing happens."""
-        self.waits.append(reason)
+        self._has_waited = True
         if not self._quiet:
-            self._write(f"\nasperf: waiting: {reason}\n")
+            with self._uncaptured():
+                self._terminal.ensure_newline()
+                self._terminal.write(f"asperf: waiting: {reason}\n", flush=True)
 
-    def _write(self, text: str) -> None:
+    def take_waited(self) -> bool:
+        """Tell whether anything was waited for since the last call."""
+        waited, self._has_waited = self._has_waited, False
+        return waited
+
+    def _write_unnoticed(self, text: str) -> None:
+        """Write past pytest's account of its line, by which it aligns its percentages."""
         with self._uncaptured():
-            self._terminal.write(text, flush=True)
+            file = self._terminal._tw._file  # noqa: SLF001  # as above
+            file.write(text)
+            file.flush()
 
     def _uncaptured(self) -> AbstractContextManager[None]:
         if self._capture is None:

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.measure.results import LevelResult, Ran, ThroughputResult
     from pytest_asperf.stats.estimate import Estimate
@@ -50,6 +52,12 @@ def row_from_dict(data: dict[str, Any]) -> Row:
     return Row(**{**data, "ran": tuple((k, v) for k, v in data["ran"])})
 
 
+def noted_rows(reports: Sequence[Any]) -> list[tuple[str, Row]]:
+    """Return test and row for all that test reports carry, in the order they were noted."""
+    in_order = sorted(reports, key=lambda report: report.start)
+    return [(r.nodeid, row_from_dict(data)) for r in in_order for data in r.asperf_rows]
+
+
 def verdict_row(verdict: Verdict) -> Row:
     """Return a verdict's row."""
     figures = [{"label": label, **_estimate(estimate)} for label, estimate in verdict.figures]
@@ -69,7 +77,7 @@ def verdict_row(verdict: Verdict) -> Row:
 
 def broken_row(what: str, error: AsperfError) -> Row:
     """Return the row of a measurement that broke."""
-    return Row("", what, error.what, "", "a measurement that can be believed", "INVALID")
+    return Row("", what, error.what, "", outcome="INVALID")
 
 
 def throughput_row(result: ThroughputResult) -> Row:

@@ -1,4 +1,4 @@
-"""The end of a session: what could not be decided, the table, and the reports asked for."""
+"""The end of a session: what could not be decided, the tables, and what else is to be told."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pytest_asperf.errors import CacheError
-from pytest_asperf.report.json_report import serialise
-from pytest_asperf.report.rows import row_from_dict
-from pytest_asperf.stash import opened_run
+from pytest_asperf.report.rows import noted_rows
 from pytest_asperf.verdict import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from _pytest.terminal import TerminalReporter
 
     from pytest_asperf.report.rows import Row
+    from pytest_asperf.run import Run
 
 _COLOURS: Final = {
     "PASS": "green",
@@ -29,43 +26,79 @@ _COLOURS: Final = {
     "INCONCLUSIVE": "yellow",
     "INVALID": "magenta",
 }
+#: pytest's categories of our own outcomes, and their colours by pytest's names.
+_UNDECIDED: Final = ("inconclusive", "invalid")
+_MARKUP: Final = {"INCONCLUSIVE": "yellow", "INVALID": "purple"}
 
 
-def summarise(terminal: TerminalReporter, reports: Sequence[Any]) -> None:
-    """Print the summary and write the reports.
+def summarise(terminal: TerminalReporter, run: Run, reports: Sequence[Any]) -> None:
+    """Print the summary.
 
     Args:
         terminal: pytest's terminal reporter.
+        run: the session's state.
         reports: test reports that carry rows.
     """
-    noted = [
-        (report.nodeid, row_from_dict(data)) for report in reports for data in report.asperf_rows
-    ]
-    # A measurement that several tests share is noted by each, and shown once.
-    rows = list({(row.model, row.subject, row.threshold): row for _, row in noted}.values())
+    undecided = [r for category in _UNDECIDED for r in terminal.stats.get(category, [])]
+    if terminal.config.getoption("tbstyle") != "no":
+        _print_notes(terminal, undecided)
     if terminal.config.get_verbosity() >= 0:
-        _print_undecided(terminal)
         terminal.section("asperf")
-        width, colour = terminal._tw.fullwidth, terminal.hasmarkup  # noqa: SLF001  # no other way
-        terminal.write(
-            render_measurements([r for r in rows if not r.outcome], width, colour=colour)
-        )
-        for text in sorted({row.note for row in rows if row.note}):
-            terminal.line(f"note: {printable(text)}")
-        terminal.write(render_verdicts([r for r in rows if r.outcome], width, colour=colour))
-    run = opened_run(terminal.config)
-    if run is not None:
+        if terminal.config.pluginmanager.hasplugin(
+            "dsession"
+        ):  # xdist collects, and tells, nothing
+            terminal.write("".join(f"{line}\n" for line in run.headline()))
+        _print_tables(terminal, [row for _, row in noted_rows(reports)])
+        _print_waits(terminal)
         for target in run.settings.report:
-            _write(target.path, serialise(noted, run.headline()))
-            terminal.line(f"asperf: wrote {target.path}")
+            if target.path not in run.unwritten:
+                terminal.line(f"asperf: wrote {target.path}")
+    _print_list(terminal, undecided)
+    for error in run.unwritten.values():
+        terminal.line(f"asperf: {error}", red=True)
 
 
-def _print_undecided(terminal: TerminalReporter) -> None:
+def _print_notes(terminal: TerminalReporter, undecided: Sequence[Any]) -> None:
     """Print the reports of our own outcomes, which pytest's failure section leaves out."""
-    for category in ("inconclusive", "invalid"):
-        for report in terminal.stats.get(category, []):
-            terminal.section(f"{category.upper()} {report.nodeid}", sep="_")
-            report.toterminal(terminal._tw)  # noqa: SLF001  # as pytest's own sections do
+    for report in undecided:
+        terminal.section(f"{report.asperf_outcome} {report.nodeid}", sep="_")
+        terminal._outrep_summary(report)  # noqa: SLF001  # as pytest's own sections do
+
+
+def _print_tables(terminal: TerminalReporter, rows: Sequence[Row]) -> None:
+    width, colour = terminal._tw.fullwidth, terminal.hasmarkup  # noqa: SLF001  # no other way
+    # A measurement that several tests share is noted by each, and shown once.
+    shared = {
+        (row.model, row.subject, row.measured, row.basis, row.ran): row
+        for row in rows
+        if not row.outcome
+    }
+    terminal.write(render_measurements(list(shared.values()), width, colour=colour))
+    for text in sorted({row.note for row in rows if row.note}):
+        terminal.line(f"note: {printable(text)}")
+    terminal.write(render_verdicts([row for row in rows if row.outcome], width, colour=colour))
+
+
+def _print_waits(terminal: TerminalReporter) -> None:
+    """Say which tests had to wait: under xdist nothing else does."""
+    waited = {
+        report.nodeid: None
+        for group in terminal.stats.values()
+        for report in group
+        if hasattr(report, "asperf_waited")
+    }
+    for nodeid in waited:
+        terminal.line(f"waited until the machine was free: {nodeid}")
+
+
+def _print_list(terminal: TerminalReporter, undecided: Sequence[Any]) -> None:
+    """List what pytest's own short summary leaves out, in its form."""
+    for report in undecided:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        reason = crash.message if crash else str(report.longrepr).partition("\n")[0]
+        colour = {_MARKUP[report.asperf_outcome]: True}
+        terminal.write(report.asperf_outcome, bold=True, **colour)
+        terminal.line(f" {report.nodeid} - {reason}")
 
 
 def render_measurements(rows: Sequence[Row], width: int, *, colour: bool) -> str:
@@ -95,7 +128,7 @@ def render_verdicts(rows: Sequence[Row], width: int, *, colour: bool) -> str:
     table = _table("verdict", "claim and what was measured", "from")
     for row in rows:
         outcome = Text(row.outcome, style=_COLOURS[row.outcome])
-        claim = f"{row.subject} {row.threshold}: {row.measured}"
+        claim = " ".join(filter(None, (row.subject, row.threshold))) + f": {row.measured}"
         table.add_row(outcome, *_cells(claim, row.basis))
     counts = {word: sum(row.outcome == word for row in rows) for word in _COLOURS}
     told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
@@ -124,15 +157,3 @@ def _rendered(table: Table, width: int, *, colour: bool) -> str:
         legacy_windows=False,
     ).print(table)
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    except OSError as err:
-        raise CacheError(
-            f"the report {path} cannot be written: {err.strerror}",
-            why="everything was measured, and would be lost",
-            remedy="name a place that can be written with --asperf-report",
-        ) from err
