@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_asperf.config import MARKERS, add_options, usage_errors, was_configured
-from pytest_asperf.errors import AsperfError
 from pytest_asperf.fixtures import (
     _asperf_bench,
     _asperf_ref,
@@ -85,6 +84,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     items = [item for item in session.items if _measures(item)]
     if not items:
         return
+    from pytest_asperf.errors import AsperfError
     from pytest_asperf.stash import run_of
 
     with suppress(AsperfError) if _is_xdist_worker(session.config) else usage_errors():
@@ -124,7 +124,7 @@ def pytest_runtest_makereport(
     from pytest_asperf.stash import opened_run
 
     run = opened_run(item.config)
-    if run or (call.excinfo and isinstance(call.excinfo.value, AsperfError)):
+    if run or (call.excinfo and _is_ours(call.excinfo.value)):
         from pytest_asperf.report.outcome import settle
 
         settle(item, call, report, run)
@@ -185,6 +185,12 @@ def _measures(item: pytest.Item) -> bool:
     info = getattr(item, "_fixtureinfo", None)
     found = info.name2fixturedefs.values() if info is not None else ()
     return any(defs[-1].func.__module__ == _FIXTURES for defs in found)
+
+
+def _is_ours(error: BaseException) -> bool:
+    from pytest_asperf.errors import AsperfError
+
+    return isinstance(error, AsperfError)
 
 
 def _is_xdist_worker(config: pytest.Config) -> bool:

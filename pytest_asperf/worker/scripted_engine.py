@@ -45,7 +45,7 @@ class ScriptedEngine:
         """Read the script."""
         script = json.loads(Path(path).read_text("utf-8"))
         model = ScriptedModel(script, settings)
-        model.fault("load")
+        model.begin("load")
         return model
 
     def quantize(self, source: str, target: str, ftype: int) -> None:
@@ -86,8 +86,12 @@ class ScriptedModel:
             "buffers_mib": {},
         }
 
-    def fault(self, operation: str) -> None:
-        """Do the harm that the script has for this operation."""
+    def begin(self, operation: str) -> None:
+        """Note an operation, take the time and do the harm that the script has for it."""
+        if log := self._script.get("log"):
+            with Path(log).open("a", encoding="utf-8") as file:
+                file.write(f"{operation} {os.getpid()} {time.monotonic_ns()}\n")
+        time.sleep(self._script.get("takes_s", {}).get(operation, 0.0))
         kind = self._script.get("faults", {}).get(operation)
         if kind == "crash":
             sys.stderr.write("scripted: about to crash\n")
@@ -105,17 +109,17 @@ class ScriptedModel:
 
     def tokenize(self, text: str) -> list[int]:
         """Return BOS and the text's bytes."""
-        self.fault("tokenize")
+        self.begin("tokenize")
         return [256, *text.encode()]
 
     def prompt(self, tokens: Sequence[int], depth: int) -> Timing:
         """Return the script's time for a prompt."""
-        self.fault("prompt")
+        self.begin("prompt")
         return self._timing(len(tokens), depth, "pp_ns_per_token", 10_000)
 
     def generate(self, tokens: Sequence[int], depth: int) -> Timing:
         """Return the script's time for a generation."""
-        self.fault("generate")
+        self.begin("generate")
         return self._timing(len(tokens), depth, "tg_ns_per_token", 1_000_000)
 
     def _timing(self, n_ctx: int, depth: int, key: str, default_ns: int) -> Timing:
@@ -132,7 +136,7 @@ class ScriptedModel:
         """Return logits that favour the next byte's value, blurred by the script's noise."""
         import numpy as np  # noqa: PLC0415  # only scoring needs it
 
-        self.fault("score")
+        self.begin("score")
         self.context["n_ctx"] = len(tokens)
         n_rows = len(tokens) - first
         base = np.random.default_rng(list(tokens[first:])).normal(size=(n_rows, self._n_vocab))
