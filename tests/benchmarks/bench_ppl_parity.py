@@ -1,0 +1,95 @@
+"""PPL, ΔPPL and KLD beside llama-perplexity's, on the whole shipped corpus."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from build_tools import tools_folder
+from models import level_files, shipped_target
+from peers import Peers
+from scored import score
+from timing import table
+
+from pytest_asperf.modelfiles.shipped import shipped_corpus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from peers import Divergence, Figure
+
+_LEVELS: Final = ("F16", "Q8_0", "Q4_K_M", "Q2_K")
+
+#: `--kl-divergence` reads the baseline's log-probabilities rounded to 65,536 steps over at most 16
+#: nats (`log_softmax` in perplexity.cpp): each is off by half a step at most.
+_ROUNDING_NATS: Final = 16 / 65535 / 2
+_PRINTED: Final = 0.5e-6
+
+
+def main() -> bool:
+    """Print the comparison, and return whether all figures agree."""
+    peers, corpus = Peers(tools_folder()), shipped_corpus()
+    files = level_files(shipped_target(), _LEVELS)
+    ours = score(files, corpus, chunks=None)
+    theirs = {
+        level: peers.perplexity(path, corpus, chunks=None).ppl for level, path in files.items()
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        logits = Path(folder) / "logits"
+        base, *levels = _LEVELS
+        peers.perplexity(files[base], corpus, chunks=None, logits=logits)
+        divergence = {level: peers.divergence(files[level], logits).figures for level in levels}
+    print("### PPL and KLD, figure by figure\n")
+    agrees = _print_ppl(ours.ppl, theirs)
+    return _print_divergence(ours.levels, divergence) and agrees
+
+
+def _print_ppl(ours: Mapping[str, Figure], theirs: Mapping[str, float]) -> bool:
+    rows, agree = [], True
+    for level, (mine, _) in ours.items():
+        other = theirs[level]
+        same = f"{mine:.4g}" == f"{other:.4g}"
+        agree = agree and same
+        rows.append((level, f"{mine:.6f}", f"{other:.4f}", f"{mine - other:+.1e}", _word(same)))
+    print(table(("level", "PPL, ours", "llama-perplexity", "difference", "4 digits equal"), rows))
+    return agree
+
+
+def _print_divergence(ours: Mapping[str, Divergence], theirs: Mapping[str, Divergence]) -> bool:
+    rows, agree = [], True
+    for level, figures in theirs.items():
+        for name, other in figures.items():
+            mine, bound = ours[level][name], _bound(name, other[0]) + _PRINTED
+            worst = max(abs(a - b) for a, b in zip(mine, other, strict=True))
+            within = worst <= bound
+            agree = agree and within
+            shown = [f"{value:.6f} ± {error:.6f}" for value, error in (mine, other)]
+            rows.append(
+                (level, name, *shown, f"{worst:.1e}", f"{bound:.1e}", _word(worst <= bound))
+            )
+    header = ("level", "figure", "ours", "`--kl-divergence`", "difference", "bound", "within")
+    print(table(header, rows))
+    return agree
+
+
+def _bound(name: str, value: float) -> float:
+    """Return how far the baseline's rounding can move a figure.
+
+    KLD = E_p[ln p - ln q] moves with p as well, by E_p|ln p - ln q| <= KLD + sqrt(2 KLD)
+    (Pinsker) times the rounding.
+    """
+    return {
+        "ln PPL ratio": _ROUNDING_NATS,
+        "PPL ratio": _ROUNDING_NATS * value,
+        "KLD": _ROUNDING_NATS * (1 + value + math.sqrt(2 * value)),
+    }[name]
+
+
+def _word(condition: bool) -> str:  # noqa: FBT001  # a predicate's answer, written out
+    return "yes" if condition else "NO"
+
+
+if __name__ == "__main__":
+    raise SystemExit(not main())

@@ -1,0 +1,81 @@
+"""The peers: llama.cpp's own tools, built from the sources that llama-cpp-python ships.
+
+Both sides then run the same engine sources with the same compiler, so a difference is ours.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from filelock import FileLock
+
+from pytest_asperf.modelfiles.cache import cache_root
+
+TOOLS: Final = ("llama-bench", "llama-perplexity", "llama-quantize")
+
+#: Names a folder that holds the tools already.
+TOOLS_VARIABLE: Final = "ASPERF_BENCH_TOOLS"
+
+_FLAGS: Final = (
+    "-DCMAKE_BUILD_TYPE=Release",
+    "-DLLAMA_USE_PREBUILT_UI=OFF",
+    "-DLLAMA_CURL=OFF",
+    "-DGGML_RPC=ON",
+)
+
+
+def tools_folder() -> Path:
+    """Return the folder that holds the tools, built now if they are not there.
+
+    Raises:
+        FileNotFoundError: the folder named in the environment lacks one, or CMake is missing.
+        subprocess.CalledProcessError: the download or the build failed.
+    """
+    named = os.environ.get(TOOLS_VARIABLE)
+    if named is None:
+        return _built(cache_root(os.environ) / "tools" / version("llama-cpp-python"))
+    folder = Path(named).resolve()
+    missing = [tool for tool in TOOLS if not (folder / tool).is_file()]
+    if missing:
+        raise FileNotFoundError(f"{TOOLS_VARIABLE}={folder} lacks {', '.join(missing)}")
+    return folder
+
+
+def _built(root: Path) -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    binaries, complete = root / "build" / "bin", root / "complete"
+    with FileLock(root / "lock"):
+        if not complete.exists():
+            _build(_source(root), root / "build")
+            complete.touch()
+    return binaries
+
+
+def _source(root: Path) -> Path:
+    wanted = f"llama-cpp-python=={version('llama-cpp-python')}"
+    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:"]
+    subprocess.run([*pip, "--dest", str(root), wanted], check=True)
+    (archive,) = root.glob("llama_cpp_python-*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(root, filter="data")
+    return root / archive.name.removesuffix(".tar.gz") / "vendor" / "llama.cpp"
+
+
+def _build(source: Path, folder: Path) -> None:
+    cmake = shutil.which("cmake")
+    if cmake is None:
+        raise FileNotFoundError("no cmake on the path: install it, or set " + TOOLS_VARIABLE)
+    subprocess.run([cmake, "-S", str(source), "-B", str(folder), *_FLAGS], check=True)
+    build = [cmake, "--build", str(folder), "--parallel", str(os.cpu_count() or 1)]
+    subprocess.run([*build, "--target", *TOOLS], check=True)
+
+
+if __name__ == "__main__":
+    print(tools_folder())

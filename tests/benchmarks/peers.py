@@ -1,0 +1,109 @@
+"""llama.cpp's tools, run and read strictly: their exit status alone promises nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from timing import Cost, Finished, PeerError, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_asperf.spec import Workload
+
+_ERROR: Final = re.compile(r"^[\d.]+ E .*", re.MULTILINE)
+_FINAL: Final = re.compile(r"Final estimate: PPL = ([\d.]+) \+/- ([\d.]+)")
+_CHUNK: Final = re.compile(r"\[(\d+)\][\d.]+,")
+_NUMBER: Final = r"(-?[\d.]+)"
+_DIVERGENCE: Final = {
+    "ln PPL ratio": rf"Mean ln\(PPL\(Q\)/PPL\(base\)\) +: +{_NUMBER} ± +{_NUMBER}$",
+    "PPL ratio": rf"Mean PPL\(Q\)/PPL\(base\) +: +{_NUMBER} ± +{_NUMBER}$",
+    "KLD": rf"Mean +KLD: +{_NUMBER} ± +{_NUMBER}$",
+}
+
+#: A value and its ±.
+Figure = tuple[float, float]
+#: What `--kl-divergence` prints of a level.
+Divergence = dict[str, Figure]
+
+
+@dataclass(frozen=True, slots=True)
+class PplRun:
+    """What `llama-perplexity` printed, and what it cost."""
+
+    ppl: float
+    error: float
+    n_chunks: int
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class DivergenceRun:
+    """What `llama-perplexity --kl-divergence` printed, and what it cost."""
+
+    figures: Divergence
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """The tools of one build, all run with one thread.
+
+    Attributes:
+        folder: where they are.
+    """
+
+    folder: Path
+
+    def perplexity(
+        self, model: Path, corpus: Path, *, chunks: int | None, logits: Path | None = None
+    ) -> PplRun:
+        """Score a corpus; with `logits`, also write the distributions there."""
+        limit = ["--chunks", str(chunks)] if chunks else []
+        save = ["--save-all-logits", str(logits)] if logits else []
+        process = self._perplexity(model, "-f", str(corpus), *limit, *save)
+        text = process.text + process.log
+        final, scored = _FINAL.search(text), _CHUNK.findall(text)
+        if final is None or not scored or int(scored[-1]) != (chunks or len(scored)):
+            raise PeerError(f"llama-perplexity: no estimate of {chunks} chunks: {text[-500:]}")
+        return PplRun(float(final[1]), float(final[2]), len(scored), process.cost)
+
+    def divergence(self, model: Path, logits: Path) -> DivergenceRun:
+        """Compare a model with the distributions in a file."""
+        process = self._perplexity(model, "--kl-divergence", "--kl-divergence-base", str(logits))
+        text = process.text + process.log
+        figures: Divergence = {}
+        for name, pattern in _DIVERGENCE.items():
+            found = re.findall(pattern, text, re.MULTILINE)
+            if len(found) != 1:
+                raise PeerError(f"--kl-divergence printed {len(found)} lines of {name}")
+            value, error = map(float, found[0])
+            figures[name] = (value, error)
+        return DivergenceRun(figures, process.cost)
+
+    def throughput_ns(self, model: Path, workload: Workload, *, flash_attn: str) -> int:
+        """Return the nanoseconds of one repetition of `llama-bench`."""
+        n_prompt = workload.n_tokens if workload.kind == "pp" else 0
+        n_gen = workload.n_tokens if workload.kind == "tg" else 0
+        sizes = ["-p", str(n_prompt), "-n", str(n_gen), "-d", str(workload.depth), "-r", "1"]
+        command = [str(self.folder / "llama-bench"), "-m", str(model), "-t", "1", *sizes]
+        done = run([*command, "-fa", flash_attn, "-o", "jsonl"])
+        lines = done.text.splitlines()
+        if len(lines) != 1:
+            raise PeerError(f"llama-bench printed {len(lines)} results: {done.log[-500:]}")
+        result = json.loads(lines[0])
+        asked = {"n_prompt": n_prompt, "n_gen": n_gen, "n_depth": workload.depth, "n_threads": 1}
+        differs = {key: result.get(key) for key, value in asked.items() if result[key] != value}
+        if differs or len(result["samples_ns"]) != 1:
+            raise PeerError(f"llama-bench ran something else than was asked: {differs}")
+        return int(result["samples_ns"][0])
+
+    def _perplexity(self, model: Path, *arguments: str) -> Finished:
+        tool = str(self.folder / "llama-perplexity")
+        done = run([tool, "-m", str(model), "-c", "512", "-t", "1", "-tb", "1", *arguments])
+        if error := _ERROR.search(done.text + done.log):
+            raise PeerError(f"llama-perplexity: {error[0]}")
+        return done

@@ -1,0 +1,111 @@
+"""This plugin's side of a PPL comparison as a process of its own: start, score, print JSON.
+
+Arguments: the corpus, the most chunks (0 for all), then LEVEL=FILE, the baseline first. One file
+is scored by itself; several are a ladder, measured as the `ladder` fixture measures it.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.host import EngineBuild, Worker
+from pytest_asperf.measure.lab import Lab, Plan
+from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
+from pytest_asperf.metrics import summarise_ppl
+from pytest_asperf.spec import EngineSettings, ModelSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_asperf.metrics import Comparison, PlusMinus
+
+_BUILD: Final = EngineBuild("llama_cpp", Path(sys.executable))
+_SETTINGS: Final = EngineSettings(threads=1)
+
+
+class _Silent:
+    """Shows nothing of the lab's progress."""
+
+    def progress(self, label: str, done: int, total: int) -> None:
+        """Show nothing."""
+
+    def done(self) -> None:
+        """Show nothing."""
+
+    def wait(self, reason: str) -> None:
+        """Show nothing."""
+
+
+def _score_one(level: str, path: Path, corpus: Path, chunks: int | None) -> dict[str, Any]:
+    with Worker(_BUILD) as worker:
+        worker.load(level, path, _SETTINGS)
+        tokens = worker.tokenize(level, corpus.read_text("utf-8"))
+        parts = split_chunks(tokens, n_ctx=PPL_N_CTX, at_most=chunks, corpus=str(corpus))
+        scores, _ = score_ladder(
+            worker, [level], parts, concurrency=1, progress=lambda _done, _total: None
+        )[level]
+    return {"ppl": {level: _figure(summarise_ppl(scores).ppl)}, "levels": {}}
+
+
+def _score_ladder(files: Mapping[str, Path], corpus: Path, chunks: int | None) -> dict[str, Any]:
+    spec = ModelSpec("model", files=tuple(files.items()), settings=_SETTINGS)
+    baseline, *levels = files
+    with tempfile.TemporaryDirectory() as folder:
+        lab = Lab(
+            _BUILD,
+            cache=Path(folder),
+            corpus=corpus,
+            plan=Plan(chunks=chunks),
+            # The queue is for measurements of other sessions, which would be counted here.
+            lock_path=Path(folder) / "lock",
+            notify=_Silent(),
+        )
+        with lab:
+            result = lab.ladder(spec, tuple(levels), baseline)
+    for error in result.failures.values():
+        raise error
+    comparisons = {level: result.levels[level].comparison for level in levels}
+    ppl = {level: _figure(c.ppl) for level, c in comparisons.items()}
+    base = next(iter(comparisons.values())).ppl_base
+    return {
+        "ppl": {baseline: _figure(base), **ppl},
+        "levels": {level: _figures(c) for level, c in comparisons.items()},
+    }
+
+
+def _figures(comparison: Comparison) -> dict[str, tuple[float, float]]:
+    if comparison.kld is None:
+        raise ValueError("a ladder without KLD")
+    figures = {
+        "ln PPL ratio": comparison.ln_ppl_ratio,
+        "PPL ratio": comparison.ppl_ratio,
+        "KLD": comparison.kld.printed,
+    }
+    return {name: _figure(figure) for name, figure in figures.items()}
+
+
+def _figure(figure: PlusMinus) -> tuple[float, float]:
+    return figure.value, figure.error
+
+
+def _main(corpus: str, chunks: str, *named: str) -> None:
+    files = {level: Path(path) for level, path in (name.split("=", 1) for name in named)}
+    limit = int(chunks) or None
+    if len(files) == 1:
+        ((level, path),) = files.items()
+        scored = _score_one(level, path, Path(corpus), limit)
+    else:
+        scored = _score_ladder(files, Path(corpus), limit)
+    # All workers have been waited for, and the largest of them is the one that scored.
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    peak_rss_bytes = peak if sys.platform == "darwin" else peak * 1024
+    print(json.dumps({**scored, "peak_rss_bytes": peak_rss_bytes}))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

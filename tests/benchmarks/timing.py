@@ -1,0 +1,120 @@
+"""Interleaved timing, so that what disturbs the machine disturbs both sides alike."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import statistics
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+Result = TypeVar("Result")
+
+
+class PeerError(Exception):
+    """A process failed, or its output is not what it must be."""
+
+
+class Cost(NamedTuple):
+    """What a process cost: its own time and the processor time of it and its children."""
+
+    wall_s: float
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A process that ended well.
+
+    Attributes:
+        text: what it wrote to stdout.
+        log: what it wrote to stderr.
+        cost: from before its start to after its end.
+    """
+
+    text: str
+    log: str
+    cost: Cost
+
+
+def run(command: Sequence[str]) -> Finished:
+    """Run a process to its end, timed.
+
+    Raises:
+        PeerError: it ended with another status than 0.
+    """
+    cpu_before, started = _children_cpu_s(), time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=False, errors="replace")
+    wall_s = time.perf_counter() - started
+    if done.returncode != 0:
+        tail = (done.stdout + done.stderr)[-2000:]
+        raise PeerError(f"{' '.join(command)} ended with status {done.returncode}:\n{tail}")
+    return Finished(done.stdout, done.stderr, Cost(wall_s, _children_cpu_s() - cpu_before))
+
+
+def _children_cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+@contextmanager
+def on_cores(count: int) -> Iterator[None]:
+    """Confine this process, and those that it starts, to so many of its cores."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(allowed)[-count:])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def interleave(
+    arms: Mapping[str, Callable[[], Result]], *, rounds: int, seed: int
+) -> dict[str, list[Result]]:
+    """Run every arm once a round, in an order shuffled anew for each round."""
+    order = random.Random(seed)  # noqa: S311  # repeatable, not secret
+    results: dict[str, list[Result]] = {name: [] for name in arms}
+    for _ in range(rounds):
+        for name in order.sample(sorted(arms), len(arms)):
+            results[name].append(arms[name]())
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """One side's times over the other's.
+
+    Attributes:
+        of_medians: ratio of the two medians.
+        quartiles: lower quartile, median and upper quartile of the rounds' own ratios.
+        rounds: how many.
+    """
+
+    of_medians: float
+    quartiles: tuple[float, float, float]
+    rounds: int
+
+    def __str__(self) -> str:
+        low, middle, high = self.quartiles
+        return f"{self.of_medians:.3f} (by round {middle:.3f}, {low:.3f} to {high:.3f})"
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
+    """Return ours over theirs, round by round and of the medians."""
+    by_round = [mine / other for mine, other in zip(ours, theirs, strict=True)]
+    low, middle, high = statistics.quantiles(by_round, n=4, method="inclusive")
+    of_medians = statistics.median(ours) / statistics.median(theirs)
+    return Ratio(of_medians, (low, middle, high), len(by_round))
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + "\n"
