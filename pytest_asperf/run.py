@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_asperf.hardware.machine import Bandwidth
-    from pytest_asperf.marks import HardwareMark, Marks
+    from pytest_asperf.marks import HardwareMark, LadderMark, Marks
     from pytest_asperf.measure.lab import Lab
     from pytest_asperf.measure.results import ThroughputResult
     from pytest_asperf.spec import ModelSpec
@@ -135,7 +135,7 @@ class Run:
                 continue
             if marks.ladder is not None:
                 key = (spec, marks.ladder.baseline)
-                levels = (*self._ladders.get(key, ()), *marks.ladder.levels)
+                levels = (*self._ladders.get(key, ()), *_levels_of(item, marks.ladder))
                 self._ladders[key] = tuple(dict.fromkeys(levels))
 
     def joint_levels(
@@ -206,3 +206,10 @@ class Run:
         commit = engine.get("ggml_commit") or "unknown"
         name = f"{engine['library']} {engine['version']} (ggml {commit})"
         return [*lines, f"asperf: live, engine {name}, cache {self.cache}"]
+
+
+def _levels_of(item: pytest.Item, ladder: LadderMark) -> tuple[str, ...]:
+    """Return the levels that a test measures: its rung, or all that the marker names."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    is_rung = "quant" in params and "ladder" not in getattr(item, "fixturenames", ())
+    return (params["quant"],) if is_rung else ladder.levels

@@ -32,8 +32,10 @@ def opened_run(config: pytest.Config) -> Run | None:
 
 
 def note(item: pytest.Item, row: Row) -> None:
-    """Note a row with the test it belongs to."""
-    item.stash.setdefault(_ROWS, []).append(row)
+    """Note a row with the test it belongs to, once however often the test asks for it."""
+    rows = item.stash.setdefault(_ROWS, [])
+    if row not in rows:
+        rows.append(row)
 
 
 def take_notes(item: pytest.Item) -> list[Row]:

@@ -29,9 +29,9 @@ def test_an_engine_whose_levels_disagree_with_themselves_does_not(tmp_path: Path
         check_engine(EngineBuild("scripted", PYTHON), script)
 
 
-def test_llama_cpp_conforms(tiny_gguf: Path) -> None:
+def test_llama_cpp_conforms(draft_gguf: Path) -> None:
     """llama.cpp passes on a real model."""
-    check_engine(EngineBuild("llama_cpp", PYTHON), tiny_gguf, EngineSettings(threads=1))
+    check_engine(EngineBuild("llama_cpp", PYTHON), draft_gguf, EngineSettings(threads=1))
 
 
 def test_the_worker_imports_nothing_of_the_parent() -> None:

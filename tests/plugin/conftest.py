@@ -1,0 +1,116 @@
+"""A project that measures with the scripted engine: real worker processes, chosen timings."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+# Each run inside this process forgets what it imported, and numpy cannot be imported twice.
+import pytest_asperf.assertions
+import pytest_asperf.hardware.bandwidth
+import pytest_asperf.measure.lab
+import pytest_asperf.report.outcome
+import pytest_asperf.report.summary
+import pytest_asperf.report.written
+import pytest_asperf.run
+from pytest_asperf.testing import write_script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: A checkout that is not installed has no entry point to be loaded by.
+_LOAD = () if entry_points(group="pytest11", name="asperf") else ("-p", "pytest_asperf.plugin")
+
+#: Two levels near F16 and one that is far from it; Q4_K_M generates fastest.
+_SCRIPTS: dict[str, dict[str, Any]] = {
+    "f16": {"size_bytes": 4000},
+    "q8": {"size_bytes": 2000, "noise": 0.02, "tg_ns_per_token": [900_000, 900_100, 900_200]},
+    "q4": {"size_bytes": 1000, "noise": 0.3, "tg_ns_per_token": [700_000, 700_100, 700_200]},
+}
+_CONFIG = """
+engine = "scripted"
+default_model = "fake"
+repetitions = 5
+chunks = 12
+call_timeout_s = 20
+"""
+_MODEL = """
+[models.fake]
+files = { F16 = "f16.json", Q8_0 = "q8.json", Q4_K_M = "q4.json" }
+corpus = "corpus.txt"
+"""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder with tests, and pytest to run on them."""
+
+    pytester: pytest.Pytester
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.pytester.path
+
+    def script(self, name: str, **script: Any) -> Path:
+        """Write, or add to, the script of a model file."""
+        return write_script(self.path / f"{name}.json", **(_SCRIPTS.get(name, {}) | script))
+
+    def config(self, text: str = "", **settings: Any) -> None:
+        """Write asperf.toml: what the project starts with, other settings, and more tables."""
+        lines = {line.partition(" = ")[0]: line for line in _CONFIG.strip().splitlines()}
+        lines |= {key: f"{key} = {json.dumps(value)}" for key, value in settings.items()}
+        (self.path / "asperf.toml").write_text("\n".join([*lines.values(), _MODEL, text]))
+
+    def test(self, source: str, name: str = "test_it") -> None:
+        """Write a test module that has all public names and pytest."""
+        head = "import pytest\nfrom pytest_asperf import *\n"
+        self.pytester.makepyfile(**{name: head + source})
+
+    def run(self, *args: str) -> pytest.RunResult:
+        """Run pytest in this process; a warning is an error."""
+        return self.pytester.runpytest_inprocess(*_LOAD, "-W", "error", *args)
+
+    def command(self, *args: str) -> list[str]:
+        """Return the command that runs pytest in a process of its own."""
+        return [sys.executable, "-m", "pytest", *_LOAD, *args]
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, session_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> Project:
+    """A project whose model `fake` has three levels."""
+    monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("PYTHONPATH", str(Path(pytest_asperf.__file__).parents[1]))
+    for name in ("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "CI", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(name, raising=False)
+    # Whatever else measures on this machine must not hold up, or be seen by, these tests.
+    lock = session_cache / "machine.lock"
+    monkeypatch.setattr("pytest_asperf.run.machine_lock_path", lambda: lock)
+    project = Project(pytester)
+    for name in _SCRIPTS:
+        project.script(name)
+    text = "def area(width, height):\n    return width * height\n" * 400
+    (project.path / "corpus.txt").write_text(text)
+    project.config()
+    return project
+
+
+@pytest.fixture
+def rows(project: Project) -> Callable[..., list[dict[str, Any]]]:
+    """Return a function that runs pytest and returns the rows of its JSON report."""
+
+    def run(*args: str) -> list[dict[str, Any]]:
+        project.run(f"--asperf-report=json:{project.path / 'rows.json'}", *args)
+        found: list[dict[str, Any]] = json.loads((project.path / "rows.json").read_text())["rows"]
+        return found
+
+    return run

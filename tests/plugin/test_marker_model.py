@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_asperf.testing import write_script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.plugin.conftest import Project
+
+
+def test_name_level_and_path(project: Project) -> None:
+    """An address is a name, a name with a level, or a path from the project's root."""
+    project.config('[models.single]\ngguf = "f16.json"\ncorpus = "corpus.txt"\n')
+    project.test("""
+@pytest.mark.model("single")
+def test_name(model, throughput):
+    assert (model.name, model.level, model.path.name) == ("single", None, "f16.json")
+    throughput("tg8")
+
+@pytest.mark.model("fake:Q8_0")
+def test_level(model, throughput):
+    assert (model.name, model.level, model.path.name) == ("fake", "Q8_0", "q8.json")
+    throughput("tg8")
+
+@pytest.mark.model("./nowhere/some.gguf")
+def test_path(model):
+    assert model.label == "some.gguf"
+""")
+    project.run().assert_outcomes(passed=3)
+
+
+def test_settings_override_the_models_own(
+    project: Project, rows: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """One model under two settings is measured twice, each as asked."""
+    project.test("""
+@pytest.mark.model("fake:F16", threads=3)
+def test_three(throughput):
+    throughput("tg8")
+
+@pytest.mark.model("fake:F16", threads=2)
+def test_two(throughput):
+    throughput("tg8")
+
+@pytest.mark.model("fake:F16")
+def test_own(throughput):
+    throughput("tg8")
+""")
+    threads = {row["test"]: row["raw"]["loaded"]["threads"] for row in rows()}
+    assert threads == {
+        "test_it.py::test_three": 3,
+        "test_it.py::test_two": 2,
+        "test_it.py::test_own": 1,
+    }
+
+
+def test_two_files_of_one_name_are_two_models(
+    project: Project, rows: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """Files in two folders are told apart by more than their name."""
+    for folder, cost in (("a", 1000), ("b", 2000)):
+        (project.path / folder).mkdir()
+        write_script(project.path / folder / "m.gguf", tg_ns_per_token=cost)
+    project.test("""
+@pytest.mark.model("./a/m.gguf")
+def test_a(throughput):
+    throughput("tg8")
+
+@pytest.mark.model("./b/m.gguf")
+def test_b(throughput):
+    throughput("tg8")
+""")
+    points = [row["raw"]["estimate"]["point"] for row in rows()]
+    assert points == [1e6, 5e5]
+
+
+@pytest.mark.parametrize(
+    ("marker", "told"),
+    [
+        ('model("fkae")', "unknown model 'fkae'; did you mean 'fake'?"),
+        ('model("fake:Q9")', "unknown quantisation level 'Q9'"),
+        ('model("fake:Q6_K")', "model 'fake' has no file for level Q6_K"),
+        ('model("fake:F16", thread=1)', "unknown engine setting 'thread'; did you mean 'threads'?"),
+        ('model("fake:F16", threads=0)', "threads = 0 is not usable"),
+        ('model("fake:F16", "fake:Q8_0")', "2 arguments for address"),
+        ("model()", "0 arguments for address"),
+        ("model(3)", "write the address as a string"),
+    ],
+)
+def test_a_bad_marker_hits_its_own_test_only(project: Project, marker: str, told: str) -> None:
+    """Its test is an error with four parts; the next one is measured."""
+    project.test(f"""
+@pytest.mark.{marker}
+def test_bad(throughput):
+    throughput("tg8")
+
+@pytest.mark.model("fake:F16")
+def test_sound(throughput):
+    throughput("tg8")
+""")
+    result = project.run()
+    result.assert_outcomes(errors=1, passed=1)
+    text = result.stdout.str()
+    assert told in text
+    assert "test_it.py::test_bad: " in text
+    assert "why it matters:" in text
+    assert "Traceback" not in text
+
+
+def test_a_model_of_several_files_needs_a_level(project: Project) -> None:
+    """Which of its files would be measured is never a guess."""
+    project.test("def test_it(throughput):\n    throughput('tg8')\n")
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["fake: *level*", "test_it.py:4: ModelError"])

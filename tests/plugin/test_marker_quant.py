@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+
+def test_it_names_the_level(project: Project) -> None:
+    """All fixtures of a test measure that level, PPL against F16."""
+    project.test("""
+@pytest.mark.quant("q4_k_m")
+def test_it(quant, model, throughput, perplexity):
+    assert quant == model.level == perplexity.level == "Q4_K_M"
+    assert perplexity.baseline == "F16"
+    assert throughput("tg8").result.ran.model == "fake:Q4_K_M"
+    assert perplexity.kld.low > 0 < perplexity.delta_ppl.low
+    assert perplexity.ppl > 1
+""")
+    project.run().assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("marker", "told"),
+    [
+        ('quant("Q9")', "unknown quantisation level 'Q9'"),
+        ('quant("Q6_K")', "no file for level Q6_K"),
+        ('quant("Q8_0", "Q4_K_M")', "2 arguments for level"),
+        ('quant("Q8_0", baseline="F16")', "unknown argument 'baseline'"),
+        ('quant("Q8_0")\n@pytest.mark.quant_ladder("Q4_K_M")', "both a quant and a quant_ladder"),
+        ('model("fake:Q8_0")\n@pytest.mark.quant("Q4_K_M")', "but the address is fake:Q8_0"),
+        ('quant("F16")', "fake:F16 has no level to compare with F16"),
+    ],
+)
+def test_a_bad_marker_hits_its_own_test_only(project: Project, marker: str, told: str) -> None:
+    """Its test is an error; the next one is measured."""
+    project.test(f"""
+@pytest.mark.{marker}
+def test_bad(perplexity):
+    pass
+
+@pytest.mark.quant("Q8_0")
+def test_sound(perplexity):
+    pass
+""")
+    result = project.run()
+    result.assert_outcomes(errors=1, passed=1)
+    assert told in result.stdout.str()
+
+
+def test_without_a_level_there_is_no_delta(project: Project) -> None:
+    """PPL against a baseline needs to be told the level."""
+    project.test("def test_it(perplexity):\n    pass\n")
+    result = project.run()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*fake has no level to compare with F16", "*quant(*"])

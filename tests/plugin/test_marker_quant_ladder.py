@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+N_CHUNKS = 12
+
+
+def _scored(project: Project, *names: str) -> Counter[str]:
+    """Return how many chunks each script was asked to score."""
+    return Counter(
+        {
+            name: sum(line.startswith("score") for line in _log(project, name).splitlines())
+            for name in names
+        }
+    )
+
+
+def _log(project: Project, name: str) -> str:
+    path = project.path / f"{name}.log"
+    return path.read_text() if path.exists() else ""
+
+
+def _logging(project: Project, **faults: dict[str, str]) -> None:
+    for name in ("f16", "q8", "q4"):
+        project.script(name, log=str(project.path / f"{name}.log"), faults=faults.get(name, {}))
+
+
+def test_a_test_runs_once_for_each_level(project: Project) -> None:
+    """Levels are the tests' ids, so one can be asked for by name."""
+    project.test("""
+@pytest.mark.quant_ladder("Q8_0", "q4_k_m")
+def test_it(quant, perplexity):
+    assert perplexity.level == quant
+""")
+    result = project.run("-v")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(
+        ["test_it.py::test_it[[]Q8_0] *", "test_it.py::test_it[[]Q4_K_M] *"]
+    )
+    project.run("test_it.py::test_it[Q8_0]").assert_outcomes(passed=1)
+
+
+def test_the_whole_ladder_is_one_test(project: Project) -> None:
+    """Who takes the ladder fixture gets all levels in the marker's order."""
+    project.test("""
+@pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
+def test_it(ladder):
+    assert ladder.levels == ("Q8_0", "Q4_K_M")
+    assert ladder["Q8_0"].kld.point < ladder["Q4_K_M"].kld.point
+    with pytest.raises(AsperfError, match="no level 'Q6_K'"):
+        ladder["Q6_K"]
+""")
+    project.run().assert_outcomes(passed=1)
+
+
+def test_the_baseline_is_scored_once_for_all_tests(project: Project) -> None:
+    """All tests that share model and baseline share one pass over the chunks."""
+    _logging(project)
+    project.test("""
+@pytest.mark.quant_ladder("Q8_0")
+def test_each(perplexity):
+    pass
+
+@pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
+def test_all(ladder):
+    assert_monotonic(ladder, "ppl")
+
+@pytest.mark.quant("Q4_K_M")
+def test_one(perplexity):
+    pass
+""")
+    project.run().assert_outcomes(passed=3)
+    assert _scored(project, "f16", "q8", "q4") == dict.fromkeys(("f16", "q8", "q4"), N_CHUNKS)
+
+
+def test_another_baseline_is_another_pass(project: Project) -> None:
+    """A level against Q8_0 is not the same comparison as against F16."""
+    _logging(project)
+    project.test("""
+@pytest.mark.quant_ladder("Q4_K_M")
+def test_f16(perplexity):
+    assert perplexity.baseline == "F16"
+
+@pytest.mark.quant_ladder("Q4_K_M", baseline="Q8_0")
+def test_q8(perplexity):
+    assert perplexity.baseline == "Q8_0"
+""")
+    project.run().assert_outcomes(passed=2)
+    scored = _scored(project, "f16", "q8", "q4")
+    assert scored == {"f16": N_CHUNKS, "q8": N_CHUNKS, "q4": 2 * N_CHUNKS}
+
+
+def test_deselected_levels_are_not_measured(project: Project) -> None:
+    """Only the tests that run decide which levels are in the pass."""
+    _logging(project)
+    project.test("""
+@pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
+def test_it(perplexity):
+    pass
+""")
+    project.run("test_it.py::test_it[Q8_0]").assert_outcomes(passed=1)
+    assert _scored(project, "q8", "q4") == {"q8": N_CHUNKS, "q4": 0}
+
+
+def test_a_level_that_crashes_costs_the_others_nothing(project: Project) -> None:
+    """The levels of a pass that broke are scored by themselves, and the summary says so."""
+    _logging(project, q4={"score": "crash"})
+    project.test("""
+@pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
+def test_it(perplexity):
+    pass
+""")
+    result = project.run()
+    result.stdout.fnmatch_lines(
+        ["test_it.py .V *", "fake:Q8_0 *PPL vs F16*", "note: a level failed in the common pass*"]
+    )
+
+
+def test_a_crashing_baseline_is_asked_once(project: Project) -> None:
+    """What broke is not tried again for each test that needs it."""
+    _logging(project, f16={"load": "crash"})
+    project.test("""
+@pytest.mark.quant_ladder("Q8_0")
+@pytest.mark.parametrize("n", range(3))
+def test_it(perplexity, n):
+    pass
+""")
+    result = project.run()
+    result.stdout.fnmatch_lines(["test_it.py VVV *", "* 3 invalid in *"])
+    assert _log(project, "f16").count("load") == 1
+
+
+@pytest.mark.parametrize(
+    ("marker", "told"),
+    [
+        ("quant_ladder()", "no level"),
+        ('quant_ladder("Q9")', "unknown quantisation level 'Q9'"),
+        ('quant_ladder("Q8_0", "q8_0")', "Q8_0 stands twice"),
+        ('quant_ladder("F16")', "F16 is the baseline too"),
+        ('quant_ladder("Q8_0", base="F16")', "unknown argument 'base'; did you mean 'baseline'?"),
+        ('quant_ladder("Q8_0", baseline="F17")', "unknown quantisation level 'F17'"),
+        ('quant_ladder("Q6_K")', "no file for level Q6_K"),
+    ],
+)
+def test_a_bad_marker_hits_its_own_test_only(project: Project, marker: str, told: str) -> None:
+    """Its test is an error; the next one is measured."""
+    project.test(f"""
+@pytest.mark.{marker}
+def test_bad(perplexity):
+    pass
+
+@pytest.mark.quant_ladder("Q8_0")
+def test_sound(perplexity):
+    pass
+""")
+    result = project.run()
+    result.assert_outcomes(errors=1, passed=1)
+    assert told in result.stdout.str()
+
+
+def test_a_ladder_that_nothing_measures_is_refused(project: Project) -> None:
+    """A marker without effect would look like a test of all its levels."""
+    project.test("""
+@pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
+def test_it():
+    pass
+""")
+    result = project.run()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*quant_ladder marker on a test that uses none of its fixtures"])
+
+
+def test_the_ladder_fixture_needs_its_marker(project: Project) -> None:
+    """Without the marker nobody named the levels."""
+    project.test("def test_it(ladder):\n    pass\n")
+    result = project.run()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*the ladder fixture needs a quant_ladder marker"])

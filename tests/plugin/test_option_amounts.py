@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.plugin.conftest import Project
+
+
+def test_repetitions(project: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
+    """A workload is timed as often as asked for, beside its warm-up."""
+    project.test('@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8")\n')
+    (row,) = rows("--asperf-repetitions=7")
+    assert len(row["raw"]["runs"]) == 7
+    assert row["raw"]["runs"][0] == {"n_tokens": 8, "elapsed_ns": 8_000_000}
+    assert row["raw"]["warm_up"]["n_tokens"] == 8
+
+
+@pytest.mark.parametrize(("chunks", "scored"), [("3", 3), ("all", 39)])
+def test_chunks(
+    project: Project, rows: Callable[..., list[dict[str, Any]]], chunks: str, scored: int
+) -> None:
+    """PPL is taken over so many chunks of 512 tokens, or over the whole corpus."""
+    project.test('@pytest.mark.quant("Q8_0")\ndef test_it(perplexity):\n    pass\n')
+    (row,) = rows(f"--asperf-chunks={chunks}")
+    assert len(row["raw"]["chunks"]) == scored
+    assert row["basis"] == f"{scored} chunks"
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["repetitions=0", "repetitions=ten", "repetitions=-1", "chunks=0", "chunks=al", "chunks=1.5"],
+)
+def test_nonsense_is_a_usage_error(project: Project, argument: str) -> None:
+    """A count that is none says what would be one."""
+    project.test("def test_it():\n    pass\n")
+    result = project.run(f"--asperf-{argument}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*--asperf-{argument.partition('=')[0]}: *", "*whole number*"])
+
+
+def test_one_chunk_decides_nothing(project: Project) -> None:
+    """A figure without an interval is no verdict, and the advice says what is missing."""
+    project.test(
+        '@pytest.mark.quant("Q8_0")\ndef test_it(perplexity):\n'
+        '    assert_ppl_delta(perplexity, below="90%")\n'
+    )
+    result = project.run("--asperf-chunks=1")
+    result.stdout.fnmatch_lines(
+        ["test_it.py I *", "*too few chunks for an interval*", "*measure more than 1 chunks*"]
+    )

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+#: The limit is the estimate itself: no interval can lie on one side of it.
+UNDECIDED = """
+@pytest.mark.quant("Q8_0")
+def test_it(perplexity):
+    assert_ppl_delta(perplexity, below=perplexity.delta_ppl.point)
+"""
+FAILS = """
+@pytest.mark.quant("Q4_K_M")
+def test_worse(perplexity):
+    assert_ppl_delta(perplexity, below="1%")
+"""
+
+
+def test_fail_is_the_default(project: Project) -> None:
+    """An undecided test fails the session, under its own letter and word."""
+    project.test(UNDECIDED)
+    result = project.run()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "test_it.py I *",
+            "*INCONCLUSIVE test_it.py::test_it*",
+            "E *what to do: *",
+            "1 INCONCLUSIVE",
+            "INCONCLUSIVE test_it.py::test_it - ΔPPL fake:Q8_0 vs F16 below *: *",
+            "* 1 inconclusive in *",
+        ]
+    )
+
+
+def test_xfail_lets_the_session_pass(project: Project) -> None:
+    """An expected open question is pytest's x, with what was found."""
+    project.test(UNDECIDED)
+    result = project.run("--asperf-inconclusive=xfail", "-rx")
+    assert result.ret == pytest.ExitCode.OK
+    result.assert_outcomes(xfailed=1)
+    result.stdout.fnmatch_lines(["test_it.py x *", "1 INCONCLUSIVE", "XFAIL *INCONCLUSIVE: ΔPPL*"])
+
+
+def test_skip_lets_the_session_pass(project: Project) -> None:
+    """Skipped, it names the test's own line and what was found."""
+    project.test(UNDECIDED)
+    result = project.run("--asperf-inconclusive=skip", "-rs")
+    assert result.ret == pytest.ExitCode.OK
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(
+        ["test_it.py s *", "1 INCONCLUSIVE", "SKIPPED [[]1[]] test_it.py:4: INCONCLUSIVE: ΔPPL*"]
+    )
+
+
+@pytest.mark.parametrize("word", ["xfail", "skip"])
+def test_a_failure_is_not_softened(project: Project, word: str) -> None:
+    """The option is about open questions, not about answers."""
+    project.test(FAILS)
+    result = project.run(f"--asperf-inconclusive={word}")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(failed=1)
+
+
+@pytest.mark.parametrize("word", ["xfail", "skip"])
+def test_a_broken_measurement_is_not_softened(project: Project, word: str) -> None:
+    """INVALID never looks like a pass."""
+    project.script("q8", faults={"score": "crash"})
+    project.test(UNDECIDED)
+    result = project.run(f"--asperf-inconclusive={word}")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["test_it.py V *"])

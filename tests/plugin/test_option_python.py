@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.plugin.conftest import Project
+
+MEASURES = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8")\n'
+
+
+@pytest.fixture(scope="session")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with nothing installed, neither an engine nor numpy."""
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    return folder / "bin" / "python"
+
+
+def test_the_engine_runs_in_that_interpreter(project: Project, bare_python: Path) -> None:
+    """The engine needs nothing of the interpreter that runs pytest."""
+    project.test(MEASURES)
+    project.run(f"--asperf-python={bare_python}").assert_outcomes(passed=1)
+
+
+def test_an_interpreter_without_the_engine(project: Project, bare_python: Path) -> None:
+    """It says in one sentence what is missing, and how to install it."""
+    project.test(MEASURES + "def test_sound():\n    pass\n")
+    result = project.run(f"--asperf-python={bare_python}", "--asperf-engine=llama_cpp")
+    result.assert_outcomes(errors=0, failed=1, passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "asperf: live, engine llama_cpp unavailable: *No module named *",
+            "llama_cpp start: the engine refused (import): ModuleNotFoundError: No module named *",
+            "  what to do: *pip install 'pytest-asperf[[]llama[]]'*--asperf-python*",
+        ]
+    )
+
+
+def test_a_missing_interpreter_is_a_usage_error(project: Project) -> None:
+    """A path that leads nowhere is refused before any test."""
+    project.test(MEASURES)
+    result = project.run("--asperf-python=/nowhere/python")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--asperf-python: '/nowhere/python' is not usable: no such*"])

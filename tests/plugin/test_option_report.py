@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+MEASURES = """
+@pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
+def test_ladder(ladder):
+    assert_monotonic(ladder, "kld")
+
+@pytest.mark.quant("F16")
+def test_speed(throughput):
+    throughput("tg8")
+"""
+
+
+def _strict(text: str) -> Any:
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_json_holds_the_raw_figures(project: Project) -> None:
+    """Every row has its test, its proof of path, and counts from which all else is derived."""
+    project.test(MEASURES)
+    result = project.run("--asperf-report=json:out/report.json")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["asperf: wrote *out/report.json"])
+    document = _strict((project.path / "out" / "report.json").read_text("utf-8"))
+    assert document["schema"] == 1
+    assert document["headline"][1].startswith("asperf: live, engine scripted")
+    kinds = [(row["test"], row["model"], row["outcome"]) for row in document["rows"]]
+    assert kinds == [
+        ("test_it.py::test_ladder", "fake:Q8_0", ""),
+        ("test_it.py::test_ladder", "fake:Q4_K_M", ""),
+        ("test_it.py::test_ladder", "", "PASS"),
+        ("test_it.py::test_speed", "fake:F16", ""),
+    ]
+    level, _, verdict, speed = document["rows"]
+    assert len(level["raw"]["chunks"]) == 12
+    assert level["raw"]["chunks"][0].keys() == {
+        "n_tokens",
+        "nll_sum",
+        "baseline_nll_sum",
+        "kld_sum",
+    }
+    assert len(level["raw"]["sha256"]) == 64
+    assert verdict["raw"]["figures"][0]["confidence"] >= 0.9
+    assert speed["raw"]["runs"] == [{"n_tokens": 8, "elapsed_ns": 8_000_000}] * 5
+    assert speed["raw"]["engine"]["library"] == "scripted"
+
+
+def test_what_has_no_interval_is_null(project: Project) -> None:
+    """JSON has no infinity: a bound that is not known is null."""
+    project.test(MEASURES)
+    project.run("--asperf-report=json:report.json", "--asperf-chunks=1", "--asperf-repetitions=1")
+    document = _strict((project.path / "report.json").read_text("utf-8"))
+    assert document["rows"][0]["raw"]["delta_ppl"]["low"] is None
+
+
+def test_a_broken_measurement_is_in_it(project: Project) -> None:
+    """What could not be measured is a row too, under its test's full name."""
+    project.script("f16", faults={"generate": "crash"})
+    project.test(MEASURES)
+    project.run("--asperf-report=json:report.json", "-k", "speed")
+    (row,) = _strict((project.path / "report.json").read_text("utf-8"))["rows"]
+    assert (row["subject"], row["outcome"]) == ("test_it.py::test_speed", "INVALID")
+    assert "SIGSEGV" in row["measured"]
+
+
+def test_nothing_measured_replaces_an_older_report(project: Project) -> None:
+    """A program that reads the file must not find last week's figures."""
+    (project.path / "report.json").write_text('{"rows": ["old"]}')
+    project.test(MEASURES)
+    project.run("--asperf-report=json:report.json", "--asperf-source=recorded")
+    assert _strict((project.path / "report.json").read_text("utf-8"))["rows"] == []
+
+
+def test_collecting_writes_nothing(project: Project) -> None:
+    """`--collect-only` starts no engine and leaves reports alone."""
+    project.test(MEASURES)
+    project.run("--asperf-report=json:report.json", "--collect-only").assert_outcomes()
+    assert not (project.path / "report.json").exists()
+
+
+@pytest.mark.parametrize("place", ["corpus.txt/report.json", "."])
+def test_an_unwritable_report_fails_the_session_and_loses_nothing(
+    project: Project, place: str
+) -> None:
+    """The table is printed, then why there is no file; the session does not pass."""
+    project.test(MEASURES)
+    result = project.run(f"--asperf-report=json:{place}", "--asperf-report=json:sound.json")
+    result.assert_outcomes(passed=2)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "fake:F16 *tg8 *tok/s*",
+            "asperf: wrote *sound.json",
+            "asperf: the report * cannot be written: *",
+            "  what to do: *",
+            "*2 passed*",
+        ]
+    )
+    assert "INTERNALERROR" not in result.stdout.str()
+    assert (project.path / "sound.json").exists()
+
+
+@pytest.mark.parametrize("text", ["jsn:x", "x.json", "html:x", "json:"])
+def test_an_unknown_format_is_a_usage_error(project: Project, text: str) -> None:
+    """FORMAT:PATH is explained before anything is measured."""
+    project.test(MEASURES)
+    result = project.run(f"--asperf-report={text}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--asperf-report: *is not usable*", "*FORMAT:PATH*"])

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+#: The figure itself as the limit: no interval lies on one side of it.
+FOUR = """
+@pytest.mark.quant("Q8_0")
+def test_pass(perplexity):
+    assert assert_ppl_delta(perplexity, below="1%").outcome == Outcome.PASS
+
+@pytest.mark.quant("Q4_K_M")
+def test_fail(perplexity):
+    assert_ppl_delta(perplexity, below="1%")
+
+@pytest.mark.quant("Q8_0")
+def test_open(perplexity):
+    assert_ppl_delta(perplexity, below=perplexity.delta_ppl.point)
+
+@pytest.mark.quant("F16")
+def test_broken(throughput):
+    throughput("tg8")
+
+@pytest.mark.quant("Q8_0")
+def test_after_it(throughput):
+    throughput("tg8")
+"""
+
+
+def test_four_outcomes_side_by_side(project: Project) -> None:
+    """Each has its letter, its section and its place in the last line, and the session goes on."""
+    project.script("f16", faults={"generate": "crash"})
+    project.test(FOUR)
+    result = project.run()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "test_it.py .FIV. *",
+            "*= FAILURES =*",
+            "*_ test_fail _*",
+            "*_ INCONCLUSIVE test_it.py::test_open _*",
+            "*_ INVALID test_it.py::test_broken _*",
+            "*= asperf =*",
+            "1 PASS, 1 FAIL, 1 INCONCLUSIVE, 1 INVALID",
+            "INCONCLUSIVE test_it.py::test_open - ΔPPL fake:Q8_0 vs F16 below *: *[[]*",
+            "INVALID test_it.py::test_broken - scripted generate fake:F16: *SIGSEGV",
+            "FAILED test_it.py::test_fail - ΔPPL fake:Q4_K_M vs F16 below 1 %: +*",
+            "* 1 failed, 2 passed, 1 inconclusive, 1 invalid in *",
+        ]
+    )
+
+
+def test_words_and_colours(project: Project) -> None:
+    """On a terminal INCONCLUSIVE is yellow and INVALID purple."""
+    project.script("f16", faults={"generate": "crash"})
+    project.test(FOUR)
+    text = project.run("-v", "--color=yes").stdout.str()
+    assert "\x1b[33mINCONCLUSIVE\x1b[0m" in text
+    assert "\x1b[35mINVALID\x1b[0m" in text
+
+
+def test_a_failure_reads_like_a_lab_note(project: Project) -> None:
+    """Claim, measured, interval, threshold, what ran, what to do: in this order, once each."""
+    project.test(FOUR)
+    result = project.run("-k", "fail")
+    result.stdout.fnmatch_lines(
+        [
+            '>       assert_ppl_delta(perplexity, below="1%")',
+            "E *FAIL: shown not to hold",
+            "E         claim:      ΔPPL fake:Q4_K_M vs F16 below 1 %",
+            "E         measured:   +* % [[]*, *]",
+            "E         interval:   90 % two-sided*12 chunks",
+            "E         threshold:  below 1 %",
+            "E         ran (live): model: fake:Q4_K_M, scripted, sha256 *",
+            "E                     engine: scripted 1, ggml commit unknown",
+            "E         what to do: *",
+            "test_it.py:*: VerdictError",
+        ]
+    )
+    assert result.stdout.str().count("claim:") == 1
+    assert "assertions.py" not in result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("crash", "the engine's process was ended by SIGSEGV"),
+        ("killed", "the engine's process was ended by SIGKILL"),
+        ("hang", "no answer within 1 s, the process was ended"),
+        ("garbage", "nonsense on the pipe"),
+    ],
+)
+@pytest.mark.parametrize("operation", ["load", "tokenize", "generate"])
+def test_a_broken_engine_is_a_result(
+    project: Project, fault: str, operation: str, told: str
+) -> None:
+    """Whatever it does and whenever, its test is INVALID and the next one is measured."""
+    project.config(call_timeout_s=1)
+    project.script("f16", faults={operation: fault})
+    project.test(FOUR)
+    result = project.run("-k", "broken or after")
+    result.stdout.fnmatch_lines(
+        [
+            "test_it.py V. *",
+            f"scripted {operation} fake:F16: {told}*",
+            "  why it matters: *",
+            "  what to do: *",
+            "test_it.py:*: WorkerError",
+            "fake:Q8_0 *tg8 *",
+            "* 1 passed, * 1 invalid in *",
+        ]
+    )
+
+
+def test_an_engine_that_crashes_while_scoring(project: Project) -> None:
+    """A measurement that a fixture makes is INVALID in the set-up of its test."""
+    project.script("q8", faults={"score": "crash"})
+    project.test(FOUR)
+    result = project.run("-k", "pass or after")
+    result.stdout.fnmatch_lines(["test_it.py V. *", "INVALID test_it.py::test_pass - *SIGSEGV"])
+
+
+def test_numbers_that_are_none(project: Project) -> None:
+    """NaN from a model is INVALID, never a figure."""
+    project.script("q8", noise=float("inf"))
+    project.test(FOUR)
+    result = project.run("-k", "pass or after")
+    result.stdout.fnmatch_lines(
+        ["test_it.py V. *", "*non-finite*", "  what to do: *NaN or infinity*"]
+    )
+
+
+def test_a_refusal_is_an_error_and_not_invalid(project: Project) -> None:
+    """Nothing was measured where the engine refused, so nothing measured is broken."""
+    project.script("f16", faults={"generate": "refuse"})
+    project.test(FOUR)
+    result = project.run("-k", "broken or after")
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["scripted generate fake:F16: the engine refused (scripted): *"])
+
+
+def test_names_that_modules_share_are_told_apart(project: Project) -> None:
+    """Two broken tests of one name are two lines."""
+    project.script("f16", faults={"generate": "crash"})
+    for name in ("test_a", "test_b"):
+        project.test(
+            '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput()\n', name
+        )
+    result = project.run()
+    result.stdout.fnmatch_lines(
+        ["INVALID *test_a.py::test_it*", "INVALID *test_b.py::test_it*", "2 INVALID"]
+    )
+
+
+@pytest.mark.parametrize("style", ["short", "line", "native", "long", "no"])
+def test_tracebacks_of_other_styles(project: Project, style: str) -> None:
+    """Who asks pytest for tracebacks gets them as asked, and the list in any case."""
+    project.script("f16", faults={"generate": "crash"})
+    project.test(FOUR)
+    result = project.run(f"--tb={style}")
+    result.stdout.fnmatch_lines(["INVALID test_it.py::test_broken - *SIGSEGV*"])
+    assert "INTERNALERROR" not in result.stdout.str()
