@@ -190,6 +190,12 @@ def assert_pareto_optimal(
     __tracebackhide__ = True
     ladder.require(level)
     _require_two(ladder.levels)
+    if not objectives:
+        raise ConfigError(
+            "no objective to compare levels by",
+            why="with none, every level is as good as any other",
+            remedy="name some of ppl, kld, size and workloads such as tg128",
+        )
     others = [other for other in ladder.levels if other != level]
     confidence = shared_confidence(DECISION_CONFIDENCE, len(others) * len(objectives))
     differences = {

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+CLAIM = """
+@pytest.mark.model("asperf-draft:F16")
+def test_it(throughput):
+    assert_bandwidth_utilization({claim})
+"""
+
+
+@pytest.mark.parametrize(
+    ("claim", "letter"),
+    [("throughput, at_most=1e6", "."), ('throughput("tg16"), at_least=1e-9', ".")],
+)
+def test_a_share_within_its_limits(live: Project, claim: str, letter: str) -> None:
+    """The share of the bandwidth that TG uses is held against the limits."""
+    live.test(CLAIM.format(claim=claim))
+    result = live.run()
+    result.stdout.fnmatch_lines([f"test_it.py {letter} *", "PASS *utilisation of * GB/s (*"])
+
+
+def test_a_model_in_the_cache_is_not_judged(live: Project) -> None:
+    """What memory does not bound cannot break a limit of it: INVALID, not FAIL."""
+    live.test(CLAIM.format(claim='throughput("tg16"), at_most=1e-9'))
+    result = live.run()
+    result.stdout.fnmatch_lines(
+        ["test_it.py V *", "*INVALID: the measurement is broken", "*fit in the * last-level cache*"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("claim", "told"),
+    [
+        ('throughput("pp16"), at_most=1.0', "bandwidth utilisation is not defined for pp16"),
+        ('throughput("tg16")', "is not a range"),
+        ('throughput("tg16"), at_least=1.0, at_most=0.5', "is not a range"),
+    ],
+)
+def test_nonsense_is_an_error(live: Project, claim: str, told: str) -> None:
+    """A claim without a meaning is refused at the test's own line."""
+    live.test(CLAIM.format(claim=claim))
+    result = live.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*{told}*", "  what to do: *", "test_it.py:6: ConfigError"])
+
+
+def test_hardware_of_unknown_bandwidth(live: Project) -> None:
+    """Live numbers of this machine say nothing about another chip's memory."""
+    live.test(CLAIM.format(claim='throughput("tg16"), at_most=1.0'))
+    result = live.run("--asperf-hardware=rtx4090", "--asperf-source=live")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["the memory bandwidth of * is not known", "  what to do: *"])
+
+
+def test_an_engine_without_weights_has_no_share(project: Project) -> None:
+    """Where nobody knows what a step reads there is nothing to take a share of."""
+    project.test(
+        CLAIM.format(claim='throughput("tg16"), at_most=1.0').replace("asperf-draft", "fake")
+    )
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["bandwidth utilisation is not defined for tg16"])
