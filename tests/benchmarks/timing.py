@@ -51,7 +51,9 @@ def run(command: Sequence[str]) -> Finished:
         PeerError: it ended with another status than 0.
     """
     cpu_before, started = _children_cpu_s(), time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, errors="replace")
+    done = subprocess.run(
+        command, capture_output=True, check=False, encoding="utf-8", errors="replace"
+    )
     wall_s = time.perf_counter() - started
     if done.returncode != 0:
         tail = (done.stdout + done.stderr)[-2000:]
