@@ -50,7 +50,13 @@ class AsperfError(Exception):
             parts.append(f"  to opt out:     {self.opt_out}")
         if self.detail:
             parts.append(self.detail)
-        return "\n".join(parts)
+        # Names of files come from outside, and a terminal obeys what is in them.
+        text = "\n".join(parts)
+        return "".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 class ConfigError(AsperfError):

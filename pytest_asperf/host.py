@@ -312,7 +312,7 @@ class Worker:
             kind, message = str(reply.get("kind"))[:40], str(reply.get("message"))[:4000]
             if kind in {"import", "protocol"}:
                 self.close()
-            trace = _indented(str(reply.get("trace", ""))[-4000:].splitlines()[-8:])
+            trace = _indented(str(reply.get("trace", ""))[-4000:].splitlines()[-16:])
             log = self.log_tail if kind in _LOGGED and not trace else trace
             raise EngineRefusedError(kind, message, request=f"{self.build.engine} {op}", log=log)
         raise self._garbled(op, "neither a result nor a failure")

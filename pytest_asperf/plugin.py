@@ -97,8 +97,8 @@ def pytest_report_collectionfinish(
     config: pytest.Config, items: Sequence[pytest.Item]
 ) -> list[str]:
     """Say what will be measured with, if anything will."""
-    silent = config.getoption("collectonly") or _is_xdist_worker(config)
-    if silent or not any(map(_measures, items)):
+    silent = config.getoption("collectonly") or config.get_verbosity() < 0
+    if silent or _is_xdist_worker(config) or not any(map(_measures, items)):
         return []
     from pytest_asperf.stash import run_of
 

@@ -16,6 +16,7 @@ from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 from pytest_asperf.report.progress import TerminalNotify
 from pytest_asperf.spec import ModelRef
+from pytest_asperf.verdict import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -202,7 +203,8 @@ class Run:
         try:
             engine: dict[str, Any] = self.lab.describe()
         except AsperfError as err:  # told in full by each test
-            return [*lines, f"asperf: live, engine {self.settings.engine} unavailable: {err.what}"]
+            reason = printable(err.what)
+            return [*lines, f"asperf: live, engine {self.settings.engine} unavailable: {reason}"]
         commit = engine.get("ggml_commit") or "unknown"
         name = f"{engine['library']} {engine['version']} (ggml {commit})"
         return [*lines, f"asperf: live, engine {name}, cache {self.cache}"]

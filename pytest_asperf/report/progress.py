@@ -19,7 +19,8 @@ _CLEAR_LINE: Final = "\r\x1b[2K"
 class TerminalNotify:
     """Shows progress on pytest's terminal; silent under `-q`, on a pipe, and in an xdist worker.
 
-    Waiting for another measurement is told on a pipe too: a job that stands still must say why.
+    Waiting for another measurement is told in the first two too: a job that stands still must say
+    why.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -56,7 +57,7 @@ class TerminalNotify:
     def wait(self, reason: str) -> None:
         """Say why nothing happens."""
         self._has_waited = True
-        if not self._quiet:
+        if self._terminal is not None:
             with self._uncaptured():
                 self._terminal.ensure_newline()
                 self._terminal.write(f"asperf: waiting: {reason}\n", flush=True)

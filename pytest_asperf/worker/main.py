@@ -55,7 +55,9 @@ class Server:
         except MemoryError:
             return _failure("memory", "the engine's process ran out of memory")
         except Exception as err:  # noqa: BLE001  # a bug in an engine is a result
-            return _failure("internal", f"{type(err).__name__}: {err}", traceback.format_exc())
+            return _failure(
+                "internal", f"{type(err).__name__}: {err}", traceback.format_exc(limit=-5)
+            )
         return {"ok": True, "result": result}
 
     def _describe(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -43,6 +44,7 @@ _SCRIPTS: dict[str, dict[str, Any]] = {
         "pp_ns_per_token": [10_300, 10_100, 10_200],
     },
 }
+_DISTURBING = ("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "CI", "PYTEST_ADDOPTS", "COLUMNS")
 _CONFIG = """
 engine = "scripted"
 default_model = "fake"
@@ -87,25 +89,32 @@ class Project:
         """Run pytest in this process; a warning is an error."""
         return self.pytester.runpytest_inprocess(*_LOAD, "-W", "error", *args)
 
-    def command(self, *args: str) -> list[str]:
-        """Return the command that runs pytest in a process of its own."""
-        return [sys.executable, "-m", "pytest", *_LOAD, *args]
+
+@pytest.fixture(scope="session")
+def own_lock(session_cache: Path) -> str:
+    """A conftest.py under which nothing else that measures on this machine is waited for."""
+    return (
+        "from pathlib import Path\nimport pytest_asperf.run\n"
+        f"pytest_asperf.run.machine_lock_path = lambda: Path({str(session_cache / 'lock')!r})\n"
+    )
 
 
 @pytest.fixture
 def project(
-    pytester: pytest.Pytester, session_cache: Path, monkeypatch: pytest.MonkeyPatch
+    pytester: pytest.Pytester,
+    session_cache: Path,
+    own_lock: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Project:
     """A project whose model `fake` has three levels."""
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("PYTHONPATH", str(Path(pytest_asperf.__file__).parents[1]))
-    for name in ("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "CI", "PYTEST_ADDOPTS"):
+    for name in _DISTURBING:
         monkeypatch.delenv(name, raising=False)
-    # Whatever else measures on this machine must not hold up, or be seen by, these tests.
-    lock = session_cache / "machine.lock"
-    monkeypatch.setattr("pytest_asperf.run.machine_lock_path", lambda: lock)
+    monkeypatch.setenv("COLUMNS", "200")
+    # The same as own_lock does, undone when the test is over.
+    monkeypatch.setattr("pytest_asperf.run.machine_lock_path", lambda: session_cache / "lock")
     project = Project(pytester)
+    (project.path / "conftest.py").write_text(own_lock)
     for name in _SCRIPTS:
         project.script(name)
     text = "def area(width, height):\n    return width * height\n" * 400
@@ -137,3 +146,17 @@ def live(project: Project) -> Project:
         call_timeout_s=120,
     )
     return project
+
+
+@pytest.fixture(scope="session")
+def command() -> list[str]:
+    """The command that runs pytest, with the plugin, in a process of its own."""
+    return [sys.executable, "-m", "pytest", *_LOAD]
+
+
+@pytest.fixture(scope="session")
+def environment(session_cache: Path) -> dict[str, str]:
+    """The environment of such a process: it finds the package, and takes no colours from ours."""
+    kept = {key: value for key, value in os.environ.items() if key not in _DISTURBING}
+    package = Path(pytest_asperf.__file__).parents[1]
+    return kept | {"ASPERF_CACHE": str(session_cache), "PYTHONPATH": str(package)}

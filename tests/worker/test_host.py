@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -93,3 +94,44 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
         worker.load("model", path, EngineSettings())
         with pytest.raises(EngineRefusedError, match="non-finite"):
             worker.score(["model"], list(range(64)), 32)
+
+
+def test_a_stopped_process_ends_at_the_deadline(tmp_path: Path) -> None:
+    """A process that reads nothing cannot hold up a request that is longer than the pipe."""
+    path = write_script(tmp_path / "model.json")
+    worker = Worker(SCRIPTED, call_timeout_s=0.5)
+    worker.load("model", path, EngineSettings())
+    os.kill(worker.pid, signal.SIGSTOP)
+    with pytest.raises(WorkerError, match="tokenize model: no answer within"):
+        worker.tokenize("model", "x" * 10**6)
+    assert not worker.alive
+
+
+def test_a_worker_ends_when_its_pipe_is_closed_in_the_middle_of_a_call(tmp_path: Path) -> None:
+    """Closing a worker that hangs needs no signal: its own watch ends it."""
+    path = write_script(tmp_path / "model.json", faults={"generate": "hang"})
+    with Worker(SCRIPTED, call_timeout_s=0.3) as worker:
+        worker.load("model", path, EngineSettings())
+        with pytest.raises(WorkerError, match="no answer"):
+            worker.generate("model", [0] * 8, 0)
+    assert worker._process.returncode == 0
+
+
+def test_a_bug_in_an_engine_is_one_sentence_with_its_traceback(tmp_path: Path) -> None:
+    """What an engine did not foresee names the error first, and where it was below."""
+    path = tmp_path / "model.json"
+    path.write_text("no script")
+    with Worker(SCRIPTED) as worker, pytest.raises(EngineRefusedError, match="internal") as caught:
+        worker.load("model", path, EngineSettings())
+    assert "JSONDecodeError" in caught.value.what
+    assert "\n" not in caught.value.what
+    assert "scripted_engine.py" in (caught.value.detail or "")
+
+
+def test_a_refusal_names_its_model(tmp_path: Path) -> None:
+    """Of several loaded models, the message says which."""
+    path = write_script(tmp_path / "model.json", faults={"prompt": "refuse"})
+    with Worker(SCRIPTED) as worker:
+        worker.load("fake:Q8_0", path, EngineSettings())
+        with pytest.raises(EngineRefusedError, match="scripted prompt fake:Q8_0: "):
+            worker.prompt("fake:Q8_0", [0] * 8, 0)

@@ -1,0 +1,68 @@
+"""A session that ends early: no worker stays behind, and what was measured is shown."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.plugin.conftest import Project
+
+MEASURES = """
+@pytest.mark.model("fake:Q8_0")
+def test_first(throughput):
+    throughput("tg8")
+
+@pytest.mark.model("fake:F16")
+def test_hangs(throughput):
+    throughput("tg8")
+"""
+
+
+def _wait_for(log: Path) -> int:
+    """Return the engine process that the log names, once it does."""
+    for _ in range(600):
+        if log.exists() and "generate" in log.read_text():
+            return int(log.read_text().split()[-2])
+        time.sleep(0.05)
+    raise AssertionError("the engine was never asked")
+
+
+def _wait_for_end(pid: int) -> None:
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    with os.fdopen(handle) as file:
+        ready, _, _ = select.select([file], [], [], 20)
+    assert ready, f"process {pid} is still there"
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs process descriptors")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_worker_stays_behind(
+    project: Project, command: list[str], environment: dict[str, str], how: signal.Signals
+) -> None:
+    """However pytest ends, the engine's process ends with it, in the middle of a call too."""
+    log = project.path / "log"
+    project.script("f16", log=str(log), faults={"generate": "hang"})
+    project.test(MEASURES)
+    session = subprocess.Popen(
+        command, cwd=project.path, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    pid = _wait_for(log)
+    session.send_signal(how)
+    output, _ = session.communicate(timeout=60)
+    _wait_for_end(pid)
+    if how == signal.SIGINT:
+        assert session.returncode == pytest.ExitCode.INTERRUPTED
+        assert "fake:Q8_0  tg8" in output
+        assert "KeyboardInterrupt" in output

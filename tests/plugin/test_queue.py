@@ -1,0 +1,131 @@
+"""Two measurements at once would disturb each other: on one machine they take turns."""
+
+from __future__ import annotations
+
+import subprocess
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.plugin.conftest import Project
+
+MEASURES = """
+@pytest.mark.model("fake:F16")
+@pytest.mark.parametrize("n", range(4))
+def test_it(throughput, n):
+    throughput(f"tg{n + 8}")
+"""
+#: No session starts its tests before the other one is there.
+BOTH_AT_ONCE = """
+import os, time
+from pathlib import Path
+
+def pytest_runtestloop():
+    Path(f"{os.getpid()}.here").touch()
+    while len(list(Path().glob("*.here"))) < 2:
+        time.sleep(0.02)
+"""
+
+
+def _slow(project: Project) -> Path:
+    log = project.path / "log"
+    project.script("f16", log=str(log), takes_s={"generate": 0.05})
+    project.test(MEASURES)
+    return log
+
+
+def _turns(log: Path) -> list[str]:
+    """Return whose turn it was, from the order in which runs were asked for."""
+    lines = [line.split() for line in log.read_text().splitlines()]
+    by_time = sorted((int(ns), pid) for operation, pid, ns in lines if operation == "generate")
+    return [pid for pid, _ in groupby(pid for _, pid in by_time)]
+
+
+def _assert_whole_measurements(log: Path, measurements: int, runs_each: int) -> None:
+    """Assert that no process ran anything within another's measurement."""
+    lines = [line.split() for line in log.read_text().splitlines()]
+    by_time = sorted((int(ns), pid) for operation, pid, ns in lines if operation == "generate")
+    lengths = [len(list(group)) for _, group in groupby(pid for _, pid in by_time)]
+    assert sum(lengths) == measurements * runs_each
+    assert all(length % runs_each == 0 for length in lengths)
+
+
+def test_two_sessions_never_measure_at_once(
+    project: Project, command: list[str], environment: dict[str, str]
+) -> None:
+    """Their runs never interleave, and whoever waits says why."""
+    log = _slow(project)
+    with (project.path / "conftest.py").open("a") as conftest:
+        conftest.write(BOTH_AT_ONCE)
+    sessions = [
+        subprocess.Popen(
+            [*command, "-p", "no:cacheprovider"],
+            cwd=project.path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    outputs = [session.communicate()[0] for session in sessions]
+    assert [session.returncode for session in sessions] == [0, 0], outputs
+    assert len(set(_turns(log))) == 2
+    _assert_whole_measurements(log, measurements=8, runs_each=6)
+    assert any("asperf: waiting: another measurement is running" in text for text in outputs)
+    assert any("waited until the machine was free: test_it.py::test_it[" in t for t in outputs)
+
+
+def test_xdist_workers_take_turns(project: Project) -> None:
+    """`-n 2` works: no interleaving, rows of both workers in one table, the header said once."""
+    log = _slow(project)
+    result = project.run("-n", "2", "-p", "no:benchmark")
+    result.assert_outcomes(passed=4)
+    _assert_whole_measurements(log, measurements=4, runs_each=6)
+    text = result.stdout.str()
+    assert text.count("= asperf =") == 1
+    assert text.count("value [90 % interval]") == 1
+    assert text.count("asperf: live, engine scripted") == 1
+    for n in range(8, 12):
+        assert text.count(f"tg{n} ") == 1
+    result.stdout.fnmatch_lines(["waited until the machine was free: test_it.py::test_it*"])
+
+
+def test_xdist_carries_all_outcomes(project: Project) -> None:
+    """Letters, notes, lists and the report are those of a run without xdist."""
+    project.script("f16", faults={"generate": "crash"})
+    project.test("""
+@pytest.mark.quant("Q8_0")
+def test_open(perplexity):
+    assert_ppl_delta(perplexity, below=perplexity.delta_ppl.point)
+
+@pytest.mark.model("fake:F16")
+def test_broken(throughput):
+    throughput()
+""")
+    result = project.run("-n", "2", "-p", "no:benchmark", "--asperf-report=json:report.json")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines_random(
+        [
+            "*_ INCONCLUSIVE test_it.py::test_open _*",
+            "INCONCLUSIVE test_it.py::test_open - ΔPPL *",
+            "INVALID test_it.py::test_broken - scripted generate fake:F16: *SIGSEGV",
+            "1 INCONCLUSIVE, 1 INVALID",
+            "asperf: wrote *report.json",
+        ]
+    )
+    assert "INCONCLUSIVE" in (project.path / "report.json").read_text()
+
+
+def test_xdist_workers_refuse_a_bad_file_in_each_test(project: Project) -> None:
+    """A refused session would look like crashed workers; each test says what is wrong."""
+    project.test(MEASURES)
+    config = project.path / "asperf.toml"
+    config.write_text(f"repetition = 3\n{config.read_text()}")
+    result = project.run("-n", "1", "-p", "no:benchmark")
+    result.assert_outcomes(errors=4)
+    result.stdout.fnmatch_lines(["*did you mean *", "  why it matters: *", "  what to do: *"])
+    assert "Traceback" not in result.stdout.str()

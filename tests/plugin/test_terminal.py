@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+TESTS = """
+@pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
+def test_ppl(perplexity):
+    assert_ppl_delta(perplexity, below="1%")
+
+@pytest.mark.quant("Q8_0")
+def test_open(perplexity):
+    assert_ppl_delta(perplexity, below=perplexity.delta_ppl.point)
+
+@pytest.mark.model("fake:F16")
+def test_speed(throughput):
+    throughput("tg8")
+"""
+
+
+def _section(result: pytest.RunResult) -> list[str]:
+    """Return the lines of our section up to its count of verdicts."""
+    lines: list[str] = result.stdout.lines
+    start = next(i for i, line in enumerate(lines) if re.fullmatch("=+ asperf =+", line))
+    end = next(i for i, line in enumerate(lines) if "1 INCONCLUSIVE" in line)
+    return lines[start + 1 : end + 1]
+
+
+@pytest.mark.parametrize("columns", [60, 120])
+def test_tables_keep_to_the_width(
+    project: Project, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """No line of a table is longer than the terminal, and columns stay aligned."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    project.test(TESTS)
+    lines = _section(project.run())
+    assert max(map(len, lines)) <= columns
+    assert lines[0].split()[:2] == ["model", "metric"]
+    column = lines[0].index("from")
+    basis = [line[column:] for line in lines if "chunks" in line or "samples" in line]
+    assert {text.split(maxsplit=1)[1] for text in basis[:3]} == {"chunks", "samples"}
+
+
+def test_wide_enough_is_one_line_each(project: Project) -> None:
+    """Where there is room, a measurement is one line with value, interval, unit and basis."""
+    project.test(TESTS)
+    lines = _section(project.run())
+    number = r"-?[\d.]+"
+    interval = rf"\[{number}, {number}\]"
+    expected = [
+        "model +metric +value .*",
+        rf"fake:Q8_0 +PPL vs F16 +{number}, Δ {number} % {interval}, KLD {number} +12 chunks",
+        rf"fake:Q4_K_M +PPL vs F16 +{number}, Δ \+{number} % {interval}, KLD {number} +12 chunks",
+        rf"fake:F16 +tg8 +1000 tok/s {interval} +5 samples",
+        "",
+        "verdict +claim and what was measured +from",
+        rf"PASS +ΔPPL fake:Q8_0 vs F16 below 1 %: {number} % {interval} +12 chunks",
+        rf"FAIL +ΔPPL fake:Q4_K_M vs F16 below 1 %: \+{number} % {interval} +12 chunks",
+        rf"INCONCLUSIVE +ΔPPL fake:Q8_0 vs F16 below {number} %: {number} % {interval} +12 chunks",
+        "1 PASS, 1 FAIL, 1 INCONCLUSIVE",
+    ]
+    assert len(lines) == len(expected)
+    for line, pattern in zip(lines, expected, strict=True):
+        assert re.fullmatch(pattern, line), line
+
+
+def test_quiet(project: Project) -> None:
+    """`-q` leaves out header and tables; what was not decided is still told."""
+    project.test(TESTS)
+    result = project.run("-q")
+    result.stdout.no_fnmatch_line("asperf: hardware*")
+    result.stdout.no_fnmatch_line("*= asperf =*")
+    result.stdout.fnmatch_lines(
+        [
+            ".FI. *",
+            "*_ INCONCLUSIVE test_it.py::test_open _*",
+            "INCONCLUSIVE test_it.py::test_open - *",
+        ]
+    )
+
+
+def test_verbose(project: Project) -> None:
+    """`-v` says each outcome in a word."""
+    project.test(TESTS)
+    project.run("-v").stdout.fnmatch_lines(
+        ["test_it.py::test_ppl[[]Q4_K_M] FAILED *", "test_it.py::test_open INCONCLUSIVE *"]
+    )
+
+
+def test_no_colour_is_asked_for(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NO_COLOR holds for our section too."""
+    project.test(TESTS)
+    assert "\x1b[" in project.run("--color=yes").stdout.str()
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in project.run().stdout.str()
+
+
+@pytest.mark.parametrize("name", ["[red]x[/red]", "\x1b[31mx", "two\nlines", "x\x07"])
+def test_a_models_name_does_nothing(project: Project, name: str) -> None:
+    """Markup, escape sequences and newlines in a file's name are shown, not obeyed."""
+    path = project.path / f"{name.replace('/', '')}.gguf"
+    path.write_text((project.path / "f16.json").read_text())
+    project.test(f"""
+@pytest.mark.model({f"./{path.name}"!r})
+def test_there(throughput):
+    throughput("tg8")
+
+@pytest.mark.model({f"./{path.name}2.gguf"!r})
+def test_missing(throughput):
+    throughput("tg8")
+""")
+    result = project.run("--color=no")
+    result.assert_outcomes(passed=1, failed=1)
+    text = result.stdout.str()
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert sum("tok/s" in line for line in result.stdout.lines) == 1
+
+
+def test_a_name_in_the_file_is_shown_escaped(project: Project) -> None:
+    """A model that may not be called so is refused without obeying its name."""
+    project.config('[models."\\u001b[31mx"]\ngguf = "x.gguf"\n')
+    project.test(TESTS)
+    error = project.run().stderr.str()
+    assert "\\x1b[31mx" in error
+    assert "\x1b" not in error
+
+
+def _on_a_terminal(
+    project: Project, command: list[str], environment: dict[str, str], *args: str
+) -> str:
+    """Return what pytest writes to a terminal of 100 columns."""
+    ours, theirs = pty.openpty()
+    session = subprocess.Popen(
+        [*command, "-p", "no:cacheprovider", *args],
+        cwd=project.path,
+        env=environment | {"COLUMNS": "100", "TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    written = b""
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        try:
+            while data := terminal.read(4096):
+                written += data
+        except OSError:  # Linux ends a terminal whose other end is closed with EIO
+            pass
+    session.wait()
+    return written.decode()
+
+
+def _screen(written: str) -> list[str]:
+    """Return the lines that stand on the screen in the end, as a terminal would show them."""
+    lines, row, column = [""], 0, 0
+    for piece in re.findall(r"\x1b\[\d*(?:;\d+)*[A-Za-z]|\r|\n|[^\x1b\r\n]", written):
+        if piece == "\n":
+            row, column = row + 1, 0
+            lines += [""] * (row + 1 - len(lines))
+        elif piece == "\r":
+            column = 0
+        elif piece == "\x1b[2K":
+            lines[row] = ""
+        elif piece == "\x1b[1A":
+            row -= 1
+        elif match := re.fullmatch(r"\x1b\[(\d+)C", piece):
+            column += int(match[1])
+        elif not piece.startswith("\x1b"):
+            lines[row] = lines[row][:column].ljust(column) + piece + lines[row][column + 1 :]
+            column += 1
+    return lines
+
+
+def test_progress_is_shown_on_a_terminal_and_cleared(
+    project: Project, command: list[str], environment: dict[str, str]
+) -> None:
+    """The line says what is measured and how far it is; nothing of it stays on the screen."""
+    project.test(TESTS)
+    written = _on_a_terminal(project, command, environment)
+    assert "asperf: PPL fake Q8_0, Q4_K_M vs F16 0/12" in written
+    assert "asperf: tg8 fake:F16 0/5" in written
+    screen = _screen(written)
+    assert not [line for line in screen if "/12" in line or "0/5" in line]
+    assert [line for line in screen if re.fullmatch(r"test_it\.py \.FI\. +\[100%\]", line)]
+
+
+@pytest.mark.parametrize("args", [("-q",), ("-v",)])
+def test_progress_under_other_verbosities(
+    project: Project, command: list[str], environment: dict[str, str], args: tuple[str]
+) -> None:
+    """Quiet shows none; verbose keeps the tests' own lines whole."""
+    project.test(TESTS)
+    written = _on_a_terminal(project, command, environment, *args)
+    if args == ("-q",):
+        assert "0/12" not in written
+    else:
+        assert "0/12" in written
+        assert any(re.match(r"test_it\.py::test_speed PASSED", ln) for ln in _screen(written))
+
+
+def test_no_progress_on_a_pipe(project: Project) -> None:
+    """A log file gets no progress."""
+    project.test(TESTS)
+    text = project.run().stdout.str()
+    assert "0/12" not in text
+    assert "\x1b" not in text
+
+
+def test_a_measurement_that_fails_clears_its_line(
+    project: Project, command: list[str], environment: dict[str, str]
+) -> None:
+    """Progress of a measurement that broke does not stay either."""
+    project.script("f16", faults={"generate": "crash"})
+    project.test(TESTS)
+    screen = _screen(_on_a_terminal(project, command, environment, "-k", "speed"))
+    assert any(re.match(r"test_it\.py V", line) for line in screen)
+    assert not [line for line in screen if "0/5" in line]

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+TESTS = """
+@pytest.mark.model("fake:F16")
+def test_ours(throughput):
+    throughput("tg8")
+
+def test_theirs(benchmark):
+    benchmark(lambda: None)
+
+@pytest.mark.model("fake:F16")
+def test_both(throughput, benchmark):
+    benchmark(lambda: throughput("tg8"))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _others() -> None:
+    pytest.importorskip("pytest_benchmark")
+    pytest.importorskip("xdist")
+
+
+def test_beside_pytest_benchmark(project: Project) -> None:
+    """Both plugins print their tables, in one session and on one test."""
+    project.test(TESTS)
+    result = project.run("--benchmark-disable-gc")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines_random(["*test_theirs*", "*test_both*", "fake:F16 *tg8 *"])
+
+
+def test_beside_pytest_benchmark_and_xdist(project: Project) -> None:
+    """All three together: pytest-benchmark stands back under xdist, ours takes turns."""
+    project.test(TESTS)
+    result = project.run("-n", "2", "--benchmark-disable")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["fake:F16 *tg8 *"])
