@@ -33,17 +33,16 @@ def main() -> bool:
     peers, corpus = Peers(tools_folder()), shipped_corpus()
     files = level_files(shipped_target(), _LEVELS)
     ours = score(files, corpus, chunks=None)
-    theirs = {
-        level: peers.perplexity(path, corpus, chunks=None).ppl for level, path in files.items()
-    }
     with tempfile.TemporaryDirectory() as folder:
         logits = Path(folder) / "logits"
         base, *levels = _LEVELS
-        peers.perplexity(files[base], corpus, chunks=None, logits=logits)
-        divergence = {level: peers.divergence(files[level], logits).figures for level in levels}
-    print("### PPL and KLD, figure by figure\n")
-    agrees = _print_ppl(ours.ppl, theirs)
-    return _print_divergence(ours.levels, divergence) and agrees
+        theirs = peers.perplexity(files[base], corpus, chunks=None, logits=logits)
+        divergence = {level: peers.divergence(files[level], logits) for level in levels}
+    print(f"### PPL and KLD over {theirs.n_chunks} chunks, figure by figure\n")
+    ppl = {base: theirs.ppl, **{level: run.ppl for level, run in divergence.items()}}
+    agrees = _print_ppl(ours.ppl, ppl)
+    figures = {level: run.figures for level, run in divergence.items()}
+    return _print_divergence(ours.levels, figures) and agrees
 
 
 def _print_ppl(ours: Mapping[str, Figure], theirs: Mapping[str, float]) -> bool:

@@ -18,7 +18,9 @@ _ERROR: Final = re.compile(r"^[\d.]+ E .*", re.MULTILINE)
 _FINAL: Final = re.compile(r"Final estimate: PPL = ([\d.]+) \+/- ([\d.]+)")
 _CHUNK: Final = re.compile(r"\[(\d+)\][\d.]+,")
 _NUMBER: Final = r"(-?[\d.]+)"
+_LEVEL_PPL: Final = "PPL"
 _DIVERGENCE: Final = {
+    _LEVEL_PPL: rf"Mean PPL\(Q\) +: +{_NUMBER} ± +{_NUMBER}$",
     "ln PPL ratio": rf"Mean ln\(PPL\(Q\)/PPL\(base\)\) +: +{_NUMBER} ± +{_NUMBER}$",
     "PPL ratio": rf"Mean PPL\(Q\)/PPL\(base\) +: +{_NUMBER} ± +{_NUMBER}$",
     "KLD": rf"Mean +KLD: +{_NUMBER} ± +{_NUMBER}$",
@@ -42,8 +44,9 @@ class PplRun:
 
 @dataclass(frozen=True, slots=True)
 class DivergenceRun:
-    """What `llama-perplexity --kl-divergence` printed, and what it cost."""
+    """What `llama-perplexity --kl-divergence` printed of a level, and what it cost."""
 
+    ppl: float
     figures: Divergence
     cost: Cost
 
@@ -82,7 +85,8 @@ class Peers:
                 raise PeerError(f"--kl-divergence printed {len(found)} lines of {name}")
             value, error = map(float, found[0])
             figures[name] = (value, error)
-        return DivergenceRun(figures, process.cost)
+        ppl, _ = figures.pop(_LEVEL_PPL)
+        return DivergenceRun(ppl, figures, process.cost)
 
     def throughput_ns(self, model: Path, workload: Workload, *, flash_attn: str) -> int:
         """Return the nanoseconds of one repetition of `llama-bench`."""
