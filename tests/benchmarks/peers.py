@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
     from pytest_asperf.spec import Workload
 
+_ATTEMPTS: Final = 5
 _ERROR: Final = re.compile(r"^[\d.]+ E .*", re.MULTILINE)
 _FINAL: Final = re.compile(r"Final estimate: PPL = ([\d.]+) \+/- ([\d.]+)")
+_LAST_LINE: Final = re.compile(r"^Same top p: ", re.MULTILINE)
 _CHUNK: Final = re.compile(r"\[(\d+)\][\d.]+,")
 _NUMBER: Final = r"(-?[\d.]+)"
 _LEVEL_PPL: Final = "PPL"
@@ -67,7 +69,7 @@ class Peers:
         """Score a corpus; with `logits`, also write the distributions there."""
         limit = ["--chunks", str(chunks)] if chunks else []
         save = ["--save-all-logits", str(logits)] if logits else []
-        process = self._perplexity(model, "-f", str(corpus), *limit, *save)
+        process = self._perplexity(_FINAL, model, "-f", str(corpus), *limit, *save)
         text = process.text + process.log
         final, scored = _FINAL.search(text), _CHUNK.findall(text)
         if final is None or not scored or int(scored[-1]) != (chunks or len(scored)):
@@ -76,7 +78,8 @@ class Peers:
 
     def divergence(self, model: Path, logits: Path) -> DivergenceRun:
         """Compare a model with the distributions in a file."""
-        process = self._perplexity(model, "--kl-divergence", "--kl-divergence-base", str(logits))
+        compare = ["--kl-divergence", "--kl-divergence-base", str(logits)]
+        process = self._perplexity(_LAST_LINE, model, *compare)
         text = process.text + process.log
         figures: Divergence = {}
         for name, pattern in _DIVERGENCE.items():
@@ -105,9 +108,17 @@ class Peers:
             raise PeerError(f"llama-bench ran something else than was asked: {differs}")
         return int(result["samples_ns"][0])
 
-    def _perplexity(self, model: Path, *arguments: str) -> Finished:
+    def _perplexity(self, end: re.Pattern[str], model: Path, *arguments: str) -> Finished:
+        """Run the tool, again where its output stops before `end`.
+
+        Its log is written by a thread that it does not wait for: on a busy machine the last lines
+        can be missing, with exit status 0.
+        """
         tool = str(self.folder / "llama-perplexity")
-        done = run([tool, "-m", str(model), "-c", "512", "-t", "1", "-tb", "1", *arguments])
-        if error := _ERROR.search(done.text + done.log):
-            raise PeerError(f"llama-perplexity: {error[0]}")
-        return done
+        for _ in range(_ATTEMPTS):
+            done = run([tool, "-m", str(model), "-c", "512", "-t", "1", "-tb", "1", *arguments])
+            if error := _ERROR.search(done.text + done.log):
+                raise PeerError(f"llama-perplexity: {error[0]}")
+            if end.search(done.text + done.log):
+                return done
+        raise PeerError(f"llama-perplexity left its output unfinished {_ATTEMPTS} times")
