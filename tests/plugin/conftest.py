@@ -49,7 +49,7 @@ _CONFIG = """
 engine = "scripted"
 default_model = "fake"
 repetitions = 5
-chunks = 12
+chunks = 6
 call_timeout_s = 20
 """
 _MODEL = """

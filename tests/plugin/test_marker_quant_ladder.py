@@ -8,7 +8,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-N_CHUNKS = 12
+N_CHUNKS = 6
 
 
 def _scored(project: Project, *names: str) -> Counter[str]:

@@ -43,7 +43,7 @@ def test_json_holds_the_raw_figures(project: Project) -> None:
         ("test_it.py::test_speed", "fake:F16", ""),
     ]
     level, _, verdict, speed = document["rows"]
-    assert len(level["raw"]["chunks"]) == 12
+    assert len(level["raw"]["chunks"]) == 6
     assert level["raw"]["chunks"][0].keys() == {
         "n_tokens",
         "nll_sum",

@@ -73,7 +73,7 @@ def test_a_failure_reads_like_a_lab_note(project: Project) -> None:
             "E *FAIL: shown not to hold",
             "E         claim:      ΔPPL fake:Q4_K_M vs F16 below 1 %",
             "E         measured:   +* % [[]*, *]",
-            "E         interval:   90 % two-sided*12 chunks",
+            "E         interval:   90 % two-sided*6 chunks",
             "E         threshold:  below 1 %",
             "E         ran (live): model: fake:Q4_K_M, scripted, sha256 *",
             "E                     engine: scripted 1, ggml commit unknown",

@@ -57,14 +57,14 @@ def test_wide_enough_is_one_line_each(project: Project) -> None:
     interval = rf"\[{number}, {number}\]"
     expected = [
         "model +metric +value .*",
-        rf"fake:Q8_0 +PPL vs F16 +{number}, Δ {number} % {interval}, KLD {number} +12 chunks",
-        rf"fake:Q4_K_M +PPL vs F16 +{number}, Δ \+{number} % {interval}, KLD {number} +12 chunks",
+        rf"fake:Q8_0 +PPL vs F16 +{number}, Δ {number} % {interval}, KLD {number} +6 chunks",
+        rf"fake:Q4_K_M +PPL vs F16 +{number}, Δ \+{number} % {interval}, KLD {number} +6 chunks",
         rf"fake:F16 +tg8 +1000 tok/s {interval} +5 samples",
         "",
         "verdict +claim and what was measured +from",
-        rf"PASS +ΔPPL fake:Q8_0 vs F16 below 1 %: {number} % {interval} +12 chunks",
-        rf"FAIL +ΔPPL fake:Q4_K_M vs F16 below 1 %: \+{number} % {interval} +12 chunks",
-        rf"INCONCLUSIVE +ΔPPL fake:Q8_0 vs F16 below {number} %: {number} % {interval} +12 chunks",
+        rf"PASS +ΔPPL fake:Q8_0 vs F16 below 1 %: {number} % {interval} +6 chunks",
+        rf"FAIL +ΔPPL fake:Q4_K_M vs F16 below 1 %: \+{number} % {interval} +6 chunks",
+        rf"INCONCLUSIVE +ΔPPL fake:Q8_0 vs F16 below {number} %: {number} % {interval} +6 chunks",
         "1 PASS, 1 FAIL, 1 INCONCLUSIVE",
     ]
     assert len(lines) == len(expected)
@@ -186,10 +186,10 @@ def test_progress_is_shown_on_a_terminal_and_cleared(
     """The line says what is measured and how far it is; nothing of it stays on the screen."""
     project.test(TESTS)
     written = _on_a_terminal(project, command, environment)
-    assert "asperf: PPL fake Q8_0, Q4_K_M vs F16 0/12" in written
+    assert "asperf: PPL fake Q8_0, Q4_K_M vs F16 0/6" in written
     assert "asperf: tg8 fake:F16 0/5" in written
     screen = _screen(written)
-    assert not [line for line in screen if "/12" in line or "0/5" in line]
+    assert not [line for line in screen if "/6" in line or "0/5" in line]
     assert [line for line in screen if re.fullmatch(r"test_it\.py \.FI\. +\[100%\]", line)]
 
 
@@ -201,9 +201,9 @@ def test_progress_under_other_verbosities(
     project.test(TESTS)
     written = _on_a_terminal(project, command, environment, *args)
     if args == ("-q",):
-        assert "0/12" not in written
+        assert "0/6" not in written
     else:
-        assert "0/12" in written
+        assert "0/6" in written
         assert any(re.match(r"test_it\.py::test_speed PASSED", ln) for ln in _screen(written))
 
 
@@ -211,7 +211,7 @@ def test_no_progress_on_a_pipe(project: Project) -> None:
     """A log file gets no progress."""
     project.test(TESTS)
     text = project.run().stdout.str()
-    assert "0/12" not in text
+    assert "0/6" not in text
     assert "\x1b" not in text
 
 
