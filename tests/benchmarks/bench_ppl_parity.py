@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from peers import Divergence, Figure
+    from scored import Scored
 
 _LEVELS: Final = ("F16", "Q8_0", "Q4_K_M", "Q2_K")
 
-#: `--kl-divergence` reads the baseline's log-probabilities rounded to 65,536 steps over at most 16
-#: nats (`log_softmax` in perplexity.cpp): each is off by half a step at most.
+#: `--kl-divergence` reads the baseline's log-probabilities rounded to 65,536 steps over the 16 nats
+#: below the likeliest (`log_softmax` in perplexity.cpp): each is off by half a step at most, and
+#: what lies further below is lifted to the floor.
 _ROUNDING_NATS: Final = 16 / 65535 / 2
 _PRINTED: Final = 0.5e-6
 
@@ -42,7 +44,7 @@ def main() -> bool:
     ppl = {base: theirs.ppl, **{level: run.ppl for level, run in divergence.items()}}
     agrees = _print_ppl(ours.ppl, ppl)
     figures = {level: run.figures for level, run in divergence.items()}
-    return _print_divergence(ours.levels, figures) and agrees
+    return _print_divergence(ours, figures) and agrees
 
 
 def _print_ppl(ours: Mapping[str, Figure], theirs: Mapping[str, float]) -> bool:
@@ -56,11 +58,12 @@ def _print_ppl(ours: Mapping[str, Figure], theirs: Mapping[str, float]) -> bool:
     return agree
 
 
-def _print_divergence(ours: Mapping[str, Divergence], theirs: Mapping[str, Divergence]) -> bool:
+def _print_divergence(ours: Scored, theirs: Mapping[str, Divergence]) -> bool:
+    moved = _ROUNDING_NATS + ours.beyond_floor_nats
     rows, agree = [], True
     for level, figures in theirs.items():
         for name, other in figures.items():
-            mine, bound = ours[level][name], _bound(name, other[0]) + _PRINTED
+            mine, bound = ours.levels[level][name], _bound(name, other[0], moved) + _PRINTED
             worst = max(abs(a - b) for a, b in zip(mine, other, strict=True))
             within = worst <= bound
             agree = agree and within
@@ -70,18 +73,19 @@ def _print_divergence(ours: Mapping[str, Divergence], theirs: Mapping[str, Diver
             )
     header = ("level", "figure", "ours", "`--kl-divergence`", "difference", "bound", "within")
     print(table(header, rows))
+    print(f"The baseline's mean NLL beyond 16 nats: {ours.beyond_floor_nats:.1e}.")
     return agree
 
 
-def _bound(name: str, value: float) -> float:
-    """Return how far the baseline's rounding can move a figure.
+def _bound(name: str, value: float, moved_nats: float) -> float:
+    """Return how far a figure moves with the baseline's NLL, or its distribution's rounding.
 
     KLD = E_p[ln p - ln q] moves with p as well, by E_p|ln p - ln q| <= KLD + sqrt(2 KLD)
     (Pinsker) times the rounding.
     """
     return {
-        "ln PPL ratio": _ROUNDING_NATS,
-        "PPL ratio": _ROUNDING_NATS * value,
+        "ln PPL ratio": moved_nats,
+        "PPL ratio": moved_nats * value,
         "KLD": _ROUNDING_NATS * (1 + value + math.sqrt(2 * value)),
     }[name]
 

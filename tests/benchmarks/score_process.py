@@ -11,6 +11,7 @@ import resource
 import sys
 import tempfile
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.host import EngineBuild, Worker
@@ -20,11 +21,13 @@ from pytest_asperf.metrics import summarise_ppl
 from pytest_asperf.spec import EngineSettings, ModelSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from pytest_asperf.metrics import Comparison, PlusMinus
+    from pytest_asperf.metrics import ChunkScore, Comparison, PlusMinus
 
 _BUILD: Final = EngineBuild("llama_cpp", Path(sys.executable))
+#: `--kl-divergence` keeps no probability further below the likeliest than this (perplexity.cpp).
+_FLOOR_NATS: Final = 16.0
 _SETTINGS: Final = EngineSettings(threads=1)
 
 
@@ -49,7 +52,11 @@ def _score_one(level: str, path: Path, corpus: Path, chunks: int | None) -> dict
         scores, _ = score_ladder(
             worker, [level], parts, concurrency=1, progress=lambda _done, _total: None
         )[level]
-    return {"ppl": {level: _figure(summarise_ppl(scores).ppl)}, "levels": {}}
+    return {
+        "ppl": {level: _figure(summarise_ppl(scores).ppl)},
+        "levels": {},
+        "beyond_floor_nats": _beyond_floor(scores),
+    }
 
 
 def _score_ladder(files: Mapping[str, Path], corpus: Path, chunks: int | None) -> dict[str, Any]:
@@ -71,11 +78,17 @@ def _score_ladder(files: Mapping[str, Path], corpus: Path, chunks: int | None) -
         raise error
     comparisons = {level: result.levels[level].comparison for level in levels}
     ppl = {level: _figure(c.ppl) for level, c in comparisons.items()}
-    base = next(iter(comparisons.values())).ppl_base
+    any_level = result.levels[levels[0]]
     return {
-        "ppl": {baseline: _figure(base), **ppl},
+        "ppl": {baseline: _figure(any_level.comparison.ppl_base), **ppl},
         "levels": {level: _figures(c) for level, c in comparisons.items()},
+        "beyond_floor_nats": _beyond_floor(any_level.baseline_chunks),
     }
+
+
+def _beyond_floor(chunks: Sequence[ChunkScore]) -> float:
+    """Return the baseline's mean NLL beyond what the peer's file of distributions can hold."""
+    return fmean(max(0.0, nll - _FLOOR_NATS) for chunk in chunks for nll in chunk.nll)
 
 
 def _figures(comparison: Comparison) -> dict[str, tuple[float, float]]:

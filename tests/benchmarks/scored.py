@@ -23,12 +23,14 @@ class Scored:
     Attributes:
         ppl: by level.
         levels: what `--kl-divergence` prints, by level, for all levels but the first.
+        beyond_floor_nats: the baseline's mean NLL beyond 16 nats.
         peak_rss_bytes: the engine process's peak resident memory.
         cost: of the process.
     """
 
     ppl: dict[str, Figure]
     levels: dict[str, Divergence]
+    beyond_floor_nats: float
     peak_rss_bytes: int
     cost: Cost
 
