@@ -283,12 +283,12 @@ class LlamaCppModel:
 
     def _timed(self, tokens: Sequence[int], depth: int, n_batch: int) -> Timing:
         self._prepare(tokens, depth)
-        array = (llama_cpp.llama_token * (len(tokens) - depth))(*tokens[depth:])
+        timed = list(tokens[depth:])
         started_ns = time.perf_counter_ns()
-        steps = self._decode_all(array, n_batch)
+        steps = self._decode_all(timed, n_batch)
         elapsed_ns = time.perf_counter_ns() - started_ns
         self._resident = list(tokens)
-        return Timing(len(array), elapsed_ns, tuple(steps))
+        return Timing(len(timed), elapsed_ns, tuple(steps))
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
         """Return logits from position `first`, as a view on the library's buffer."""
@@ -332,26 +332,26 @@ class LlamaCppModel:
         if not (keeps and llama_cpp.llama_memory_seq_rm(self._memory, 0, depth, -1)):
             llama_cpp.llama_memory_clear(self._memory, False)  # noqa: FBT003  # a C signature
             if depth:
-                array = (llama_cpp.llama_token * depth)(*prefix)
-                self._decode_all(array, self._n_batch)
+                self._decode_all(prefix, self._n_batch)
         self._resident = []
 
-    def _decode_all(self, array: Any, n_batch: int) -> list[int]:
+    def _decode_all(self, tokens: list[int], n_batch: int) -> list[int]:
         steps: list[int] = []
         decode, synchronize = llama_cpp.llama_decode, llama_cpp.llama_synchronize
         context, clock = self._context, time.perf_counter_ns
-        token_size = ctypes.sizeof(llama_cpp.llama_token)
-        pointer_type = ctypes.POINTER(llama_cpp.llama_token)
-        base = ctypes.addressof(array)
-        for start in range(0, len(array), n_batch):
-            count = min(n_batch, len(array) - start)
-            pointer = ctypes.cast(base + start * token_size, pointer_type)
+        # Making a batch costs as much as the rest of the loop: one is made, its tokens change.
+        held = (llama_cpp.llama_token * min(n_batch, len(tokens)))()
+        batch = llama_cpp.llama_batch_get_one(held, len(held))
+        for start in range(0, len(tokens), n_batch):
+            part = tokens[start : start + n_batch]
             began = clock()
-            status = decode(context, llama_cpp.llama_batch_get_one(pointer, count))
+            batch.n_tokens = len(part)
+            held[: len(part)] = part
+            status = decode(context, batch)
             synchronize(context)
             steps.append(clock() - began)
             if status != 0:
-                self._check(status, start, len(array))
+                self._check(status, start, len(tokens))
         return steps
 
     def _check(self, status: int, position: int, total: int) -> None:
