@@ -40,7 +40,7 @@ def test_the_interval_decides(project: Project, level: str, claim: str, letter: 
     [
         ("", "needs exactly one of below and above"),
         ('below="1%", above="0%"', "needs exactly one of below and above"),
-        ('below="1"', "below: \"'1'\" is not a usable limit"),
+        ('below="1"', "below: '1' is not a usable limit"),
         ('below="1 percent"', "is not a usable limit"),
         ("below=True", "is not a usable limit"),
         ("below=float('nan')", "is not a usable limit"),
@@ -53,4 +53,4 @@ def test_a_limit_that_is_none_is_an_error(project: Project, claim: str, told: st
     result = project.run()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["  what to do: *", "test_it.py:6: ConfigError"])
-    assert told.replace("\"'", "'").replace("'\"", "'") in result.stdout.str()
+    assert told in result.stdout.str()

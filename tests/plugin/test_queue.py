@@ -38,18 +38,16 @@ def _slow(project: Project) -> Path:
     return log
 
 
-def _turns(log: Path) -> list[str]:
-    """Return whose turn it was, from the order in which runs were asked for."""
+def _turns(log: Path) -> list[tuple[str, int]]:
+    """Return which process ran and how often in a row, in the order of the clock."""
     lines = [line.split() for line in log.read_text().splitlines()]
     by_time = sorted((int(ns), pid) for operation, pid, ns in lines if operation == "generate")
-    return [pid for pid, _ in groupby(pid for _, pid in by_time)]
+    return [(pid, len(list(runs))) for pid, runs in groupby(pid for _, pid in by_time)]
 
 
 def _assert_whole_measurements(log: Path, measurements: int, runs_each: int) -> None:
     """Assert that no process ran anything within another's measurement."""
-    lines = [line.split() for line in log.read_text().splitlines()]
-    by_time = sorted((int(ns), pid) for operation, pid, ns in lines if operation == "generate")
-    lengths = [len(list(group)) for _, group in groupby(pid for _, pid in by_time)]
+    lengths = [length for _, length in _turns(log)]
     assert sum(lengths) == measurements * runs_each
     assert all(length % runs_each == 0 for length in lengths)
 
@@ -73,7 +71,7 @@ def test_two_sessions_never_measure_at_once(
     ]
     outputs = [session.communicate()[0] for session in sessions]
     assert [session.returncode for session in sessions] == [0, 0], outputs
-    assert len(set(_turns(log))) == 2
+    assert len({pid for pid, _ in _turns(log)}) == 2
     _assert_whole_measurements(log, measurements=8, runs_each=6)
     assert any("asperf: waiting: another measurement is running" in text for text in outputs)
     assert any("waited until the machine was free: test_it.py::test_it[" in t for t in outputs)
