@@ -343,7 +343,7 @@ class LlamaCppModel:
         held = (llama_cpp.llama_token * min(n_batch, len(tokens)))()
         batch = llama_cpp.llama_batch_get_one(held, len(held))
         for start in range(0, len(tokens), n_batch):
-            part = tokens[start : start + n_batch]
+            part: list[Any] = tokens[start : start + n_batch]
             began = clock()
             batch.n_tokens = len(part)
             held[: len(part)] = part
