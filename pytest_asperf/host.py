@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from pytest_asperf.errors import EngineError
-from pytest_asperf.metrics import ChunkScore
 from pytest_asperf.worker import wire
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_asperf.metrics import ChunkScore
     from pytest_asperf.spec import EngineSettings
 
 _WORKER_FOLDER: Final = Path(__file__).parent / "worker"
@@ -93,7 +93,7 @@ _REMEDIES: Final = {
     "decode": "the engine failed while computing; its log says where",
     "import": "install the engine: pip install 'pytest-asperf[llama]', or name the interpreter "
     "that has it with --asperf-python",
-    "load": "check the file with: asperf models --verify, or load it with the engine's own tools",
+    "load": "check the file with: asperf models verify, or load it with the engine's own tools",
     "memory": "use a smaller model, level or context, or close other programs",
     "non-finite": "the model's output holds NaN or infinity: the file or the kernel is broken",
     "quantize": "choose a level that this file can be quantised to",
@@ -142,9 +142,13 @@ class Worker:
         self._buffer = b""
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
         self._start()
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        reply = self._receive("start", _START_TIMEOUT_S, deadline)
-        self._result(reply, "start")
+        try:
+            deadline = time.monotonic() + _START_TIMEOUT_S
+            reply = self._receive("start", _START_TIMEOUT_S, deadline)
+            self._result(reply, "start")
+        except BaseException:
+            self.close()
+            raise
 
     def _start(self) -> None:
         child_requests, self._requests = os.pipe()
@@ -410,6 +414,8 @@ def _indented(lines: Sequence[str]) -> str:
 
 
 def _chunk_score(row: dict[str, Any]) -> ChunkScore:
+    from pytest_asperf.metrics import ChunkScore  # noqa: PLC0415  # brings numpy and scipy
+
     return ChunkScore(
         tuple(map(float, row["nll"])),
         tuple(map(float, row.get("kld", ()))),

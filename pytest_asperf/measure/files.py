@@ -13,6 +13,7 @@ from pytest_asperf.modelfiles.resolve import resolve
 from pytest_asperf.spec import LLAMA_FTYPES, ModelRef
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pytest_asperf.host import EngineBuild
@@ -45,8 +46,16 @@ class LocatedModel:
 class ModelShelf:
     """Locates models for one build, making files where they are not made yet."""
 
-    def __init__(self, build: EngineBuild, *, cache: Path, call_timeout_s: float) -> None:
+    def __init__(
+        self,
+        build: EngineBuild,
+        *,
+        cache: Path,
+        call_timeout_s: float,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> None:
         self._build = build
+        self._on_wait = on_wait
         self._cache = cache
         self._call_timeout_s = call_timeout_s
         self._description: dict[str, Any] | AsperfError | None = None
@@ -78,8 +87,13 @@ class ModelShelf:
         return self._located[ref]
 
     def _locate_gguf(self, ref: ModelRef) -> LocatedModel:
-        quantizer_id = str(self.describe().get("library_sha256", "unknown"))[:16]
-        path = resolve(ref, cache=self._cache, quantize=self._quantize, quantizer_id=quantizer_id)
+        path = resolve(
+            ref,
+            cache=self._cache,
+            quantize=self._quantize,
+            quantizer_id=lambda: str(self.describe().get("library_sha256", "unknown"))[:16],
+            on_wait=self._on_wait,
+        )
         info = inspect_gguf(path)
         return LocatedModel(
             ref, path, file_sha256(path, cache=self._cache), path.stat().st_size, info

@@ -91,7 +91,9 @@ class Lab:
         self._corpus = corpus
         self._lock_path = lock_path
         self._notify = notify
-        self._shelf = ModelShelf(build, cache=cache, call_timeout_s=plan.call_timeout_s)
+        self._shelf = ModelShelf(
+            build, cache=cache, call_timeout_s=plan.call_timeout_s, on_wait=notify.wait
+        )
         self._done: dict[object, object] = {}
         self._worker: Worker | None = None
         self._loaded: dict[ModelRef, dict[str, Any]] = {}

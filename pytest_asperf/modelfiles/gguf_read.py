@@ -168,7 +168,7 @@ def _size_of_file(path: Path) -> int:
         raise ModelError(
             f"{path} is {kind}",
             why="a model is one GGUF file",
-            remedy="give the .gguf file itself; a Hugging Face folder goes under `hf_folder`",
+            remedy="give the .gguf file itself; a Hugging Face folder goes under `hf`",
         )
     if status.st_size == 0:
         raise truncated(path, "it is empty")
@@ -211,7 +211,7 @@ def _recognise(head: bytes, size: int) -> tuple[str, str]:
     if head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
         return "an HTML page", fetch + "the download link led to a web page (a login, or an error)"
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
-        return "a safetensors file", "convert it, or give its Hugging Face folder as `hf_folder`"
+        return "a safetensors file", "convert it, or give its Hugging Face folder as `hf`"
     if head[:2] == b"PK":
         return "a ZIP archive (perhaps a PyTorch checkpoint)", "convert it to GGUF first"
     if head[:4] in {b"lmgg", b"fmgg", b"tjgg"}:

@@ -29,7 +29,7 @@ def resolve(
     *,
     cache: Path,
     quantize: Quantize,
-    quantizer_id: str,
+    quantizer_id: Callable[[], str],
     on_wait: Callable[[str], None] | None = None,
 ) -> Path:
     """Return the GGUF file of a model at a level, making it where it has to be made.
@@ -38,7 +38,8 @@ def resolve(
         ref: the model and the level; no level means the model's own file.
         cache: the cache folder.
         quantize: makes a file of another level; called only when none is cached.
-        quantizer_id: the quantiser's build: another one makes its own files.
+        quantizer_id: gives the quantiser's build, asked only where a level has to be made: another
+            build makes its own files.
         on_wait: told once, in a sentence, when another process is making the file.
 
     Raises:
@@ -63,7 +64,7 @@ def resolve(
         "model": spec.name,
         "level": level,
         "source_sha256": file_sha256(source, cache=cache),
-        "quantizer": quantizer_id,
+        "quantizer": quantizer_id(),
     }
 
     def build(target: Path) -> None:
@@ -132,5 +133,5 @@ def _without_source(spec: ModelSpec) -> ModelError:
     return ModelError(
         f"the model {spec.name!r} has no source",
         why="there is nothing to measure",
-        remedy="give it `hf_folder`, `gguf` or `files`",
+        remedy="give it `hf`, `gguf` or `files`",
     )

@@ -32,7 +32,7 @@ def find(tmp_path: Path) -> Callable[..., Path]:
         spec: ModelSpec, level: str | None, quantize: Quantize = refuse, build: str = "build-1"
     ) -> Path:
         ref = ModelRef(spec=spec, level=level)
-        return resolve(ref, cache=tmp_path / "cache", quantize=quantize, quantizer_id=build)
+        return resolve(ref, cache=tmp_path / "cache", quantize=quantize, quantizer_id=lambda: build)
 
     return run
 
