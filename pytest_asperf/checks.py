@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 #: `impossible` is what keeps a measurement from running at all, `warning` what makes it worth
 #: less, and `unknown` what could not be read, which is not the same as `ok`.
 State = Literal["ok", "warning", "unknown", "impossible"]
-
-_MAX_SHOWN: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +41,6 @@ class Failure:
 
     what: str
     remedy: str
-
-
-def printable(text: object) -> str:
-    """Return foreign text on one line, bounded, and without what a terminal would act on."""
-    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(text))
-    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}…"
 
 
 def size(nbytes: int) -> str:

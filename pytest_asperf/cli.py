@@ -22,8 +22,8 @@ from rich.text import Text
 
 from pytest_asperf import __version__
 from pytest_asperf.catalogue import load_catalogue
-from pytest_asperf.checks import Check, Section, printable, size
-from pytest_asperf.errors import AsperfError
+from pytest_asperf.checks import Check, Section, size
+from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.inventory import entry_check, model_sections
 from pytest_asperf.modelfiles.cache import cache_root, discard, entries
 from pytest_asperf.modelfiles.shipped import shipped_models

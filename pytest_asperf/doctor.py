@@ -12,8 +12,8 @@ import tempfile
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.checks import Check, Failure, Section, State, printable, size
-from pytest_asperf.errors import AsperfError, CacheError
+from pytest_asperf.checks import Check, Failure, Section, State, size
+from pytest_asperf.errors import AsperfError, CacheError, printable
 from pytest_asperf.hardware.bandwidth import known_bandwidth, machine_bandwidth
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.readiness import readiness

@@ -51,12 +51,7 @@ class AsperfError(Exception):
         if self.detail:
             parts.append(self.detail)
         # Names of files come from outside, and a terminal obeys what is in them.
-        text = "\n".join(parts)
-        return "".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+        return "\n".join(map(escaped, "\n".join(parts).split("\n")))
 
 
 class ConfigError(AsperfError):
@@ -95,6 +90,18 @@ class VerdictError(AssertionError):
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.note())
         self.verdict = verdict
+
+
+def escaped(text: str) -> str:
+    """Return text from outside without anything that a terminal would act on."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def printable(text: object, at_most: int = 1000) -> str:
+    """Return what came from outside as one line, escaped and bounded."""
+    raw = str(text)
+    line = escaped(raw[:at_most])
+    return f"{line[: at_most - 1]}…" if max(len(raw), len(line)) > at_most else line
 
 
 def suggest(word: str, valid: Iterable[str]) -> str:

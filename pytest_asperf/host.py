@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from pytest_asperf.errors import EngineError
+from pytest_asperf.errors import EngineError, escaped
 from pytest_asperf.worker import wire
 
 if TYPE_CHECKING:
@@ -187,14 +187,11 @@ class Worker:
     def _read_log(self, fd: int) -> None:
         with os.fdopen(fd, "rb") as stream:
             while line := stream.readline(_LOG_LINE_BYTES):
-                text = line.decode(errors="replace").rstrip()
-                self._log.append(
-                    "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-                )
+                self._log.append(escaped(line.decode(errors="replace").rstrip()))
 
     @property
     def log_tail(self) -> str:
-        """The engine's last log lines, control characters replaced."""
+        """The engine's last log lines, control characters escaped."""
         return _indented(list(self._log)[-8:])
 
     def describe(self) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.checks import Check, Section, printable, size
+from pytest_asperf.checks import Check, Section, size
+from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

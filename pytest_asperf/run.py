@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_asperf.catalogue import Catalogue, at_level, load_catalogue
 from pytest_asperf.config import parse_settings, read_marks
-from pytest_asperf.errors import AsperfError, CacheError, HardwareError
+from pytest_asperf.errors import AsperfError, CacheError, HardwareError, printable
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import Ceiling, Hardware, in_force
 from pytest_asperf.measure.turn import machine_lock_path, machine_turn
@@ -16,7 +16,6 @@ from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 from pytest_asperf.report.progress import TerminalNotify
 from pytest_asperf.spec import ModelRef
-from pytest_asperf.verdict import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from pytest_asperf.errors import ConfigError, listing, suggest
+from pytest_asperf.errors import ConfigError, listing, printable, suggest
 from pytest_asperf.spec import LLAMA_FTYPES
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ class Settings:
 
 def shown(value: object) -> str:
     """Return a value from outside as a message may repeat it: escaped and bounded."""
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+    return printable(repr(value), _MAX_SHOWN)
 
 
 def parse_path(value: object, folder: Path) -> Path:

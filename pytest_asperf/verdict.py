@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
-from pytest_asperf.errors import ConfigError
+from pytest_asperf.errors import ConfigError, printable
 from pytest_asperf.stats.estimate import Estimate, limit_text
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ Source = Literal["live", "recorded"]
 Figure = tuple[str, Estimate]
 
 _PERCENT: Final = re.compile(r"(?P<number>[+-]?(\d+(\.\d*)?|\.\d+))\s*%", re.ASCII)
-_LONGEST_TEXT: Final = 1000
 _LARGEST_FRACTION: Final = 1e6
 #: Beyond this many times the observations taken, "measure more" is no advice.
 _PRACTICABLE: Final = 100
@@ -300,16 +299,6 @@ def parse_percent(value: object, *, where: str, negative: bool = False) -> float
             remedy=f'write "1%" or the fraction 0.01{below_zero}',
         )
     return float(fraction)
-
-
-def printable(text: str) -> str:
-    """Return text from outside on one bounded line, everything that is not printable escaped."""
-    escaped = "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:_LONGEST_TEXT]
-    )
-    if max(len(text), len(escaped)) > _LONGEST_TEXT:
-        return escaped[: _LONGEST_TEXT - 1] + "…"
-    return escaped
 
 
 def _judge(

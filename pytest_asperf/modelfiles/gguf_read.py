@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.errors import ModelError, listing, suggest
+from pytest_asperf.errors import ModelError, listing, printable, suggest
 from pytest_asperf.modelfiles.gguf_header import (
     StringArray,
     TensorInfo,
@@ -314,7 +314,7 @@ class _Fields:
             return None
         if not isinstance(value, str):
             raise self._bad(key, "a text")
-        return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value[:200])
+        return printable(value, 200)
 
     def strings(self, key: str) -> StringArray | None:
         value = self._values.get(key)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.errors import AsperfError, VerdictError
+from pytest_asperf.errors import AsperfError, VerdictError, printable
 from pytest_asperf.report.rows import broken_row
 from pytest_asperf.stash import take_notes
-from pytest_asperf.verdict import Outcome, printable
+from pytest_asperf.verdict import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

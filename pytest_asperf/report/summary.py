@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pytest_asperf.errors import printable
 from pytest_asperf.report.rows import noted_rows
-from pytest_asperf.verdict import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

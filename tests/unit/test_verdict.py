@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_asperf.errors import ConfigError
+from pytest_asperf.errors import ConfigError, printable
 from pytest_asperf.metrics import DELTA_PPL, SIZE, TG
 from pytest_asperf.stats.estimate import CHANGE, Estimate
 from pytest_asperf.verdict import (
@@ -20,7 +20,6 @@ from pytest_asperf.verdict import (
     judge_pareto,
     judge_within,
     parse_percent,
-    printable,
 )
 
 SUBJECT = Subject(
