@@ -28,10 +28,10 @@ def test_the_engine_runs_in_that_interpreter(project: Project, bare_python: Path
     project.run(f"--asperf-python={bare_python}").assert_outcomes(passed=1)
 
 
-def test_an_interpreter_without_the_engine(project: Project, bare_python: Path) -> None:
+def test_an_interpreter_without_the_engine(live: Project, bare_python: Path) -> None:
     """It says in one sentence what is missing, and how to install it."""
-    project.test(MEASURES + "def test_sound():\n    pass\n")
-    result = project.run(f"--asperf-python={bare_python}", "--asperf-engine=llama_cpp")
+    live.test(MEASURES + "def test_sound():\n    pass\n")
+    result = live.run(f"--asperf-python={bare_python}")
     result.assert_outcomes(errors=0, failed=1, passed=1)
     result.stdout.fnmatch_lines(
         [
