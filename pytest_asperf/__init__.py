@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pytest_asperf.assertions import (
         assert_bandwidth_utilization,
         assert_monotonic,
+        assert_no_regression,
         assert_pareto_optimal,
         assert_ppl_delta,
     )
@@ -28,6 +29,7 @@ __all__ = [
     "__version__",
     "assert_bandwidth_utilization",
     "assert_monotonic",
+    "assert_no_regression",
     "assert_pareto_optimal",
     "assert_ppl_delta",
 ]
@@ -38,6 +40,7 @@ _HOMES = {
     "Verdict": "verdict",
     "assert_bandwidth_utilization": "assertions",
     "assert_monotonic": "assertions",
+    "assert_no_regression": "assertions",
     "assert_pareto_optimal": "assertions",
     "assert_ppl_delta": "assertions",
 }

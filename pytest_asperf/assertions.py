@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pytest_asperf import metrics
 from pytest_asperf.errors import ConfigError, VerdictError, listing, suggest
+from pytest_asperf.gate_verdict import ppl_verdict, speed_verdict
 from pytest_asperf.handles import Ladder, Perplexity, Reading, Throughput
 from pytest_asperf.report.rows import verdict_row
 from pytest_asperf.stats.estimate import DECISION_CONFIDENCE, Estimate
@@ -33,9 +34,12 @@ from pytest_asperf.verdict import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_asperf.handles import Bench
+    from pytest_asperf.handles import Bench, Gate
 
 Direction = Literal["rising", "falling"]
+
+#: From the best to the worst.
+_GRAVITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.INVALID, Outcome.FAIL)
 
 #: Quantities of a ladder by name, for `assert_monotonic` and `assert_pareto_optimal`; any
 #: workload's name stands for its rate.
@@ -205,6 +209,48 @@ def assert_pareto_optimal(
     subject = ladder.subject(f"{level} of")
     chosen = [_metric(objective) for objective in objectives]
     return _settle(judge_pareto(differences, chosen, subject), ladder.bench)
+
+
+def assert_no_regression(
+    gate: Gate, *, tolerance: str | float | None = None, ppl_below: str | float = "1%"
+) -> tuple[Verdict, ...]:
+    """Claim that the candidate build is no worse than the baseline.
+
+    Args:
+        gate: what is gated.
+        tolerance: slowdown that is accepted, `"5%"` or a fraction; `--asperf-tolerance` by default.
+        ppl_below: ΔPPL of the same file that is accepted, where the gate has `ppl`.
+
+    Returns:
+        The verdict on each workload, and on PPL, all PASS.
+
+    Raises:
+        VerdictError: a verdict is not a PASS; the gravest is raised, all are noted.
+        AsperfError: an arm died or refused, or the builds make different tokens.
+    """
+    __tracebackhide__ = True
+    share = None
+    if tolerance is not None:
+        share = parse_percent(tolerance, where="assert_no_regression: tolerance")
+    limit = parse_percent(ppl_below, where="assert_no_regression: ppl_below")
+    verdicts: list[Verdict] = []
+    interrupted = False
+    if gate.workloads:
+        duel = gate.duel(share)
+        verdicts += [speed_verdict(contest, duel) for contest in duel.contests]
+        interrupted = duel.interrupted
+    if gate.has_ppl and not interrupted:
+        ppl_duel = gate.ppl_duel(limit)
+        verdicts.append(ppl_verdict(ppl_duel))
+        interrupted = ppl_duel.interrupted
+    for verdict in verdicts:
+        gate.bench.record(verdict_row(verdict))
+    if interrupted:
+        raise KeyboardInterrupt
+    gravest = max(verdicts, key=lambda verdict: _GRAVITY.index(verdict.outcome))
+    if gravest.outcome is not Outcome.PASS:
+        raise VerdictError(gravest)
+    return tuple(verdicts)
 
 
 def _settle(verdict: Verdict, bench: Bench) -> Verdict:

@@ -8,6 +8,7 @@ disturbed.
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from dataclasses import dataclass, fields, replace
 from functools import reduce
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.errors import ConfigError, listing, suggest
 from pytest_asperf.settings import (
     Settings,
+    has_separator,
     is_path,
     parse_path,
     parse_values,
@@ -24,6 +26,7 @@ from pytest_asperf.settings import (
     unknown_key,
 )
 from pytest_asperf.spec import (
+    Build,
     EngineSettings,
     ModelRef,
     ModelSpec,
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _SOURCES: Final = ("hf", "gguf", "files")
 _SETTINGS: Final = tuple(field.name for field in fields(Settings))
+_BUILD_KEYS: Final = ("python", "settings")
 _MODEL_KEYS: Final = (*_SOURCES, "corpus", "settings")
 
 
@@ -48,12 +52,14 @@ class Catalogue:
     Attributes:
         folder: the root of the project; relative paths in addresses start here.
         models: shipped models first, then the project's own.
+        builds: engine builds by name, the project's own.
         settings: defaults with the configuration file's values; options override them.
     """
 
     folder: Path
     models: tuple[ModelSpec, ...]
     settings: Settings
+    builds: tuple[Build, ...] = ()
 
     def find(self, address: str, *, where: str) -> ModelRef:
         """Return the model that an address means.
@@ -69,6 +75,44 @@ class Catalogue:
         spec = self._from_path(name, where=where) if is_path(name) else self._named(name, where)
         ref = ModelRef(spec)
         return ref if level is None else at_level(ref, level, where=where)
+
+    def find_build(self, text: str, python: Path, *, where: str) -> Build:
+        """Return the build that `NAME-or-PATH,key=value,...` means.
+
+        Args:
+            text: `current`, the name of a build or the path of an interpreter, then engine
+                settings over it; settings alone are settings over `current`.
+            python: the interpreter that `current` means.
+            where: the option or key that it stands in, for the message.
+
+        Raises:
+            ConfigError: no such build, interpreter or setting.
+        """
+        first, *rest = text.split(",")
+        words = [first, *rest] if "=" in first else rest
+        name = "current" if "=" in first else first
+        table = {}
+        for word in words:
+            key, equals, value = word.partition("=")
+            if not equals:
+                raise _unusable(word, "settings as key=value, behind the build", where=where)
+            table[key.strip()] = _value(value.strip())
+        settings = parse_settings(table, where=where)
+        known = {"current": Build("current", python), **{b.name: b for b in self.builds}}
+        if name in known:
+            build = known[name]
+        elif has_separator(name):
+            path = parse_values({"python": name}, where=lambda _: where, folder=self.folder)
+            build = Build(name, path["python"])
+        else:
+            raise ConfigError(
+                f"{where}: unknown build {shown(name)}{suggest(name, known)}",
+                why="the two builds are what a gate compares",
+                remedy=f"use one of {listing(known)}, the path of a Python interpreter, or declare"
+                " the build in [tool.asperf.builds.NAME] of pyproject.toml",
+            )
+        label = ",".join([build.name, *words])
+        return Build(label, build.python, build.settings.merged(settings))
 
     def _named(self, name: str, where: str) -> ModelSpec:
         names = {spec.name: spec for spec in self.models}
@@ -127,12 +171,14 @@ def load_catalogue(rootdir: Path, shipped: Sequence[ModelSpec]) -> Catalogue:
     """
     document = _find_document(rootdir)
     models = _models(document, rootdir, shipped)
-    values = {key: value for key, value in document.table.items() if key != "models"}
+    builds = _builds(document, rootdir)
+    tables = {"models", "builds"}
+    values = {key: value for key, value in document.table.items() if key not in tables}
     for key in values:
         if key not in _SETTINGS:
-            raise unknown_key(key, (*_SETTINGS, "models"), where=document.where())
+            raise unknown_key(key, (*_SETTINGS, *tables), where=document.where())
     settings = Settings(**parse_values(values, where=document.where, folder=rootdir))
-    catalogue = Catalogue(rootdir, (*shipped, *models), settings)
+    catalogue = Catalogue(rootdir, (*shipped, *models), settings, builds)
     if "default_model" in values:
         catalogue.find(settings.default_model, where=document.where("default_model"))
     return catalogue
@@ -206,6 +252,36 @@ def _models(document: _Document, folder: Path, shipped: Sequence[ModelSpec]) -> 
         _check_name(name, shipped=shipped, others=models, where=where)
         models.append(_model(name, _table(entry, where), folder=folder, where=where))
     return models
+
+
+def _builds(document: _Document, folder: Path) -> tuple[Build, ...]:
+    builds = []
+    table = _table(document.table.get("builds", {}), document.where("builds"))
+    for name, entry in table.items():
+        where = document.where("builds", name if _NAME.fullmatch(name) else shown(name))
+        if not _NAME.fullmatch(name) or name == "current":
+            raise _unusable(name, "another name of A-Z a-z 0-9 . _ -", where=where)
+        keys = _table(entry, where)
+        for key in keys:
+            if key not in _BUILD_KEYS:
+                raise unknown_key(key, _BUILD_KEYS, where=where)
+        given = {"python": keys.get("python", sys.executable)}
+        python = parse_values(given, where=f"{where}.{{}}".format, folder=folder)
+        settings = _engine_settings(keys.get("settings", {}), where=f"{where}.settings")
+        builds.append(Build(name, python["python"], settings))
+    return tuple(builds)
+
+
+def _value(text: str) -> object:
+    """Read a setting's value as TOML would: a number where it is one, else a word."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _check_name(

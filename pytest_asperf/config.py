@@ -64,9 +64,23 @@ _OPTIONS: Final = {
         "PATH",
         "interpreter that the engine runs in (default: the one that runs pytest)",
     ),
+    "--asperf-baseline": (
+        "baseline",
+        "BUILD",
+        "build that a gate compares with: NAME or PATH[,key=value] (default: current)",
+    ),
+    "--asperf-candidate": ("candidate", "BUILD", "build that a gate judges"),
+    "--asperf-tolerance": ("tolerance", "SHARE", "slowdown that a gate accepts (default: 5%)"),
+    "--asperf-max-pairs": ("max_pairs", "N", "pairs after which a gate gives up (default: 60)"),
+    "--asperf-max-seconds": (
+        "max_seconds",
+        "S",
+        "seconds after which a gate begins no further pair (default: 300)",
+    ),
+    "--asperf-seed": ("seed", "N", "seed of every random order (default: drawn, and printed)"),
     "--asperf-report": ("report", "FORMAT:PATH", "write a report, as in json:out.json; repeatable"),
 }
-_COUNTS: Final = frozenset({"repetitions", "chunks"})
+_COUNTS: Final = frozenset({"repetitions", "chunks", "max_pairs", "max_seconds", "seed"})
 
 
 def was_configured(config: pytest.Config) -> bool:

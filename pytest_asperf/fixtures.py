@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_asperf.handles import Bench, Ladder, Model, Perplexity, Throughput
+    from pytest_asperf.handles import Bench, Gates, Ladder, Model, Perplexity, Throughput
     from pytest_asperf.hardware.in_force import Hardware
     from pytest_asperf.spec import ModelRef
 
@@ -68,6 +68,19 @@ def throughput(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Throughput:
     from pytest_asperf.handles import Throughput
 
     return Throughput(_asperf_ref, _asperf_bench)
+
+
+@pytest.fixture
+def gate(request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: Bench) -> Gates:
+    """Holds the candidate build against the baseline when called with workloads."""
+    from pytest_asperf.handles import Gates
+    from pytest_asperf.stash import run_of
+
+    run = run_of(request.config)
+    builds = run.builds
+    if builds is None:
+        pytest.skip("nothing to gate: name the new build with --asperf-candidate")
+    return Gates(_asperf_ref, builds, run.gate_budget, _asperf_bench)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_asperf.hardware.in_force import Ceiling
+    from pytest_asperf.measure.gate import Budget, Duel
     from pytest_asperf.measure.lab import Lab
+    from pytest_asperf.measure.ppl_gate import PplDuel
     from pytest_asperf.measure.results import LadderResult, LevelResult, ThroughputResult
     from pytest_asperf.metrics import Comparison
     from pytest_asperf.report.rows import Row
-    from pytest_asperf.spec import ModelSpec
+    from pytest_asperf.spec import Build, ModelSpec, Workload
     from pytest_asperf.stats.estimate import Estimate
 
 _DEFAULT_WORKLOAD = "tg128"
@@ -115,6 +117,12 @@ class Throughput:
             AsperfError: it cannot be measured; four parts say why.
         """
         parsed = parse_workload(workload, where="throughput")
+        if parsed.kind == "ttft":
+            raise ConfigError(
+                f"throughput: {parsed.name} is a latency",
+                why="a rate in tok/s is not what a user waits for",
+                remedy=f'gate it, with gate("{parsed.name}")',
+            )
         result = self.bench.lab.throughput(self.ref, parsed)
         self.bench.record(throughput_row(result))
         return Reading(result, self.bench)
@@ -218,3 +226,65 @@ class Ladder:
         """Return what a claim about the whole ladder is about."""
         ran = self[self.levels[0]].result.ran.rows()
         return Subject(f"{what} {self.spec.name}", "live", ran)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What is gated: the candidate build against the baseline.
+
+    Nothing runs until limits are claimed, because they decide how long to measure.
+
+    Attributes:
+        workloads: what is timed.
+        has_ppl: whether PPL of the same file is compared too.
+    """
+
+    ref: ModelRef = field(repr=False)
+    workloads: tuple[Workload, ...]
+    has_ppl: bool
+    builds: tuple[Build, Build] = field(repr=False)
+    budget: Budget = field(repr=False)
+    bench: Bench = field(repr=False)
+
+    @property
+    def comparisons(self) -> int:
+        """How many tests share the error."""
+        return len(self.workloads) + self.has_ppl
+
+    def duel(self, tolerance: float | None) -> Duel:
+        """Run the pairs, or return what the same claim gave before.
+
+        Args:
+            tolerance: slowdown that is accepted, a fraction; None for the session's.
+        """
+        budget = self.budget if tolerance is None else replace(self.budget, tolerance=tolerance)
+        lab = self.bench.lab
+        return lab.duel(self.ref, self.workloads, self.builds, budget, self.comparisons)
+
+    def ppl_duel(self, limit: float) -> PplDuel:
+        """Score the chunks, or return what the same claim gave before.
+
+        Args:
+            limit: ΔPPL to stay below, a fraction.
+        """
+        lab = self.bench.lab
+        return lab.ppl_duel(self.ref, self.builds, limit, self.budget, self.comparisons)
+
+
+@dataclass(frozen=True)
+class Gates:
+    """The `gate` fixture: call it with what to gate."""
+
+    ref: ModelRef = field(repr=False)
+    builds: tuple[Build, Build] = field(repr=False)
+    budget: Budget = field(repr=False)
+    bench: Bench = field(repr=False)
+
+    def __call__(self, *names: str) -> Gate:
+        """Name what is gated: workloads (`tg128`, `pp512`, `ttft512`, ...) and `ppl`.
+
+        All that is named together shares the error.
+        """
+        chosen = dict.fromkeys(names or (_DEFAULT_WORKLOAD,))
+        workloads = tuple(parse_workload(n, where="gate") for n in chosen if n != "ppl")
+        return Gate(self.ref, workloads, "ppl" in chosen, self.builds, self.budget, self.bench)

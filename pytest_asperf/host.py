@@ -221,6 +221,10 @@ class Worker:
         """Time `tokens[depth:]` decoded one at a time, after `tokens[:depth]`."""
         return self._timed("generate", name, tokens, depth)
 
+    def first_token(self, name: str, tokens: Sequence[int]) -> RawRun:
+        """Time `tokens` decoded in batches until the next token is chosen."""
+        return self._timed("first_token", name, tokens, 0)
+
     def score(
         self, names: Sequence[str], tokens: Sequence[int], first: int, *, concurrency: int = 1
     ) -> dict[str, tuple[ChunkScore, dict[str, Any]]]:

@@ -13,6 +13,7 @@ from pytest_asperf.config import MARKERS, add_options, usage_errors, was_configu
 from pytest_asperf.fixtures import (
     _asperf_bench,
     _asperf_ref,
+    gate,
     hardware,
     ladder,
     model,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "_asperf_bench",
     "_asperf_ref",
+    "gate",
     "hardware",
     "ladder",
     "model",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 
     from pytest_asperf.hardware.machine import Bandwidth
     from pytest_asperf.marks import HardwareMark, LadderMark, Marks
+    from pytest_asperf.measure.gate import Budget
     from pytest_asperf.measure.lab import Lab
     from pytest_asperf.measure.results import ThroughputResult
-    from pytest_asperf.spec import ModelSpec
+    from pytest_asperf.spec import Build, ModelSpec
 
 
 class Run:
@@ -85,12 +87,39 @@ class Run:
             plan=Plan(
                 repetitions=settings.repetitions,
                 chunks=settings.chunks,
+                seed=self.seed,
                 call_timeout_s=settings.call_timeout_s,
             ),
             lock_path=machine_lock_path(),
             notify=self.notify,
         )
         return self._lab
+
+    @cached_property
+    def builds(self) -> tuple[Build, Build] | None:
+        """Baseline and candidate of a gate, None where no candidate was named."""
+        settings = self.settings
+        if settings.candidate is None:
+            return None
+        find = self.catalogue.find_build
+        return (
+            find(settings.baseline, settings.python, where="--asperf-baseline"),
+            find(settings.candidate, settings.python, where="--asperf-candidate"),
+        )
+
+    @cached_property
+    def seed(self) -> int:
+        """The seed of every random order: the one given, or one drawn and logged."""
+        given = self.settings.seed
+        return secrets.randbelow(2**31) if given is None else given
+
+    @property
+    def gate_budget(self) -> Budget:
+        """What a gate may cost."""
+        from pytest_asperf.measure.gate import Budget  # noqa: PLC0415  # with what it brings
+
+        settings = self.settings
+        return Budget(settings.tolerance, settings.max_pairs, settings.max_seconds, self.seed)
 
     def check(self) -> None:
         """Refuse hardware that nothing is known of.
@@ -99,6 +128,7 @@ class Run:
             HardwareError: the option or the configuration file names no profile.
         """
         self.hardware  # noqa: B018  # made, and checked, by being asked for
+        self.builds  # noqa: B018  # as above
 
     def close(self) -> None:
         """End what was started."""

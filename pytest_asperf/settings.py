@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from pytest_asperf.errors import ConfigError, listing, printable, suggest
 from pytest_asperf.spec import LLAMA_FTYPES
+from pytest_asperf.verdict import parse_percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,6 +48,12 @@ class Settings:
         default_model: address of the model that a test without a marker measures.
         repetitions: repetitions of a throughput workload.
         chunks: chunks of the corpus that PPL is taken over, or None for all of them.
+        baseline: build that a gate holds the candidate against.
+        candidate: build that a gate judges, None where there is none.
+        tolerance: slowdown that a gate accepts, a fraction.
+        max_pairs: pairs after which a gate gives up.
+        max_seconds: seconds after which a gate begins no further pair.
+        seed: of every random order, None for one drawn and logged.
         call_timeout_s: seconds after which a call to the engine is given up.
         cache: folder for files that are made once, or None for the platform's own.
         python: interpreter that the engine runs in.
@@ -60,6 +67,12 @@ class Settings:
     default_model: str = "asperf-target"
     repetitions: int = 10
     chunks: int | None = 40
+    baseline: str = "current"
+    candidate: str | None = None
+    tolerance: float = 0.05
+    max_pairs: int = 60
+    max_seconds: int = 300
+    seed: int | None = None
     call_timeout_s: int = 600
     cache: Path | None = None
     python: Path = field(default_factory=lambda: Path(sys.executable))
@@ -166,6 +179,22 @@ def _count(value: object, _folder: Path) -> int:
     return value
 
 
+def _seed(value: object, _folder: Path) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError
+    return value
+
+
+def _tolerance(value: object, _folder: Path) -> float:
+    try:
+        share = parse_percent(value, where="tolerance")
+    except ConfigError:
+        raise ValueError from None
+    if not 0 < share <= 1:
+        raise ValueError
+    return share
+
+
 def _count_or_all(value: object, folder: Path) -> int | None:
     return None if value == "all" else _count(value, folder)
 
@@ -235,6 +264,14 @@ _KEYS: Final[Mapping[str, _Key]] = {
     "chunks": _Key(
         _count_or_all, "a whole number from 1, or all", "PPL and its interval rest on them"
     ),
+    "baseline": _Key(_text, "a build: NAME or PATH, then ,key=value", "a gate compares with it"),
+    "candidate": _Key(_text, "a build: NAME or PATH, then ,key=value", "a gate judges it"),
+    "tolerance": _Key(
+        _tolerance, 'a share such as "5%", above 0 and up to 100 %', "a gate accepts up to it"
+    ),
+    "max_pairs": _Key(_count, "a whole number from 1", "a gate gives up after it"),
+    "max_seconds": _Key(_count, "a whole number from 1", "a gate gives up after it"),
+    "seed": _Key(_seed, "a whole number from 0", "the same seed replays the same orders"),
     "call_timeout_s": _Key(
         _count, "a whole number from 1", "a hang would hold up every test behind it"
     ),

@@ -16,7 +16,7 @@ FlashAttention = Literal["auto", "on", "off"]
 
 #: Engines keep these numbers in 32 bits.
 _LARGEST: Final = 2**31 - 1
-WorkloadKind = Literal["pp", "tg"]
+WorkloadKind = Literal["pp", "tg", "ttft"]
 
 #: llama.cpp's quantisation levels by the name its tools use, with the value of `llama_ftype`.
 #: From `enum llama_ftype` in llama.h; the numbers are part of the GGUF file format.
@@ -114,6 +114,7 @@ class EngineSettings:
         type_v: type of the V cache, one of `KV_TYPES`.
         n_batch: logical batch, in tokens.
         n_ubatch: physical batch, in tokens.
+        slow_by: share of each step's time that is added to it, to see that a gate finds it.
     """
 
     threads: int | None = None
@@ -123,6 +124,7 @@ class EngineSettings:
     type_v: str | None = None
     n_batch: int | None = None
     n_ubatch: int | None = None
+    slow_by: float | None = None
 
     def merged(self, other: EngineSettings) -> EngineSettings:
         """Return these settings with every value that `other` sets taken from it."""
@@ -156,6 +158,9 @@ def _check_setting(key: str, value: object, *, where: str) -> None:
     if key == "flash_attn":
         words = get_args(FlashAttention)
         accepted, ok = listing(words), isinstance(value, str) and value in words
+    elif key == "slow_by":
+        accepted = "a share from 0 to 10, such as 0.07"
+        ok = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 10
     elif key in {"type_k", "type_v"}:
         accepted, ok = listing(KV_TYPES), isinstance(value, str) and value in KV_TYPES
     else:
@@ -168,6 +173,21 @@ def _check_setting(key: str, value: object, *, where: str) -> None:
             why="the engine would refuse it, or run something else",
             remedy=f"{key} takes {accepted}",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """An engine build that can be held against another: an interpreter, and settings over it.
+
+    Attributes:
+        name: what it was called.
+        python: the interpreter that has the engine installed.
+        settings: engine settings over the model's own.
+    """
+
+    name: str
+    python: Path
+    settings: EngineSettings = field(default_factory=EngineSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,15 +235,19 @@ class ModelRef:
         return f"{self.spec.name}:{self.level}" if self.level else self.spec.name
 
 
-_WORKLOAD: Final = re.compile(r"(?P<kind>pp|tg)(?P<tokens>[1-9]\d{0,6})(@d(?P<depth>\d{1,7}))?")
+_KINDS: Final[dict[str, WorkloadKind]] = {"pp": "pp", "tg": "tg", "ttft": "ttft"}
+_WORKLOAD: Final = re.compile(
+    r"(?P<kind>pp|tg|ttft)(?P<tokens>[1-9]\d{0,6})(@d(?P<depth>\d{1,7}))?"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One throughput measurement: `pp512`, `tg128`, `tg128@d1024`.
+    """One timed piece of work: `pp512`, `tg128`, `tg128@d1024`, `ttft512`.
 
     Attributes:
-        kind: `pp`, tokens of a prompt in batches; `tg`, tokens one at a time.
+        kind: `pp`, tokens of a prompt in batches; `tg`, tokens one at a time; `ttft`, a prompt
+            until its first output token is chosen.
         n_tokens: tokens counted and timed.
         depth: tokens of context in the KV cache beforehand, prefilled untimed.
     """
@@ -247,14 +271,15 @@ def parse_workload(name: str, *, where: str) -> Workload:
     """Read a workload's name.
 
     Raises:
-        ConfigError: the name is not of the form `pp512`, `tg128` or `tg128@d1024`.
+        ConfigError: the name is not of the form `pp512`, `tg128`, `tg128@d1024` or `ttft512`.
     """
     match = _WORKLOAD.fullmatch(name)
-    if match is None:
+    if match is None or (match["kind"] == "ttft" and match["depth"]):
         raise ConfigError(
             f"{where}: {name!r} is not a workload",
             why="the name says what is timed: prompt or generation, how many tokens, at what depth",
-            remedy="write pp512, tg128, or tg128@d1024 (generation after 1024 tokens of context)",
+            remedy="write pp512, tg128, tg128@d1024 (generation after 1024 tokens of context), or "
+            "ttft512 (a prompt of 512 tokens until the first output token)",
         )
-    kind: WorkloadKind = "pp" if match["kind"] == "pp" else "tg"
+    kind: WorkloadKind = _KINDS[match["kind"]]
     return Workload(kind, int(match["tokens"]), int(match["depth"] or 0))

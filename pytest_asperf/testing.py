@@ -55,6 +55,7 @@ def write_script(path: Path, **script: Any) -> Path:
         path: the file to write.
         script: `pp_ns_per_token` and `tg_ns_per_token` (a number, or a list that runs take turns
             from), `noise` (standard deviation added to the logits), `noise_by_ftype`,
+            `noise_by_type_k`,
             `n_ctx_train`, `size_bytes`, `n_params`. By operation (`load`, `tokenize`, `prompt`,
             `generate`, `score`): `faults`, one of `crash`, `killed`, `hang`, `garbage`, `refuse`,
             or for `score` also `drift`; and `takes_s`, seconds of waiting. `log`, a file to which
@@ -112,6 +113,7 @@ def _check_timing(worker: Worker, tokens: list[int]) -> None:
         for depth in (0, 16):
             run = op("model", tokens[:32], depth)
             _check_run(run, 32 - depth, f"{op.__name__} at depth {depth}")
+    _check_run(worker.first_token("model", tokens[:32]), 32, "first_token")
     run = worker.generate("model", tokens[:32], 16)
     _require(len(run.step_ns) == 16, "generate does not time each token")
 

@@ -6,15 +6,19 @@ It decides what is loaded together and in which worker; what a number means is d
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 import psutil
 
 from pytest_asperf.errors import AsperfError, ConfigError, ModelError
-from pytest_asperf.host import Worker
+from pytest_asperf.host import EngineBuild, Worker
+from pytest_asperf.measure.arms import MODEL, Arm
 from pytest_asperf.measure.files import LocatedModel, ModelShelf
+from pytest_asperf.measure.gate import Budget, Duel, run_gate
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
+from pytest_asperf.measure.ppl_gate import PplDuel, run_ppl_gate
 from pytest_asperf.measure.results import LadderResult, LevelResult, Ran, ThroughputResult
 from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
 from pytest_asperf.measure.turn import machine_turn
@@ -22,11 +26,11 @@ from pytest_asperf.modelfiles.gguf_read import bytes_per_token
 from pytest_asperf.spec import KV_BYTES_PER_ELEMENT, ModelRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_asperf.host import EngineBuild, RawRun
-    from pytest_asperf.spec import ModelSpec, Workload
+    from pytest_asperf.host import RawRun
+    from pytest_asperf.spec import Build, ModelSpec, Workload
 
 #: Share of the free memory that models may take together: the rest is for contexts and logits.
 _MEMORY_SHARE: Final = 0.7
@@ -120,6 +124,80 @@ class Lab:
         """Score levels of a model against its baseline."""
         key = (spec, levels, baseline)
         return self._once(key, lambda: self._measure_ladder(spec, levels, baseline))
+
+    def duel(
+        self,
+        ref: ModelRef,
+        workloads: tuple[Workload, ...],
+        builds: tuple[Build, Build],
+        budget: Budget,
+        comparisons: int,
+    ) -> Duel:
+        """Hold the second build's speed against the first's on one model."""
+
+        def fight() -> Duel:
+            with self._ring(ref, builds) as (model, arms, progress):
+                return run_gate(
+                    arms,
+                    model,
+                    workloads,
+                    budget,
+                    comparisons=comparisons,
+                    text=self._corpus_text(ref.spec),
+                    timeout_s=self.plan.call_timeout_s,
+                    progress=progress,
+                )
+
+        return self._once((ref, workloads, builds, budget, comparisons), fight)
+
+    def ppl_duel(
+        self,
+        ref: ModelRef,
+        builds: tuple[Build, Build],
+        limit: float,
+        budget: Budget,
+        comparisons: int,
+    ) -> PplDuel:
+        """Hold the second build's PPL against the first's on one model."""
+
+        def fight() -> PplDuel:
+            with self._ring(ref, builds) as (model, arms, progress):
+                return run_ppl_gate(
+                    arms,
+                    model,
+                    limit,
+                    seed=budget.seed,
+                    comparisons=comparisons,
+                    max_seconds=budget.max_seconds,
+                    chunks_of=lambda side: self._chunks(side.worker, MODEL, ref.spec),
+                    timeout_s=self.plan.call_timeout_s,
+                    progress=progress,
+                )
+
+        return self._once((ref, builds, limit, budget, comparisons), fight)
+
+    @contextmanager
+    def _ring(
+        self, ref: ModelRef, builds: tuple[Build, Build]
+    ) -> Iterator[tuple[LocatedModel, tuple[Arm, Arm], Callable[[str, int, int], None]]]:
+        """Hold the machine for a gate, with nothing else of ours loaded."""
+        model = self._shelf.locate(ref)
+        self.close()  # what no side needs would take memory and cache from both
+        base, candidate = (
+            Arm(
+                build.name,
+                EngineBuild(self.build.engine, build.python),
+                ref.spec.settings.merged(build.settings),
+            )
+            for build in builds
+        )
+        label = f"{ref.label} {candidate.name} vs {base.name}"
+
+        def progress(what: str, done: int, total: int) -> None:
+            self._notify.progress(f"{what} {label}", done, total)
+
+        with machine_turn(self._lock_path, self._notify.wait):
+            yield model, (base, candidate), progress
 
     def close(self) -> None:
         """End the worker."""
@@ -246,13 +324,7 @@ class Lab:
         label = f"PPL {spec.name} {', '.join(model.level for model in models)} vs {base.level}"
         worker = self._worker_with([base, *models])
         self._require_context(base, PPL_N_CTX, "PPL")
-        corpus = spec.corpus or self._corpus
-        chunks = split_chunks(
-            worker.tokenize(base.ref.label, self._corpus_text(spec)),
-            n_ctx=PPL_N_CTX,
-            at_most=self.plan.chunks,
-            corpus=str(corpus),
-        )
+        chunks = self._chunks(worker, base.ref.label, spec)
         scores = score_ladder(
             worker,
             [base.ref.label, *names],
@@ -305,6 +377,15 @@ class Lab:
                 why="what a model does beyond its context is not what its users see",
                 remedy=f"stay within {n_ctx_train} tokens, depth included, or take another model",
             )
+
+    def _chunks(self, worker: Worker, name: str, spec: ModelSpec) -> list[Sequence[int]]:
+        """Return the chunks that a model's PPL is taken over."""
+        return split_chunks(
+            worker.tokenize(name, self._corpus_text(spec)),
+            n_ctx=PPL_N_CTX,
+            at_most=self.plan.chunks,
+            corpus=str(spec.corpus or self._corpus),
+        )
 
     def _corpus_text(self, spec: ModelSpec) -> str:
         path = spec.corpus or self._corpus

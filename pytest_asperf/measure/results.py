@@ -52,6 +52,8 @@ class Ran:
             f"flash attention {context.get('flash_attn', 'unknown')}, "
             f"context {context.get('n_ctx', '?')}"
         )
+        if loaded.get("slow_by"):
+            settings += f", slow_by={loaded['slow_by']:g}"
         return (
             ("model", f"{self.model}, {loaded.get('description')}, sha256 {self.sha256[:12]}"),
             ("engine", f"{engine.get('library')} {engine.get('version')}, ggml commit {build}"),

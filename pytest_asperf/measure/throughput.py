@@ -77,16 +77,19 @@ def measure_throughput(
     for done in range(repetitions):
         progress(done * len(names), repetitions * len(names))
         for name in order.sample(names, len(names)):
-            runs[name].append(_run(worker, name, tokens[name], workload))
+            runs[name].append(time_workload(worker, name, tokens[name], workload))
     return {name: (warm_ups[name], tuple(runs[name])) for name in names}
 
 
-def _run(worker: Worker, name: str, tokens: Sequence[int], workload: Workload) -> RawRun:
+def time_workload(worker: Worker, name: str, tokens: Sequence[int], workload: Workload) -> RawRun:
+    """Time one run of a workload on a loaded model."""
+    if workload.kind == "ttft":
+        return worker.first_token(name, tokens)
     time_it = worker.prompt if workload.kind == "pp" else worker.generate
     return time_it(name, tokens, workload.depth)
 
 
 def _warm_up(worker: Worker, name: str, tokens: Sequence[int], workload: Workload) -> RawRun:
     if workload.kind == "pp":
-        return _run(worker, name, tokens, workload)
+        return time_workload(worker, name, tokens, workload)
     return worker.generate(name, tokens[: workload.depth + _WARM_UP_STEPS], workload.depth)

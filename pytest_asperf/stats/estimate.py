@@ -85,6 +85,10 @@ class Estimate:
             unit=unit,
         )
 
+    def as_ratio(self) -> Estimate:
+        """Return a relative change as the ratio it makes: +0.3 % is 1.003."""
+        return replace(self, point=1 + self.point, low=1 + self.low, high=1 + self.high, unit="")
+
     def shown_below(self, limit: float) -> bool:
         """Whether the whole interval lies below `limit`, given in this unit."""
         return self.high < limit

@@ -63,6 +63,9 @@ class Model(Protocol):
     def generate(self, tokens: Sequence[int], depth: int) -> Timing:
         """Decode `tokens[depth:]` one at a time, timed, after `tokens[:depth]`, untimed."""
 
+    def first_token(self, tokens: Sequence[int]) -> Timing:
+        """Decode a prompt and choose the likeliest next token, both timed."""
+
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
         """Return logits of positions `first …` of a fresh context, shape (n - first, n_vocab).
 

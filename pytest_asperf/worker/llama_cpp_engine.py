@@ -178,6 +178,16 @@ def _device(ggml: Any, index: int) -> Facts:
     }
 
 
+def _linger(began_ns: int, share: float) -> None:
+    """Let a step take longer by a share of its time: a slowdown of known size, for tests of gates.
+
+    It spins, because a sleep is at least a scheduler's slice longer than it was asked to be.
+    """
+    until_ns = began_ns + round((time.perf_counter_ns() - began_ns) * (1 + share))
+    while time.perf_counter_ns() < until_ns:
+        pass
+
+
 class LlamaCppEngine:
     """The engine: one library, any number of models."""
 
@@ -232,6 +242,7 @@ class LlamaCppModel:
         self._resident: list[int] = []
         self._threads = settings.get("threads") or _default_threads()
         self._n_batch = settings.get("n_batch", 2048)
+        self._slow_by = settings.get("slow_by", 0.0)
         log.clear()
         params = llama_cpp.llama_model_default_params()
         # llama-cpp-python's own default is the CPU; the tools' is every layer on the GPU.
@@ -260,6 +271,7 @@ class LlamaCppModel:
             "layers_offloaded": int(offloaded[1]) if offloaded else 0,
             "buffers_mib": self._log.buffers(),
             "threads": self._threads,
+            "slow_by": self._slow_by,
             "load_ns": load_ns,
         }
 
@@ -280,6 +292,20 @@ class LlamaCppModel:
     def generate(self, tokens: Sequence[int], depth: int) -> Timing:
         """Decode tokens one at a time, timed, synchronising after each."""
         return self._timed(tokens, depth, 1)
+
+    def first_token(self, tokens: Sequence[int]) -> Timing:
+        """Decode a prompt and choose the likeliest next token, both timed."""
+        self._prepare(tokens, 0)
+        prompt = list(tokens)
+        started_ns = time.perf_counter_ns()
+        steps = self._decode_all(prompt, self._n_batch)
+        pointer = llama_cpp.llama_get_logits_ith(self._context, -1)
+        if not pointer:
+            raise RefusalError("logits", "the context returned no logits")
+        np.ctypeslib.as_array(pointer, shape=(self._n_vocab,)).argmax()
+        elapsed_ns = time.perf_counter_ns() - started_ns
+        self._resident = prompt
+        return Timing(len(prompt), elapsed_ns, tuple(steps))
 
     def _timed(self, tokens: Sequence[int], depth: int, n_batch: int) -> Timing:
         self._prepare(tokens, depth)
@@ -349,6 +375,8 @@ class LlamaCppModel:
             held[: len(part)] = part
             status = decode(context, batch)
             synchronize(context)
+            if self._slow_by:
+                _linger(began, self._slow_by)
             steps.append(clock() - began)
             if status != 0:
                 self._check(status, start, len(tokens))

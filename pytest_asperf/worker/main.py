@@ -39,6 +39,7 @@ class Server:
             "tokenize": self._tokenize,
             "prompt": self._prompt,
             "generate": self._generate,
+            "first_token": self._first_token,
             "score": self._score,
             "quantize": self._quantize,
         }
@@ -83,6 +84,12 @@ class Server:
     def _generate(self, model: str, tokens: list[int], depth: int) -> dict[str, Any]:
         loaded = self._model(model)
         return _timed(loaded.generate(tokens, depth), loaded)
+
+    def _first_token(self, model: str, tokens: list[int], depth: int) -> dict[str, Any]:
+        if depth:
+            raise RefusalError("protocol", "TTFT is timed from an empty context")
+        loaded = self._model(model)
+        return _timed(loaded.first_token(tokens), loaded)
 
     def _score(
         self, models: list[str], tokens: list[int], first: int, concurrency: int

@@ -62,6 +62,7 @@ class ScriptedModel:
         self._script = script
         self._runs = 0
         self._n_vocab = 257
+        self._slow_by = settings.get("slow_by", 0.0)
         self.facts: Facts = {
             "description": "scripted",
             "n_params": script.get("n_params", 1000),
@@ -74,12 +75,13 @@ class ScriptedModel:
             "layers_offloaded": 0,
             "buffers_mib": {"model": {"SCRIPT": 1.0}},
             "threads": settings.get("threads", 1),
+            "slow_by": self._slow_by,
             "load_ns": 1_000_000,
         }
 
         self.context: Facts = {
             "n_ctx": 0,
-            "type_k": "f16",
+            "type_k": settings.get("type_k", "f16"),
             "type_v": "f16",
             "flash_attn": "off",
             "threads": self.facts["threads"],
@@ -122,12 +124,17 @@ class ScriptedModel:
         self.begin("generate")
         return self._timing(len(tokens), depth, "tg_ns_per_token", 1_000_000)
 
+    def first_token(self, tokens: Sequence[int]) -> Timing:
+        """Return the script's time for a prompt."""
+        return self.prompt(tokens, 0)
+
     def _timing(self, n_ctx: int, depth: int, key: str, default_ns: int) -> Timing:
         if n_ctx > self.facts["n_ctx_train"]:
             raise RefusalError("context", f"{n_ctx} tokens are more than the script's context")
         n_tokens = n_ctx - depth
         costs = self._script.get(key, default_ns)
         per_token = costs[self._runs % len(costs)] if isinstance(costs, list) else costs
+        per_token = round(per_token * (1 + self._slow_by))
         self._runs += 1
         self.context["n_ctx"] = n_ctx
         return Timing(n_tokens, per_token * n_tokens, (per_token,) * n_tokens)
@@ -141,7 +148,8 @@ class ScriptedModel:
         n_rows = len(tokens) - first
         base = np.random.default_rng(list(tokens[first:])).normal(size=(n_rows, self._n_vocab))
         drifts = self._script.get("faults", {}).get("score") == "drift"
-        spread = 1.0 if drifts else self._script.get("noise", 0.0)
+        of_cache = self._script.get("noise_by_type_k", {}).get(self.context["type_k"], 0.0)
+        spread = 1.0 if drifts else self._script.get("noise", 0.0) + of_cache
         noise = np.random.default_rng(None if drifts else 1).normal(scale=spread, size=base.shape)
         blurred: NDArray[np.float32] = (base + noise).astype(np.float32)
         return blurred

@@ -1,0 +1,80 @@
+"""The two sides of a gate: a build each, in a process each, on one model file."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.host import Worker
+from pytest_asperf.measure.results import Ran
+
+if TYPE_CHECKING:
+    from pytest_asperf.host import EngineBuild
+    from pytest_asperf.measure.files import LocatedModel
+    from pytest_asperf.spec import EngineSettings
+
+#: What the model is called inside a side's process.
+MODEL: Final = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One side of a gate, before it runs.
+
+    Attributes:
+        name: the build's name.
+        build: its engine and interpreter.
+        settings: engine settings of the model in this arm.
+    """
+
+    name: str
+    build: EngineBuild
+    settings: EngineSettings
+
+
+class Side:
+    """One arm at work: its process, with the model loaded.
+
+    Args:
+        arm: what runs.
+        model: the model file.
+        timeout_s: deadline of one call to the engine.
+    """
+
+    def __init__(self, arm: Arm, model: LocatedModel, timeout_s: float) -> None:
+        self._arm = arm
+        self._model = model
+        self.worker = Worker(arm.build, call_timeout_s=timeout_s)
+        try:
+            self._described = self.worker.describe()
+            self.load()
+        except BaseException:
+            self.worker.close()
+            raise
+
+    def load(self) -> float:
+        """Load the model, and return how long that took in seconds."""
+        began = time.perf_counter()
+        self._loaded = self.worker.load(MODEL, self._model.path, self._arm.settings)
+        return time.perf_counter() - began
+
+    def reload(self) -> float:
+        """Load the model anew, and return how long that took in seconds."""
+        self.worker.unload(MODEL)
+        return self.load()
+
+    def ran(self, context: dict[str, Any]) -> Ran:
+        """Return the proof of path.
+
+        Args:
+            context: what the last run's context resolved to.
+        """
+        return Ran(
+            f"{self._model.ref.label} in {self._arm.name}",
+            self._model.path,
+            self._model.sha256,
+            self._described,
+            self._loaded,
+            context,
+        )

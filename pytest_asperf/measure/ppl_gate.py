@@ -1,0 +1,111 @@
+"""PPL of one file under two builds: chunks in random order until the limit is decided."""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from pytest_asperf.errors import MeasurementError
+from pytest_asperf.measure.arms import MODEL, Side
+from pytest_asperf.stats.ppl_sequential import PairedPplTest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_asperf.measure.arms import Arm
+    from pytest_asperf.measure.files import LocatedModel
+    from pytest_asperf.measure.results import Ran
+
+
+@dataclass(frozen=True, slots=True)
+class PplDuel:
+    """What a PPL gate gave.
+
+    Attributes:
+        test: decided, or stopped.
+        elapsed_s: time that scoring took.
+        seed: of the chunks' order.
+        ran: proof of path of each arm, baseline first.
+        interrupted: whether it was stopped from outside.
+    """
+
+    test: PairedPplTest
+    elapsed_s: float
+    seed: int
+    ran: tuple[Ran, Ran]
+    interrupted: bool
+
+
+def run_ppl_gate(
+    arms: tuple[Arm, Arm],
+    model: LocatedModel,
+    limit: float,
+    *,
+    seed: int,
+    comparisons: int,
+    max_seconds: float,
+    chunks_of: Callable[[Side], list[Sequence[int]]],
+    timeout_s: float,
+    progress: Callable[[str, int, int], None],
+) -> PplDuel:
+    """Hold the second arm's PPL against the first's on one model file.
+
+    Args:
+        arms: baseline and candidate.
+        model: the model file, the same for both.
+        limit: ΔPPL to stay below, a fraction.
+        seed: of the order in which chunks are drawn.
+        comparisons: tests that share the error, this one among them.
+        max_seconds: seconds after which no further chunk is begun.
+        chunks_of: cuts the corpus into chunks with a side's own tokenizer.
+        timeout_s: deadline of one call to an engine.
+        progress: told a label, chunks done and chunks in all.
+
+    Raises:
+        MeasurementError: the builds make different tokens of the corpus.
+        EngineError: an arm died or refused.
+    """
+    with ExitStack() as stack:
+        sides = [Side(arm, model, timeout_s) for arm in arms]
+        for side in sides:
+            stack.callback(side.worker.close)
+        chunks = _same_chunks(*map(chunks_of, sides))
+        test = PairedPplTest(limit, n_chunks_total=len(chunks), comparisons=comparisons)
+        contexts: list[dict[str, Any]] = [{}, {}]
+        began = time.monotonic()
+        interrupted = False
+        try:
+            # Drawn without replacement: what the test's error bounds rest on.
+            order = random.Random(seed).sample(chunks, len(chunks))  # noqa: S311  # logged
+            for chunk in order:
+                if test.outcome is not None or time.monotonic() - began > max_seconds:
+                    break
+                progress("ppl", test.n, len(chunks))
+                nll = []
+                for index, side in enumerate(sides):
+                    score, contexts[index] = side.worker.score([MODEL], chunk, len(chunk) // 2)[
+                        MODEL
+                    ]
+                    nll.append(fmean(score.nll))
+                test.update(nll[1] - nll[0])
+        except KeyboardInterrupt:
+            interrupted = True
+        elapsed_s = time.monotonic() - began
+    base, candidate = (side.ran(context) for side, context in zip(sides, contexts, strict=True))
+    return PplDuel(test, elapsed_s, seed, (base, candidate), interrupted)
+
+
+def _same_chunks(base: list[Sequence[int]], candidate: list[Sequence[int]]) -> list[Sequence[int]]:
+    if base != candidate:
+        raise MeasurementError(
+            f"the two builds make different tokens of the corpus ({len(base)} and "
+            f"{len(candidate)} chunks)",
+            why="their PPL counts different tokens and cannot be compared; a changed tokenizer "
+            "changes what the model reads",
+            remedy="find the change in the tokenizer or the pre-tokenizer between the builds",
+        )
+    return base

@@ -1,0 +1,169 @@
+"""The gate: a candidate build against the baseline, through pytest."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+GATE = """
+def test_gate(gate):
+    assert_no_regression(gate("tg32"))
+"""
+#: A spread of 1 %, so that ratios are not all alike.
+NOISE = [1_000_000, 1_010_000, 995_000, 1_004_000, 990_000, 1_007_000, 1_001_000]
+
+
+@pytest.fixture
+def gated(project: Project) -> Project:
+    """A project whose model's timings spread by 1 %."""
+    project.config(default_model="fake:F16")
+    project.script("f16", tg_ns_per_token=NOISE, pp_ns_per_token=[n // 100 for n in NOISE])
+    project.test(GATE)
+    return project
+
+
+def test_equal_builds_pass(gated: Project) -> None:
+    """A build against itself passes, in one line with ratio, interval, pairs and Wald bound."""
+    result = gated.run("--asperf-candidate=current")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        ["PASS *tg32 fake:F16 * within +5 %: 1.0* [[]*, *], * s, Wald bound 5 * pairs"]
+    )
+
+
+def test_a_slower_candidate_fails(gated: Project) -> None:
+    """A FAIL names the size, the interval, both builds and what differs."""
+    result = gated.run("--asperf-candidate=slow_by=0.1")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "E *claim: * within +5 %",
+            "E *measured: *1.10* [[]1.0*, 1.*]*",
+            "E *order by coin, --asperf-seed=*",
+            "E *differs: settings * slow_by=0.1*",
+            "E *baseline model: *",
+            "E *candidate model: *",
+        ]
+    )
+
+
+def test_a_faster_candidate_passes(gated: Project) -> None:
+    """A gain is no regression."""
+    result = gated.run("--asperf-baseline=slow_by=0.2", "--asperf-candidate=current")
+    result.assert_outcomes(passed=1)
+
+
+def test_without_a_candidate_it_is_skipped(gated: Project) -> None:
+    """With nothing to judge the test says what to name."""
+    result = gated.run("-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*nothing to gate: *--asperf-candidate*"])
+
+
+def test_a_seed_replays_the_order(gated: Project) -> None:
+    """The same seed gives the same coin, and so the same pairs."""
+    lines = []
+    for _ in range(2):
+        result = gated.run("--asperf-candidate=current", "--asperf-seed=7")
+        found = re.search(r"1\.\d+ \[[^\]]+\]", result.stdout.str())
+        assert found is not None
+        lines.append(found[0])
+    assert lines[0] == lines[1]
+
+
+def test_a_spent_budget_is_inconclusive(gated: Project) -> None:
+    """Too few pairs are INCONCLUSIVE, and the note says how many more would decide."""
+    result = gated.run("--asperf-candidate=slow_by=0.03", "--asperf-max-pairs=5")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*1 inconclusive*"])
+
+
+def test_workloads_share_the_error(gated: Project) -> None:
+    """Each of two workloads has its verdict, at half of the error."""
+    gated.test(
+        'def test_gate(gate):\n    assert_no_regression(gate("tg32", "pp64"), tolerance="5%")'
+    )
+    result = gated.run("--asperf-candidate=slow_by=0.5")
+    result.stdout.fnmatch_lines(["FAIL *tg32 *", "FAIL *pp64 *", "2 FAIL"])
+    result.stdout.fnmatch_lines(["E *95 % two-sided, so each bound errs in at most 2.5 %*"])
+
+
+def test_a_crashing_candidate_is_invalid(gated: Project) -> None:
+    """A build that dies is not judged."""
+    gated.script("f16", faults={"generate": "crash"})
+    result = gated.run("--asperf-candidate=current")
+    result.stdout.fnmatch_lines(["*SIGSEGV*", "*1 invalid*"])
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("--asperf-candidate=nonesuch", "unknown build 'nonesuch'"),
+        ("--asperf-candidate=curent", "did you mean 'current'"),
+        ("--asperf-candidate=/nowhere/python", "no such program"),
+        ("--asperf-candidate=current,thread=1", "did you mean 'threads'"),
+        ("--asperf-candidate=current,threads", "key=value"),
+        ("--asperf-tolerance=5", "tolerance takes"),
+        ("--asperf-tolerance=0%", "tolerance takes"),
+        ("--asperf-max-pairs=0", "max_pairs takes"),
+        ("--asperf-seed=-1", "seed takes"),
+    ],
+)
+def test_bad_options_are_refused(gated: Project, option: str, told: str) -> None:
+    """An option that cannot be used is a usage error that says what can."""
+    result = gated.run("--asperf-candidate=current", option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert told in result.stderr.str() + result.stdout.str()
+
+
+def test_builds_of_the_catalogue(gated: Project) -> None:
+    """A build declared in the configuration file is found by name, with its settings."""
+    gated.config("[builds.slow]\nsettings = { slow_by = 0.5 }", default_model="fake:F16")
+    result = gated.run("--asperf-candidate=slow")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["FAIL *in slow / *"])
+
+
+PPL = """
+def test_gate(gate):
+    assert_no_regression(gate("ppl"), ppl_below="1%")
+"""
+
+
+def test_equal_builds_have_equal_ppl(gated: Project) -> None:
+    """The same file under one build passes before the whole corpus is scored."""
+    gated.test(PPL)
+    result = gated.run("--asperf-candidate=current", "--asperf-chunks=all")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["PASS *ΔPPL fake:F16 * below 1 %: *"])
+
+
+def test_a_worse_candidate_fails_on_ppl(gated: Project) -> None:
+    """A setting that costs quality FAILs, and the note says which chunks and what differs."""
+    gated.script("f16", noise_by_type_k={"q4_0": 0.5})
+    gated.test(PPL)
+    result = gated.run("--asperf-candidate=type_k=q4_0", "--asperf-chunks=all")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["E *claim: *ΔPPL * below 1 %", "E *of * chunks in random order*", "E *differs: settings *"]
+    )
+
+
+def test_speed_and_quality_share_the_error(gated: Project) -> None:
+    """One gate of two workloads and PPL gives three verdicts, each at a third of the error."""
+    gated.test('def test_gate(gate):\n    assert_no_regression(gate("tg32", "ttft64", "ppl"))')
+    result = gated.run("--asperf-candidate=current")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["PASS *tg32 *", "PASS *ttft64 *", "PASS *ΔPPL *", "3 PASS"])
+
+
+def test_a_latency_is_no_rate(gated: Project) -> None:
+    """TTFT is gated, not measured as tokens per second."""
+    gated.test('def test_it(throughput):\n    throughput("ttft64")')
+    result = gated.run()
+    result.stdout.fnmatch_lines(["*ttft64 is a latency*", '*gate("ttft64")*'])
