@@ -71,8 +71,8 @@ def main() -> bool:
         large, logits = Path(folder) / "large-vocabulary.gguf", Path(folder) / "logits"
         write_random_llama(large, LARGE_VOCABULARY)
         jobs = (
-            _ppl_job(peers, files["F16"], corpus, chunks=_CHUNKS, limit=1.10),
-            _ppl_job(peers, large, corpus, chunks=_LARGE_CHUNKS, limit=1.15),
+            _ppl_job("shipped", peers, files["F16"], corpus, chunks=_CHUNKS, limit=1.10),
+            _ppl_job("150,000-token", peers, large, corpus, chunks=_LARGE_CHUNKS, limit=1.15),
             _Job(
                 f"{len(_LADDER) - 1} levels with KLD, {_LADDER_CHUNKS} chunks",
                 lambda: score(files, corpus, chunks=_LADDER_CHUNKS).cost,
@@ -93,9 +93,11 @@ def main() -> bool:
     return kept
 
 
-def _ppl_job(peers: Peers, model: Path, corpus: Path, *, chunks: int, limit: float) -> _Job:
+def _ppl_job(
+    name: str, peers: Peers, model: Path, corpus: Path, *, chunks: int, limit: float
+) -> _Job:
     return _Job(
-        f"PPL of {model.stem}, {chunks} chunks",
+        f"PPL, {name} vocabulary, {chunks} chunks",
         lambda: score({"model": model}, corpus, chunks=chunks).cost,
         lambda: peers.perplexity(model, corpus, chunks=chunks).cost,
         limit,

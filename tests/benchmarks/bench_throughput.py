@@ -20,7 +20,8 @@ from pytest_asperf.spec import Workload
 if TYPE_CHECKING:
     from pytest_asperf.host import RawRun
 
-_ROUNDS: Final = 20
+#: One run of 0.1 s on a busy machine scatters by a tenth.
+_ROUNDS: Final = 100
 _WORKLOADS: Final = (Workload("pp", 512), Workload("tg", 128))
 _TOLERANCE: Final = 0.02
 
@@ -41,7 +42,7 @@ def main() -> bool:
                 rows.append((name, workload.name, *(f"{ms:.4f}" for ms in medians), compared))
                 if path == slow:
                     agree = agree and abs(compared.of_medians - 1) <= _TOLERANCE
-    print(f"### Throughput; the slower model's ratios within {_TOLERANCE:g} of 1\n")
+    print(f"### Throughput in {_ROUNDS} rounds\n")
     header = ("model", "run", "ours, ms per token", "llama-bench", "time, ours / theirs")
     print(table(header, rows))
     return agree
