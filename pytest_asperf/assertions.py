@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pytest_asperf import metrics
 from pytest_asperf.errors import ConfigError, VerdictError, listing, suggest
-from pytest_asperf.gate_verdict import ppl_verdict, speed_verdict
+from pytest_asperf.gate_verdict import gate_note, ppl_verdict, speed_verdict
 from pytest_asperf.handles import Ladder, Perplexity, Reading, Throughput
 from pytest_asperf.report.rows import verdict_row
 from pytest_asperf.stats.estimate import DECISION_CONFIDENCE, Estimate
@@ -237,14 +237,16 @@ def assert_no_regression(
     interrupted = False
     if gate.workloads:
         duel = gate.duel(share)
-        verdicts += [speed_verdict(contest, duel) for contest in duel.contests]
+        for contest in duel.contests:
+            verdict = speed_verdict(contest, duel)
+            verdicts.append(verdict)
+            gate.bench.record(verdict_row(verdict, gate_note(contest, duel)))
         interrupted = duel.interrupted
     if gate.has_ppl and not interrupted:
         ppl_duel = gate.ppl_duel(limit)
         verdicts.append(ppl_verdict(ppl_duel))
+        gate.bench.record(verdict_row(verdicts[-1]))
         interrupted = ppl_duel.interrupted
-    for verdict in verdicts:
-        gate.bench.record(verdict_row(verdict))
     if interrupted:
         raise KeyboardInterrupt
     gravest = max(verdicts, key=lambda verdict: _GRAVITY.index(verdict.outcome))

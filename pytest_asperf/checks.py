@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from pytest_asperf.errors import printable
+
+if TYPE_CHECKING:
+    from pytest_asperf.hardware.conditions import Condition
 
 #: `impossible` is what keeps a measurement from running at all, `warning` what makes it worth
 #: less, and `unknown` what could not be read, which is not the same as `ok`.
@@ -46,3 +51,10 @@ class Failure:
 def size(nbytes: int) -> str:
     """Return a size in decimal units."""
     return f"{nbytes / 1e9:.1f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.1f} MB"
+
+
+def condition_check(condition: Condition) -> Check:
+    """Return how a condition of the machine is."""
+    state: State = "warning" if condition.state == "disturbing" else condition.state
+    detail, remedy = printable(condition.detail), printable(condition.remedy)
+    return Check(condition.name, state, detail, remedy)

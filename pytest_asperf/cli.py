@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 import textwrap
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from pytest_asperf.settings import parse_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from rich.status import Status
 
     from pytest_asperf.catalogue import Catalogue
     from pytest_asperf.checks import State
@@ -149,6 +152,58 @@ def doctor(
         raise typer.Exit(_CANNOT_MEASURE)
 
 
+@app.command("calibrate")
+def calibrate_machine(
+    *,
+    python: _Python = None,
+    pairs: Annotated[
+        int, typer.Option("--pairs", min=5, metavar="N", help="Pairs to run, all of them.")
+    ] = 20,
+    model: Annotated[
+        str, typer.Option("--model", metavar="ADDRESS", help="Model to run.")
+    ] = "asperf-target",
+    workload: Annotated[
+        list[str] | None,
+        typer.Option("--workload", metavar="NAME", help="What to time; repeatable [tg128]."),
+    ] = None,
+) -> None:
+    """Measure this machine's noise, by a build against itself, and keep it for gates."""
+    from pytest_asperf.calibrate import calibrate
+    from pytest_asperf.host import EngineBuild
+    from pytest_asperf.measure.lab import Lab, Plan
+    from pytest_asperf.measure.turn import machine_lock_path
+    from pytest_asperf.modelfiles.shipped import shipped_corpus
+    from pytest_asperf.spec import Build, parse_workload
+
+    project = _project(python)
+    settings = project.catalogue.settings
+    ref = project.catalogue.find(model, where="--model")
+    names = dict.fromkeys(workload or ["tg128"])
+    workloads = tuple(parse_workload(name, where="--workload") for name in names)
+    console = _err()
+    with (
+        console.status("calibrating") as status,
+        Lab(
+            EngineBuild(settings.engine, project.python),
+            cache=project.cache,
+            corpus=shipped_corpus(),
+            plan=Plan(call_timeout_s=settings.call_timeout_s),
+            lock_path=machine_lock_path(),
+            notify=_StatusNotify(console, status),
+        ) as lab,
+    ):
+        sections = calibrate(
+            lab,
+            Build("current", project.python),
+            ref,
+            workloads,
+            pairs=pairs,
+            tolerance=settings.tolerance,
+            seed=secrets.randbelow(2**31) if settings.seed is None else settings.seed,
+        )
+    _print(sections)
+
+
 @models_app.callback(invoke_without_command=True)
 def models(context: typer.Context) -> None:
     """List the models."""
@@ -210,6 +265,25 @@ def verify_models(
     for path in broken:
         discard(path)
         typer.echo(f"removed {printable(path)}")
+
+
+class _StatusNotify:
+    """Shows progress on a status line."""
+
+    def __init__(self, console: Console, status: Status) -> None:
+        self._console = console
+        self._status = status
+
+    def progress(self, label: str, done: int, total: int) -> None:
+        """Say how far a measurement is."""
+        self._status.update(Text(printable(f"{label} {done}/{total}")))
+
+    def done(self) -> None:
+        """The line goes when the command is over."""
+
+    def wait(self, reason: str) -> None:
+        """Say why nothing happens."""
+        _print_text(self._console, f"waiting: {printable(reason)}")
 
 
 def _project(python: str | None) -> _Project:

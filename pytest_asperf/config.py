@@ -78,9 +78,16 @@ _OPTIONS: Final = {
         "seconds after which a gate begins no further pair (default: 300)",
     ),
     "--asperf-seed": ("seed", "N", "seed of every random order (default: drawn, and printed)"),
+    "--asperf-self-check": (
+        "self_check",
+        "K",
+        "hold the baseline against itself before every K-th gate of this machine (default: never)",
+    ),
     "--asperf-report": ("report", "FORMAT:PATH", "write a report, as in json:out.json; repeatable"),
 }
-_COUNTS: Final = frozenset({"repetitions", "chunks", "max_pairs", "max_seconds", "seed"})
+_COUNTS: Final = frozenset(
+    {"repetitions", "chunks", "max_pairs", "max_seconds", "seed", "self_check"}
+)
 
 
 def was_configured(config: pytest.Config) -> bool:

@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.checks import Check, Failure, Section, State, size
+from pytest_asperf.checks import Check, Failure, Section, condition_check, size
 from pytest_asperf.errors import AsperfError, CacheError, printable
 from pytest_asperf.hardware.bandwidth import known_bandwidth, machine_bandwidth
 from pytest_asperf.hardware.detect import detect
@@ -112,7 +112,7 @@ class Examination:
                 for report in self.engines
             ),
             Section("cache", _cache_checks(self.cache)),
-            Section("right now", tuple(map(_condition_check, self.conditions))),
+            Section("right now", tuple(map(condition_check, self.conditions))),
         )
 
     @property
@@ -382,9 +382,3 @@ def _space_check(free_bytes: int) -> Check:
         return Check("space", "ok", detail)
     remedy = "free some, or set ASPERF_CACHE to a folder on a larger disk"
     return Check("space", "warning", detail, remedy)
-
-
-def _condition_check(condition: Condition) -> Check:
-    state: State = "warning" if condition.state == "disturbing" else condition.state
-    detail, remedy = printable(condition.detail), printable(condition.remedy)
-    return Check(condition.name, state, detail, remedy)

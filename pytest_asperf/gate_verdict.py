@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_asperf.stats.sequential import ALPHA, detectable_tolerance
 from pytest_asperf.verdict import Outcome, Subject, Verdict
 
 if TYPE_CHECKING:
     from pytest_asperf.measure.gate import Contest, Duel
+    from pytest_asperf.measure.noise import Calibration
     from pytest_asperf.measure.ppl_gate import PplDuel
     from pytest_asperf.measure.results import Ran
 
@@ -18,8 +20,11 @@ def speed_verdict(contest: Contest, duel: Duel) -> Verdict:
     subject = _subject(contest.workload.name, duel.ran, "slower")
     threshold = f"within +{100 * test.tolerance:g} %"
     details = (
-        f"covers the variance of {duel.covers}; order by coin, --asperf-seed={duel.seed}",
+        f"covers the variance of {duel.covers}; order by coin, --asperf-seed={duel.budget.seed}",
         *_differences(*duel.ran),
+        *_disturbances(duel),
+        _detectable(contest, duel),
+        *_fitness(duel),
     )
     if not contest.pairs:
         return _nothing(subject, threshold, "pair", details)
@@ -34,6 +39,20 @@ def speed_verdict(contest: Contest, duel: Duel) -> Verdict:
         _advice(test.outcome, subject, test.expected_pairs_left),
         details,
     )
+
+
+def gate_note(contest: Contest, duel: Duel) -> str:
+    """Return what a reader is to be told of this machine whatever the verdict, one remark a line.
+
+    It is told where the machine's noise is not known or exceeds the tolerance, and where equal
+    builds were checked here.
+    """
+    known = duel.surroundings.calibrations.get(contest.workload.name)
+    remarks = [] if known and _suffices(known, contest, duel) else [_detectable(contest, duel)]
+    checks = duel.surroundings.self_checks
+    if checks.n:
+        remarks.append(f"A/A self-checks on this machine: {checks.fails} FAIL of {checks.n}")
+    return "\n".join((*remarks, *_fitness(duel)))
 
 
 def ppl_verdict(duel: PplDuel) -> Verdict:
@@ -104,3 +123,49 @@ def _differences(base: Ran, candidate: Ran) -> tuple[str, ...]:
     sides = zip(base.rows()[1:], candidate.rows()[1:], strict=True)
     differing = [f"differs: {label} {a} -> {b}" for (label, a), (_, b) in sides if a != b]
     return tuple(differing) or ("nothing in the proof of path differs between the arms",)
+
+
+def _disturbances(duel: Duel) -> tuple[str, ...]:
+    disturbing = [c for c in duel.surroundings.conditions if c.state == "disturbing"]
+    return tuple(f"disturbing before the gate: {c.name}: {c.detail}" for c in disturbing)
+
+
+def _suffices(known: Calibration, contest: Contest, duel: Duel) -> bool:
+    """Tell whether the budget suffices for the tolerance on a machine of this noise."""
+    least = detectable_tolerance(known.spread, duel.budget.max_pairs)
+    return contest.test.tolerance >= least
+
+
+def _detectable(contest: Contest, duel: Duel) -> str:
+    """Return which tolerance this machine can decide within the budget."""
+    calibrations = duel.surroundings.calibrations
+    known = calibrations.get(contest.workload.name)
+    if known is None:
+        # Of all workloads at once, so that it is told once.
+        names = [c.workload.name for c in duel.contests if c.workload.name not in calibrations]
+        options = " ".join(f"--workload={name}" for name in names)
+        return (
+            f"the tolerance that this machine can decide is not known for {', '.join(names)}: "
+            f"asperf calibrate {options} would tell"
+        )
+    pairs = duel.budget.max_pairs
+    least = f"{100 * detectable_tolerance(known.spread, pairs):.3g} %"
+    basis = (
+        f"A/A spread {100 * known.spread:.2g} % on {known.model}, {known.pairs} pairs of "
+        f"{known.measured_on}"
+    )
+    if _suffices(known, contest, duel):
+        return f"{pairs} pairs can decide a tolerance of {least} on this machine ({basis})"
+    return (
+        f"the tolerance of {100 * contest.test.tolerance:g} % is below {least}, the least that "
+        f"{pairs} pairs of {contest.workload.name} can decide on this machine ({basis})"
+    )
+
+
+def _fitness(duel: Duel) -> tuple[str, ...]:
+    checks = duel.surroundings.self_checks
+    if checks.floor <= ALPHA:
+        return ()
+    rate = f"{100 * checks.floor:.2g} % of its gates ({checks.fails} of {checks.n} self-checks)"
+    verdict = f"this machine is not fit for gating: equal builds FAIL in at least {rate}"
+    return (f"{verdict}, and a gate allows {100 * ALPHA:g} %; do not trust its verdicts",)

@@ -89,6 +89,7 @@ class Run:
                 chunks=settings.chunks,
                 seed=self.seed,
                 call_timeout_s=settings.call_timeout_s,
+                self_check_every=settings.self_check,
             ),
             lock_path=machine_lock_path(),
             notify=self.notify,

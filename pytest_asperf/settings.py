@@ -54,6 +54,8 @@ class Settings:
         max_pairs: pairs after which a gate gives up.
         max_seconds: seconds after which a gate begins no further pair.
         seed: of every random order, None for one drawn and logged.
+        self_check: gates of a machine of which one is preceded by a gate of the baseline against
+            itself, None for none.
         call_timeout_s: seconds after which a call to the engine is given up.
         cache: folder for files that are made once, or None for the platform's own.
         python: interpreter that the engine runs in.
@@ -73,6 +75,7 @@ class Settings:
     max_pairs: int = 60
     max_seconds: int = 300
     seed: int | None = None
+    self_check: int | None = None
     call_timeout_s: int = 600
     cache: Path | None = None
     python: Path = field(default_factory=lambda: Path(sys.executable))
@@ -272,6 +275,9 @@ _KEYS: Final[Mapping[str, _Key]] = {
     "max_pairs": _Key(_count, "a whole number from 1", "a gate gives up after it"),
     "max_seconds": _Key(_count, "a whole number from 1", "a gate gives up after it"),
     "seed": _Key(_seed, "a whole number from 0", "the same seed replays the same orders"),
+    "self_check": _Key(
+        _count, "a whole number from 1", "it shows how often this machine FAILs equal builds"
+    ),
     "call_timeout_s": _Key(
         _count, "a whole number from 1", "a hang would hold up every test behind it"
     ),

@@ -31,7 +31,8 @@ TIERS = (
     # One session with a user: pytest's, or the command line's. The package itself hands out names.
     {
         *("plugin", "config", "collect", "fixtures", "stash", "run", "handles", "assertions"),
-        *("gate_verdict", "report", "findings", "cli", "doctor", "inventory", "checks", "__init__"),
+        *("gate_verdict", "report", "findings", "cli", "doctor", "calibrate", "inventory"),
+        *("checks", "__init__"),
     },
 )
 

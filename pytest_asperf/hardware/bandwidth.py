@@ -15,20 +15,18 @@ until none has been better for a while, and `machine_bandwidth` keeps the highes
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
-import json
-import os
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_asperf.errors import CacheError, HardwareError
+from pytest_asperf.errors import HardwareError
 from pytest_asperf.hardware.machine import Bandwidth
+from pytest_asperf.hardware.records import load_record, machine_key, record_path, store_record
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_asperf.hardware.machine import Machine
 
 _MIB = 1 << 20
@@ -45,6 +43,7 @@ _STEADY_S = 1.5
 _LONGEST_S = 8.0
 _GAIN = 1.005
 _SCHEMA = 1
+_NAME = "bandwidth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ def machine_bandwidth(cache_dir: Path, machine: Machine, *, remeasure: bool = Fa
         CacheError: the folder cannot be written.
         HardwareError: memory does not suffice.
     """
-    path, key = _record_of(cache_dir, machine)
+    path = record_path(cache_dir, _NAME, machine)
     known = _load(path)
     if known is not None and not remeasure:
         return known
@@ -114,16 +113,15 @@ def machine_bandwidth(cache_dir: Path, machine: Machine, *, remeasure: bool = Fa
         "threads": measurement.threads,
         "buffer_bytes": measurement.buffer_bytes,
         "rounds": measurement.rounds,
-        "machine": key,
+        "machine": machine_key(machine),
     }
-    _store(path, record)
+    store_record(path, record, what="the measured memory bandwidth")
     return Bandwidth(measurement.gbs, "measured", measured_on=today)
 
 
 def known_bandwidth(cache_dir: Path, machine: Machine) -> Bandwidth | None:
     """Return what was measured on this machine before, None if nothing was."""
-    path, _ = _record_of(cache_dir, machine)
-    return _load(path)
+    return _load(record_path(cache_dir, _NAME, machine))
 
 
 def measure_bandwidth_gbs(machine: Machine) -> BandwidthMeasurement:
@@ -236,47 +234,13 @@ class _Readers:
         self._done = now_s - self._steady_since_s > _STEADY_S or now_s - self._began_s > _LONGEST_S
 
 
-def _record_of(cache_dir: Path, machine: Machine) -> tuple[Path, dict[str, Any]]:
-    """Return where a machine's measurement is kept, and the facts that tell it from others."""
-    key = {
-        "arch": machine.arch,
-        "cpu": machine.cpu_brand,
-        "cores": machine.usable_cores,
-        "memory_gib": None if machine.memory_bytes is None else round(machine.memory_bytes / 2**30),
-    }
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    path = cache_dir / "hardware" / f"bandwidth-{digest}.json"
-    return path, key
-
-
 def _load(path: Path) -> Bandwidth | None:
+    record = load_record(path, _SCHEMA)
+    if record is None:
+        return None
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if record["schema"] != _SCHEMA:
-            return None
         gbs = float(record["gbs"])
         day = dt.date.fromisoformat(record["measured_on"])
-    except (OSError, ValueError, KeyError, TypeError):
-        # Absent or not ours: measuring again replaces it.
-        return None
+    except (ValueError, KeyError, TypeError):
+        return None  # as if absent: measuring again replaces it
     return Bandwidth(gbs, "measured", measured_on=day) if 0 < gbs < float("inf") else None
-
-
-def _store(path: Path, record: dict[str, Any]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".bandwidth-")
-        unfinished = Path(name)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                json.dump(record, stream, indent=1)
-            unfinished.replace(path)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise CacheError(
-            f"the measured memory bandwidth cannot be kept in {path}: {error.strerror}",
-            why="it would be measured again in every run",
-            remedy="make the folder writable, free space, or set ASPERF_CACHE to another folder",
-        ) from error

@@ -12,10 +12,11 @@ import random
 import statistics
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.measure.arms import MODEL, Side
+from pytest_asperf.measure.noise import Surroundings
 from pytest_asperf.measure.throughput import time_workload, workload_tokens
 from pytest_asperf.stats.sequential import PairedTest
 
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 _RUN_NS: Final = 300_000_000
 _MOST_REPEATS: Final = 25
 
-_LEAST_PAIRS: Final = 5
-
 #: A load that takes less than this share of a run's time is made anew for every run.
 _CHEAP_LOAD: Final = 0.5
 
@@ -46,12 +45,15 @@ class Budget:
         max_pairs: pairs after which it gives up.
         max_seconds: seconds after which it begins no further pair.
         seed: of the coin.
+        min_pairs: pairs before which nothing is decided; with as many as `max_pairs` their number
+            is fixed.
     """
 
     tolerance: float
     max_pairs: int
     max_seconds: float
     seed: int
+    min_pairs: int = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +61,30 @@ class Pair:
     """One finished pair of one workload.
 
     Attributes:
-        baseline_ns: time of the baseline's run, the median of its repeats.
-        candidate_ns: the same of the candidate's.
+        baseline_runs_ns: times of the baseline's repeats, in the order they ran.
+        candidate_runs_ns: the same of the candidate's.
         candidate_first: the side on which the coin fell.
     """
 
-    baseline_ns: float
-    candidate_ns: float
+    baseline_runs_ns: tuple[int, ...]
+    candidate_runs_ns: tuple[int, ...]
     candidate_first: bool
+
+    @property
+    def baseline_ns(self) -> float:
+        """Time of the baseline's run, the median of its repeats."""
+        return statistics.median(self.baseline_runs_ns)
+
+    @property
+    def candidate_ns(self) -> float:
+        """Time of the candidate's run, the median of its repeats."""
+        return statistics.median(self.candidate_runs_ns)
+
+    @property
+    def in_order_ns(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Times of the repeats, of the side that ran first and of the other."""
+        sides = (self.baseline_runs_ns, self.candidate_runs_ns)
+        return sides[::-1] if self.candidate_first else sides
 
     @property
     def log_ratio(self) -> float:
@@ -97,17 +115,24 @@ class Duel:
 
     Attributes:
         contests: by workload, in the order asked for.
-        covers: which variance the intervals cover, in words.
-        seed: of the coin.
+        reloads: whether each run began with a load.
+        budget: what it could cost.
         ran: proof of path of each arm, baseline first.
         interrupted: whether it was stopped from outside.
+        surroundings: what it ran in.
     """
 
     contests: tuple[Contest, ...]
-    covers: str
-    seed: int
+    reloads: bool
+    budget: Budget
     ran: tuple[Ran, Ran]
     interrupted: bool = False
+    surroundings: Surroundings = field(default_factory=Surroundings)
+
+    @property
+    def covers(self) -> str:
+        """Which variance the intervals cover, in words."""
+        return "loads and runs" if self.reloads else "runs of one load each, not of loads"
 
 
 def run_gate(
@@ -160,15 +185,14 @@ def run_gate(
                 bout.run_pair(undecided)
         except KeyboardInterrupt:
             interrupted = True
-    covers = "loads and runs" if bout.reloads else "runs of one load each, not of loads"
     ran = (base.ran(bout.contexts[base]), candidate.ran(bout.contexts[candidate]))
-    return Duel(tuple(contests), covers, budget.seed, ran, interrupted)
+    return Duel(tuple(contests), bout.reloads, budget, ran, interrupted)
 
 
 def _contest(workload: Workload, budget: Budget, comparisons: int) -> Contest:
     test = PairedTest(
         budget.tolerance,
-        min_pairs=min(_LEAST_PAIRS, budget.max_pairs),
+        min_pairs=min(budget.min_pairs, budget.max_pairs),
         max_pairs=budget.max_pairs,
         comparisons=comparisons,
     )
@@ -214,7 +238,7 @@ class _Bout:
         order = [self._base, self._candidate]
         if candidate_first:
             order.reverse()
-        times_ns: dict[tuple[Side, Workload], float] = {}
+        times_ns: dict[tuple[Side, Workload], tuple[int, ...]] = {}
         for side in order:
             if self.reloads:
                 side.reload()
@@ -222,12 +246,14 @@ class _Bout:
                 began = time.monotonic()
                 workload = contest.workload
                 self._time(side, workload)  # the load's warm-up
-                runs = [self._time(side, workload) for _ in range(self._repeats[workload])]
-                times_ns[side, workload] = statistics.median(runs)
+                repeats = range(self._repeats[workload])
+                times_ns[side, workload] = tuple(self._time(side, workload) for _ in repeats)
                 contest.elapsed_s += time.monotonic() - began
         for contest in contests:
-            base_ns = times_ns[self._base, contest.workload]
-            pair = Pair(base_ns, times_ns[self._candidate, contest.workload], candidate_first)
+            base_ns, candidate_ns = (
+                times_ns[side, contest.workload] for side in (self._base, self._candidate)
+            )
+            pair = Pair(base_ns, candidate_ns, candidate_first)
             contest.pairs.append(pair)
             contest.test.update(pair.log_ratio)
 

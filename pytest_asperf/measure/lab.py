@@ -7,23 +7,28 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 import psutil
 
 from pytest_asperf.errors import AsperfError, ConfigError, ModelError
+from pytest_asperf.hardware.detect import detect
+from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.host import EngineBuild, Worker
 from pytest_asperf.measure.arms import MODEL, Arm
 from pytest_asperf.measure.files import LocatedModel, ModelShelf
 from pytest_asperf.measure.gate import Budget, Duel, run_gate
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
+from pytest_asperf.measure.noise import NoiseBook
 from pytest_asperf.measure.ppl_gate import PplDuel, run_ppl_gate
 from pytest_asperf.measure.results import LadderResult, LevelResult, Ran, ThroughputResult
 from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
 from pytest_asperf.measure.turn import machine_turn
 from pytest_asperf.modelfiles.gguf_read import bytes_per_token
 from pytest_asperf.spec import KV_BYTES_PER_ELEMENT, ModelRef
+from pytest_asperf.verdict import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -60,12 +65,14 @@ class Plan:
         chunks: chunks that PPL is taken over, or None for all of the corpus.
         seed: of every random order.
         call_timeout_s: deadline of one call to the engine.
+        self_check_every: gates of a machine of which one is preceded by a self-check, or None.
     """
 
     repetitions: int = 10
     chunks: int | None = 40
     seed: int = 0
     call_timeout_s: float = 600.0
+    self_check_every: int | None = None
 
 
 class Lab:
@@ -92,6 +99,7 @@ class Lab:
     ) -> None:
         self.build = build
         self.plan = plan
+        self._cache = cache
         self._corpus = corpus
         self._lock_path = lock_path
         self._notify = notify
@@ -101,6 +109,11 @@ class Lab:
         self._done: dict[object, object] = {}
         self._worker: Worker | None = None
         self._loaded: dict[ModelRef, dict[str, Any]] = {}
+
+    @cached_property
+    def noise(self) -> NoiseBook:
+        """What is known of this machine's noise."""
+        return NoiseBook(self._cache, detect())
 
     def describe(self) -> dict[str, Any]:
         """Return what the engine says of itself."""
@@ -136,19 +149,44 @@ class Lab:
         """Hold the second build's speed against the first's on one model."""
 
         def fight() -> Duel:
-            with self._ring(ref, builds) as (model, arms, progress):
-                return run_gate(
-                    arms,
-                    model,
-                    workloads,
-                    budget,
-                    comparisons=comparisons,
-                    text=self._corpus_text(ref.spec),
-                    timeout_s=self.plan.call_timeout_s,
-                    progress=progress,
-                )
+            every = self.plan.self_check_every
+            if every is not None and self.noise.count_gate() % every == 0:
+                self._self_check(ref, workloads, builds[0], budget)
+            return self._fight(ref, workloads, builds, budget, comparisons)
 
         return self._once((ref, workloads, builds, budget, comparisons), fight)
+
+    def _self_check(
+        self, ref: ModelRef, workloads: tuple[Workload, ...], build: Build, budget: Budget
+    ) -> None:
+        """Hold a build against itself, and note whether that was a FAIL."""
+        duel = self._fight(ref, workloads, (build, build), budget, len(workloads))
+        if duel.interrupted:
+            raise KeyboardInterrupt
+        failed = any(contest.test.outcome is Outcome.FAIL for contest in duel.contests)
+        self.noise.note_self_check(failed=failed)
+
+    def _fight(
+        self,
+        ref: ModelRef,
+        workloads: tuple[Workload, ...],
+        builds: tuple[Build, Build],
+        budget: Budget,
+        comparisons: int,
+    ) -> Duel:
+        with self._ring(ref, builds) as (model, arms, progress):
+            conditions = readiness()
+            duel = run_gate(
+                arms,
+                model,
+                workloads,
+                budget,
+                comparisons=comparisons,
+                text=self._corpus_text(ref.spec),
+                timeout_s=self.plan.call_timeout_s,
+                progress=progress,
+            )
+        return replace(duel, surroundings=self.noise.around(duel, conditions))
 
     def ppl_duel(
         self,

@@ -27,7 +27,7 @@ class Row:
         outcome: the verdict; empty likewise.
         source: `live` or `recorded`.
         ran: proof of path, label and text.
-        note: how it was measured, where that was not the usual way.
+        note: what is to be known of how it was measured, one remark a line.
         raw: counts, nanoseconds and scores, for the JSON report.
     """
 
@@ -58,8 +58,8 @@ def noted_rows(reports: Sequence[Any]) -> list[tuple[str, Row]]:
     return [(r.nodeid, row_from_dict(data)) for r in in_order for data in r.asperf_rows]
 
 
-def verdict_row(verdict: Verdict) -> Row:
-    """Return a verdict's row."""
+def verdict_row(verdict: Verdict, note: str = "") -> Row:
+    """Return a verdict's row, with remarks on how it was measured."""
     figures = [{"label": label, **_estimate(estimate)} for label, estimate in verdict.figures]
     single = verdict.figures[0][1] if len(verdict.figures) == 1 else None
     return Row(
@@ -71,6 +71,7 @@ def verdict_row(verdict: Verdict) -> Row:
         str(verdict.outcome),
         verdict.subject.source,
         verdict.subject.ran,
+        note,
         raw={"figures": figures, "advice": verdict.advice},
     )
 

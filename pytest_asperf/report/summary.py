@@ -74,7 +74,7 @@ def _print_tables(terminal: TerminalReporter, rows: Sequence[Row]) -> None:
         if not row.outcome
     }
     terminal.write(render_measurements(list(shared.values()), width, colour=colour))
-    for text in sorted({row.note for row in rows if row.note}):
+    for text in sorted({line for row in rows for line in row.note.splitlines()}):
         terminal.line(f"note: {printable(text)}")
     terminal.write(render_verdicts([row for row in rows if row.outcome], width, colour=colour))
 

@@ -22,6 +22,9 @@ from pytest_asperf.verdict import Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+#: Bound on FAIL where the builds are equal, unless another is asked for.
+ALPHA: Final = 0.05
+
 #: Weight and stake of each bet. The low stake survives noise, the high one decides quiet machines
 #: in 5 pairs: 0.25 * 1.45^5 + 0.75 * 1.9^5 = 20.2.
 _BETS: Final = ((0.25, 0.45), (0.75, 0.9))
@@ -145,7 +148,7 @@ class PairedTest:
         self,
         tolerance: float = 0.05,
         *,
-        alpha: float = 0.05,
+        alpha: float = ALPHA,
         beta: float = 0.05,
         min_pairs: int = 5,
         max_pairs: int = 60,

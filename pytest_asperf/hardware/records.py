@@ -1,0 +1,108 @@
+"""What was learned of a kind of machine and is kept: one JSON file each, below the cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_asperf.errors import CacheError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pytest_asperf.hardware.machine import Machine
+
+
+def machine_key(machine: Machine) -> dict[str, Any]:
+    """Return the facts that tell a kind of machine from others."""
+    memory_bytes = machine.memory_bytes
+    return {
+        "arch": machine.arch,
+        "cpu": machine.cpu_brand,
+        "cores": machine.usable_cores,
+        "memory_gib": None if memory_bytes is None else round(memory_bytes / 2**30),
+    }
+
+
+def record_path(cache_dir: Path, name: str, machine: Machine) -> Path:
+    """Return where the record called `name` of a kind of machine is kept."""
+    text = json.dumps(machine_key(machine), sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return cache_dir / "hardware" / f"{name}-{digest}.json"
+
+
+def load_record(path: Path, schema: int) -> dict[str, Any] | None:
+    """Return a record, None where there is none of this schema; its values are not checked."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        # Absent or not ours: what is learned next replaces it.
+        return None
+    return record if isinstance(record, dict) and record.get("schema") == schema else None
+
+
+def store_record(path: Path, record: Mapping[str, Any], *, what: str) -> None:
+    """Write a record in one step, so that no reader meets half of it.
+
+    Args:
+        path: `record_path`.
+        record: plain data.
+        what: what it is, for the message of an error.
+
+    Raises:
+        CacheError: the folder cannot be written.
+    """
+    with _explained(path, what):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
+        unfinished = Path(name)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                json.dump(record, stream, indent=1)
+            unfinished.replace(path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def changed_record(path: Path, fresh: Mapping[str, Any], *, what: str) -> Iterator[dict[str, Any]]:
+    """Give a record to be changed, and write it, with no other process in between.
+
+    Args:
+        path: `record_path`.
+        fresh: the record where there is none of its schema yet.
+        what: what it is, for the message of an error.
+
+    Raises:
+        CacheError: the folder cannot be written.
+    """
+    from filelock import FileLock  # noqa: PLC0415 -- heavy, and needed only here
+
+    lock = FileLock(path.with_suffix(".lock"))
+    with _explained(path, what):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    try:
+        record = load_record(path, fresh["schema"]) or dict(fresh)
+        yield record
+        store_record(path, record, what=what)
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _explained(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CacheError(
+            f"{what} cannot be kept in {path}: {error.strerror}",
+            why="it would have to be measured again in every run",
+            remedy="make the folder writable, free space, or set ASPERF_CACHE to another folder",
+        ) from error

@@ -1,0 +1,182 @@
+"""What a gate says of the machine it ran on: readiness, noise, and self-checks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_asperf.hardware.conditions import Condition
+from pytest_asperf.hardware.detect import detect
+from pytest_asperf.measure.gate import run_gate
+from pytest_asperf.measure.noise import Calibration, NoiseBook, SelfChecks, engine_words
+from pytest_asperf.spec import EngineSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_asperf.measure.arms import Arm
+    from pytest_asperf.measure.gate import Duel
+    from tests.plugin.conftest import Project
+
+NOISE = [1_000_000, 1_010_000, 995_000, 1_004_000, 990_000, 1_007_000, 1_001_000]
+TWO = """
+def test_gate(gate):
+    assert_no_regression(gate("tg32", "pp64"))
+"""
+#: What the scripted engine says of itself.
+ENGINE = {"library": "scripted", "version": "1"}
+
+
+@pytest.fixture
+def log(project: Project) -> Path:
+    """The operations that the model's engine was asked for, one a line."""
+    return project.path / "log"
+
+
+@pytest.fixture
+def gated(project: Project, log: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project with one gate of two workloads, and a cache in which nothing is known yet."""
+    monkeypatch.setenv("ASPERF_CACHE", str(project.path / "cache"))
+    project.config(default_model="fake:F16")
+    costs = {"tg_ns_per_token": NOISE, "pp_ns_per_token": [n // 100 for n in NOISE]}
+    project.script("f16", log=str(log), **costs)
+    project.test(TWO)
+    return project
+
+
+@pytest.fixture
+def book(gated: Project) -> NoiseBook:
+    """What the project knows of this machine's noise."""
+    return NoiseBook(gated.path / "cache", detect())
+
+
+def _calibration(workload: str, spread: float) -> Calibration:
+    return Calibration(
+        workload,
+        engine_words(ENGINE),
+        "fake:F16",
+        "aa",
+        spread,
+        position=0.0,
+        position_low=-0.01,
+        position_high=0.01,
+        load_sd=None,
+        pairs=20,
+        measured_on="2026-01-02",
+    )
+
+
+def _notes(result: pytest.RunResult) -> list[str]:
+    return [line for line in result.outlines if line.startswith("note: ")]
+
+
+def test_an_unknown_noise_is_told_once(gated: Project) -> None:
+    """Without a calibration the gate runs, and one note of both workloads says what would tell."""
+    result = gated.run("--asperf-candidate=current")
+    result.assert_outcomes(passed=1)
+    (note,) = _notes(result)
+    assert "that this machine can decide is not known for tg32, pp64: asperf calibrate" in note
+    assert note.endswith("--workload=tg32 --workload=pp64 would tell")
+
+
+def test_a_tolerance_below_the_noise_is_told(gated: Project, book: NoiseBook) -> None:
+    """The note has tolerance, least tolerance, budget and spread; a quiet workload has none."""
+    book.keep([_calibration("tg32", 0.1), _calibration("pp64", 0.001)])
+    result = gated.run("--asperf-candidate=current", "--asperf-max-pairs=40")
+    result.assert_outcomes(passed=1)
+    (note,) = _notes(result)
+    assert "of 5 % is below 10.5 %, the least that 40 pairs of tg32 can decide on" in note
+    assert note.endswith("(A/A spread 10 % on fake:F16, 20 pairs of 2026-01-02)")
+
+
+def test_a_verdict_names_what_disturbed_and_what_can_be_decided(
+    gated: Project, book: NoiseBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What disturbs stands in a FAIL's note, what does not is left out; readiness is read once."""
+    read = []
+
+    def readiness() -> tuple[Condition, ...]:
+        read.append(1)
+        return (
+            Condition("load", "disturbing", "other processes keep 1.5 cores busy", "stop them"),
+            Condition("swap", "ok", "0.0 GB in use"),
+        )
+
+    monkeypatch.setattr("pytest_asperf.measure.lab.readiness", readiness)
+    book.keep([_calibration("tg32", 0.01), _calibration("pp64", 0.01)])
+    result = gated.run("--asperf-candidate=slow_by=0.5")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "E *disturbing before the gate: load: other processes keep 1.5 cores busy",
+            "E *60 pairs can decide a tolerance of 0.82 % on this machine (A/A spread 1 % on *",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*swap*")
+    assert _notes(result) == []
+    assert len(read) == 1
+
+
+def test_every_second_gate_is_preceded_by_a_self_check(
+    gated: Project, book: NoiseBook, log: Path
+) -> None:
+    """The gates of a machine are counted over sessions; the check runs the baseline twice."""
+    builds = ("--asperf-baseline=slow_by=0.2", "--asperf-candidate=current")
+    runs, checks = [], []
+    for _ in range(3):
+        log.unlink(missing_ok=True)
+        result = gated.run(*builds, "--asperf-self-check=2")
+        result.assert_outcomes(passed=1)
+        runs.append(sum(line.startswith("generate ") for line in log.read_text().splitlines()))
+        checks.append(book.self_checks)
+    assert checks == [SelfChecks(0, 0), SelfChecks(1, 0), SelfChecks(1, 0)]
+    assert runs[1] > runs[0] == runs[2]
+    result.stdout.fnmatch_lines(["note: A/A self-checks on this machine: 0 FAIL of 1"])
+
+
+def test_a_self_check_that_fails_is_counted_as_such(
+    gated: Project, book: NoiseBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine that slows the second of two equal arms, the check counts as a FAIL."""
+
+    def unfair(arms: tuple[Arm, Arm], *args: Any, **options: Any) -> Duel:
+        base, candidate = arms
+        if base == candidate:
+            candidate = replace(base, settings=EngineSettings(slow_by=0.5))
+        return run_gate((base, candidate), *args, **options)
+
+    monkeypatch.setattr("pytest_asperf.measure.lab.run_gate", unfair)
+    result = gated.run(
+        "--asperf-baseline=slow_by=0.2", "--asperf-candidate=current", "--asperf-self-check=1"
+    )
+    result.assert_outcomes(passed=1)
+    assert book.self_checks == SelfChecks(1, 1)
+    result.stdout.fnmatch_lines(["note: A/A self-checks on this machine: 1 FAIL of 1"])
+    result.stdout.no_fnmatch_line("*not fit for gating*")
+
+
+def test_a_machine_that_fails_equal_builds_is_called_unfit(gated: Project, book: NoiseBook) -> None:
+    """Where the FAIL rate of self-checks is shown to exceed the bound, the gate says so, once."""
+    for failed in (True, False, True, True):
+        book.note_self_check(failed=failed)
+    result = gated.run("--asperf-candidate=current")
+    result.assert_outcomes(passed=1)
+    unfit = [note for note in _notes(result) if "not fit for gating" in note]
+    assert len(unfit) == 1
+    assert "FAIL in at least 14 % of its gates (3 of 4 self-checks)" in unfit[0]
+
+
+def test_without_the_option_nothing_is_counted(gated: Project, book: NoiseBook) -> None:
+    """A gate that nobody asked to check leaves no file behind."""
+    gated.run("--asperf-candidate=current")
+    assert not (gated.path / "cache" / "hardware").exists()
+    assert book.self_checks == SelfChecks()
+
+
+def test_a_self_check_needs_a_whole_number(gated: Project) -> None:
+    """What cannot be a count is a usage error."""
+    result = gated.run("--asperf-candidate=current", "--asperf-self-check=0")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "self_check takes" in result.stderr.str() + result.stdout.str()
