@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         assert_no_regression,
         assert_pareto_optimal,
         assert_ppl_delta,
+        assert_throughput,
     )
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.verdict import Outcome, Verdict
@@ -32,6 +33,7 @@ __all__ = [
     "assert_no_regression",
     "assert_pareto_optimal",
     "assert_ppl_delta",
+    "assert_throughput",
 ]
 
 _HOMES = {
@@ -43,6 +45,7 @@ _HOMES = {
     "assert_no_regression": "assertions",
     "assert_pareto_optimal": "assertions",
     "assert_ppl_delta": "assertions",
+    "assert_throughput": "assertions",
 }
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import math
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf import metrics
-from pytest_asperf.errors import ConfigError, VerdictError, listing, suggest
+from pytest_asperf.errors import ConfigError, VerdictError, listing, printable, suggest
 from pytest_asperf.gate_verdict import gate_note, ppl_verdict, speed_verdict
 from pytest_asperf.handles import Ladder, Perplexity, Reading, Throughput
 from pytest_asperf.report.rows import verdict_row
@@ -44,6 +47,39 @@ _GRAVITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.INVALID, Outcome.FAIL)
 #: Quantities of a ladder by name, for `assert_monotonic` and `assert_pareto_optimal`; any
 #: workload's name stands for its rate.
 _SCORES = {"ppl": metrics.PPL, "kld": metrics.KLD, "size": metrics.SIZE}
+
+
+_RATE: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*tok/s", re.ASCII)
+
+
+def assert_throughput(
+    throughput: Throughput | Reading,
+    *,
+    at_least: str | float | None = None,
+    at_most: str | float | None = None,
+) -> Verdict:
+    """Claim that a rate lies within limits.
+
+    The interval covers differences between loads where each run is from a fresh one, which is so
+    where loading is cheap against measuring; the verdict says which it was.
+
+    Args:
+        throughput: the fixture (its tg128 is taken), or one reading.
+        at_least: lower limit, `"40 tok/s"` or a number of tok/s.
+        at_most: upper limit, likewise.
+
+    Returns:
+        The verdict, a PASS.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        ConfigError: no limit, or one that is not a rate in tok/s.
+    """
+    __tracebackhide__ = True
+    low, high = _rate(at_least, "at_least"), _rate(at_most, "at_most")
+    reading = _reading(throughput)
+    verdict = judge_within(reading.rate, reading.subject(), at_least=low, at_most=high)
+    return _settle(verdict, reading.bench)
 
 
 def assert_ppl_delta(
@@ -108,7 +144,7 @@ def assert_bandwidth_utilization(
         HardwareError: the bandwidth is not known.
     """
     __tracebackhide__ = True
-    reading = throughput() if isinstance(throughput, Throughput) else throughput
+    reading = _reading(throughput)
     n_bytes = reading.result.bytes_per_token
     if reading.result.workload.kind != "tg" or n_bytes is None:
         raise ConfigError(
@@ -154,6 +190,7 @@ def assert_monotonic(
     __tracebackhide__ = True
     if direction not in {"rising", "falling"}:
         raise _unknown("direction", str(direction), ("rising", "falling"))
+    details: tuple[str, ...] = ()
     if isinstance(series, Ladder):
         labels, bench = list(series.levels), series.bench
         _require_two(labels)
@@ -163,12 +200,17 @@ def assert_monotonic(
     else:
         readings = list(series)
         labels = [f"{r.workload} {r.result.ran.model}" for r in readings]
+        details = tuple(
+            f"{label} from {reading.rate.n} {reading.rate.counted}"
+            for label, reading in zip(labels, readings, strict=True)
+        )
         _require_two(labels)
         bench = readings[0].bench
         rates = [reading.result.rates for reading in readings]
         differences = neighbour_estimates(rates, unpaired_change_interval)
         subject = Subject("rate", "live", readings[0].result.ran.rows())
-    return _settle(judge_monotonic(labels, differences, subject, direction=direction), bench)
+    verdict = judge_monotonic(labels, differences, subject, direction=direction)
+    return _settle(replace(verdict, details=details), bench)
 
 
 def assert_pareto_optimal(
@@ -262,6 +304,29 @@ def _settle(verdict: Verdict, bench: Bench) -> Verdict:
     if verdict.outcome is not Outcome.PASS:
         raise VerdictError(verdict)
     return verdict
+
+
+def _reading(throughput: Throughput | Reading) -> Reading:
+    return throughput() if isinstance(throughput, Throughput) else throughput
+
+
+def _rate(limit: object, where: str) -> float | None:
+    """Read a limit in tok/s: `"40 tok/s"` or a number."""
+    if limit is None:
+        return None
+    rate = math.nan
+    if isinstance(limit, str):
+        if match := _RATE.fullmatch(limit.strip()):
+            rate = float(match["number"])
+    elif isinstance(limit, int | float) and not isinstance(limit, bool):
+        rate = limit
+    if not 0 < rate < math.inf:
+        raise ConfigError(
+            f"assert_throughput: {where}: {printable(repr(limit))} is not a rate in tok/s",
+            why="readings are in tok/s, and a limit in another unit would judge another quantity",
+            remedy='write "40 tok/s", or 40.0',
+        )
+    return float(rate)
 
 
 def _require_two(labels: Sequence[str]) -> None:

@@ -130,6 +130,11 @@ def pytest_runtest_makereport(
         from pytest_asperf.report.outcome import settle
 
         settle(item, call, report, run)
+        benchmarks = item.config.pluginmanager.get_plugin("pytest-benchmark")
+        if benchmarks and hasattr(report, "asperf_rows") and not _is_xdist_worker(item.config):
+            from pytest_asperf.report.benchmark_rows import add_rows
+
+            add_rows(benchmarks, report.asperf_rows)
     return report
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.measure.arms import MODEL, Side
 from pytest_asperf.measure.noise import Surroundings
-from pytest_asperf.measure.throughput import time_workload, workload_tokens
+from pytest_asperf.measure.throughput import load_is_cheap, time_workload, workload_tokens
 from pytest_asperf.stats.sequential import PairedTest
 
 if TYPE_CHECKING:
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 #: Timed work of one arm in one pair: long against a scheduler's slice, short against a drift.
 _RUN_NS: Final = 300_000_000
 _MOST_REPEATS: Final = 25
-
-#: A load that takes less than this share of a run's time is made anew for every run.
-_CHEAP_LOAD: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +227,7 @@ class _Bout:
                 self._time(side, workload)
             slowest_ns = max(self._time(side, workload) for side in sides)
             self._repeats[workload] = min(_MOST_REPEATS, max(1, round(_RUN_NS / slowest_ns)))
-        self.reloads = max(side.reload() for side in sides) < _CHEAP_LOAD * _RUN_NS / 1e9
+        self.reloads = load_is_cheap(1e9 * max(side.reload() for side in sides), _RUN_NS)
 
     def run_pair(self, contests: Sequence[Contest]) -> None:
         """Run one pair of every workload that is still open."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_asperf.host import RawRun
+    from pytest_asperf.measure.throughput import TimedLoad
     from pytest_asperf.spec import Build, ModelSpec, Workload
 
 #: Share of the free memory that models may take together: the rest is for contexts and logits.
@@ -267,7 +267,8 @@ class Lab:
         self, refs: tuple[ModelRef, ...], workload: Workload
     ) -> dict[ModelRef, ThroughputResult]:
         models = [self._shelf.locate(ref) for ref in refs]
-        label = f"{workload.name} {', '.join(ref.label for ref in refs)}"
+        by_name = {model.ref.label: model for model in models}
+        label = f"{workload.name} {', '.join(by_name)}"
         with machine_turn(self._lock_path, self._notify.wait):
             worker = self._worker_with(models)
             for model in models:
@@ -278,24 +279,25 @@ class Lab:
                 )
                 for model in models
             }
-            runs = measure_throughput(
+            loads = measure_throughput(
                 worker,
                 tokens,
                 workload,
                 repetitions=self.plan.repetitions,
                 seed=self.plan.seed,
                 progress=lambda done, total: self._notify.progress(label, done, total),
+                load_ns={model.ref.label: self._loaded[model.ref]["load_ns"] for model in models},
+                reload=lambda name: self._reload(worker, by_name[name]),
             )
-        return {model.ref: self._timed(model, workload, *runs[model.ref.label]) for model in models}
+        return {model.ref: self._timed(model, workload, loads[model.ref.label]) for model in models}
 
     def _timed(
         self,
         model: LocatedModel,
         workload: Workload,
-        warm_up: RawRun,
-        runs: tuple[RawRun, ...],
+        loads: tuple[TimedLoad, ...],
     ) -> ThroughputResult:
-        context = runs[0].context
+        context = loads[-1].runs[-1].context
         n_bytes = None
         if model.info is not None:
             type_k, type_v = context["type_k"], context["type_v"]
@@ -305,7 +307,8 @@ class Lab:
                 depth=workload.depth + workload.n_tokens // 2,
                 kv_bytes_per_element=(KV_BYTES_PER_ELEMENT[type_k], KV_BYTES_PER_ELEMENT[type_v]),
             )
-        return ThroughputResult(workload, warm_up, runs, n_bytes, self._ran(model, context))
+        settings = model.ref.spec.settings.as_dict()
+        return ThroughputResult(workload, loads, n_bytes, self._ran(model, context), settings)
 
     def _measure_ladder(
         self, spec: ModelSpec, levels: tuple[str, ...], baseline: str
@@ -402,9 +405,17 @@ class Lab:
         self.close()
         worker = self._worker = Worker(self.build, call_timeout_s=self.plan.call_timeout_s)
         for model in models:
-            spec = model.ref.spec
-            self._loaded[model.ref] = worker.load(model.ref.label, model.path, spec.settings)
+            self._load(worker, model)
         return worker
+
+    def _load(self, worker: Worker, model: LocatedModel) -> None:
+        ref = model.ref
+        self._loaded[ref] = worker.load(ref.label, model.path, ref.spec.settings)
+
+    def _reload(self, worker: Worker, model: LocatedModel) -> None:
+        del self._loaded[model.ref]
+        worker.unload(model.ref.label)
+        self._load(worker, model)
 
     def _require_context(self, model: LocatedModel, n_ctx: int, what: str) -> None:
         n_ctx_train = self._loaded[model.ref]["n_ctx_train"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.host import RawRun
+    from pytest_asperf.measure.throughput import TimedLoad
     from pytest_asperf.metrics import ChunkScore
     from pytest_asperf.spec import Workload
     from pytest_asperf.stats.estimate import Estimate
@@ -75,17 +76,22 @@ class ThroughputResult:
 
     Attributes:
         workload: what was timed.
-        warm_up: the run before the first, not counted.
-        runs: the counted runs, in the order they ran.
+        loads: the model's loads, of one counted run each, or one load of all runs.
         bytes_per_token: bytes that one step of TG reads at this depth, None where unknown.
-        ran: proof of path.
+        ran: proof of path; of the last load where there are several.
+        settings: engine settings that were asked for, by name.
     """
 
     workload: Workload
-    warm_up: RawRun
-    runs: tuple[RawRun, ...]
+    loads: tuple[TimedLoad, ...]
     bytes_per_token: int | None
     ran: Ran
+    settings: Mapping[str, Any]
+
+    @cached_property
+    def runs(self) -> tuple[RawRun, ...]:
+        """The counted runs, in the order they ran."""
+        return tuple(run for load in self.loads for run in load.runs)
 
     @cached_property
     def rates(self) -> tuple[float, ...]:
@@ -94,8 +100,14 @@ class ThroughputResult:
 
     @cached_property
     def rate(self) -> Estimate:
-        """Median rate with its interval, tok/s."""
-        return median_interval(self.rates, unit="tok/s")
+        """Median rate with its interval, tok/s; it covers the loads where each has a run."""
+        if len(self.loads) > 1:
+            counted, covers = "loads", "a fresh load for each run, so it covers loads and runs"
+        else:
+            counted = "runs of one load"
+            covers = "it covers the runs of this load, not how loads differ"
+        estimate = median_interval(self.rates, unit="tok/s", counted=counted)
+        return replace(estimate, method=f"{estimate.method}; {covers}")
 
     @property
     def metric(self) -> metrics.Metric:

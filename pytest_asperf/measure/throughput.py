@@ -1,12 +1,16 @@
 """PP and TG: repetitions of a workload, the models' turns interleaved in random order.
 
 Models that are compared are measured side by side: machines drift, and a drift that all share does
-not look like a difference.
+not look like a difference. Where loading is cheap, each repetition is from a fresh load: two loads
+of one model can differ by more than two runs of one load (where its memory lies, which threads
+run it), and an interval knows only of what varied while it was measured.
 """
 
 from __future__ import annotations
 
 import random
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import ModelError
@@ -22,6 +26,35 @@ _CHARACTERS_PER_TOKEN: Final = 12
 
 #: Steps of a TG warm-up: enough to touch all weights and to compile what is compiled.
 _WARM_UP_STEPS: Final = 8
+
+#: A load that takes less than this share of the time measured after it is made anew each time.
+_CHEAP_LOAD: Final = 0.5
+
+#: Loads shorter than that share of this are cheap however short the run.
+_SHORTEST_NS: Final = 300_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TimedLoad:
+    """What was timed on one load of a model.
+
+    Attributes:
+        warm_up: the run before the first, not counted.
+        runs: the counted runs, in the order they ran.
+    """
+
+    warm_up: RawRun
+    runs: tuple[RawRun, ...]
+
+
+def load_is_cheap(load_ns: float, measured_ns: float) -> bool:
+    """Tell whether a model may be loaded anew each time something is measured on it.
+
+    Args:
+        load_ns: time that a load takes until it is ready for what is measured.
+        measured_ns: time that is measured on each load.
+    """
+    return load_ns < _CHEAP_LOAD * max(measured_ns, _SHORTEST_NS)
 
 
 def workload_tokens(worker: Worker, name: str, text: str, workload: Workload) -> list[int]:
@@ -55,8 +88,12 @@ def measure_throughput(
     repetitions: int,
     seed: int,
     progress: Callable[[int, int], None],
-) -> dict[str, tuple[RawRun, tuple[RawRun, ...]]]:
+    load_ns: Mapping[str, int],
+    reload: Callable[[str], None],
+) -> dict[str, tuple[TimedLoad, ...]]:
     """Time one workload on every loaded model, in rounds.
+
+    Each round has a fresh load of each model if that is cheap for all of them.
 
     Args:
         worker: where the models are loaded.
@@ -65,20 +102,39 @@ def measure_throughput(
         repetitions: rounds.
         seed: of the order within each round.
         progress: told runs done and runs in all.
+        load_ns: time that loading each model took.
+        reload: loads a model anew.
 
     Returns:
-        For each model the warm-up run and the counted runs.
+        For each model its loads: one for each repetition, or one for all.
     """
     # The order must be repeatable from the logged seed, not unguessable.
     order = random.Random(seed)  # noqa: S311
     names = list(tokens)
-    warm_ups = {name: _warm_up(worker, name, tokens[name], workload) for name in names}
+    warm_ups: dict[str, list[RawRun]] = {}
+    reloads = True
+    for name in names:
+        began_ns = time.perf_counter_ns()
+        run = _warm_up(worker, name, tokens[name], workload)
+        # A load is not ready for its run before the context is made and filled to the depth.
+        ready_ns = load_ns[name] + time.perf_counter_ns() - began_ns - run.elapsed_ns
+        reloads &= load_is_cheap(ready_ns, run.elapsed_ns / run.n_tokens * workload.n_tokens)
+        warm_ups[name] = [run]
     runs: dict[str, list[RawRun]] = {name: [] for name in names}
     for done in range(repetitions):
         progress(done * len(names), repetitions * len(names))
         for name in order.sample(names, len(names)):
+            if reloads and done:
+                reload(name)
+                warm_ups[name].append(_warm_up(worker, name, tokens[name], workload))
             runs[name].append(time_workload(worker, name, tokens[name], workload))
-    return {name: (warm_ups[name], tuple(runs[name])) for name in names}
+    return {name: _by_load(warm_ups[name], runs[name]) for name in names}
+
+
+def _by_load(warm_ups: Sequence[RawRun], runs: Sequence[RawRun]) -> tuple[TimedLoad, ...]:
+    if len(warm_ups) == 1:
+        return (TimedLoad(warm_ups[0], tuple(runs)),)
+    return tuple(TimedLoad(w, (run,)) for w, run in zip(warm_ups, runs, strict=True))
 
 
 def time_workload(worker: Worker, name: str, tokens: Sequence[int], workload: Workload) -> RawRun:

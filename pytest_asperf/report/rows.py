@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_asperf.errors import AsperfError
+    from pytest_asperf.host import RawRun
     from pytest_asperf.measure.results import LevelResult, Ran, ThroughputResult
     from pytest_asperf.stats.estimate import Estimate
     from pytest_asperf.verdict import Verdict
@@ -84,12 +85,11 @@ def broken_row(what: str, error: AsperfError) -> Row:
 def throughput_row(result: ThroughputResult) -> Row:
     """Return a throughput measurement's row, with every run's count and time."""
     rate, name = result.rate, result.workload.name
-    runs = [{"n_tokens": r.n_tokens, "elapsed_ns": r.elapsed_ns} for r in result.runs]
-    warm_up = {"n_tokens": result.warm_up.n_tokens, "elapsed_ns": result.warm_up.elapsed_ns}
     raw = {
         "workload": result.workload.name,
-        "warm_up": warm_up,
-        "runs": runs,
+        "settings": dict(result.settings),
+        "warm_ups": [_run(load.warm_up, index) for index, load in enumerate(result.loads)],
+        "runs": [_run(r, index) for index, load in enumerate(result.loads) for r in load.runs],
         "bytes_per_token": result.bytes_per_token,
         "peak_rss_bytes": max(run.peak_rss_bytes for run in result.runs),
         "estimate": _estimate(rate),
@@ -129,6 +129,10 @@ def level_row(result: LevelResult, baseline: str, note: str) -> Row:
     }
     basis, what = f"{delta.n} {delta.counted}", f"PPL vs {baseline}"
     return Row(result.ran.model, what, measured, basis, ran=result.ran.rows(), note=note, raw=raw)
+
+
+def _run(run: RawRun, load: int) -> dict[str, int]:
+    return {"n_tokens": run.n_tokens, "elapsed_ns": run.elapsed_ns, "load": load}
 
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:

@@ -139,7 +139,8 @@ def unpaired_change_interval(
     """Return the relative change ``other / base - 1`` of two independent series.
 
     Welch's t on the logs (Welch, Biometrika 34, 1947), so the change is that of geometric means.
-    It covers the variance inside each series only, not between two sessions or loads.
+    It covers what varied inside each series: differences between loads only where each sample is
+    from a load of its own, and never those between sessions.
 
     Raises:
         MeasurementError: a series is empty or holds a value that is not positive and finite.

@@ -11,13 +11,15 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .engine import Facts, RefusalError, Timing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -30,6 +32,9 @@ def open_engine() -> ScriptedEngine:
 
 class ScriptedEngine:
     """The engine: it has no library and no device."""
+
+    def __init__(self) -> None:
+        self._runs: Counter[str] = Counter()
 
     def describe(self) -> Facts:
         """Return facts of the same names as a real engine's."""
@@ -44,9 +49,15 @@ class ScriptedEngine:
     def load(self, path: str, settings: dict[str, Any]) -> ScriptedModel:
         """Read the script."""
         script = json.loads(Path(path).read_text("utf-8"))
-        model = ScriptedModel(script, settings)
+        model = ScriptedModel(script, settings, partial(self._next_run, path))
         model.begin("load")
         return model
+
+    def _next_run(self, path: str) -> int:
+        """Return how many runs a model file has had in this process, and count one more."""
+        run = self._runs[path]
+        self._runs[path] += 1
+        return run
 
     def quantize(self, source: str, target: str, ftype: int) -> None:
         """Write a script whose logits carry the noise that the level stands for."""
@@ -58,9 +69,11 @@ class ScriptedEngine:
 class ScriptedModel:
     """A model with a vocabulary of bytes, and BOS after them."""
 
-    def __init__(self, script: dict[str, Any], settings: dict[str, Any]) -> None:
+    def __init__(
+        self, script: dict[str, Any], settings: dict[str, Any], next_run: Callable[[], int]
+    ) -> None:
         self._script = script
-        self._runs = 0
+        self._next_run = next_run
         self._n_vocab = 257
         self._slow_by = settings.get("slow_by", 0.0)
         self.facts: Facts = {
@@ -76,7 +89,7 @@ class ScriptedModel:
             "buffers_mib": {"model": {"SCRIPT": 1.0}},
             "threads": settings.get("threads", 1),
             "slow_by": self._slow_by,
-            "load_ns": 1_000_000,
+            "load_ns": script.get("load_ns", 1_000_000),
         }
 
         self.context: Facts = {
@@ -133,9 +146,9 @@ class ScriptedModel:
             raise RefusalError("context", f"{n_ctx} tokens are more than the script's context")
         n_tokens = n_ctx - depth
         costs = self._script.get(key, default_ns)
-        per_token = costs[self._runs % len(costs)] if isinstance(costs, list) else costs
+        run = self._next_run()
+        per_token = costs[run % len(costs)] if isinstance(costs, list) else costs
         per_token = round(per_token * (1 + self._slow_by))
-        self._runs += 1
         self.context["n_ctx"] = n_ctx
         return Timing(n_tokens, per_token * n_tokens, (per_token,) * n_tokens)
 

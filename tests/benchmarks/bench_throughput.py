@@ -61,17 +61,20 @@ def _times_ns(peers: Peers, model: Path, workload: Workload) -> tuple[list[int],
 
 def _time_once(model: Path, workload: Workload) -> RawRun:
     with Worker(BUILD) as worker:
-        worker.load("model", model, SETTINGS)
+        facts = worker.load("model", model, SETTINGS)
         text = shipped_corpus().read_text("utf-8")
         tokens = workload_tokens(worker, "model", text, workload)
-        _, (run,) = measure_throughput(
+        (load,) = measure_throughput(
             worker,
             {"model": tokens},
             workload,
             repetitions=1,
             seed=0,
             progress=lambda _done, _total: None,
+            load_ns={"model": facts["load_ns"]},
+            reload=lambda _name: None,  # the one repetition is on the load above
         )["model"]
+    (run,) = load.runs
     return run
 
 

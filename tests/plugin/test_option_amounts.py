@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def test_repetitions(project: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
-    """A workload is timed as often as asked for, beside its warm-up."""
+    """A workload is timed as often as asked for, each time beside a warm-up of its load."""
     project.test('@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8")\n')
     (row,) = rows("--asperf-repetitions=7")
     assert len(row["raw"]["runs"]) == 7
-    assert row["raw"]["runs"][0] == {"n_tokens": 8, "elapsed_ns": 8_000_000}
-    assert row["raw"]["warm_up"]["n_tokens"] == 8
+    assert row["raw"]["runs"][0] == {"n_tokens": 8, "elapsed_ns": 8_000_000, "load": 0}
+    assert row["raw"]["warm_ups"][0]["n_tokens"] == 8
 
 
 @pytest.mark.parametrize(("chunks", "scored"), [("3", 3), ("all", 39)])

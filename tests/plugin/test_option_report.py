@@ -52,7 +52,8 @@ def test_json_holds_the_raw_figures(project: Project) -> None:
     }
     assert len(level["raw"]["sha256"]) == 64
     assert verdict["raw"]["figures"][0]["confidence"] >= 0.9
-    assert speed["raw"]["runs"] == [{"n_tokens": 8, "elapsed_ns": 8_000_000}] * 5
+    runs = [{"n_tokens": 8, "elapsed_ns": 8_000_000, "load": load} for load in range(5)]
+    assert speed["raw"]["runs"] == speed["raw"]["warm_ups"] == runs
     assert speed["raw"]["engine"]["library"] == "scripted"
 
 

@@ -45,8 +45,8 @@ def test_tables_keep_to_the_width(
     assert max(map(len, lines)) <= columns
     assert lines[0].split()[:2] == ["model", "metric"]
     column = lines[0].index("from")
-    basis = [line[column:] for line in lines if "chunks" in line or "samples" in line]
-    assert {text.split(maxsplit=1)[1] for text in basis[:3]} == {"chunks", "samples"}
+    basis = [line[column:] for line in lines if "chunks" in line or "loads" in line]
+    assert {text.split(maxsplit=1)[1] for text in basis[:3]} == {"chunks", "loads"}
 
 
 def test_wide_enough_is_one_line_each(project: Project) -> None:
@@ -59,7 +59,7 @@ def test_wide_enough_is_one_line_each(project: Project) -> None:
         "model +metric +value .*",
         rf"fake:Q8_0 +PPL vs F16 +{number}, Δ {number} % {interval}, KLD {number} +6 chunks",
         rf"fake:Q4_K_M +PPL vs F16 +{number}, Δ \+{number} % {interval}, KLD {number} +6 chunks",
-        rf"fake:F16 +tg8 +1000 tok/s {interval} +5 samples",
+        rf"fake:F16 +tg8 +1000 tok/s {interval} +5 loads",
         "",
         "verdict +claim and what was measured +from",
         rf"PASS +ΔPPL fake:Q8_0 vs F16 below 1 %: {number} % {interval} +6 chunks",

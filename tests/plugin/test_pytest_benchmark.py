@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+pytest.importorskip("pytest_benchmark")
+
+TESTS = """
+@pytest.mark.model("fake:F16")
+def test_one(throughput):
+    throughput("tg8")
+    throughput("pp16")
+
+@pytest.mark.model("fake:F16")
+def test_the_same_again(throughput):
+    throughput("tg8")
+
+@pytest.mark.model("fake:Q8_0", threads=2)
+def test_other_model(throughput):
+    assert_throughput(throughput("tg8"), at_least=1e9)
+
+@pytest.mark.quant("Q4_K_M")
+def test_no_throughput(perplexity):
+    pass
+"""
+NAMES = ["tg8[fake:F16]", "pp16[fake:F16]", "tg8[fake:Q8_0,threads=2]"]
+
+
+@pytest.fixture
+def measured(project: Project) -> Project:
+    """A project that measures throughput in three ways, and its rows' times."""
+    project.script("f16", tg_ns_per_token=[1_000_000, 2_000_000])
+    project.test(TESTS)
+    return project
+
+
+def _benchmarks(text: str) -> dict[str, dict[str, Any]]:
+    return {bench["name"]: bench for bench in json.loads(text)["benchmarks"]}
+
+
+def test_a_row_for_each_workload_and_model(measured: Project) -> None:
+    """The table has what was measured, once, whether or not a claim about it passed."""
+    result = measured.run()
+    result.assert_outcomes(passed=3, failed=1)
+    rows = [line.split()[0] for line in result.outlines if line.startswith(("tg8[", "pp16["))]
+    assert sorted(rows) == sorted(NAMES)
+
+
+def test_json_has_the_runs(measured: Project) -> None:
+    """Each counted run is a round, in seconds; the rate and proof of path stand beside."""
+    path = measured.path / "bench.json"
+    measured.run(f"--benchmark-json={path}")
+    found = _benchmarks(path.read_text())
+    assert list(found) == NAMES
+    bench = found["tg8[fake:F16]"]
+    # The warm-up and the runs take turns from the script: each run has its second time.
+    assert bench["stats"]["data"] == pytest.approx([0.016] * 5)
+    assert (bench["stats"]["rounds"], bench["stats"]["iterations"]) == (5, 1)
+    assert bench["stats"]["mean"] == pytest.approx(0.016)
+    assert bench["fullname"] == "asperf::tg8[fake:F16]"
+    assert bench["params"] == {"workload": "tg8", "model": "fake:F16"}
+    info = bench["extra_info"]
+    assert info["rate"]["point"] == pytest.approx(500)
+    assert info["rate"]["unit"] == "tok/s"
+    assert info["ran"]["engine"].startswith("scripted 1")
+    assert found["tg8[fake:Q8_0,threads=2]"]["params"]["threads"] == "2"
+
+
+def test_saved_runs_are_compared(measured: Project) -> None:
+    """An autosaved run is found again by name, and a regression check reads both."""
+    measured.run("--benchmark-autosave")
+    (saved,) = measured.path.glob(".benchmarks/*/0001_*.json")
+    assert list(_benchmarks(saved.read_text())) == NAMES
+    result = measured.run("--benchmark-compare=0001", "--benchmark-compare-fail=mean:5%")
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines(["tg8?fake:F16? (NOW)*"])
+
+
+@pytest.mark.parametrize(
+    "args", [("--benchmark-disable",), ("--benchmark-skip",), ("-p", "no:benchmark")]
+)
+def test_absent_where_benchmarks_are_off(measured: Project, args: tuple[str, ...]) -> None:
+    """Without benchmarks there is no table of theirs, and ours is whole."""
+    result = measured.run(*args)
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.no_fnmatch_line("tg8?fake:F16?*")
+    result.stdout.fnmatch_lines(["fake:F16 *tg8 *"])
+
+
+def test_absent_under_xdist(measured: Project) -> None:
+    """pytest-benchmark stands back under xdist, and so do these rows."""
+    pytest.importorskip("xdist")
+    path = measured.path / "bench.json"
+    quiet = "ignore:Benchmarks are automatically disabled"  # a warning before version 5.3
+    result = measured.run("-n", "2", f"--benchmark-json={path}", "-W", quiet)
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.no_fnmatch_line("tg8?fake:F16?*")
+    assert not path.exists()
