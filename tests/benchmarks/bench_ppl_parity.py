@@ -53,7 +53,7 @@ def _print_ppl(ours: Mapping[str, Figure], theirs: Mapping[str, float]) -> bool:
         other = theirs[level]
         same = f"{mine:.4g}" == f"{other:.4g}"
         agree = agree and same
-        rows.append((level, f"{mine:.6f}", f"{other:.4f}", f"{mine - other:+.1e}", _word(same)))
+        rows.append((level, f"{mine:.6f}", f"{other:.7g}", f"{mine - other:+.1e}", _word(same)))
     print(table(("level", "PPL, ours", "llama-perplexity", "difference", "4 digits equal"), rows))
     return agree
 
