@@ -111,7 +111,10 @@ def _advice(outcome: Outcome | None, subject: Subject, pairs_left: int | None) -
     if outcome is Outcome.FAIL:
         return subject.if_failed
     if pairs_left is None:
-        return "the effect lies between none and the tolerance: claim another tolerance"
+        return (
+            "more pairs would not: the effect lies between none and the tolerance, or is lost in "
+            "the machine's noise; quieten it (asperf doctor), or claim another tolerance"
+        )
     return (
         f"about {pairs_left} more pairs would decide it (--asperf-max-pairs, "
         "--asperf-max-seconds), or a quieter machine; see asperf doctor"

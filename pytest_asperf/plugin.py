@@ -178,13 +178,16 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
 
 
 def _measured(terminal: TerminalReporter) -> list[Any]:
-    """Return the test reports that carry rows."""
-    return [
+    """Return the test reports that carry rows, and what an interrupted test noted."""
+    from pytest_asperf.stash import unreported
+
+    reports = [
         report
         for group in terminal.stats.values()
         for report in group
         if hasattr(report, "asperf_rows")
     ]
+    return [*reports, *unreported(terminal.config)]
 
 
 def _measures(item: pytest.Item) -> bool:

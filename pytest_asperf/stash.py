@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_asperf.run import Run
 
 _RUN = pytest.StashKey["Run"]()
-_ROWS = pytest.StashKey["list[Row]"]()
+_ROWS = pytest.StashKey["dict[str, list[Row]]"]()
 
 
 def run_of(config: pytest.Config) -> Run:
@@ -31,15 +33,34 @@ def opened_run(config: pytest.Config) -> Run | None:
     return config.stash.get(_RUN, None)
 
 
+@dataclass(frozen=True, slots=True)
+class Unreported:
+    """What a test noted that pytest made no report of, because the session ended in it.
+
+    Attributes:
+        nodeid: the test.
+        asperf_rows: its rows as plain data, as on a report.
+        start: a report's time of beginning; it was the last.
+    """
+
+    nodeid: str
+    asperf_rows: list[dict[str, Any]]
+    start: float = math.inf
+
+
 def note(item: pytest.Item, row: Row) -> None:
     """Note a row with the test it belongs to, once however often the test asks for it."""
-    rows = item.stash.setdefault(_ROWS, [])
+    rows = item.config.stash.setdefault(_ROWS, {}).setdefault(item.nodeid, [])
     if row not in rows:
         rows.append(row)
 
 
 def take_notes(item: pytest.Item) -> list[Row]:
-    """Return the rows noted since the last call, and forget them."""
-    rows = item.stash.get(_ROWS, [])
-    item.stash[_ROWS] = []
-    return rows
+    """Return the rows that a test noted since the last call, and forget them."""
+    return item.config.stash.get(_ROWS, {}).pop(item.nodeid, [])
+
+
+def unreported(config: pytest.Config) -> list[Unreported]:
+    """Return what was noted and never taken."""
+    noted = config.stash.get(_ROWS, {}).items()
+    return [Unreported(nodeid, [row.as_dict() for row in rows]) for nodeid, rows in noted]

@@ -66,3 +66,27 @@ def test_no_worker_stays_behind(
         assert session.returncode == pytest.ExitCode.INTERRUPTED
         assert "fake:Q8_0  tg8" in output
         assert "KeyboardInterrupt" in output
+
+
+def test_a_gate_keeps_its_finished_pairs(
+    project: Project, command: list[str], environment: dict[str, str]
+) -> None:
+    """Ctrl-C in a gate gives what the finished pairs say, and INCONCLUSIVE."""
+    log = project.path / "log"
+    project.config(default_model="fake:F16")
+    project.script("f16", log=str(log), takes_s={"generate": 0.02})
+    project.test('def test_gate(gate):\n    assert_no_regression(gate("tg8"), tolerance="0.1%")')
+    # Equal builds at a tolerance far below what so few pairs decide: it would go on for long.
+    options = ["--asperf-candidate=slow_by=0.0005", "--asperf-max-pairs=1000"]
+    session = subprocess.Popen(
+        [*command, *options], cwd=project.path, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    for _ in range(600):
+        if log.exists() and log.read_text().count("generate") > 150:
+            break
+        time.sleep(0.05)
+    session.send_signal(signal.SIGINT)
+    output, _ = session.communicate(timeout=60)
+    assert session.returncode == pytest.ExitCode.INTERRUPTED
+    assert "INCONCLUSIVE  tg8 fake:F16 in " in output
+    assert " pairs" in output
