@@ -9,6 +9,7 @@ import statistics
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -59,10 +60,11 @@ def main() -> bool:
     random.Random(0).shuffle(cases)  # noqa: S311  # repeatable, not unguessable
     contests: dict[float, list[Contest]] = {slow_by: [] for slow_by, _ in _CASES}
     began = time.monotonic()
-    for seed, slow_by in enumerate(cases):
-        contests[slow_by].append(_gate(slow_by, seed))
-        elapsed_s = time.monotonic() - began
-        print(f"{seed + 1}/{len(cases)} gates, {elapsed_s:.0f} s", file=sys.stderr)
+    with suppress(KeyboardInterrupt):  # the table is of the gates that are finished
+        for seed, slow_by in enumerate(cases):
+            contests[slow_by].append(_gate(slow_by, seed))
+            elapsed_s = time.monotonic() - began
+            print(f"{seed + 1}/{len(cases)} gates, {elapsed_s:.0f} s", file=sys.stderr)
     print(f"### Live gates, tg128 of asperf-target at tolerance {_TOLERANCE:.0%}\n")
     header = ("candidate", "gates", "PASS", "FAIL", "INCONCLUSIVE", "pairs", "seconds", "spread")
     print(table(header, [_row(slow_by, done) for slow_by, done in contests.items()]))
