@@ -71,7 +71,7 @@ BARE_LINUX = Examination(
             Failure("not installed in /usr/bin/python3", "pip install 'pytest-asperf[llama]'"),
         ),
     ),
-    cache=CacheReport(Path("/root/.cache/pytest-asperf"), 10**8, ()),
+    cache=CacheReport(Path("/home/somebody/.cache/pytest-asperf"), 10**8, ()),
     conditions=(Condition("power mode", "unknown", "the kernel shows no clock policy"),),
 )
 
