@@ -90,6 +90,8 @@ def _gate(slow_by: float, seed: int) -> Contest:
         budget = Budget(_TOLERANCE, 60, _MAX_SECONDS, seed)
         workloads = (parse_workload("tg128", where="here"),)
         duel = lab.duel(ModelRef(shipped_target(), "F16"), workloads, builds, budget, 1)
+    if duel.interrupted:  # a gate keeps its pairs; the benchmark ends
+        raise KeyboardInterrupt
     return duel.contests[0]
 
 
