@@ -1,0 +1,95 @@
+"""What speculative decoding can gain: the arithmetic of one round of drafting and verifying.
+
+A round drafts k tokens, verifies them in one batch of k + 1 positions on the target, and emits the
+accepted ones and one token of the target's own. Costs are in units of one step of the target:
+`c`, one step of the draft; `verify`, the batch of k + 1, called C(k + 1). From Leviathan, Kalman
+and Matias, "Fast Inference from Transformers via Speculative Decoding", ICML 2023, with C measured
+where they assume 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def emitted_per_round(acceptance: float, k: int) -> float:
+    """Return the expected number of tokens that one round emits.
+
+    (1 - α^(k+1)) / (1 - α), where each drafted token is accepted with probability α given that
+    those before it were (equation 1 of the paper).
+
+    Args:
+        acceptance: α, from 0 to 1.
+        k: tokens drafted per round.
+    """
+    return math.fsum(acceptance**position for position in range(k + 1))
+
+
+def acceptance_of(emitted: float, k: int) -> float:
+    """Return the α at which a round of k drafted tokens emits `emitted` on average.
+
+    The inverse of `emitted_per_round`. A plain accepted / drafted is lower wherever drafts are cut
+    off by a first rejection, because what follows it was drafted and never judged.
+
+    Args:
+        emitted: tokens per round, from 1 to k + 1.
+        k: tokens drafted per round.
+
+    Raises:
+        ValueError: no α gives so many.
+    """
+    if not 1 <= emitted <= k + 1:
+        raise ValueError(f"{emitted} tokens per round cannot come of {k} drafted ones")
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if emitted_per_round(middle, k) < emitted:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def gain(emitted: float, k: int, c: float, verify: float) -> float:
+    """Return the gain in rate over the target alone, as a fraction: emitted / (k c + C) - 1.
+
+    Args:
+        emitted: tokens that a round emits on average.
+        k: tokens drafted per round.
+        c: cost of one step of the draft.
+        verify: cost of verifying the batch, C(k + 1).
+    """
+    return emitted / (k * c + verify) - 1
+
+
+def break_even_ratio(emitted: float, k: int, verify: float) -> float:
+    """Return the speed ratio of draft to target from which speculation gains anything.
+
+    It gains where k c < emitted - C(k + 1), and the ratio is 1 / c; infinite where verifying costs
+    at least what a round emits, because no draft is fast enough then.
+    """
+    spare = emitted - verify
+    return k / spare if spare > 0 else math.inf
+
+
+def best_k(acceptance: float, c: float, verify: Mapping[int, float]) -> tuple[int, float]:
+    """Return the number of drafted tokens with the highest predicted gain, and that gain.
+
+    Args:
+        acceptance: α, from 0 to 1.
+        c: cost of one step of the draft.
+        verify: by number of positions in the batch, its cost C; k may be each of them less one.
+
+    Raises:
+        ValueError: no batch of at least two positions is given.
+    """
+    ks = [positions - 1 for positions in verify if positions > 1]
+    if not ks:
+        raise ValueError("no cost of a batch of two positions or more")
+    gains = {k: gain(emitted_per_round(acceptance, k), k, c, verify[k + 1]) for k in sorted(ks)}
+    k = max(gains, key=lambda k: gains[k])
+    return k, gains[k]
