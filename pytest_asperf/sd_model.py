@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 def emitted_per_round(acceptance: float, k: int) -> float:
     """Return the expected number of tokens that one round emits.
 
-    (1 - α^(k+1)) / (1 - α), where each drafted token is accepted with probability α given that
+    (1 - a^(k+1)) / (1 - a), where each drafted token is accepted with probability a given that
     those before it were (equation 1 of the paper).
 
     Args:
-        acceptance: α, from 0 to 1.
+        acceptance: a, from 0 to 1.
         k: tokens drafted per round.
     """
     return math.fsum(acceptance**position for position in range(k + 1))
 
 
 def acceptance_of(emitted: float, k: int) -> float:
-    """Return the α at which a round of k drafted tokens emits `emitted` on average.
+    """Return the acceptance rate at which a round of k drafted tokens emits `emitted` on average.
 
     The inverse of `emitted_per_round`. A plain accepted / drafted is lower wherever drafts are cut
     off by a first rejection, because what follows it was drafted and never judged.
@@ -40,7 +40,7 @@ def acceptance_of(emitted: float, k: int) -> float:
         k: tokens drafted per round.
 
     Raises:
-        ValueError: no α gives so many.
+        ValueError: no rate gives so many.
     """
     if not 1 <= emitted <= k + 1:
         raise ValueError(f"{emitted} tokens per round cannot come of {k} drafted ones")
@@ -80,7 +80,7 @@ def best_k(acceptance: float, c: float, verify: Mapping[int, float]) -> tuple[in
     """Return the number of drafted tokens with the highest predicted gain, and that gain.
 
     Args:
-        acceptance: α, from 0 to 1.
+        acceptance: a, from 0 to 1.
         c: cost of one step of the draft.
         verify: by number of positions in the batch, its cost C; k may be each of them less one.
 

@@ -24,7 +24,7 @@ KS = st.integers(1, 16)
     ("acceptance", "k", "emitted"), [(0, 4, 1), (1, 4, 5), (0.5, 2, 1.75), (0.8, 5, 3.68928)]
 )
 def test_a_round_emits_what_the_paper_says(acceptance: float, k: int, emitted: float) -> None:
-    """The expected number of tokens is (1 - α^(k+1)) / (1 - α), with its limit at 1."""
+    """The expected number of tokens is (1 - a^(k+1)) / (1 - a), with its limit at 1."""
     assert emitted_per_round(acceptance, k) == pytest.approx(emitted)
 
 
