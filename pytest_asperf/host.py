@@ -10,9 +10,11 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -21,7 +23,7 @@ from pytest_asperf.errors import EngineError, escaped
 from pytest_asperf.worker import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pytest_asperf.metrics import ChunkScore
     from pytest_asperf.spec import EngineSettings
@@ -102,6 +104,11 @@ _REMEDIES: Final = {
 
 #: Refusals that the engine's log explains further.
 _LOGGED: Final = {"decode", "import", "internal", "load", "memory", "quantize"}
+
+
+def usable_cores() -> tuple[int, ...]:
+    """Return the logical cores that a worker can be confined to; none where none can be chosen."""
+    return tuple(sorted(os.sched_getaffinity(0))) if sys.platform == "linux" else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +212,19 @@ class Worker:
     def unload(self, name: str) -> None:
         """Free a model."""
         self.call("unload", model=name)
+
+    def confine(self, cores: Collection[int]) -> None:
+        """Have every thread of the process run on these logical cores only.
+
+        Raises:
+            OSError: the process has ended, or the system lets nobody choose (`usable_cores`).
+        """
+        if sys.platform == "linux":
+            for thread in Path(f"/proc/{self.pid}/task").iterdir():
+                with suppress(ProcessLookupError):  # a thread may end at any moment
+                    os.sched_setaffinity(int(thread.name), cores)
+        else:
+            raise OSError("only Linux lets a process choose its cores")
 
     def tokenize(self, name: str, text: str) -> list[int]:
         """Return a text's token ids, with BOS where the tokenizer adds one."""

@@ -40,6 +40,10 @@ class Side:
         arm: what runs.
         model: the model file.
         timeout_s: deadline of one call to the engine.
+
+    Attributes:
+        worker: the process.
+        loaded: what the last load resolved to.
     """
 
     def __init__(self, arm: Arm, model: LocatedModel, timeout_s: float) -> None:
@@ -56,7 +60,7 @@ class Side:
     def load(self) -> float:
         """Load the model, and return how long that took in seconds."""
         began = time.perf_counter()
-        self._loaded = self.worker.load(MODEL, self._model.path, self._arm.settings)
+        self.loaded = self.worker.load(MODEL, self._model.path, self._arm.settings)
         return time.perf_counter() - began
 
     def reload(self) -> float:
@@ -75,6 +79,6 @@ class Side:
             self._model.path,
             self._model.sha256,
             self._described,
-            self._loaded,
+            self.loaded,
             context,
         )

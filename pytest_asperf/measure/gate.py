@@ -1,8 +1,12 @@
 """The gate: two builds, or two settings, run in randomised pairs until the answer is decided.
 
-One pair is a run of each arm back to back, in an order that a fair coin decides: what the machine
-does over minutes, it does to both. Every workload has a sequential test of its own, which shares
-the error with the others, and is measured until that test decides or the budget is spent.
+One pair is a load of each arm, and turns of one run of each back to back, in an order that a fair
+coin decides and that changes with every turn: what the machine does over a second, it does to both.
+What it does to one core it does to both as well: where an arm computes on fewer cores than there
+are, the two share a draw of them. A process keeps to the core it is on, and cores differ (by 1.45
+times for seconds, on a virtual machine whose neighbours come and go).
+Every workload has a sequential test of its own, which shares the error with the others, and is
+measured until that test decides or the budget is spent.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.host import usable_cores
 from pytest_asperf.measure.arms import MODEL, Side
 from pytest_asperf.measure.noise import Surroundings
 from pytest_asperf.measure.throughput import load_is_cheap, time_workload, workload_tokens
@@ -30,7 +35,7 @@ if TYPE_CHECKING:
 
 #: Timed work of one arm in one pair: long against a scheduler's slice, short against a drift.
 _RUN_NS: Final = 300_000_000
-_MOST_REPEATS: Final = 25
+_MOST_TURNS: Final = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +63,10 @@ class Pair:
     """One finished pair of one workload.
 
     Attributes:
-        baseline_runs_ns: times of the baseline's repeats, in the order they ran.
+        baseline_runs_ns: times of the baseline's runs, by turn.
         candidate_runs_ns: the same of the candidate's.
-        candidate_first: the side on which the coin fell.
+        candidate_first: the side on which the coin fell: which one began the first turn. The order
+            changes with every turn.
     """
 
     baseline_runs_ns: tuple[int, ...]
@@ -68,25 +74,25 @@ class Pair:
     candidate_first: bool
 
     @property
-    def baseline_ns(self) -> float:
-        """Time of the baseline's run, the median of its repeats."""
-        return statistics.median(self.baseline_runs_ns)
-
-    @property
-    def candidate_ns(self) -> float:
-        """Time of the candidate's run, the median of its repeats."""
-        return statistics.median(self.candidate_runs_ns)
-
-    @property
-    def in_order_ns(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Times of the repeats, of the side that ran first and of the other."""
-        sides = (self.baseline_runs_ns, self.candidate_runs_ns)
-        return sides[::-1] if self.candidate_first else sides
+    def in_turn_ns(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Times of the runs that began a turn, and of those that ended it."""
+        turns = [
+            run if number % 2 != self.candidate_first else run[::-1]
+            for number, run in enumerate(
+                zip(self.candidate_runs_ns, self.baseline_runs_ns, strict=True)
+            )
+        ]
+        return tuple(first for first, _ in turns), tuple(second for _, second in turns)
 
     @property
     def log_ratio(self) -> float:
-        """ln(candidate / baseline); above 0 the candidate is slower."""
-        return math.log(self.candidate_ns / self.baseline_ns)
+        """ln(candidate / baseline), the median of the turns; above 0 the candidate is slower.
+
+        Two runs back to back share what the machine does; the median leaves out a turn in which it
+        did something to one of them.
+        """
+        runs = zip(self.baseline_runs_ns, self.candidate_runs_ns, strict=True)
+        return statistics.median(math.log(candidate / base) for base, candidate in runs)
 
 
 @dataclass(slots=True)
@@ -112,7 +118,8 @@ class Duel:
 
     Attributes:
         contests: by workload, in the order asked for.
-        reloads: whether each run began with a load.
+        reloads: whether each pair began with a load of each arm.
+        draws_cores: whether each pair ran on a draw of the cores, the same for both arms.
         budget: what it could cost.
         ran: proof of path of each arm, baseline first.
         interrupted: whether it was stopped from outside.
@@ -121,6 +128,7 @@ class Duel:
 
     contests: tuple[Contest, ...]
     reloads: bool
+    draws_cores: bool
     budget: Budget
     ran: tuple[Ran, Ran]
     interrupted: bool = False
@@ -129,7 +137,8 @@ class Duel:
     @property
     def covers(self) -> str:
         """Which variance the intervals cover, in words."""
-        return "loads and runs" if self.reloads else "runs of one load each, not of loads"
+        cores = "draws of the cores, " if self.draws_cores else ""
+        return cores + ("loads and runs" if self.reloads else "runs of one load each, not loads")
 
 
 def run_gate(
@@ -183,7 +192,7 @@ def run_gate(
         except KeyboardInterrupt:
             interrupted = True
     ran = (base.ran(bout.contexts[base]), candidate.ran(bout.contexts[candidate]))
-    return Duel(tuple(contests), bout.reloads, budget, ran, interrupted)
+    return Duel(tuple(contests), bout.reloads, bout.n_cores is not None, budget, ran, interrupted)
 
 
 def _contest(workload: Workload, budget: Budget, comparisons: int) -> Contest:
@@ -200,7 +209,8 @@ class _Bout:
     """The two sides taking turns.
 
     Attributes:
-        reloads: whether each run begins with a load.
+        reloads: whether each pair begins with a load of each side.
+        n_cores: logical cores that each pair draws, None where both sides run on all of them.
         contexts: what each side's last context resolved to.
     """
 
@@ -215,44 +225,64 @@ class _Bout:
         self._candidate = candidate
         self._tokens = tokens
         self._coin = coin
-        self._repeats: dict[Workload, int] = {}
+        self._turns: dict[Workload, int] = {}
+        self._usable_cores = usable_cores()
         self.reloads = False
+        self.n_cores: int | None = None
         self.contexts: dict[Side, dict[str, Any]] = {}
 
     def rehearse(self, workloads: Sequence[Workload]) -> None:
-        """Run everything once uncounted, and decide repeats and reloads from how long it takes."""
+        """Run everything once uncounted, and decide turns and reloads from how long it takes."""
         sides = (self._base, self._candidate)
         for workload in workloads:
             for side in sides:
                 self._time(side, workload)
             slowest_ns = max(self._time(side, workload) for side in sides)
-            self._repeats[workload] = min(_MOST_REPEATS, max(1, round(_RUN_NS / slowest_ns)))
+            self._turns[workload] = min(_MOST_TURNS, max(1, round(_RUN_NS / slowest_ns)))
         self.reloads = load_is_cheap(1e9 * max(side.reload() for side in sides), _RUN_NS)
+        self.n_cores = self._fewest_cores()
 
     def run_pair(self, contests: Sequence[Contest]) -> None:
         """Run one pair of every workload that is still open."""
-        candidate_first = self._coin.random() < 0.5
         order = [self._base, self._candidate]
-        if candidate_first:
+        if self._coin.random() < 0.5:
             order.reverse()
-        times_ns: dict[tuple[Side, Workload], tuple[int, ...]] = {}
-        for side in order:
-            if self.reloads:
+        if self.n_cores is not None:
+            cores = self._coin.sample(self._usable_cores, self.n_cores)
+            for side in order:
+                side.worker.confine(cores)
+        if self.reloads:
+            for side in order:
                 side.reload()
-            for contest in contests:
-                began = time.monotonic()
-                workload = contest.workload
-                self._time(side, workload)  # the load's warm-up
-                repeats = range(self._repeats[workload])
-                times_ns[side, workload] = tuple(self._time(side, workload) for _ in repeats)
-                contest.elapsed_s += time.monotonic() - began
         for contest in contests:
-            base_ns, candidate_ns = (
-                times_ns[side, contest.workload] for side in (self._base, self._candidate)
-            )
-            pair = Pair(base_ns, candidate_ns, candidate_first)
+            began = time.monotonic()
+            pair = self._run_turns(contest.workload, order)
+            contest.elapsed_s += time.monotonic() - began
             contest.pairs.append(pair)
             contest.test.update(pair.log_ratio)
+
+    def _fewest_cores(self) -> int | None:
+        """Return how many cores suffice for either side; None where it needs all, or a device."""
+        wanted = 0
+        for side in (self._base, self._candidate):
+            threads = self.contexts[side].get("threads")
+            if side.loaded.get("layers_offloaded") or not isinstance(threads, int):
+                return None
+            wanted = max(wanted, threads)
+        return wanted if wanted < len(self._usable_cores) else None
+
+    def _run_turns(self, workload: Workload, order: list[Side]) -> Pair:
+        for side in order:
+            self._time(side, workload)  # the load's warm-up
+        times_ns: dict[Side, list[int]] = {side: [] for side in order}
+        for number in range(self._turns[workload]):
+            for side in order if number % 2 == 0 else reversed(order):
+                times_ns[side].append(self._time(side, workload))
+        return Pair(
+            tuple(times_ns[self._base]),
+            tuple(times_ns[self._candidate]),
+            candidate_first=order[0] is self._candidate,
+        )
 
     def _time(self, side: Side, workload: Workload) -> int:
         run = time_workload(side.worker, MODEL, self._tokens[side, workload], workload)

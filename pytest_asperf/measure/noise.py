@@ -48,7 +48,7 @@ class Calibration:
         model: address of the model it was measured on.
         model_sha256: hash of that model's file.
         spread: robust standard deviation of A/A log cost ratios.
-        position: relative change of cost from the first to the second run of a pair.
+        position: relative change of cost from the first to the second run of a turn.
         position_low: lower bound of its 90 % interval.
         position_high: upper bound of it.
         load_sd: standard deviation of log cost from load to load, None where it cannot be told.
@@ -199,11 +199,10 @@ def calibration_of(contest: Contest, duel: Duel, model: str) -> Calibration:
     Raises:
         MeasurementError: fewer than two pairs.
     """
-    in_order = [pair.in_order_ns for pair in contest.pairs]
     noise = noise_of(
         [pair.log_ratio for pair in contest.pairs],
-        [first for first, _ in in_order],
-        [second for _, second in in_order],
+        [(pair.baseline_runs_ns, pair.candidate_runs_ns) for pair in contest.pairs],
+        [pair.in_turn_ns for pair in contest.pairs],
         reloads=duel.reloads,
     )
     base = duel.ran[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean, variance
 from typing import TYPE_CHECKING, Final
 
@@ -31,7 +32,7 @@ class Noise:
 
     Attributes:
         spread: `robust_sd` of the pairs' log cost ratios.
-        position: relative change of cost from the first to the second run of a pair.
+        position: relative change of cost from the first to the second run of a turn.
         load_sd: standard deviation from load to load of the log cost, beyond what the runs within
             a load explain; None where the runs cannot tell.
     """
@@ -43,8 +44,8 @@ class Noise:
 
 def noise_of(
     log_ratios: Sequence[float],
-    first: Sequence[Sequence[float]],
-    second: Sequence[Sequence[float]],
+    by_side: Sequence[tuple[Sequence[float], Sequence[float]]],
+    by_turn: Sequence[tuple[Sequence[float], Sequence[float]]],
     *,
     reloads: bool,
 ) -> Noise:
@@ -52,8 +53,8 @@ def noise_of(
 
     Args:
         log_ratios: by pair, ln(candidate / baseline).
-        first: by pair, the costs of the repeats of the side that ran first.
-        second: by pair, the same of the side that ran second.
+        by_side: by pair, the costs of the baseline's and of the candidate's runs.
+        by_turn: by pair, the costs of the runs that began a turn and of those that ended it.
         reloads: whether each side of each pair was a load of its own.
 
     Raises:
@@ -65,8 +66,10 @@ def noise_of(
             why="a spread needs two",
             remedy="allow more pairs, or more time",
         )
-    position = paired_change_interval(_typical(first), _typical(second))
-    load_sd = _load_sd(first, second) if reloads else None
+    position = paired_change_interval(
+        [_typical(first) for first, _ in by_turn], [_typical(second) for _, second in by_turn]
+    )
+    load_sd = _load_sd(by_side) if reloads else None
     return Noise(robust_sd(log_ratios), position, load_sd)
 
 
@@ -83,19 +86,19 @@ def fail_rate_floor(fails: int, n: int) -> float:
     return float(betaincinv(fails, n - fails + 1, 1 - _FLOOR_CONFIDENCE)) if fails else 0.0
 
 
-def _typical(runs: Sequence[Sequence[float]]) -> list[float]:
-    return [math.exp(_mean_log(repeats)) for repeats in runs]
+def _typical(runs: Sequence[float]) -> float:
+    return math.exp(_mean_log(runs))
 
 
-def _mean_log(repeats: Sequence[float]) -> float:
-    return fmean(map(math.log, repeats))
+def _mean_log(runs: Sequence[float]) -> float:
+    return fmean(map(math.log, runs))
 
 
-def _load_sd(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> float | None:
+def _load_sd(by_side: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float | None:
     """Return the random effect of a load, by the method of moments, from differences in pairs."""
-    loads = [*first, *second]
+    loads = list(chain.from_iterable(by_side))
     if min(map(len, loads)) < 2:
         return None
-    between = variance(_mean_log(b) - _mean_log(a) for a, b in zip(first, second, strict=True))
-    explained = fmean(variance(map(math.log, repeats)) / len(repeats) for repeats in loads)
+    between = variance(_mean_log(b) - _mean_log(a) for a, b in by_side)
+    explained = fmean(variance(map(math.log, runs)) / len(runs) for runs in loads)
     return math.sqrt(max(0.0, between / 2 - explained))

@@ -141,8 +141,8 @@ def test_a_folder_that_cannot_be_written_is_an_error_in_four_parts(tmp_path: Pat
 
 @pytest.mark.parametrize("candidate_first", [True, False])
 def test_a_pair_keeps_its_runs_and_their_order(*, candidate_first: bool) -> None:
-    """The ratio is of medians and knows the arms; the order knows which side ran first."""
-    pair = Pair((10, 30, 20), (40, 40, 90), candidate_first)
+    """The ratio is the median of the turns' own; the order changes with every turn."""
+    pair = Pair((10, 30, 20), (40, 60, 20), candidate_first)
     assert pair.log_ratio == pytest.approx(math.log(2))
-    assert pair.in_order_ns[candidate_first] == (10, 30, 20)
-    assert pair.in_order_ns[not candidate_first] == (40, 40, 90)
+    assert pair.in_turn_ns[candidate_first] == (10, 60, 20)
+    assert pair.in_turn_ns[not candidate_first] == (40, 30, 20)

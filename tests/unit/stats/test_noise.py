@@ -22,13 +22,10 @@ def _simulated(
         load = shift + rng.gauss(0, load_sd)
         return [1e9 * math.exp(load + rng.gauss(0, run_sd)) for _ in range(repeats)]
 
-    first_runs = [side(0.0) for _ in range(pairs)]
-    second_runs = [side(second) for _ in range(pairs)]
-    log_ratios = [
-        math.log(sum(b) / sum(a)) * (1 if number % 2 else -1)
-        for number, (a, b) in enumerate(zip(first_runs, second_runs, strict=True))
-    ]
-    return noise_of(log_ratios, first_runs, second_runs, reloads=True)
+    by_turn = [(side(0.0), side(second)) for _ in range(pairs)]
+    by_side = [runs if number % 2 else runs[::-1] for number, runs in enumerate(by_turn)]
+    log_ratios = [math.log(sum(b) / sum(a)) for a, b in by_side]
+    return noise_of(log_ratios, by_side, by_turn, reloads=True)
 
 
 def test_the_three_parts_of_the_noise_are_told_apart() -> None:
@@ -52,14 +49,14 @@ def test_loads_that_add_nothing_have_no_offset() -> None:
 @pytest.mark.parametrize(("repeats", "reloads"), [(1, True), (3, False)])
 def test_a_load_offset_that_cannot_be_told_is_none(repeats: int, *, reloads: bool) -> None:
     """One run for each load, or one load for all runs, says nothing of loads."""
-    runs = [[1.0 + 0.01 * n] * repeats for n in range(5)]
+    runs = [([1.0 + 0.01 * n] * repeats, [1.0] * repeats) for n in range(5)]
     assert noise_of([0.0] * 5, runs, runs, reloads=reloads).load_sd is None
 
 
 def test_one_pair_has_no_spread() -> None:
     """A spread of one pair is refused, and not 0."""
     with pytest.raises(MeasurementError, match="1 pairs"):
-        noise_of([0.1], [[1.0]], [[2.0]], reloads=True)
+        noise_of([0.1], [([1.0], [2.0])], [([1.0], [2.0])], reloads=True)
 
 
 @given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(1, n), st.just(n))))
