@@ -29,6 +29,7 @@ from pytest_asperf.guards.surroundings import (
     host_busy,
     impure_window,
     joules_per_token,
+    moments,
     spread,
     throttled,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "identical_to_baseline",
     "impure_window",
     "joules_per_token",
+    "moments",
     "path_mismatch",
     "predicted_against_measured",
     "remote_errors",

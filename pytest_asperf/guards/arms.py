@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import printable
-from pytest_asperf.guards.trip import Consequence, Trip
+from pytest_asperf.guards.trip import Consequence, Trip, figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +48,7 @@ def identical_to_baseline(arm: Mapping[str, float], baseline: Mapping[str, float
     shared = [name for name in arm if name in baseline]
     if len(shared) < IDENTICAL_LEAST or not all(_near(arm[n], baseline[n]) for n in shared):
         return None
-    pairs = ", ".join(f"{_text(n)} {arm[n]:.4g} and {baseline[n]:.4g}" for n in shared)
+    pairs = ", ".join(f"{_text(n)} {figure(arm[n])} and {figure(baseline[n])}" for n in shared)
     return Trip(
         "identical-to-baseline",
         Consequence.INVALID,

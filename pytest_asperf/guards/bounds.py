@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pytest_asperf import sd_model
-from pytest_asperf.guards.trip import Consequence, Trip, require_positive
+from pytest_asperf.guards.trip import Consequence, Trip, figure, require_positive
 
 #: Share of the memory bandwidth below which something else bounds generation. The 0.8B model
 #: at Q8 on an M2 Ultra, measured with llama-bench (140 tok/s, sd 0.5), uses 21 %; the same model
@@ -49,12 +49,12 @@ def roofline_high(
     traffic_gbs = steps_per_s * (bytes_per_step - cache_bytes) / 1e9
     if traffic_gbs <= bandwidth_gbs:
         return None
-    beyond = f" beyond {cache_bytes / 1e6:.4g} MB of cache" if cache_bytes else ""
+    beyond = f" beyond {figure(cache_bytes / 1e6)} MB of cache" if cache_bytes else ""
     return Trip(
         "roofline-high",
         Consequence.INVALID,
-        f"{steps_per_s:.4g} steps/s that read {bytes_per_step / 1e9:.4g} GB each{beyond} take "
-        f"{traffic_gbs:.4g} GB/s, {traffic_gbs / bandwidth_gbs:.0%} of {bandwidth_gbs:.4g} GB/s",
+        f"{figure(steps_per_s)} steps/s that read {figure(bytes_per_step / 1e9)} GB each{beyond} take "
+        f"{figure(traffic_gbs)} GB/s, {traffic_gbs / bandwidth_gbs:.0%} of {figure(bandwidth_gbs)} GB/s",
         "no rate above memory bandwidth / bytes that a step reads from memory",
     )
 
@@ -82,8 +82,8 @@ def roofline_low(
     return Trip(
         "roofline-low",
         Consequence.WARNING,
-        f"{steps_per_s:.4g} steps/s that read {bytes_per_step / 1e9:.4g} GB each use "
-        f"{100 * share:.2g} % of {bandwidth_gbs:.4g} GB/s, so memory is not what bounds them",
+        f"{figure(steps_per_s)} steps/s that read {figure(bytes_per_step / 1e9)} GB each use "
+        f"{100 * share:.2g} % of {figure(bandwidth_gbs)} GB/s, so memory is not what bounds them",
         f"below {ROOFLINE_LOW:.0%} of the memory bandwidth, look for a fallback or an overhead",
     )
 
@@ -127,9 +127,9 @@ def sd_bound(
     return Trip(
         "sd-bound",
         Consequence.INVALID,
-        f"{measured:.4g} tok/s with {accepted} of {drafted} drafted tokens accepted at k = {k}: a "
-        f"round emits at most {emitted:.3g} tokens, so at most {bound:.4g} tok/s beside "
-        f"{target_alone:.4g} of the target alone ({costs}, C({k + 1}) = {verify:.3g})",
+        f"{figure(measured)} tok/s with {accepted} of {drafted} drafted tokens accepted at k = {k}: a "
+        f"round emits at most {emitted:.3g} tokens, so at most {figure(bound)} tok/s beside "
+        f"{figure(target_alone)} of the target alone ({costs}, C({k + 1}) = {verify:.3g})",
         f"no more than {SD_TOLERANCE:.0%} above target rate x (1 + accepted per round) / "
         f"(k c + C(k + 1))",
     )
@@ -155,7 +155,7 @@ def predicted_against_measured(
     return Trip(
         "predicted-against-measured",
         Consequence.WARNING,
-        f"{measured:.4g} {unit} measured beside {predicted:.4g} {unit} predicted, {ratio:.3g} "
+        f"{figure(measured)} {unit} measured beside {figure(predicted)} {unit} predicted, {ratio:.3g} "
         "times as much",
         f"a prediction and its measurement lie within a factor of {1 + PREDICTION_TOLERANCE:g}",
     )
@@ -182,7 +182,7 @@ def token_accounting(
     return Trip(
         "token-accounting",
         Consequence.INVALID,
-        f"{rate:.4g} tok/s is {n_prompt + n_generated} tokens in {elapsed_s:.4g} s, {n_prompt} of "
-        f"them the prompt's; the {n_generated} generated ones make {own:.4g} tok/s",
+        f"{figure(rate)} tok/s is {n_prompt + n_generated} tokens in {figure(elapsed_s)} s, {n_prompt} of "
+        f"them the prompt's; the {n_generated} generated ones make {figure(own)} tok/s",
         f"a rate of generation counts generated tokens only (equal within {ROUNDING:.0%})",
     )

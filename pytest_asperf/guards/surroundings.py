@@ -6,14 +6,14 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import printable
-from pytest_asperf.guards.trip import Consequence, Trip, require_positive
+from pytest_asperf.guards.trip import Consequence, Trip, figure, require_positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: Coefficient of variation of runs from which their mean stands for nothing. Runs of llama-bench on
 #: a quiet machine have below 1 %; the table in which Q6_K "dominates" Q5_K_M has 19 to 36 %.
-CV_LIMIT: Final = 0.10
+CV_LIMIT: Final = 0.15
 
 #: Apple's levels of thermal pressure: 0 nominal, 1 moderate, 2 heavy, 3 trapping, 4 sleeping.
 HEAVY_PRESSURE: Final = 2
@@ -48,11 +48,11 @@ def spread(mean: float, sd: float, n: int, *, limit: float = CV_LIMIT) -> Trip |
     cv = sd / mean
     if n > 1 and cv <= limit:
         return None
-    found = f"{mean:.4g} ± {sd:.3g} over {n} runs vary by {100 * cv:.2g} %"
+    found = f"{figure(mean)} ± {sd:.3g} over {n} runs vary by {100 * cv:.2g} %"
     return Trip(
         "spread",
         Consequence.INCONCLUSIVE,
-        found if n > 1 else f"{mean:.4g} rests on one run, whose spread nobody knows",
+        found if n > 1 else f"{figure(mean)} rests on one run, whose spread nobody knows",
         f"standard deviation / mean at most {limit:.3g} over two runs or more",
     )
 
@@ -73,7 +73,9 @@ def throttled(levels: Sequence[int] = (), clocks_mhz: Sequence[float] = ()) -> T
         faults.append(f"thermal pressure was {min(levels)} or more throughout")
     if clocks_mhz and min(clocks_mhz) < (1 - CLOCK_DROP) * max(clocks_mhz):
         low, high = min(clocks_mhz), max(clocks_mhz)
-        faults.append(f"the clock fell from {high:.4g} to {low:.4g} MHz, {low / high - 1:.0%}")
+        faults.append(
+            f"the clock fell from {figure(high)} to {figure(low)} MHz, {low / high - 1:.0%}"
+        )
     if not faults:
         return None
     return Trip(
@@ -148,8 +150,8 @@ def impure_window(n_samples: int, period_s: float, phase_s: float) -> Trip | Non
     return Trip(
         "impure-window",
         Consequence.INVALID,
-        f"{n_samples} samples of {period_s:.3g} s are {window_s:.4g} s, {window_s / phase_s:.3g} "
-        f"times the phase of {phase_s:.4g} s",
+        f"{n_samples} samples of {period_s:.3g} s are {figure(window_s)} s, {window_s / phase_s:.3g} "
+        f"times the phase of {figure(phase_s)} s",
         f"samples x period within {WINDOW_TOLERANCE:.0%} of the phase and {WINDOW_ENDS} samples",
     )
 
@@ -186,7 +188,7 @@ def joules_per_token(
     )
 
 
-def coefficient_of_variation(values: Sequence[float]) -> tuple[float, float, int]:
+def moments(values: Sequence[float]) -> tuple[float, float, int]:
     """Return mean, sample standard deviation and count, as `spread` takes them."""
     n = len(values)
     mean = math.fsum(values) / n

@@ -35,6 +35,11 @@ class Trip:
         return f"{self.guard}: {self.found} ({self.rule})"
 
 
+def figure(value: float) -> str:
+    """Return a number with four digits at least, and never with an exponent where it is large."""
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+
+
 def require_positive(**values: float) -> None:
     """Refuse figures that no measurement has.
 
