@@ -287,19 +287,16 @@ def guarded(verdict: Verdict, trips: Iterable[Trip], *, remedy: str) -> Verdict:
     """
     told = tuple(trips)
     details = (*verdict.details, *map(str, told))
-    graver = [trip for trip in told if trip.consequence is Consequence.INVALID]
-    if graver:
-        return replace(
-            verdict,
-            outcome=Outcome.INVALID,
-            measured=graver[0].found,
-            advice=remedy,
-            details=details,
-        )
-    decided = verdict.outcome in {Outcome.PASS, Outcome.FAIL}
-    if decided and any(trip.consequence is Consequence.INCONCLUSIVE for trip in told):
-        return replace(verdict, outcome=Outcome.INCONCLUSIVE, advice=remedy, details=details)
-    return replace(verdict, details=details)
+    outcome, measured, advice = verdict.outcome, verdict.measured, verdict.advice
+    broken, doubtful = (
+        next((trip.found for trip in told if trip.consequence is consequence), "")
+        for consequence in (Consequence.INVALID, Consequence.INCONCLUSIVE)
+    )
+    if broken:
+        outcome, measured, advice = Outcome.INVALID, broken, remedy
+    elif doubtful and outcome in {Outcome.PASS, Outcome.FAIL}:
+        outcome, measured, advice = Outcome.INCONCLUSIVE, f"{measured}, but {doubtful}", remedy
+    return replace(verdict, outcome=outcome, measured=measured, advice=advice, details=details)
 
 
 def parse_percent(value: object, *, where: str, negative: bool = False) -> float:

@@ -25,11 +25,11 @@ from pytest_asperf.guards.outputs import (
     remote_errors,
 )
 from pytest_asperf.guards.surroundings import (
+    coefficient_of_variation,
     dead_counter,
     host_busy,
     impure_window,
     joules_per_token,
-    moments,
     spread,
     throttled,
 )
@@ -41,6 +41,7 @@ from pytest_asperf.guards.trip import (
 __all__ = [
     "Consequence",
     "Trip",
+    "coefficient_of_variation",
     "dead_counter",
     "decode_errors",
     "degenerate_output",
@@ -52,7 +53,6 @@ __all__ = [
     "identical_to_baseline",
     "impure_window",
     "joules_per_token",
-    "moments",
     "path_mismatch",
     "predicted_against_measured",
     "remote_errors",

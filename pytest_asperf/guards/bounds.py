@@ -53,8 +53,9 @@ def roofline_high(
     return Trip(
         "roofline-high",
         Consequence.INVALID,
-        f"{figure(steps_per_s)} steps/s that read {figure(bytes_per_step / 1e9)} GB each{beyond} take "
-        f"{figure(traffic_gbs)} GB/s, {traffic_gbs / bandwidth_gbs:.0%} of {figure(bandwidth_gbs)} GB/s",
+        f"{figure(steps_per_s)} steps/s that read {figure(bytes_per_step / 1e9)} GB each{beyond} "
+        f"take {figure(traffic_gbs)} GB/s, {traffic_gbs / bandwidth_gbs:.0%} of "
+        f"{figure(bandwidth_gbs)} GB/s",
         "no rate above memory bandwidth / bytes that a step reads from memory",
     )
 
@@ -127,8 +128,8 @@ def sd_bound(
     return Trip(
         "sd-bound",
         Consequence.INVALID,
-        f"{figure(measured)} tok/s with {accepted} of {drafted} drafted tokens accepted at k = {k}: a "
-        f"round emits at most {emitted:.3g} tokens, so at most {figure(bound)} tok/s beside "
+        f"{figure(measured)} tok/s with {accepted} of {drafted} drafted tokens accepted at "
+        f"k = {k}: a round emits at most {emitted:.3g} tokens, so at most {figure(bound)} tok/s beside "
         f"{figure(target_alone)} of the target alone ({costs}, C({k + 1}) = {verify:.3g})",
         f"no more than {SD_TOLERANCE:.0%} above target rate x (1 + accepted per round) / "
         f"(k c + C(k + 1))",
@@ -155,8 +156,8 @@ def predicted_against_measured(
     return Trip(
         "predicted-against-measured",
         Consequence.WARNING,
-        f"{figure(measured)} {unit} measured beside {figure(predicted)} {unit} predicted, {ratio:.3g} "
-        "times as much",
+        f"{figure(measured)} {unit} measured beside {figure(predicted)} {unit} predicted, "
+        f"{ratio:.3g} times as much",
         f"a prediction and its measurement lie within a factor of {1 + PREDICTION_TOLERANCE:g}",
     )
 
@@ -182,7 +183,8 @@ def token_accounting(
     return Trip(
         "token-accounting",
         Consequence.INVALID,
-        f"{figure(rate)} tok/s is {n_prompt + n_generated} tokens in {figure(elapsed_s)} s, {n_prompt} of "
-        f"them the prompt's; the {n_generated} generated ones make {figure(own)} tok/s",
+        f"{figure(rate)} tok/s is {n_prompt + n_generated} tokens in {figure(elapsed_s)} s, "
+        f"{n_prompt} of them the prompt's; the {n_generated} generated ones make {figure(own)} "
+        "tok/s",
         f"a rate of generation counts generated tokens only (equal within {ROUNDING:.0%})",
     )

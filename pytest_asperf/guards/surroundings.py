@@ -48,12 +48,12 @@ def spread(mean: float, sd: float, n: int, *, limit: float = CV_LIMIT) -> Trip |
     cv = sd / mean
     if n > 1 and cv <= limit:
         return None
-    found = f"{figure(mean)} ± {sd:.3g} over {n} runs vary by {100 * cv:.2g} %"
+    found = f"{figure(mean)} ± {figure(sd)} over {n} runs vary by {100 * cv:.2g} %"
     return Trip(
         "spread",
         Consequence.INCONCLUSIVE,
         found if n > 1 else f"{figure(mean)} rests on one run, whose spread nobody knows",
-        f"standard deviation / mean at most {limit:.3g} over two runs or more",
+        f"standard deviation / mean at most {100 * limit:g} % over two runs or more",
     )
 
 
@@ -150,8 +150,8 @@ def impure_window(n_samples: int, period_s: float, phase_s: float) -> Trip | Non
     return Trip(
         "impure-window",
         Consequence.INVALID,
-        f"{n_samples} samples of {period_s:.3g} s are {figure(window_s)} s, {window_s / phase_s:.3g} "
-        f"times the phase of {figure(phase_s)} s",
+        f"{n_samples} samples of {period_s:.3g} s are {figure(window_s)} s, "
+        f"{window_s / phase_s:.3g} times the phase of {figure(phase_s)} s",
         f"samples x period within {WINDOW_TOLERANCE:.0%} of the phase and {WINDOW_ENDS} samples",
     )
 
@@ -188,7 +188,7 @@ def joules_per_token(
     )
 
 
-def moments(values: Sequence[float]) -> tuple[float, float, int]:
+def coefficient_of_variation(values: Sequence[float]) -> tuple[float, float, int]:
     """Return mean, sample standard deviation and count, as `spread` takes them."""
     n = len(values)
     mean = math.fsum(values) / n

@@ -59,7 +59,7 @@ def throughput_trips(
         roof: the theoretical bandwidth of the memory that it read from, where it is known.
         max_cv: coefficient of variation of the runs that is accepted.
     """
-    mean, sd, n = guards.moments(result.rates)
+    mean, sd, n = guards.coefficient_of_variation(result.rates)
     found = [guards.spread(mean, sd, n, limit=max_cv)]
     if roof is not None and result.workload.kind == "tg" and result.bytes_per_token:
         read = (result.rate.point, result.bytes_per_token, roof.gbs)
