@@ -96,7 +96,7 @@ class ScriptedModel:
         self.context: Facts = {
             "n_ctx": 0,
             "type_k": settings.get("type_k", "f16"),
-            "type_v": "f16",
+            "type_v": settings.get("type_v", "f16"),
             "flash_attn": script.get("flash_attn", "off"),
             "threads": self.facts["threads"],
             "buffers_mib": {},
