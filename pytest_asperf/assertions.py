@@ -25,6 +25,7 @@ from pytest_asperf.verdict import (
     Outcome,
     Subject,
     Verdict,
+    guarded,
     judge_above,
     judge_below,
     judge_invalid,
@@ -79,7 +80,7 @@ def assert_throughput(
     low, high = _rate(at_least, "at_least"), _rate(at_most, "at_most")
     reading = _reading(throughput)
     verdict = judge_within(reading.rate, reading.subject(), at_least=low, at_most=high)
-    return _settle(verdict, reading.bench)
+    return _settle(_vetted(verdict, [reading]), reading.bench)
 
 
 def assert_ppl_delta(
@@ -163,7 +164,7 @@ def assert_bandwidth_utilization(
         )
         remedy = "measure a model several times the cache's size"
         verdict = judge_invalid(subject, verdict.threshold, [problem], remedy=remedy)
-    return _settle(verdict, reading.bench)
+    return _settle(_vetted(verdict, [reading]), reading.bench)
 
 
 def assert_monotonic(
@@ -191,6 +192,7 @@ def assert_monotonic(
     if direction not in {"rising", "falling"}:
         raise _unknown("direction", str(direction), ("rising", "falling"))
     details: tuple[str, ...] = ()
+    readings: list[Reading] = []
     if isinstance(series, Ladder):
         labels, bench = list(series.levels), series.bench
         _require_two(labels)
@@ -210,7 +212,7 @@ def assert_monotonic(
         differences = neighbour_estimates(rates, unpaired_change_interval)
         subject = Subject("rate", "live", readings[0].result.ran.rows())
     verdict = judge_monotonic(labels, differences, subject, direction=direction)
-    return _settle(replace(verdict, details=details), bench)
+    return _settle(_vetted(replace(verdict, details=details), readings), bench)
 
 
 def assert_pareto_optimal(
@@ -304,6 +306,13 @@ def _settle(verdict: Verdict, bench: Bench) -> Verdict:
     if verdict.outcome is not Outcome.PASS:
         raise VerdictError(verdict)
     return verdict
+
+
+def _vetted(verdict: Verdict, readings: Sequence[Reading]) -> Verdict:
+    """Return what guards leave of a verdict on readings that are not paired with one another."""
+    trips = [trip for reading in readings for trip in reading.trips]
+    remedy = "quieten the machine (asperf doctor) and repeat, or accept the spread: --asperf-max-cv"
+    return guarded(verdict, trips, remedy=remedy)
 
 
 def _reading(throughput: Throughput | Reading) -> Reading:

@@ -77,6 +77,11 @@ _OPTIONS: Final = {
         "S",
         "seconds after which a gate begins no further pair (default: 300)",
     ),
+    "--asperf-max-cv": (
+        "max_cv",
+        "SHARE",
+        "standard deviation / mean of runs from which a rate decides nothing (default: 15%)",
+    ),
     "--asperf-seed": ("seed", "N", "seed of every random order (default: drawn, and printed)"),
     "--asperf-self-check": (
         "self_check",

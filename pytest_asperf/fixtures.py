@@ -43,7 +43,13 @@ def _asperf_bench(request: pytest.FixtureRequest) -> Bench:
     if not run.is_live:
         reason = f"nothing recorded for this test on {run.hardware.headline()}"
         raise pytest.skip.Exception(reason, _use_item_location=True)
-    return Bench(run.lab, lambda row: note(request.node, row), run.ceiling)
+    return Bench(
+        run.lab,
+        lambda row: note(request.node, row),
+        run.ceiling,
+        run.roof,
+        run.settings.max_cv,
+    )
 
 
 @pytest.fixture

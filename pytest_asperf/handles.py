@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pytest_asperf.errors import ConfigError, listing
+from pytest_asperf.measure.vetting import require_valid, throughput_trips
 from pytest_asperf.report.rows import level_row, throughput_row
 from pytest_asperf.spec import ModelRef, parse_workload
 from pytest_asperf.verdict import Subject
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from pytest_asperf.guards import Trip
     from pytest_asperf.hardware.in_force import Ceiling
     from pytest_asperf.measure.gate import Budget, Duel
     from pytest_asperf.measure.lab import Lab
@@ -36,11 +38,27 @@ class Bench:
         lab: measures.
         record: takes a row for the summary.
         ceiling: gives what bounds a TG reading; raises HardwareError where that is unknown.
+        roof: gives what no TG reading can exceed, None where that is unknown.
+        max_cv: coefficient of variation of a reading's runs that is accepted.
     """
 
     lab: Lab
     record: Callable[[Row], None]
     ceiling: Callable[[ThroughputResult], Ceiling]
+    roof: Callable[[ThroughputResult], Ceiling | None]
+    max_cv: float
+
+    def reading(self, result: ThroughputResult) -> Reading:
+        """Note a measurement, and return it unless guards find it broken.
+
+        Raises:
+            MeasurementError: it is.
+        """
+        what = f"{result.workload.name} {result.ran.model}"
+        trips = throughput_trips(result, self.roof(result), self.max_cv)
+        require_valid(what, trips)
+        self.record(throughput_row(result, "\n".join(f"{what}: {trip}" for trip in trips)))
+        return Reading(result, self, trips)
 
 
 @dataclass(frozen=True)
@@ -82,10 +100,12 @@ class Reading:
     Attributes:
         result: raw runs and estimates.
         bench: where it was measured.
+        trips: what guards say of it, none of it INVALID.
     """
 
     result: ThroughputResult = field(repr=False)
     bench: Bench = field(repr=False)
+    trips: tuple[Trip, ...] = ()
 
     @property
     def rate(self) -> Estimate:
@@ -123,9 +143,7 @@ class Throughput:
                 why="a rate in tok/s is not what a user waits for",
                 remedy=f'gate it, with gate("{parsed.name}")',
             )
-        result = self.bench.lab.throughput(self.ref, parsed)
-        self.bench.record(throughput_row(result))
-        return Reading(result, self.bench)
+        return self.bench.reading(self.bench.lab.throughput(self.ref, parsed))
 
 
 @dataclass(frozen=True)
@@ -217,10 +235,8 @@ class Ladder:
         parsed = parse_workload(workload, where="ladder")
         refs = tuple(ModelRef(self.spec, level) for level in self.levels)
         results = self.bench.lab.throughputs(refs, parsed)
-        for ref in refs:
-            self.bench.record(throughput_row(results[ref]))
         pairs = zip(self.levels, refs, strict=True)
-        return {level: Reading(results[ref], self.bench) for level, ref in pairs}
+        return {level: self.bench.reading(results[ref]) for level, ref in pairs}
 
     def subject(self, what: str) -> Subject:
         """Return what a claim about the whole ladder is about."""

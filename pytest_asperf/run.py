@@ -183,8 +183,7 @@ class Run:
             HardwareError: its bandwidth is not known.
         """
         hardware = self.hardware
-        on_card = bool(result.ran.loaded.get("layers_offloaded"))
-        cache_bytes = 0 if on_card else hardware.machine.cache_bytes or 0
+        on_card, cache_bytes = self._read_from(result)
         published = hardware.published_bandwidth
         if published is not None and (hardware.shares_memory or on_card):
             return Ceiling(published.gbs, published.kind, cache_bytes)
@@ -200,6 +199,19 @@ class Run:
             # A machine that was busy while its bandwidth was measured has a ceiling too low.
             measured = self._measured_bandwidth(remeasure=True)
         return Ceiling(measured.gbs, measured.kind, cache_bytes)
+
+    def roof(self, result: ThroughputResult) -> Ceiling | None:
+        """Return what no TG measurement can exceed, None where nothing is published of it."""
+        published = self.hardware.published_bandwidth
+        on_card, cache_bytes = self._read_from(result)
+        if published is None or not (self.hardware.shares_memory or on_card):
+            return None
+        return Ceiling(published.ceiling_gbs, "theoretical", cache_bytes)
+
+    def _read_from(self, result: ThroughputResult) -> tuple[bool, int]:
+        """Return whether weights were read from a card's memory, and the cache in front of it."""
+        on_card = bool(result.ran.loaded.get("layers_offloaded"))
+        return on_card, 0 if on_card else self.hardware.machine.cache_bytes or 0
 
     def _measured_bandwidth(self, *, remeasure: bool) -> Bandwidth:
         from pytest_asperf.hardware.bandwidth import machine_bandwidth  # noqa: PLC0415  # numpy

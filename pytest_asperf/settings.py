@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from pytest_asperf.errors import ConfigError, listing, printable, suggest
+from pytest_asperf.guards.surroundings import CV_LIMIT
 from pytest_asperf.spec import LLAMA_FTYPES
 from pytest_asperf.verdict import parse_percent
 
@@ -53,6 +54,8 @@ class Settings:
         tolerance: slowdown that a gate accepts, a fraction.
         max_pairs: pairs after which a gate gives up.
         max_seconds: seconds after which a gate begins no further pair.
+        max_cv: coefficient of variation of a throughput's runs from which no claim about it is
+            decided, a fraction.
         seed: of every random order, None for one drawn and logged.
         self_check: gates of a machine of which one is preceded by a gate of the baseline against
             itself, None for none.
@@ -74,6 +77,7 @@ class Settings:
     tolerance: float = 0.05
     max_pairs: int = 60
     max_seconds: int = 300
+    max_cv: float = CV_LIMIT
     seed: int | None = None
     self_check: int | None = None
     call_timeout_s: int = 600
@@ -198,6 +202,16 @@ def _tolerance(value: object, _folder: Path) -> float:
     return share
 
 
+def _cv(value: object, _folder: Path) -> float:
+    try:
+        share = parse_percent(value, where="max_cv")
+    except ConfigError:
+        raise ValueError from None
+    if not share > 0:
+        raise ValueError
+    return share
+
+
 def _count_or_all(value: object, folder: Path) -> int | None:
     return None if value == "all" else _count(value, folder)
 
@@ -274,6 +288,7 @@ _KEYS: Final[Mapping[str, _Key]] = {
     ),
     "max_pairs": _Key(_count, "a whole number from 1", "a gate gives up after it"),
     "max_seconds": _Key(_count, "a whole number from 1", "a gate gives up after it"),
+    "max_cv": _Key(_cv, 'a share such as "15%", above 0', "runs that vary more decide nothing"),
     "seed": _Key(_seed, "a whole number from 0", "the same seed replays the same orders"),
     "self_check": _Key(
         _count, "a whole number from 1", "it shows how often this machine FAILs equal builds"

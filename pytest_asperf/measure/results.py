@@ -34,6 +34,7 @@ class Ran:
         engine: what the engine says of itself.
         loaded: what the model resolved to.
         context: what the context resolved to.
+        asked: engine settings that were asked for, by name.
     """
 
     model: str
@@ -42,6 +43,7 @@ class Ran:
     engine: Mapping[str, Any]
     loaded: Mapping[str, Any]
     context: Mapping[str, Any]
+    asked: Mapping[str, Any]
 
     def rows(self) -> tuple[tuple[str, str], ...]:
         """Return it as label and text, for a failure message."""
@@ -79,14 +81,12 @@ class ThroughputResult:
         loads: the model's loads, of one counted run each, or one load of all runs.
         bytes_per_token: bytes that one step of TG reads at this depth, None where unknown.
         ran: proof of path; of the last load where there are several.
-        settings: engine settings that were asked for, by name.
     """
 
     workload: Workload
     loads: tuple[TimedLoad, ...]
     bytes_per_token: int | None
     ran: Ran
-    settings: Mapping[str, Any]
 
     @cached_property
     def runs(self) -> tuple[RawRun, ...]:

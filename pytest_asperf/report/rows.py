@@ -82,12 +82,12 @@ def broken_row(what: str, error: AsperfError) -> Row:
     return Row("", what, error.what, "", outcome="INVALID")
 
 
-def throughput_row(result: ThroughputResult) -> Row:
-    """Return a throughput measurement's row, with every run's count and time."""
+def throughput_row(result: ThroughputResult, note: str = "") -> Row:
+    """Return a throughput measurement's row, with every run's count and time, and remarks."""
     rate, name = result.rate, result.workload.name
     raw = {
         "workload": result.workload.name,
-        "settings": dict(result.settings),
+        "settings": dict(result.ran.asked),
         "warm_ups": [_run(load.warm_up, index) for index, load in enumerate(result.loads)],
         "runs": [_run(r, index) for index, load in enumerate(result.loads) for r in load.runs],
         "bytes_per_token": result.bytes_per_token,
@@ -96,7 +96,9 @@ def throughput_row(result: ThroughputResult) -> Row:
         **_proof(result.ran),
     }
     basis = f"{rate.n} {rate.counted}"
-    return Row(result.ran.model, name, rate.text(), basis, ran=result.ran.rows(), raw=raw)
+    return Row(
+        result.ran.model, name, rate.text(), basis, ran=result.ran.rows(), note=note, raw=raw
+    )
 
 
 def level_row(result: LevelResult, baseline: str, note: str) -> Row:

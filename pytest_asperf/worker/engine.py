@@ -47,7 +47,8 @@ class Model(Protocol):
     """A loaded model. Tokens are ids of its own vocabulary.
 
     Attributes:
-        facts: what loading it resolved to.
+        facts: what loading it resolved to; `bytes_per_token` where the engine knows what a step
+            reads and its file is no GGUF.
         context: what the last run's context resolved to (size, KV types, flash attention).
     """
 

@@ -90,13 +90,14 @@ class ScriptedModel:
             "threads": settings.get("threads", 1),
             "slow_by": self._slow_by,
             "load_ns": script.get("load_ns", 1_000_000),
+            "bytes_per_token": script.get("bytes_per_token"),
         }
 
         self.context: Facts = {
             "n_ctx": 0,
             "type_k": settings.get("type_k", "f16"),
-            "type_v": "f16",
-            "flash_attn": "off",
+            "type_v": settings.get("type_v", "f16"),
+            "flash_attn": script.get("flash_attn", "off"),
             "threads": self.facts["threads"],
             "buffers_mib": {},
         }

@@ -339,13 +339,25 @@ KV = {"attention.head_count_kv": 2}
         ({"blk.1.ffn_up.3.weight": (16, 32)}, {"expert_count": 8, "expert_used_count": 4}, 0,
          4 * 32 + 32 + LAYERS + 8 * 32),
         (
+            {
+                "output.weight": (4, 32),
+                "blk.1.ffn_gate_inp.weight": (8, 32),
+                "blk.1.ffn_down_exps.weight": (8, 16, 32),
+                "blk.1.ffn_down_shexp.weight": (16, 32),
+            },
+            {**KV, "expert_count": 8, "expert_used_count": 1},
+            10,
+            4 * 32 + 32 + LAYERS + 8 * 32 + 16 * 32 + 16 * 32 + 10 * 2 * 2 * 2 * 8,
+        ),
+        (
             {},
             {**KV, "nextn_predict_layers": 1},
             10,
             4 * 32 + 32 + LAYERS // 2 + 10 * 1 * 2 * 2 * 8,
         ),
     ],
-    ids=["tied", "untied", "lookup", "kv", "window", "experts", "split-experts", "nextn"],
+    ids=["tied", "untied", "lookup", "kv", "window", "experts", "split-experts", "shared-expert",
+         "nextn"],
 )  # fmt: skip
 def test_bytes_per_token_counts_what_one_step_reads(
     tmp_path: Path,

@@ -1,0 +1,66 @@
+"""Is a measurement valid? Each guard is a function of plain values: a `Trip`, or None.
+
+What each catches, by which rule and why is listed in docs/guards.md.
+"""
+
+from pytest_asperf.guards.arms import (
+    estimate,
+    identical_to_baseline,
+    path_mismatch,
+    unequal_work,
+)
+from pytest_asperf.guards.bounds import (
+    predicted_against_measured,
+    roofline_high,
+    roofline_low,
+    sd_bound,
+    token_accounting,
+)
+from pytest_asperf.guards.outputs import (
+    decode_errors,
+    degenerate_output,
+    degenerate_tokens,
+    divergent_output,
+    first_divergence,
+    remote_errors,
+)
+from pytest_asperf.guards.surroundings import (
+    coefficient_of_variation,
+    dead_counter,
+    host_busy,
+    impure_window,
+    joules_per_token,
+    spread,
+    throttled,
+)
+from pytest_asperf.guards.trip import (
+    Consequence,
+    Trip,
+)
+
+__all__ = [
+    "Consequence",
+    "Trip",
+    "coefficient_of_variation",
+    "dead_counter",
+    "decode_errors",
+    "degenerate_output",
+    "degenerate_tokens",
+    "divergent_output",
+    "estimate",
+    "first_divergence",
+    "host_busy",
+    "identical_to_baseline",
+    "impure_window",
+    "joules_per_token",
+    "path_mismatch",
+    "predicted_against_measured",
+    "remote_errors",
+    "roofline_high",
+    "roofline_low",
+    "sd_bound",
+    "spread",
+    "throttled",
+    "token_accounting",
+    "unequal_work",
+]

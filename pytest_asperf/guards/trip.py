@@ -1,0 +1,51 @@
+"""What a guard says when it trips."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Consequence(StrEnum):
+    """What a tripped guard does to the verdict on a claim."""
+
+    INVALID = "INVALID"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    WARNING = "WARNING"
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """A guard that tripped.
+
+    Attributes:
+        guard: its short name, such as ``roofline-high``.
+        consequence: what follows for whoever wants a verdict.
+        found: what was found, one sentence with its figures.
+        rule: the rule that it breaks, with its constant.
+    """
+
+    guard: str
+    consequence: Consequence
+    found: str
+    rule: str
+
+    def __str__(self) -> str:
+        return f"{self.guard}: {self.found} ({self.rule})"
+
+
+def figure(value: float) -> str:
+    """Return a number with four digits at least, and never with an exponent where it is large."""
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+
+
+def require_positive(**values: float) -> None:
+    """Refuse figures that no measurement has.
+
+    Raises:
+        ValueError: one is zero, negative, infinite or not a number.
+    """
+    for name, value in values.items():
+        if not 0 < value < math.inf:
+            raise ValueError(f"{name} = {value} is not a positive number")

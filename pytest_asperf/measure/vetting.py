@@ -1,0 +1,91 @@
+"""What guards say of a measurement made here: whether it can be believed, and what to be told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf import guards
+from pytest_asperf.errors import MeasurementError
+from pytest_asperf.guards import Consequence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_asperf.guards import Trip
+    from pytest_asperf.hardware.in_force import Ceiling
+    from pytest_asperf.measure.results import Ran, ThroughputResult
+
+#: Settings that an engine says afterwards what became of, by the fact that says it.
+_RESOLVED: Final = {
+    "threads": "threads",
+    "flash_attn": "flash_attn",
+    "type_k": "type_k",
+    "type_v": "type_v",
+    "n_gpu_layers": "layers_offloaded",
+}
+#: What leaves the choice to the engine, and what says that it did not tell.
+_NO_CLAIM: Final = ("auto", "unknown")
+_REMEDIES: Final = {
+    "path-mismatch": "install an engine build that can do it (asperf doctor), or ask for what runs",
+    "roofline-high": "name the hardware that it ran on (--asperf-hardware); else look at the "
+    "engine's log for steps that were skipped",
+}
+
+
+def require_path(ran: Ran) -> Ran:
+    """Return a proof of path, if what ran is what was asked for.
+
+    Raises:
+        MeasurementError: the engine did something else.
+    """
+    facts = {**ran.loaded, **ran.context}
+    claims = {n: v for n, v in ran.asked.items() if n in _RESOLVED and v not in _NO_CLAIM}
+    told = {n: fact for n in claims if (fact := facts.get(_RESOLVED[n])) not in _NO_CLAIM}
+    if "n_gpu_layers" in told and told["n_gpu_layers"] == facts["n_layers"] + 1:
+        # All that there are, and the output head, which counts as one.
+        told["n_gpu_layers"] = max(claims["n_gpu_layers"], facts["n_layers"] + 1)
+    if trip := guards.path_mismatch(claims, told):
+        raise _invalid(ran.model, trip)
+    return ran
+
+
+def throughput_trips(
+    result: ThroughputResult, roof: Ceiling | None, max_cv: float
+) -> tuple[Trip, ...]:
+    """Return what guards say of a throughput measurement.
+
+    Args:
+        result: the measurement.
+        roof: the theoretical bandwidth of the memory that it read from, where it is known.
+        max_cv: coefficient of variation of the runs that is accepted.
+    """
+    mean, sd, n = guards.coefficient_of_variation(result.rates)
+    found = [guards.spread(mean, sd, n, limit=max_cv)]
+    if roof is not None and result.workload.kind == "tg" and result.bytes_per_token:
+        read = (result.rate.point, result.bytes_per_token, roof.gbs)
+        found.append(guards.roofline_high(*read, cache_bytes=roof.cache_bytes))
+        found.append(guards.roofline_low(*read, cache_bytes=roof.cache_bytes))
+    return tuple(trip for trip in found if trip)
+
+
+def require_valid(what: str, trips: Iterable[Trip]) -> None:
+    """Refuse a measurement that a guard found broken.
+
+    Args:
+        what: the measurement.
+        trips: what guards say of it.
+
+    Raises:
+        MeasurementError: one of them says INVALID.
+    """
+    for trip in trips:
+        if trip.consequence is Consequence.INVALID:
+            raise _invalid(what, trip)
+
+
+def _invalid(what: str, trip: Trip) -> MeasurementError:
+    return MeasurementError(
+        f"{what}: {trip.guard}: {trip.found}",
+        why=f"the measurement is broken however good it looks; the rule: {trip.rule}",
+        remedy=_REMEDIES[trip.guard],
+    )

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import llama_cpp
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+#: No generation takes more memory bandwidth than the slowest chip with a profile has.
+ON_M1 = ("--asperf-hardware=m1", "--asperf-source=live")
+USES = {
+    "throughput": 'assert_throughput(throughput("tg8"), at_least=1)',
+    "utilisation": 'assert_bandwidth_utilization(throughput("tg8"), at_least=0.1)',
+    "order": 'assert_monotonic([throughput("pp8"), throughput("tg8")], direction="falling")',
+    "own": 'assert throughput("tg8").rate.point > 1',
+}
+TEST = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    {claim}\n'
+
+
+@pytest.mark.parametrize("claim", USES.values(), ids=USES.keys())
+def test_above_the_roofline_is_invalid_however_it_is_used(project: Project, claim: str) -> None:
+    """1,000 steps/s of 11 GB are 11 TB/s, which an M1 has not: no verdict counts."""
+    project.script("f16", bytes_per_token=11 * 10**9)
+    project.test(TEST.format(claim=claim))
+    result = project.run(*ON_M1)
+    result.stdout.fnmatch_lines(
+        [
+            "test_it.py V *",
+            "tg8 fake:F16: roofline-high: 1000 steps/s that read 11 GB each * of 68.26 GB/s",
+            "  why it matters: *the rule: no rate above memory bandwidth*",
+            "  what to do: *--asperf-hardware*",
+            "INVALID  test_it.py::test_it: tg8 fake:F16: roofline-high: *",
+            "1 INVALID",
+        ]
+    )
+    result.stdout.no_fnmatch_line("fake:F16 *tg8 *tok/s*")
+
+
+def test_above_the_roofline_on_a_ladder(project: Project) -> None:
+    """One impossible level makes the comparison of all impossible."""
+    project.script("q8", bytes_per_token=10**11)
+    project.test("""
+@pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
+def test_it(ladder):
+    assert_monotonic(ladder, "tg8")
+""")
+    project.run(*ON_M1).stdout.fnmatch_lines(["test_it.py V *", "tg8 fake:Q8_0: roofline-high: *"])
+
+
+@pytest.mark.parametrize(("n_bytes", "workload"), [(None, "tg8"), (1000, "tg8"), (10**11, "pp8")])
+def test_below_the_roofline_a_claim_is_judged(
+    project: Project, n_bytes: int | None, workload: str
+) -> None:
+    """Unknown bytes, few bytes and batches, whose tokens share what is read, break no bound."""
+    project.script("f16", bytes_per_token=n_bytes)
+    project.test(TEST.format(claim=f'assert_throughput(throughput("{workload}"), at_least=1)'))
+    result = project.run(*ON_M1)
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*roofline-*: *")
+
+
+def test_far_below_the_roofline_is_told_and_passes(project: Project) -> None:
+    """A warning stands in the verdict's details and in the summary's notes, and changes nothing."""
+    project.script("f16", bytes_per_token=10**10, tg_ns_per_token=10**9)
+    project.test(TEST.format(claim='assert_throughput(throughput("tg8"), at_least=0.1)'))
+    result = project.run(*ON_M1)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["note: tg8 fake:F16: roofline-low: * use 15 % of 68.26 GB/s*"])
+    project.test(TEST.format(claim='assert_throughput(throughput("tg8"), at_least=100)'))
+    project.run(*ON_M1).stdout.fnmatch_lines(
+        ["E *FAIL: shown not to hold", "E * roofline-low: * look for a fallback or an overhead)"]
+    )
+
+
+#: One run of five that stalled: a coefficient of variation of 37 %.
+STALLED = [1_000_000, 1_000_000, 1_000_000, 1_000_000, 10_000_000]
+
+
+@pytest.mark.parametrize(
+    ("claim", "option", "letter"),
+    [
+        (USES["throughput"], "15%", "I"),
+        ('assert_throughput(throughput("tg8"), at_least=5000)', "15%", "I"),
+        (USES["order"], "15%", "I"),
+        (USES["throughput"], "50%", "."),
+    ],
+)
+def test_a_spread_decides_nothing(project: Project, claim: str, option: str, letter: str) -> None:
+    """Neither PASS nor FAIL where runs vary by more than is accepted."""
+    project.script("f16", tg_ns_per_token=STALLED * 2)
+    project.test(TEST.format(claim=claim))
+    result = project.run("--asperf-repetitions=5", f"--asperf-max-cv={option}")
+    result.stdout.fnmatch_lines([f"test_it.py {letter} *"])
+    if letter == "I":
+        result.stdout.fnmatch_lines(
+            ["*spread: * over 5 runs vary by 4? %*", "*what to do: *quieten*--asperf-max-cv"]
+        )
+
+
+@pytest.mark.parametrize("value", ["0", "-5%", "15", "much", "nan"])
+def test_a_limit_that_is_none(project: Project, value: str) -> None:
+    """A coefficient of variation is a share above 0, and 15 is none."""
+    project.test("def test_it():\n    pass\n")
+    result = project.run(f"--asperf-max-cv={value}")
+    result.stderr.fnmatch_lines(["*--asperf-max-cv: *", '*max_cv takes a share such as "15%"*'])
+
+
+LAYERS = """
+@pytest.mark.model("asperf-draft", n_gpu_layers={layers}, threads=1, flash_attn="{flash}")
+@pytest.mark.quant("Q8_0")
+def test_it({fixture}):
+    {claim}
+"""
+
+
+@pytest.mark.parametrize(
+    ("fixture", "claim"),
+    [("throughput", 'assert throughput("tg8")'), ("perplexity", "pass")],
+)
+def test_layers_that_no_gpu_took(live: Project, fixture: str, claim: str) -> None:
+    """llama.cpp built for the CPU ignores layers asked for on a GPU; the result says INVALID."""
+    _require_no_gpu()
+    live.test(LAYERS.format(layers=99, flash="on", fixture=fixture, claim=claim))
+    live.run().stdout.fnmatch_lines(
+        [
+            "test_it.py V *",
+            "*asperf-draft:*: path-mismatch: n_gpu_layers 99 was asked for and 0 ran",
+            "  what to do: *engine build*",
+        ]
+    )
+
+
+@pytest.mark.parametrize("flash", ["on", "off", "auto"])
+def test_what_was_asked_for_ran(live: Project, flash: str) -> None:
+    """The same settings, as llama.cpp can do them here, are no mismatch."""
+    claim = 'assert_throughput(throughput("tg8"), at_least=1)'
+    live.test(LAYERS.format(layers=0, flash=flash, fixture="throughput", claim=claim))
+    live.run().assert_outcomes(passed=1)
+
+
+def test_a_context_that_is_not_what_was_asked_for(project: Project) -> None:
+    """An engine that turned flash attention off although it was asked for is found at the end."""
+    project.test("""
+@pytest.mark.model("fake:F16", flash_attn="on")
+def test_it(throughput):
+    assert_throughput(throughput("tg8"), at_least=1)
+""")
+    result = project.run()
+    result.stdout.fnmatch_lines(["test_it.py V *", "*flash_attn on was asked for and off ran"])
+    for said in ("on", "unknown"):
+        project.script("f16", flash_attn=said)
+        project.run().assert_outcomes(passed=1)
+
+
+def test_a_gate_whose_arm_did_something_else(live: Project) -> None:
+    """It is found before any pair is run."""
+    _require_no_gpu()
+    live.test("""
+@pytest.mark.model("asperf-draft:F16", threads=1)
+def test_it(gate):
+    assert_no_regression(gate("tg8"))
+""")
+    result = live.run("--asperf-candidate=current,n_gpu_layers=4")
+    result.stdout.fnmatch_lines(["test_it.py V *", "*n_gpu_layers 4 was asked for and 0 ran"])
+
+
+def _require_no_gpu() -> None:
+    if llama_cpp.llama_supports_gpu_offload():
+        pytest.skip("this build of llama.cpp can offload")
