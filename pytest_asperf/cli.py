@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from pytest_asperf import __version__
@@ -31,8 +32,9 @@ from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.settings import parse_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from rich.console import JustifyMethod
     from rich.status import Status
 
     from pytest_asperf.catalogue import Catalogue
@@ -204,6 +206,93 @@ def calibrate_machine(
     _print(sections)
 
 
+@app.command("predict")
+def predict_models(
+    *,
+    models: Annotated[
+        list[str],
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="A .gguf file, a Hugging Face folder or NAME[:LEVEL]; repeatable.",
+        ),
+    ],
+    hardware: Annotated[
+        str | None,
+        typer.Option("--hardware", metavar="NAME", help="A profile, or auto for this machine."),
+    ] = None,
+    memory: Annotated[
+        int | None,
+        typer.Option("--memory", min=1, metavar="GB", help="Memory of the named hardware."),
+    ] = None,
+    level: Annotated[
+        str | None,
+        typer.Option("--level", metavar="LEVEL", help="Level of models named without one."),
+    ] = None,
+    context: Annotated[
+        int | None,
+        typer.Option("--context", min=1, max=2**31 - 1, metavar="N", help="Positions [4096]."),
+    ] = None,
+    type_k: Annotated[str | None, typer.Option("--type-k", help="K cache's type [f16].")] = None,
+    type_v: Annotated[str | None, typer.Option("--type-v", help="V cache's type [f16].")] = None,
+    draft: Annotated[
+        str | None, typer.Option("--draft", metavar="MODEL", help="Draft model to speculate with.")
+    ] = None,
+    draft_ratio: Annotated[
+        float | None,
+        typer.Option("--draft-ratio", min=0.01, max=1e6, help="Measured draft TG / target TG."),
+    ] = None,
+    verify: Annotated[
+        str | None,
+        typer.Option("--verify", metavar="N:COST,...", help="Measured C(N), such as 2:1.6,5:2.1."),
+    ] = None,
+    acceptance: Annotated[
+        float | None, typer.Option("--acceptance", min=0, max=1, help="Acceptance rate.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Say what models would do on a machine: fit, run at most so fast, gain by a draft.
+
+    Exits with 0 where all fit in memory, with 1 where one does not.
+    """
+    from pytest_asperf.predict_command import Question, predict
+    from pytest_asperf.predict_text import rows, sections
+    from pytest_asperf.spec import EngineSettings, parse_settings
+
+    project = _project(None)
+    kv = EngineSettings()
+    for option, key, value in (("--type-k", "type_k", type_k), ("--type-v", "type_v", type_v)):
+        kv = kv if value is None else kv.merged(parse_settings({key: value}, where=option))
+    question = Question(
+        hardware=hardware or project.catalogue.settings.hardware,
+        memory_gb=memory,
+        level=level,
+        context=context,
+        kv=kv,
+        draft=draft,
+        draft_ratio=draft_ratio,
+        verify=verify,
+        acceptance=acceptance,
+    )
+    console = _err()
+    with console.status("reading"):
+        found = predict(
+            models,
+            question,
+            project.catalogue,
+            project.cache,
+            lambda message: _print_text(console, message),
+        )
+    if as_json:
+        typer.echo(json.dumps(found.as_dict(), default=str, indent=2))
+    else:
+        if len(models) > 1:
+            _print_table(rows(found))
+        _print(sections(found))
+    if not found.fits:
+        raise typer.Exit(_CANNOT_MEASURE)
+
+
 @models_app.callback(invoke_without_command=True)
 def models(context: typer.Context) -> None:
     """List the models."""
@@ -319,6 +408,22 @@ def _print(sections: Iterable[Section], *, last_line: str = "") -> None:
     if last_line:
         _print_text(console, "")
         _print_text(console, last_line)
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under their head; where the terminal is too narrow, the first column wraps."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    console = Console(highlight=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, head in enumerate(rows[0]):
+        justify: JustifyMethod = "right" if number else "left"
+        table.add_column(Text(head), justify=justify, overflow="fold", no_wrap=number > 0)
+    for row in rows[1:]:
+        table.add_row(*map(Text, row))
+    if not console.is_terminal:
+        console.width = sum(widths) + 2 * len(widths)
+    console.print(table)
+    _print_text(console, "")
 
 
 def _print_text(console: Console, text: str) -> None:

@@ -23,7 +23,7 @@ ROOT = Path(pytest_asperf.__file__).parent
 # nothing from a higher one.
 TIERS = (
     # Functions of values: what a number means, and what follows from it.
-    {"errors", "stats", "metrics", "verdict", "sd_model", "guards"},
+    {"errors", "stats", "metrics", "verdict", "sd_model", "guards", "predict"},
     # What may be asked for, parsed and frozen.
     {"spec", "settings", "marks", "catalogue"},
     # What touches the machine: files, processes, clocks. `testing` starts workers for an engine.
@@ -32,7 +32,7 @@ TIERS = (
     {
         *("plugin", "config", "collect", "fixtures", "stash", "run", "handles", "assertions"),
         *("gate_verdict", "report", "findings", "cli", "doctor", "calibrate", "inventory"),
-        *("checks", "__init__"),
+        *("checks", "predict_command", "predict_text", "__init__"),
     },
 )
 

@@ -34,8 +34,8 @@ _MIB = 1 << 20
 # 1.4 times as fast as memory does, one of eight times as fast as one of more.
 _CACHE_MULTIPLE = 8
 _LEAST_CACHE_MULTIPLE = 4
-# Where the cache's size cannot be read: no system-level cache of a single chip is larger.
-_UNKNOWN_CACHE_BYTES = 128 * _MIB
+#: Where the cache's size cannot be read: no system-level cache of a single chip is larger.
+LARGEST_CACHE_BYTES = 128 * _MIB
 _LEAST_BUFFER_BYTES = 512 * _MIB
 _MEMORY_SHARE = 0.25
 _WINDOW_BYTES = 32 * _MIB
@@ -153,7 +153,7 @@ def plan_measurement(threads: int, cache_bytes: int | None, available_bytes: int
     Raises:
         HardwareError: a quarter of `available_bytes` is not even four times the cache.
     """
-    cache = _UNKNOWN_CACHE_BYTES if cache_bytes is None else cache_bytes
+    cache = LARGEST_CACHE_BYTES if cache_bytes is None else cache_bytes
     wanted = max(_LEAST_BUFFER_BYTES, _CACHE_MULTIPLE * cache)
     total = min(wanted, int(available_bytes * _MEMORY_SHARE))
     if total < max(_LEAST_CACHE_MULTIPLE * cache, threads * _MIB):

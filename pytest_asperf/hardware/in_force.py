@@ -99,10 +99,18 @@ class Hardware:
         return f"{name}, {how}{note}"
 
 
-def in_force(name: str, machine: Machine) -> Hardware:
-    """Return the hardware that a name, or `auto`, stands for.
+def in_force(
+    name: str,
+    machine: Machine,
+    *,
+    memory_gb: int | None = None,
+    option: str = "--asperf-hardware",
+) -> Hardware:
+    """Return the hardware that a name, or `auto`, stands for; see `find_profile`.
 
     Raises:
         HardwareError: no profile has the name, or several with different bandwidths do.
     """
-    return Hardware(machine, None if name == "auto" else find_profile(name))
+    if name == "auto":
+        return Hardware(machine)
+    return Hardware(machine, find_profile(name, memory_gb=memory_gb, option=option))

@@ -153,15 +153,22 @@ def parse_profiles(text: str, where: str) -> Mapping[str, Profile]:
     return MappingProxyType(profiles)
 
 
-def find_profile(name: str) -> Profile:
+def find_profile(
+    name: str, *, memory_gb: int | None = None, option: str = "--asperf-hardware"
+) -> Profile:
     """Return the profile that a person means by ``name``.
 
     Spelling is forgiven: ``m2ultra``, ``M2 Ultra``, ``apple-m2-ultra``, ``m3max-40`` and the
     operating system's brand string all work. A name that leaves several bins open means the
     largest one, provided that all have one bandwidth; the returned id says which it is.
 
+    Args:
+        name: the name.
+        memory_gb: only bins that are sold with this memory, in GB as on the box; None for all.
+        option: what a message calls the option that the name stands in.
+
     Raises:
-        HardwareError: no profile has the name, or its bins differ in bandwidth.
+        HardwareError: no profile has the name or the memory, or its bins differ in bandwidth.
     """
     profiles = load_profiles()
     shown = repr(name[:80])
@@ -175,15 +182,17 @@ def find_profile(name: str) -> Profile:
             f"no hardware profile is called {shown}{suggest(name[:80].casefold(), valid)}",
             why="limits and recorded numbers belong to one known chip",
             remedy=f"name one of: {listing(valid)}",
-            opt_out="--asperf-hardware=auto uses what is detected",
+            opt_out=f"{option}=auto uses what is detected",
         )
+    if memory_gb is not None:
+        found = _sold_with(memory_gb, found, shown)
     if len({profile.bandwidth_gbs for profile in found}) > 1:
         several = ", ".join(f"{profile.id} ({profile.bandwidth_gbs:g} GB/s)" for profile in found)
         raise HardwareError(
             f"hardware {shown} stands for several chips: {several}",
             why="they differ in memory bandwidth, which bounds the token rate",
-            remedy=f"name the bin, e.g. --asperf-hardware={found[-1].id}",
-            opt_out="--asperf-hardware=auto uses what is detected",
+            remedy=f"name the bin, e.g. {option}={found[-1].id}",
+            opt_out=f"{option}=auto uses what is detected",
         )
     return max(found, key=lambda profile: (profile.gpu_cores or 0, profile.cpu_cores or 0))
 
@@ -249,6 +258,22 @@ def _bins_called(rest: str, bins: list[Profile]) -> list[Profile]:
         return bins
     exact = [profile for profile in bins if profile.bin.replace("-", "") == rest]
     return exact or [profile for profile in bins if str(profile.gpu_cores) == rest]
+
+
+def _sold_with(memory_gb: int, bins: list[Profile], shown: str) -> list[Profile]:
+    having = [
+        profile
+        for profile in bins
+        if memory_gb in (profile.sold_memory_gb or range(1, profile.max_memory_gb + 1))
+    ]
+    if not having:
+        most = ", ".join(f"{profile.id} up to {profile.max_memory_gb} GB" for profile in bins)
+        raise HardwareError(
+            f"hardware {shown} is not sold with {memory_gb} GB: {most}",
+            why="what fits depends on a memory size that there is",
+            remedy="correct the memory size or the name",
+        )
+    return having
 
 
 def _bins(chip: Mapping[str, Any], where: str) -> Iterable[dict[str, Any]]:

@@ -48,7 +48,7 @@ def resolve(
     """
     spec = ref.spec
     if spec.files:
-        return _published(ref)
+        return published_file(ref)
     if spec.hf_folder is not None:
         source = _converted(spec, spec.hf_folder, cache=cache, on_wait=on_wait)
     elif spec.gguf is not None:
@@ -74,7 +74,12 @@ def resolve(
     return build_once(_cached(cache, spec, recipe), build, recipe=recipe, on_wait=on_wait)
 
 
-def _published(ref: ModelRef) -> Path:
+def published_file(ref: ModelRef) -> Path:
+    """Return the file that somebody published of a model at a level.
+
+    Raises:
+        ModelError: there is none, it is broken, or it is another level by its own metadata.
+    """
     files = dict(ref.spec.files)
     level = ref.level or (next(iter(files)) if len(files) == 1 else None)
     if level not in files:

@@ -1,0 +1,189 @@
+"""The sizes of a model in Hugging Face format, of any architecture with the usual tensor names.
+
+Names are those that `transformers` gives: `embed_tokens`, `lm_head`, `experts`, `k_proj`. Shapes
+come from the weights' headers, so layers that differ from one another are counted as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.errors import ModelError
+from pytest_asperf.modelfiles.safetensors_read import read_safetensors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+_INDEX: Final = "model.safetensors.index.json"
+_MAX_JSON_BYTES: Final = 64 * 1024 * 1024
+_MAX_PARTS: Final = 1000
+_TABLE: Final = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|wpe)\.weight$")
+_HEAD: Final = re.compile(r"(^|\.)(lm_head|embed_out)\.weight$")
+_EXPERT: Final = re.compile(r"\.experts\.")
+_FUSED: Final = re.compile(r"\.(qkv_proj|query_key_value|Wqkv)\.weight$")
+_K: Final = re.compile(r"(attn|attention)\.k_proj\.weight$")
+_V: Final = re.compile(r"(attn|attention)\.v_proj\.weight$")
+_LATENT: Final = re.compile(r"\.kv_a_proj_with_mqa\.weight$")
+_STATE: Final = re.compile(r"\.(mamba|linear_attn|ssm|mixer\.A_log|time_mix|conv\.conv)")
+# Towers for images and sound and layers for multi-token prediction take no part in decoding text.
+_OTHER: Final = re.compile(r"(^|\.)(visual|vision_\w+|audio_\w+|multi_modal_projector|mtp)\.")
+_EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts")
+_USED: Final = ("num_experts_per_tok", "num_experts_per_token")
+
+
+@dataclass(frozen=True, slots=True)
+class HfSizes:
+    """A model's sizes in elements.
+
+    Attributes:
+        folder: where it is.
+        matrices: elements of all matrices of the text model.
+        vectors: elements of all vectors (norms, biases).
+        read: elements of matrices that decoding one token reads.
+        kv_elements: of K, and of V, that one position of context holds over all layers.
+        n_ctx_train: context of the training, if stated.
+        window: positions that a layer with a sliding window looks back on, if it has one.
+        has_experts: it routes tokens to experts.
+        is_recurrent: some layers keep a state instead of a KV cache.
+    """
+
+    folder: Path
+    matrices: int
+    vectors: int
+    read: int
+    kv_elements: tuple[int, int]
+    n_ctx_train: int | None
+    window: int | None
+    has_experts: bool
+    is_recurrent: bool
+
+
+def inspect_hf(folder: Path) -> HfSizes:
+    """Read the configuration and the headers of the weights; the weights themselves are not read.
+
+    Raises:
+        ModelError: a file is missing or broken, or does not say what is needed.
+    """
+    path = folder / "config.json"
+    config = _Config(path, _read_json(path))
+    shapes = _shapes(folder)
+    heads = [name for name in shapes if _HEAD.search(name)]
+    tied = config.flag("tie_word_embeddings") or not heads
+    if tied:
+        shapes = {name: shape for name, shape in shapes.items() if name not in heads}
+    matrices = {name: math.prod(shape) for name, shape in shapes.items() if len(shape) > 1}
+    experts = sum(n for name, n in matrices.items() if _EXPERT.search(name))
+    idle = 0.0
+    if experts:
+        idle = experts * (1 - config.number(*_USED) / config.number(*_EXPERTS))
+    tables = 0 if tied else sum(n for name, n in matrices.items() if _TABLE.search(name))
+    total = sum(matrices.values())
+    return HfSizes(
+        folder=folder,
+        matrices=total,
+        vectors=sum(shape[0] for shape in shapes.values() if len(shape) == 1),
+        read=round(total - idle - tables),
+        kv_elements=_kv_elements(shapes, config),
+        n_ctx_train=config.optional("max_position_embeddings"),
+        window=config.optional("sliding_window") if config.slides else None,
+        has_experts=experts > 0,
+        is_recurrent=any(_STATE.search(name) for name in shapes),
+    )
+
+
+def _kv_elements(shapes: Mapping[str, tuple[int, ...]], config: _Config) -> tuple[int, int]:
+    def rows(pattern: re.Pattern[str]) -> int:
+        return sum(shape[0] for name, shape in shapes.items() if pattern.search(name))
+
+    fused = sum(1 for name in shapes if _FUSED.search(name))
+    own = fused * config.kv_width if fused else 0
+    k, v = rows(_K) + own, rows(_V) + own
+    latent = rows(_LATENT)
+    if not k + latent and not any(_STATE.search(name) for name in shapes):
+        raise _untold(config.path, "none of its layers has a K matrix under a known name")
+    # Layers without a matrix of their own for V cache K twice; of latent ones V is a view.
+    return k + latent, max(k, v) if v or not latent else 0
+
+
+class _Config:
+    """`config.json`, with the text model's table over the whole's."""
+
+    def __init__(self, path: Path, values: dict[str, Any]) -> None:
+        self.path = path
+        text = values.get("text_config")
+        self._values = {**values, **text} if isinstance(text, dict) else values
+
+    def flag(self, key: str) -> bool:
+        return self._values.get(key) is True
+
+    def optional(self, key: str) -> int | None:
+        value = self._values.get(key)
+        return value if type(value) is int and 1 <= value < 1 << 31 else None
+
+    def number(self, *keys: str) -> int:
+        found = next((n for key in keys if (n := self.optional(key)) is not None), None)
+        if found is None:
+            raise _untold(self.path, f"it states none of {', '.join(keys)}")
+        return found
+
+    @property
+    def slides(self) -> bool:
+        """Whether some layer has a sliding window; Qwen2 states one and turns it off."""
+        return self._values.get("use_sliding_window", True) is True
+
+    @property
+    def kv_width(self) -> int:
+        """Elements of K in one layer."""
+        heads = self.number("num_attention_heads")
+        dim = self.optional("head_dim") or self.number("hidden_size") // heads
+        return (self.optional("num_key_value_heads") or heads) * dim
+
+
+def _shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    shapes = {
+        name: tensor.shape
+        for part in _parts(folder)
+        for name, tensor in read_safetensors(folder / part).items()
+        if not _OTHER.search(name)
+    }
+    if not any(_TABLE.search(name) for name in shapes):
+        raise _untold(folder, "its tensors are not named as transformers names them")
+    return shapes
+
+
+def _parts(folder: Path) -> Iterable[str]:
+    if not (folder / _INDEX).exists():
+        return ["model.safetensors"]
+    files = _read_json(folder / _INDEX).get("weight_map")
+    names = sorted(set(map(str, files.values()))) if isinstance(files, dict) else []
+    # A name out of a file must not lead out of the folder.
+    if not 0 < len(names) <= _MAX_PARTS or any("/" in name or "\\" in name for name in names):
+        raise _untold(folder / _INDEX, "it names no files beside it")
+    return names
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = json.loads(file.read(_MAX_JSON_BYTES))
+    except OSError as error:
+        raise _untold(path, f"it cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise _untold(path, "it is not JSON") from error
+    if not isinstance(content, dict):
+        raise _untold(path, "it is not a JSON table")
+    return content
+
+
+def _untold(path: Path, reason: str) -> ModelError:
+    return ModelError(
+        f"{path}: {reason}",
+        why="the model's sizes cannot be told from it",
+        remedy="give a folder with config.json and safetensors as transformers writes them, or the "
+        "GGUF file",
+    )

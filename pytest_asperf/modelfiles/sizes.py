@@ -1,0 +1,142 @@
+"""What a model asks of memory, told from a GGUF file's tensor list or a Hugging Face folder.
+
+Nothing is converted or quantised for it. A level that a model does not have yet is estimated from
+the shapes of its matrices and the bits per weight that the level came to elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.modelfiles.gguf_read import bytes_per_token, inspect_gguf
+from pytest_asperf.modelfiles.hf_sizes import inspect_hf
+from pytest_asperf.modelfiles.levels import require_quantizable
+from pytest_asperf.modelfiles.resolve import published_file
+from pytest_asperf.predict import Demand, kv_cache_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_asperf.modelfiles.gguf_header import TensorInfo
+    from pytest_asperf.modelfiles.gguf_read import GgufInfo
+    from pytest_asperf.modelfiles.hf_sizes import HfSizes
+    from pytest_asperf.spec import ModelRef
+
+#: llama.cpp's default where a front end states none.
+_DEFAULT_CONTEXT: Final = 4096
+_STATE: Final = re.compile(r"\.(ssm_|time_mix_|shortconv)")
+
+#: Bits per weight of a file at each level. Of one type: from ggml's block sizes. Of a mixture:
+#: llama.cpp, tools/quantize/README.md, Llama-3.1-8B; Q3_K_M from its published file of 4.02 GB.
+BITS_PER_WEIGHT: Final[dict[str, float]] = {
+    "F32": 32, "F16": 16, "BF16": 16, "Q8_0": 8.5, "Q4_0": 4.5, "Q4_1": 5, "Q5_0": 5.5, "Q5_1": 6,
+    "TQ1_0": 1.6875, "TQ2_0": 2.0625,
+    "IQ1_S": 2.0042, "IQ1_M": 2.1460, "IQ2_XXS": 2.3824, "IQ2_XS": 2.5882, "IQ2_S": 2.7403,
+    "IQ2_M": 2.9294, "IQ3_XXS": 3.2548, "IQ3_XS": 3.4977, "IQ3_S": 3.6606, "IQ3_M": 3.7628,
+    "IQ4_XS": 4.4597, "IQ4_NL": 4.6818, "Q2_K_S": 2.9697, "Q2_K": 3.1593, "Q3_K_S": 3.6429,
+    "Q3_K_M": 4.00, "Q3_K_L": 4.2979, "Q4_K_S": 4.6672, "Q4_K_M": 4.8944, "Q5_K_S": 5.5704,
+    "Q5_K_M": 5.7036, "Q6_K": 6.5633,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class KvCache:
+    """The KV cache to reckon with.
+
+    Attributes:
+        context: positions; None for 4096, or the training's context where that is less.
+        bytes_per_element: of K and of V.
+    """
+
+    context: int | None = None
+    bytes_per_element: tuple[float, float] = (2.0, 2.0)
+
+    def positions(self, n_ctx_train: int | None) -> int:
+        """Return the positions for a model."""
+        return self.context or min(_DEFAULT_CONTEXT, n_ctx_train or _DEFAULT_CONTEXT)
+
+
+def demand_of(ref: ModelRef, kv: KvCache) -> Demand:
+    """Return what a model at a level asks of memory.
+
+    Args:
+        ref: the model; without a level, its file as it is, and F16 of a Hugging Face folder.
+        kv: the KV cache.
+
+    Raises:
+        ModelError: the file or folder is missing, broken, or does not say what is needed.
+    """
+    spec, level = ref.spec, ref.level
+    if spec.hf_folder is not None:
+        return _of_folder(ref, inspect_hf(spec.hf_folder), kv)
+    if spec.gguf is None:
+        info = inspect_gguf(published_file(ref))
+        return _of_file(ref, info, kv, basis=f"tensor list of {info.path}")
+    info = inspect_gguf(spec.gguf)
+    if level is None or level == info.level:
+        return _of_file(ref, info, kv, basis=f"tensor list of {info.path}")
+    require_quantizable(info, level)
+    return _of_file(ref, _at_level(info, level), kv, basis=_estimated(level, info.path))
+
+
+def _of_file(ref: ModelRef, info: GgufInfo, kv: KvCache, *, basis: str) -> Demand:
+    context = kv.positions(info.n_ctx_train)
+
+    def read(depth: int) -> int:
+        return bytes_per_token(info, depth=depth, kv_bytes_per_element=kv.bytes_per_element)
+
+    return Demand(
+        label=ref.label,
+        basis=basis,
+        context=context,
+        weights_bytes=sum(tensor.nbytes for tensor in info.tensors),
+        kv_bytes=kv_cache_bytes(info.kv_elements, context, kv.bytes_per_element),
+        read_bytes=(read(0), read(context)),
+        n_ctx_train=info.n_ctx_train,
+        window=info.sliding_window,
+        has_experts=info.n_experts > 0,
+        is_recurrent=any(_STATE.search(tensor.name) for tensor in info.tensors),
+        tokenizer_sha256=info.tokenizer_sha256,
+    )
+
+
+def _at_level(info: GgufInfo, level: str) -> GgufInfo:
+    bits = BITS_PER_WEIGHT[level]
+
+    def resized(tensor: TensorInfo) -> TensorInfo:
+        if len(tensor.shape) == 1:
+            return tensor
+        return replace(tensor, nbytes=round(tensor.n_elements * bits / 8))
+
+    return replace(info, tensors=tuple(map(resized, info.tensors)))
+
+
+def _of_folder(ref: ModelRef, sizes: HfSizes, kv: KvCache) -> Demand:
+    level = ref.level or "F16"
+    bits = BITS_PER_WEIGHT[level]
+    context = kv.positions(sizes.n_ctx_train)
+    # Vectors stay in F32 at every level.
+    weights, read = (round(n * bits / 8 + sizes.vectors * 4) for n in (sizes.matrices, sizes.read))
+    seen = context if sizes.window is None else min(context, sizes.window)
+    depth_bytes = kv_cache_bytes(sizes.kv_elements, seen, kv.bytes_per_element)
+    return Demand(
+        label=ref.label,
+        basis=_estimated(level, sizes.folder),
+        context=context,
+        weights_bytes=weights,
+        kv_bytes=kv_cache_bytes(sizes.kv_elements, context, kv.bytes_per_element),
+        read_bytes=(read, read + depth_bytes),
+        n_ctx_train=sizes.n_ctx_train,
+        window=sizes.window,
+        has_experts=sizes.has_experts,
+        is_recurrent=sizes.is_recurrent,
+    )
+
+
+def _estimated(level: str, path: Path) -> str:
+    return (
+        f"estimated: shapes in {path} at {BITS_PER_WEIGHT[level]:g} bits per weight, {level}'s "
+        "published average"
+    )
