@@ -59,6 +59,8 @@ _FORMULAS = (
     Formula("difference", "a - b", lambda a, b: a - b, (2, 2)),
     Formula("sum", "a + b + ...", lambda *a: math.fsum(a), (2, _MOST)),
     Formula("product", "a b", lambda a, b: a * b, (2, 2)),
+    Formula("part", "a b / 100: b percent of a", lambda a, b: a * b / 100, (2, 2)),
+    Formula("seconds", "a b / 1000: a times b ms, in s", lambda a, b: a * b / 1000, (2, 2)),
     Formula("mean", "(a + b + ...) / n", lambda *a: math.fsum(a) / len(a), (2, _MOST)),
     Formula("least", "the least of a, b, ...", lambda *a: min(a), (2, _MOST)),
     Formula("most", "the largest of a, b, ...", lambda *a: max(a), (2, _MOST)),
