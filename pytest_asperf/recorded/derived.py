@@ -97,7 +97,13 @@ def _span(cell: Cell, boxes: Sequence[tuple[float, float]]) -> tuple[float, floa
 
 
 def _overlap(computed: tuple[float, float], printed: tuple[float, float]) -> bool:
+    """Return whether a computed value can print so; ends that merely touch cannot.
+
+    Only a value without any leeway may lie on the end itself: 27.5 prints as 28.
+    """
     slack = _FLOAT_SLACK * max(1.0, *map(abs, computed))
+    if computed[1] - computed[0] > slack:
+        slack = -slack
     return computed[0] <= printed[1] + slack and computed[1] >= printed[0] - slack
 
 

@@ -41,7 +41,7 @@ _SPREAD: Final = tuple(field.name for field in fields(Spread))
 _SOURCE: Final = tuple(field.name for field in fields(Source))
 _TABLE: Final = ("id", "title", "where", "also_in", "note", "key_is", "columns", "rows", *_SCOPE)
 _COLUMN: Final = ("metric", "unit", "kind", "n", "origin", "formula", "from", *_SCOPE)
-_CELL: Final = ("value", "kind", "formula", "from", "follows", "why", *_SPREAD)
+_CELL: Final = ("value", "metric", "unit", "kind", "formula", "from", "follows", "why", *_SPREAD)
 
 
 def load_recorded(
@@ -319,8 +319,8 @@ def _cell(place: _Place, ids: _Ids, column: Column, defaults: _Place, scope: Sco
         )
     return Cell(
         id=ids.of(column.key),
-        metric=column.metric,
-        unit=column.unit,
+        metric=place.text("metric") or column.metric,
+        unit=place.text("unit") or column.unit,
         kind=kind,
         scope=scope,
         printed=printed,
