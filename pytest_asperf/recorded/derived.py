@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_asperf.errors import ConfigError
 from pytest_asperf.recorded.formulas import FORMULAS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_asperf.recorded.formulas import Formula
     from pytest_asperf.recorded.model import Cell, Derivation, Records
 
 # A computed end may miss a printed one by the arithmetic of floats alone.
@@ -57,6 +59,9 @@ def derived_checks(records: Records) -> tuple[DerivedCheck, ...]:
 
     The inputs are taken as intervals, half a unit of their last printed digit to either side, and
     so is the figure; it follows where the two overlap.
+
+    Raises:
+        ConfigError: a formula divides by an input that may be zero.
     """
     by_id = {cell.id: cell for cell in records.cells()}
     return tuple(
@@ -73,7 +78,7 @@ def _check(cell: Cell, derivation: Derivation, by_id: dict[str, Cell]) -> Derive
     if cell.printed.form == "range" and formula.name == "span":
         low, high, follows = _span(cell, boxes)
     else:
-        low, high = formula.over(boxes)
+        low, high = _over(formula, boxes, cell)
         follows = _overlap((low, high), cell.allowed())
     return DerivedCheck(
         cell=cell,
@@ -84,6 +89,19 @@ def _check(cell: Cell, derivation: Derivation, by_id: dict[str, Cell]) -> Derive
         high=high,
         follows=follows,
     )
+
+
+def _over(
+    formula: Formula, boxes: Sequence[tuple[float, float]], cell: Cell
+) -> tuple[float, float]:
+    try:
+        return formula.over(boxes)
+    except ZeroDivisionError:
+        raise ConfigError(
+            f"recorded {cell.id}: {formula.meaning} divides by a figure that may be 0",
+            why="a derived figure is recomputed from its inputs",
+            remedy="name other inputs, with the decimals as printed, or leave out the formula",
+        ) from None
 
 
 def _span(cell: Cell, boxes: Sequence[tuple[float, float]]) -> tuple[float, float, bool]:

@@ -37,7 +37,8 @@ class Formula:
         Raises:
             ZeroDivisionError: an interval holds zero where the formula divides by it.
         """
-        values = [self.compute(*corner) for corner in product(*({*box} for box in boxes))]
+        ends = ({*box, 0.0} if box[0] < 0 < box[1] else {*box} for box in boxes)
+        values = [self.compute(*corner) for corner in product(*ends)]
         return min(values), max(values)
 
 

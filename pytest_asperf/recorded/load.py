@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from dataclasses import dataclass, fields, replace
@@ -116,7 +117,7 @@ class _Place:
                 raise ConfigError(
                     f"{self}: unknown key {printable(repr(key), 80)}{suggest(key, valid)}",
                     why="a key that nothing reads would leave out what was meant by it",
-                    remedy=f"use one of {listing(valid)}",
+                    remedy=f"use one of {listing(valid)}; a name with a dot needs quotes",
                 )
 
     def text(self, key: str, *, required: bool = False) -> str:
@@ -136,8 +137,8 @@ class _Place:
 
     def choice(self, key: str, valid: Collection[str], default: str = "") -> str:
         value = self.table.get(key, default)
-        if value in valid:
-            return str(value)
+        if isinstance(value, str) and value in valid:
+            return value
         raise ConfigError(
             f"{self}: {key} is {printable(repr(value), 80)}{suggest(str(value), valid)}",
             why="what the figures mean cannot be told from it",
@@ -310,8 +311,12 @@ def _cell(place: _Place, ids: _Ids, column: Column, defaults: _Place, scope: Sco
     if len(printed.text) > _LONGEST:
         raise _unusable(str(place), value, f"text of at most {_LONGEST} characters")
     kind = _kind(place.choice("kind", _KINDS, column.kind))
-    derivation = _derivation(place, defaults, ids) if printed.form != "word" else None
-    if kind == "derived" and derivation is None and printed.form != "word":
+    is_word = printed.form == "word"
+    for key in ("formula", "follows"):
+        if is_word and key in place.table:
+            raise _unusable(f"{place}: {key}", place.table[key], "it beside a number")
+    derivation = None if is_word else _derivation(place, defaults, ids)
+    if kind == "derived" and derivation is None and not is_word:
         raise ConfigError(
             f"{place}: derived, but nothing says from what",
             why="a derived figure is recomputed from its inputs",
@@ -369,12 +374,15 @@ def _spread(place: _Place, defaults: _Place | None) -> Spread:
     for key in ("sd", "se"):
         if (place.number(key) or 0) < 0:
             raise _unusable(f"{place}: {key}", near[key], "a number of at least 0")
+    confidence = place.number("confidence")
+    if confidence is not None and not 0 < confidence < 1:
+        raise _unusable(f"{place}: confidence", confidence, "a number between 0 and 1, as 0.95")
     return Spread(
         n=n,
         sd=place.number("sd"),
         se=place.number("se"),
         interval=place.pair("interval"),
-        confidence=place.number("confidence"),
+        confidence=confidence,
         observed=place.pair("observed"),
         raw=place.number("raw"),
         origin=origin,
@@ -427,9 +435,10 @@ def _checked_id(text: str, where: str) -> str:
 
 def _finite(value: object, where: str) -> float:
     is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
-    if not is_number or not Decimal(value).is_finite():  # type: ignore[arg-type]  # checked there
+    number = float(value) if is_number else math.nan  # type: ignore[arg-type]  # checked above
+    if not math.isfinite(number):
         raise _unusable(where, value, "a finite number")
-    return float(value)  # type: ignore[arg-type]  # checked above
+    return number
 
 
 def _read(path: Path) -> str:

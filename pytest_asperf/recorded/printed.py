@@ -14,6 +14,7 @@ _NUMBER: Final = r"[-+]?\d+(?:\.\d+)?"
 _PRINTED: Final = re.compile(
     rf"(?P<mark>~|>=|<=|>|<)?(?P<low>{_NUMBER})(?:-(?P<high>{_NUMBER}))?(?P<plus>\+)?"
 )
+_LARGEST: Final = Decimal(10) ** 30
 _BOUNDS: Final[dict[str, Form]] = {
     ">=": "at-least",
     ">": "at-least",
@@ -90,18 +91,16 @@ def read_printed(value: Decimal | int | str) -> Printed:
         value: a number with the decimals as printed, or the text of a cell.
 
     Raises:
-        ValueError: a number is not finite, or a range ends below its start.
+        ValueError: a number is not finite or beyond reason, or a range ends below its start.
     """
     if isinstance(value, int | Decimal):
-        number = Decimal(value)
-        if not number.is_finite():
-            raise ValueError
+        number = _within_reason(Decimal(value))
         return Printed(str(value), "point", number, number)
     found = _PRINTED.fullmatch(value)
     if found is None:
         return Printed(value, "word")
-    low = Decimal(found["low"])
-    high = Decimal(found["high"]) if found["high"] else low
+    low = _within_reason(Decimal(found["low"]))
+    high = _within_reason(Decimal(found["high"])) if found["high"] else low
     if high < low:
         raise ValueError
     bound = "at-least" if found["plus"] else _BOUNDS.get(found["mark"] or "")
@@ -112,6 +111,14 @@ def read_printed(value: Decimal | int | str) -> Printed:
     if found["high"]:
         return Printed(value, "range", low, high)
     return Printed(value, "approximate" if found["mark"] else "point", low, high)
+
+
+def _within_reason(number: Decimal) -> Decimal:
+    """Return a number that floats hold with room to spare."""
+    exponent = number.as_tuple().exponent
+    if not isinstance(exponent, int) or not -30 <= exponent <= 30 or abs(number) >= _LARGEST:
+        raise ValueError
+    return number
 
 
 def _last_digit(number: Decimal) -> Decimal:
