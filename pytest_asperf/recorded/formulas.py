@@ -65,7 +65,7 @@ _FORMULAS = (
     Formula("mean", "(a + b + ...) / n", lambda *a: math.fsum(a) / len(a), (2, _MOST)),
     Formula("least", "the least of a, b, ...", lambda *a: min(a), (2, _MOST)),
     Formula("most", "the largest of a, b, ...", lambda *a: max(a), (2, _MOST)),
-    Formula("span", "from the least to the largest |a|, |b|, ...", _largest, (2, _MOST)),
+    Formula("span", "the range of |a|, |b|, ...", _largest, (2, _MOST)),
     Formula(
         "utilisation",
         "100 a b / c: rate x GB read per token / GB/s",
