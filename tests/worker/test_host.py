@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from pytest_asperf.host import EngineBuild, EngineRefusedError, Worker, WorkerError
+from pytest_asperf.host import (
+    EngineBuild,
+    EngineRefusedError,
+    Worker,
+    WorkerError,
+    usable_cores,
+)
 from pytest_asperf.spec import EngineSettings
 from pytest_asperf.testing import write_script
 
@@ -135,3 +141,14 @@ def test_a_refusal_names_its_model(tmp_path: Path) -> None:
         worker.load("fake:Q8_0", path, EngineSettings())
         with pytest.raises(EngineRefusedError, match="scripted prompt fake:Q8_0: "):
             worker.prompt("fake:Q8_0", [0] * 8, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process choose its cores")
+def test_a_worker_keeps_to_the_cores_it_is_confined_to() -> None:
+    """Every thread of the process moves, and one that it starts later inherits the choice."""
+    last = usable_cores()[-1]
+    with Worker(EngineBuild("llama_cpp", Path(sys.executable))) as worker:
+        worker.confine([last])
+        threads = list(Path(f"/proc/{worker.pid}/task").iterdir())
+        assert threads
+        assert all(os.sched_getaffinity(int(thread.name)) == {last} for thread in threads)
