@@ -1,0 +1,1 @@
+"""Other tools' output, read, measured with intervals and held against the validity guards."""

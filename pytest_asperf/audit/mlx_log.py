@@ -1,0 +1,103 @@
+"""mlx_lm.benchmark's and mlx_lm.generate's output."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+_PLAN: Final = re.compile(
+    r"Timing with prompt_tokens=(\d+), generation_tokens=(\d+), batch_size=(\d+)\."
+)
+_TRIAL: Final = re.compile(
+    r"Trial (\d+): +prompt_tps=([\d.]+), generation_tps=([\d.]+), peak_memory=([\d.]+)"
+    r"(?:, total_time=([\d.]+))?"
+)
+_AVERAGES: Final = re.compile(r"Averages: prompt_tps=([\d.]+), generation_tps=([\d.]+)")
+_GENERATED: Final = re.compile(r"(Prompt|Generation): (\d+) tokens, ([\d.]+) tokens-per-sec")
+_MEMORY: Final = re.compile(r"Peak memory: ([\d.]+) GB")
+_INITIALS: Final = frozenset("TAPG")
+_MAX_TRIALS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class MlxTrial:
+    """One run, with rates in tok/s as printed.
+
+    Attributes:
+        n_prompt, n_gen: tokens of the prompt and generated, of each sequence.
+        batch: sequences at a time.
+        prompt_rate: of all tokens of the prompt; its time includes the first decode.
+        generation_rate: n tokens over the time of n - 1 steps.
+        peak_memory_gb: what MLX itself allocated.
+        total_s: wall time, where printed.
+    """
+
+    n_prompt: int
+    n_gen: int
+    batch: int
+    prompt_rate: float
+    generation_rate: float
+    peak_memory_gb: float | None = None
+    total_s: float | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """TG in tok/s: the n - 1 steps that were timed; None for fewer than two tokens."""
+        if self.batch > 1:
+            return self.generation_rate
+        return self.generation_rate * (self.n_gen - 1) / self.n_gen if self.n_gen > 1 else None
+
+
+@dataclass(slots=True)
+class MlxReader:
+    """Gathers trials from the output's lines."""
+
+    _trials: list[MlxTrial] = field(default_factory=list)
+    _plan: tuple[int, int, int] | None = None
+    _prompt: tuple[int, float] | None = None
+    finished: bool = False
+
+    def feed(self, line: str) -> None:
+        """Look at one line."""
+        if line[:1] not in _INITIALS:
+            return
+        if plan := _PLAN.match(line):
+            self._plan = int(plan[1]), int(plan[2]), int(plan[3])
+        elif trial := _TRIAL.match(line):
+            prompt, generation, memory = map(float, trial.group(2, 3, 4))
+            total = float(trial[5]) if trial[5] else None
+            sizes = self._plan or (0, 0, 1)
+            self._add(MlxTrial(*sizes, prompt, generation, memory, total))
+        elif _AVERAGES.match(line):
+            self.finished = True
+        elif found := _GENERATED.match(line):
+            self._add_half(found[1], int(found[2]), float(found[3]))
+        elif (memory_gb := _MEMORY.match(line)) and self._trials:
+            last = self._trials[-1]
+            self._trials[-1] = MlxTrial(
+                last.n_prompt, last.n_gen, last.batch, last.prompt_rate, last.generation_rate,
+                float(memory_gb[1]),
+            )  # fmt: skip
+
+    @property
+    def trials(self) -> tuple[MlxTrial, ...]:
+        """The trials, in their order."""
+        return tuple(self._trials)
+
+    @property
+    def planned(self) -> bool:
+        """Whether mlx_lm.benchmark said what it would time."""
+        return self._plan is not None
+
+    def _add_half(self, half: str, tokens: int, rate: float) -> None:
+        if half == "Prompt":
+            self._prompt = tokens, rate
+        elif self._prompt is not None:
+            n_prompt, prompt_rate = self._prompt
+            self._add(MlxTrial(n_prompt, tokens, 1, prompt_rate, rate))
+            self._prompt = None
+
+    def _add(self, trial: MlxTrial) -> None:
+        if len(self._trials) < _MAX_TRIALS:
+            self._trials.append(trial)

@@ -1,0 +1,167 @@
+"""What llama.cpp logs of each model that it loads: size, layers, where the weights went."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any, Final
+
+_LOADED: Final = re.compile(
+    r"llama_model_loader: loaded meta data with \d+ key-value pairs and (\d+) tensors "
+    r"from (.+?) \(version"
+)
+_KEY: Final = re.compile(r"llama_model_loader: - kv +\d+: +([\w.]+) +\S+ += (.*)")
+_INFO: Final = re.compile(r"(?:print_info|llm_load_print_meta): ([\w ]+?) += (.*)")
+_SIZE: Final = re.compile(r"([\d.]+) ([KMGT]iB)(?: \(([\d.]+) BPW\))?")
+_OFFLOADED: Final = re.compile(r"(?:load_tensors|llm_load_tensors): offloaded (\d+)/(\d+) layers")
+_BUFFER: Final = re.compile(r"(?:load_tensors|llm_load_tensors): +(\S+) model buffer size = +(\S+)")
+_DEVICE: Final = re.compile(r"using device (\S+) \(([^)]*)\)")
+_UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_COUNTS: Final = {"n_embd": "n_embd", "n_vocab": "n_vocab", "n_expert": "n_experts"}
+_MAX_MODELS: Final = 16
+_MAX_DEVICES: Final = 32
+
+#: Below this many layers, or groups of layers that repeat, the count of tensors tells nothing.
+_LEAST_GROUPS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """One model as its loader described it; None where the log does not say.
+
+    Attributes:
+        file: path that it was loaded from.
+        name: `general.name`.
+        level: file type, such as `Q8_0`.
+        size_bytes: all its tensors, as rounded by the log.
+        bits_per_weight: of all its tensors.
+        n_tensors: how many.
+        n_layers: repeating layers.
+        layer_period: after how many layers the kinds of layer repeat.
+        n_embd, n_vocab: shape of the embedding table.
+        n_experts: 0 for a dense model.
+        layers_on_gpu: of the repeating layers and the output, and how many there are.
+        cpu_buffer_bytes: weights that stayed in the CPU's buffers.
+        devices: name and description of each device in use.
+    """
+
+    file: str
+    name: str | None = None
+    level: str | None = None
+    size_bytes: float | None = None
+    bits_per_weight: float | None = None
+    n_tensors: int | None = None
+    n_layers: int | None = None
+    layer_period: int = 1
+    n_embd: int | None = None
+    n_vocab: int | None = None
+    n_experts: int | None = None
+    layers_on_gpu: tuple[int, int] | None = None
+    cpu_buffer_bytes: float | None = None
+    devices: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def file_name(self) -> str:
+        """The last part of its path, of either system."""
+        return base_name(self.file)
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the output head is the embedding table, shown by the number of tensors.
+
+        All layers, or groups of them, hold equally many tensors. Where two are left over, they are
+        the table and the last norm, and there is no tensor for a head. More left over show nothing:
+        they may be a head, or factors of rotary embeddings.
+        """
+        groups = (self.n_layers or 0) // self.layer_period
+        if self.n_tensors is None or groups < _LEAST_GROUPS:
+            return False
+        return self.n_tensors % groups == 2
+
+    @property
+    def least_step_bytes(self) -> float | None:
+        """The least that one step of decoding reads; None for experts, and where no size is known.
+
+        All weights but the embedding table, and that too where it is the output head. The table is
+        what stays on the CPU where all layers are on a GPU, else at most its shape in 2 bytes (4
+        in a file of F32) each.
+        """
+        if self.size_bytes is None or self.n_experts != 0:
+            return None
+        if self.is_tied:
+            return self.size_bytes
+        if self.layers_on_gpu and self.layers_on_gpu[0] == self.layers_on_gpu[1]:
+            table = self.cpu_buffer_bytes
+        else:
+            width = 4 if "F32" in (self.level or "F32") else 2
+            table = (self.n_embd or 0) * (self.n_vocab or 0) * width
+        return max(self.size_bytes - table, 0) if table else None
+
+    def __str__(self) -> str:
+        size = f"{self.size_bytes / 1e9:.2f} GB" if self.size_bytes else ""
+        return ", ".join(filter(None, [self.name or self.file_name, self.level, size]))
+
+
+def base_name(path: str) -> str:
+    """Return the last part of a path of either system."""
+    windows = "\\" in path and "/" not in path
+    return PureWindowsPath(path).name if windows else PurePosixPath(path).name
+
+
+@dataclass(slots=True)
+class ModelReader:
+    """Gathers each load's facts from a log's lines."""
+
+    _loads: list[dict[str, Any]] = field(default_factory=list)
+    _devices: list[tuple[str, str]] = field(default_factory=list)
+
+    def feed(self, line: str) -> None:
+        """Look at one line."""
+        if loaded := _LOADED.match(line):
+            if len(self._loads) < _MAX_MODELS:
+                self._loads.append(
+                    {"file": loaded[2], "n_tensors": int(loaded[1]), "devices": (*self._devices,)}
+                )
+            self._devices.clear()
+        elif device := _DEVICE.search(line):
+            # Said before the file is.
+            self._devices[_MAX_DEVICES:] = []
+            self._devices.append((device[1], device[2]))
+        elif self._loads:
+            _add_detail(self._loads[-1], line)
+
+    @property
+    def models(self) -> tuple[ModelFacts, ...]:
+        """The loads, in their order."""
+        return tuple(ModelFacts(**load) for load in self._loads)
+
+
+def _add_detail(load: dict[str, Any], line: str) -> None:
+    if found := _KEY.match(line):
+        _add_key(load, found[1], found[2].strip())
+    elif found := _INFO.match(line):
+        _add_info(load, found[1], found[2].strip())
+    elif found := _OFFLOADED.match(line):
+        load["layers_on_gpu"] = int(found[1]), int(found[2])
+    elif (found := _BUFFER.match(line)) and found[1].startswith("CPU"):
+        load["cpu_buffer_bytes"] = load.get("cpu_buffer_bytes", 0) + float(found[2]) * 2**20
+
+
+def _add_key(load: dict[str, Any], key: str, value: str) -> None:
+    if key == "general.name":
+        load["name"] = value
+    elif key.endswith(".block_count") and value.isdecimal():
+        load["n_layers"] = int(value)
+    elif key.endswith(".full_attention_interval") and value.isdecimal():
+        load["layer_period"] = max(int(value), 1)
+
+
+def _add_info(load: dict[str, Any], key: str, value: str) -> None:
+    if key in {"file type", "model ftype"}:
+        load["level"] = value
+    elif key in {"file size", "model size"} and (size := _SIZE.match(value)):
+        load["size_bytes"] = float(size[1]) * _UNITS[size[2]]
+        load["bits_per_weight"] = float(size[3]) if size[3] else None
+    elif key in _COUNTS and value.isdecimal():
+        load[_COUNTS[key]] = int(value)

@@ -1,0 +1,147 @@
+"""The timing lines that llama.cpp's programs print when they end, and its server after a request."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+_TIMING: Final = re.compile(
+    r"(?P<prompt>prompt )?eval time += *(?P<ms>[\d.]+) ms / *(?P<n>\d+) (?:tokens|runs) "
+    r"*\( *[\d.naif]+ ms per token, +(?P<rate>[\d.naif]+) tokens per second\)"
+)
+_OF_SERVER: Final = re.compile(r"print_timings?\b")
+_SLOT: Final = re.compile(r"slot +print_timing: +id +(\d+) \| task +(-?\d+) \|")
+_DRAFTED: Final = re.compile(
+    r"draft acceptance(?: rate)? = +?[\d.naif]+ \( *(\d+) accepted / *(\d+) generated\)"
+)
+_JSON_FIELDS: Final = (
+    "t_prompt_processing",
+    "t_token_generation",
+    "n_decoded",
+)
+_PROMPT_COUNTS: Final = ("n_prompt_tokens_processed", "num_prompt_tokens_processed")
+#: Requests that are kept; a server's log may hold millions.
+MAX_REQUESTS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Tokens and the time they took, in ms as rounded by the log.
+
+    Attributes:
+        n_tokens: how many tokens, or single-token decodes ("runs").
+        ms: how long they took.
+        printed_rate: tokens per second as printed; None where that is no number.
+    """
+
+    n_tokens: int
+    ms: float
+    printed_rate: float | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens per second, from count and time; None where there is no time or no token."""
+        return self.n_tokens * 1e3 / self.ms if self.n_tokens and self.ms else None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of llama-server.
+
+    Attributes:
+        prompt: tokens of the prompt that were processed, without cached ones; None where unsaid.
+        generated: tokens generated and the time from the first one's logits to the last one.
+        n_drafted, n_accepted: where it speculated.
+    """
+
+    prompt: Timing | None
+    generated: Timing
+    n_drafted: int = 0
+    n_accepted: int = 0
+
+    @property
+    def rate(self) -> float | None:
+        """TG in tok/s: n - 1 steps, because the prompt's own logits give the first token."""
+        steps = self.generated.n_tokens - 1
+        return steps * 1e3 / self.generated.ms if steps > 0 and self.generated.ms else None
+
+    @property
+    def counts_first_token(self) -> bool:
+        """Whether the rate that was printed divides all n tokens by the time of n - 1 steps."""
+        printed, whole = self.generated.printed_rate, self.generated.rate
+        if printed is None or whole is None or self.rate is None:
+            return False
+        return abs(printed - whole) < abs(printed - self.rate)
+
+
+@dataclass(slots=True)
+class ServerReader:
+    """Gathers the requests of llama-server, in the forms of its releases since 2023."""
+
+    _requests: list[Request] = field(default_factory=list)
+    _prompt: Timing | None = None
+    _of_server: bool = False
+    left_out: int = 0
+
+    def feed(self, line: str) -> None:
+        """Look at one line."""
+        if _OF_SERVER.search(line):
+            self._of_server = True
+            if '"t_token_generation"' in line:
+                self._feed_json(line)
+                return
+        if "perf_context_print" in line or "perf_print" in line or "llama_print_timings" in line:
+            self._of_server = False
+        elif not self._of_server:
+            return
+        elif found := _TIMING.search(line):
+            timing = _timing(found)
+            if found["prompt"]:
+                self._prompt = timing
+            else:
+                self._add(Request(self._prompt, timing))
+                self._prompt = None
+        elif (drafted := _DRAFTED.search(line)) and self._requests and not self.left_out:
+            last = self._requests[-1]
+            n_accepted, n_drafted = map(int, drafted.groups())
+            self._requests[-1] = Request(last.prompt, last.generated, n_drafted, n_accepted)
+
+    @property
+    def requests(self) -> tuple[Request, ...]:
+        """The requests, in the order they ended; `left_out` more are not kept."""
+        return tuple(self._requests)
+
+    def _feed_json(self, line: str) -> None:
+        try:
+            entry = json.loads(line)
+            prompt_ms, ms, n = (entry[key] for key in _JSON_FIELDS)
+            n_prompt = next(entry[key] for key in _PROMPT_COUNTS if key in entry)
+            request = Request(
+                Timing(int(n_prompt), float(prompt_ms)), Timing(int(n), float(ms))
+            )
+        except (ValueError, TypeError, KeyError, StopIteration, RecursionError):
+            return
+        self._add(request)
+
+    def _add(self, request: Request) -> None:
+        if len(self._requests) < MAX_REQUESTS:
+            self._requests.append(request)
+        else:
+            self.left_out += 1
+
+
+def read_timing(line: str) -> tuple[bool, Timing] | None:
+    """Return whether a line times a prompt, and the timing; None for any other line."""
+    found = _TIMING.search(line)
+    return (bool(found["prompt"]), _timing(found)) if found else None
+
+
+def _timing(found: re.Match[str]) -> Timing:
+    try:
+        rate = float(found["rate"])
+    except ValueError:
+        rate = float("inf")
+    finite = rate == rate and rate not in {float("inf"), float("-inf")}
+    return Timing(int(found["n"]), float(found["ms"]), rate if finite else None)
