@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from pytest_asperf.hardware.conditions import Condition
 
 #: `impossible` is what keeps a measurement from running at all, `warning` what makes it worth
-#: less, and `unknown` what could not be read, which is not the same as `ok`.
-State = Literal["ok", "warning", "unknown", "impossible"]
+#: less, and `unknown` what could not be read, which is not the same as `ok`. `measured` is a figure
+#: that nobody has judged; `invalid` and `inconclusive` are what a guard says of one.
+State = Literal["ok", "warning", "unknown", "impossible", "measured", "invalid", "inconclusive"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,11 +45,13 @@ _ERROR: Final = 2
 _INTERRUPTED: Final = 130
 _WORDS: Final[dict[State, str]] = {
     "ok": "ok", "warning": "warn", "unknown": "?", "impossible": "FAIL",
+    "measured": "", "invalid": "INVALID", "inconclusive": "INCONCLUSIVE",
 }  # fmt: skip
 _STYLES: Final[dict[State, str]] = {
     "ok": "green", "warning": "yellow", "unknown": "cyan", "impossible": "bold red",
+    "measured": "none", "invalid": "bold red", "inconclusive": "bold yellow",
 }  # fmt: skip
-_STATE_COLUMNS: Final = 4
+_LEAST_STATE_COLUMNS: Final = 4
 _MOST_NAME_COLUMNS: Final = 16
 _LEAST_TEXT_COLUMNS: Final = 24
 
@@ -293,6 +295,51 @@ def predict_models(
         raise typer.Exit(_CANNOT_MEASURE)
 
 
+@app.command("audit")
+def audit_files(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...")],
+    *,
+    hardware: Annotated[
+        str | None,
+        typer.Option("--hardware", metavar="NAME", help="Profile of the machine measured on."),
+    ] = None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option("--model", metavar="GGUF", help="A model's file, for bytes per token."),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option("--baseline", metavar="FILE", help="Output that others are paired with."),
+    ] = None,
+    repetitions: Annotated[
+        int | None,
+        typer.Option("--repetitions", min=1, help="Of llama-bench, where its output lacks them."),
+    ] = None,
+    confidence: Annotated[
+        float, typer.Option("--confidence", help="Two-sided, of every interval.")
+    ] = 0.90,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Say what other tools' output shows, and which guards it trips.
+
+    Exits with 0 where every file was read and is sound, with 1 where something is INVALID or
+    INCONCLUSIVE, else with 2 where a file could not be read.
+    """
+    from pytest_asperf.audit.known import parse_options
+    from pytest_asperf.audit.page import sections
+    from pytest_asperf.audit.together import audit
+
+    options = parse_options(hardware, model or (), baseline, repetitions, confidence)
+    console = _err()
+    with console.status("reading") as status:
+        found = audit(files, options, on_file=lambda path: status.update(Text(printable(path))))
+    if as_json:
+        typer.echo(json.dumps(found.as_dict(), allow_nan=False, indent=2))
+    else:
+        _print(sections(found), last_line=found.headline)
+    raise typer.Exit(found.exit_code)
+
+
 @models_app.callback(invoke_without_command=True)
 def models(context: typer.Context) -> None:
     """List the models."""
@@ -445,12 +492,14 @@ def render(section: Section, columns: int | None) -> Iterator[Text]:
     yield Text(section.title, style="bold")
     longest = max((len(check.name) for check in section.checks), default=0)
     width = min(longest, _MOST_NAME_COLUMNS)
-    indent = " " * (_STATE_COLUMNS + width + 5)
+    words = [len(_WORDS[check.state]) for check in section.checks]
+    states = max([_LEAST_STATE_COLUMNS, *words])
+    indent = " " * (states + width + 5)
     for check in section.checks:
-        name = f"  {_WORDS[check.state]:{_STATE_COLUMNS}} {check.name:{width}}  "
+        name = f"  {_WORDS[check.state]:{states}} {check.name:{width}}  "
         head, *tail = _wrap(check.detail, columns, name, indent)
         line = Text(head)
-        line.stylize(_STYLES[check.state], 2, 2 + _STATE_COLUMNS)
+        line.stylize(_STYLES[check.state], 2, 2 + states)
         yield line
         if check.remedy:
             tail += _wrap(check.remedy, columns, f"{indent}do: ", f"{indent}    ")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.audit.model_facts import base_name
-from pytest_asperf.audit.sniff import UnreadableError
+from pytest_asperf.audit.sniff import COUNT, NUMBER, UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -25,15 +24,16 @@ _UNRESOLVED: Final = {
     "n_threads": ("-1",),
     "main_gpu": ("-1",),
 }
+_MOST: Final = 1e18
 _MAX_ROWS: Final = 20_000
 _MAX_SAMPLES: Final = 100_000
 _CELL: Final = re.compile(r"'((?:[^']|'')*)'|([^,\s][^,]*)")
 _INSERT: Final = re.compile(
     r"INSERT INTO (?:llama_bench|test) \(([^)]*)\) VALUES \((.*)\);?\s*$", re.IGNORECASE
 )
-_TEST: Final = re.compile(r"(?:pp(\d+))?\+?(?:tg(\d+))?(?: @ d(\d+))?")
-_RATE: Final = re.compile(r"([\d.]+) ± +?([\d.]+)")
-_SIZE: Final = re.compile(r"([\d.]+) ([MG])iB")
+_TEST: Final = re.compile(rf"(?:pp({COUNT}))?\+?(?:tg({COUNT}))?(?: @ d({COUNT}))?")
+_RATE: Final = re.compile(rf"({NUMBER}) ± +?({NUMBER})")
+_SIZE: Final = re.compile(rf"({NUMBER}) ([MG])iB")
 _MD_BUILD: Final = re.compile(r"build: (\w+) \((\d+)\)$")
 
 
@@ -71,7 +71,9 @@ class BenchRow:
     @property
     def test(self) -> str:
         """The test's name, as in llama-bench's table."""
-        parts = [f"pp{self.n_prompt}"] * bool(self.n_prompt) + [f"tg{self.n_gen}"] * bool(self.n_gen)
+        parts = [f"pp{self.n_prompt}"] * bool(self.n_prompt) + [f"tg{self.n_gen}"] * bool(
+            self.n_gen
+        )
         return "+".join(parts) + (f"@d{self.n_depth}" if self.n_depth else "")
 
     @property
@@ -179,10 +181,15 @@ def _row(entry: Mapping[str, Any], number: int) -> BenchRow:
         )
     except (TypeError, ValueError, OverflowError) as error:
         raise UnreadableError(f"test {number} of llama-bench is cut off or broken") from error
-    numbers = (row.mean_rate, row.sd_rate, row.mean_ns or 0.0)
-    if not all(map(math.isfinite, numbers)) or min(row.samples_ns, default=1) < 1:
+    if not _is_sound(row):
         raise UnreadableError(f"test {number} of llama-bench has a time or rate that is none")
     return row
+
+
+def _is_sound(row: BenchRow) -> bool:
+    positive = (row.mean_rate, row.mean_ns or 1.0, row.n_tokens, *row.samples_ns)
+    sizes = (row.sd_rate, row.n_depth, row.n_prompt, row.n_gen)
+    return all(0 < x < _MOST for x in positive) and all(0 <= x < _MOST for x in sizes)
 
 
 def _unresolved(entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -219,7 +226,7 @@ class MarkdownReader:
 
     def _add(self, cells: dict[str, str]) -> None:
         test, rate = _TEST.fullmatch(cells["test"]), _RATE.fullmatch(cells["t/s"])
-        if not (test and rate and cells["test"]) or len(self._rows) >= _MAX_ROWS:
+        if not (test and rate and float(rate[1]) and cells["test"]) or len(self._rows) >= _MAX_ROWS:
             return
         n_prompt, n_gen, n_depth = (int(n or 0) for n in test.groups())
         size = _SIZE.fullmatch(cells.get("size", ""))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections import Counter
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.audit.llama_bench import MarkdownReader
@@ -14,7 +17,7 @@ from pytest_asperf.audit.speculation_log import SpeculationReader
 from pytest_asperf.audit.timings import ServerReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pytest_asperf.audit.llama_bench import BenchRow
     from pytest_asperf.audit.mlx_log import MlxTrial
@@ -28,45 +31,39 @@ if TYPE_CHECKING:
 _PREFIX: Final = re.compile(r"(?:\[\d+\] )?\d+\.\d\d\.\d{3}\.\d{3} [A-Z] ")
 _BUILD: Final = re.compile(r"build(?:_info)?: b?(\d+)(?: \(|-)(\w+)\)?")
 _PROGRAM: Final = re.compile(r"(?:main|[\w./-]+): (?:build = (\d+) \((\w+)\))")
-_ENDPOINT: Final = re.compile(r"(?:Failed to connect to|RPC\d+ \(?\[?)\s*([\w.:-]+:\d+)")
-
-#: What a line says went wrong, by what it means for the measurement; the first that fits counts.
-_TROUBLES: Final = {
-    "decode": re.compile(
-        r"failed to decode|llama_decode\(?\)? ?(?:failed|returned -)|failed to eval|"
-        r"failed to process (?:batch|speculative)|failed to compute graph|graph_compute: .*failed"
-    ),
-    "connection": re.compile(
-        r"Failed to connect to|Remote RPC server crashed|RPC .*(?:failed|crashed)|recv failed"
-    ),
-    "crash": re.compile(
-        r"GGML_ASSERT|ggml_abort|Segmentation fault|libc\+\+abi: terminating|core dumped|"
-        r"^Traceback \(most recent call last\)|Abort trap|terminate called after"
-    ),
-    "memory": re.compile(
-        r"[Oo]ut of memory|OutOfMemory|failed to allocate|unable to allocate|cudaMalloc failed"
-    ),
-    "input": re.compile(r"you need at least \d+ tokens|failed to open .*file|error: failed to"),
-}
-_ANY_TROUBLE: Final = re.compile(
-    "|".join(f"(?:{p.pattern.replace('^', '')})" for p in _TROUBLES.values())
+_ENDPOINT: Final = re.compile(r"(?:Failed to connect to|using device RPC\d+ \() *([\w.-]+:\d+)")
+# Wider than any guard's rule: what is not kept cannot trip one.
+_ERROR: Final = re.compile(
+    r"fail|error|returned -|crash|assert|abort|terminat|memory", re.IGNORECASE
 )
-_EXAMPLES: Final = 3
+_CRASH: Final = re.compile(
+    r"GGML_ASSERT|ggml_abort|Segmentation fault|terminating due|core dumped|Abort trap|"
+    r"terminate called|Traceback \(most recent|[Oo]ut of memory|OutOfMemory|failed to allocate"
+)
+_MAX_ERRORS: Final = 1000
+_MAX_ERROR_CHARS: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Lines that say that something went wrong in one way.
+@dataclass(slots=True)
+class ErrorReader:
+    """Keeps the lines that say that something went wrong, equal ones once with their number."""
 
-    Attributes:
-        kind: `decode`, `connection`, `crash`, `memory` or `input`.
-        count: how many lines.
-        examples: the first few of them.
-    """
+    _lines: Counter[str] = field(default_factory=Counter)
+    left_out: int = 0
 
-    kind: str
-    count: int
-    examples: tuple[str, ...]
+    def feed(self, line: str) -> None:
+        """Look at one line."""
+        if _ERROR.search(line, 0, _MAX_ERROR_CHARS * 10):
+            shown = line.strip()[:_MAX_ERROR_CHARS]
+            if shown in self._lines or len(self._lines) < _MAX_ERRORS:
+                self._lines[shown] += 1
+            else:
+                self.left_out += 1
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How often each line stands there."""
+        return MappingProxyType(dict(self._lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +73,20 @@ class Log:
     Attributes:
         build: number and commit of llama.cpp; empty where it is not said.
         models: what was loaded, in its order.
-        troubles: what went wrong, as the lines say.
+        errors: lines that may say that something went wrong, with how often they do.
+        errors_left_out: how many more were too many to keep.
+        remote: endpoint that the tool was told to use; empty where there is none.
         bench: rows of llama-bench's table.
         perplexity, speculation: a run of these tools.
         requests: of llama-server; `requests_left_out` more were too many to keep.
         trials: of mlx_lm; `trials_cut_short` tells that a benchmark did not finish.
-        cut_lines: lines that are longer than any tool's.
     """
 
     build: str
     models: tuple[ModelFacts, ...]
-    troubles: tuple[Trouble, ...]
+    errors: Mapping[str, int]
+    errors_left_out: int = 0
+    remote: str = ""
     bench: tuple[BenchRow, ...] = ()
     perplexity: PerplexityRun | None = None
     speculation: SpeculationRun | None = None
@@ -94,6 +94,17 @@ class Log:
     requests_left_out: int = 0
     trials: tuple[MlxTrial, ...] = ()
     trials_cut_short: bool = False
+
+    @property
+    def error_lines(self) -> Iterator[str]:
+        """Each of the kept lines, as often as it stands there."""
+        for line, count in self.errors.items():
+            yield from itertools.repeat(line, count)
+
+    @property
+    def crash(self) -> str:
+        """The first line that tells of the end of a program; empty where none does."""
+        return next((line for line in self.errors if _CRASH.search(line)), "")
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -109,31 +120,6 @@ class Log:
         return named or (("llama.cpp",) if self.models or self.build else ())
 
 
-@dataclass(slots=True)
-class _TroubleReader:
-    _lines: dict[str, list[str]] = field(default_factory=dict)
-    _counts: dict[str, int] = field(default_factory=dict)
-
-    def feed(self, line: str) -> None:
-        if not _ANY_TROUBLE.search(line):
-            return
-        for kind, pattern in _TROUBLES.items():
-            if pattern.search(line):
-                self._counts[kind] = self._counts.get(kind, 0) + 1
-                examples = self._lines.setdefault(kind, [])
-                if len(examples) < _EXAMPLES:
-                    examples.append(line.strip()[:200])
-                return
-
-    @property
-    def troubles(self) -> tuple[Trouble, ...]:
-        return tuple(
-            Trouble(kind, self._counts[kind], tuple(self._lines[kind]))
-            for kind in _TROUBLES
-            if kind in self._counts
-        )
-
-
 def read_log(lines: Iterable[str], *, give_up_after: int = 2_000_000) -> Log:
     """Read a log.
 
@@ -141,17 +127,19 @@ def read_log(lines: Iterable[str], *, give_up_after: int = 2_000_000) -> Log:
         lines: without their ends.
         give_up_after: characters after which a text that holds nothing of any tool is not read on.
     """
-    models, troubles, bench = ModelReader(), _TroubleReader(), MarkdownReader()
+    models, errors, bench = ModelReader(), ErrorReader(), MarkdownReader()
     perplexity, speculation = PerplexityReader(), SpeculationReader()
     server, mlx = ServerReader(), MlxReader()
-    readers = (models, troubles, bench, perplexity, speculation, server, mlx)
-    build = ""
+    readers = (models, errors, bench, perplexity, speculation, server, mlx)
+    build = remote = ""
 
     def log() -> Log:
         return Log(
             build or bench.build,
             models.models,
-            troubles.troubles,
+            errors.counts,
+            errors.left_out,
+            remote,
             bench.rows,
             perplexity.run(),
             speculation.run(),
@@ -169,6 +157,8 @@ def read_log(lines: Iterable[str], *, give_up_after: int = 2_000_000) -> Log:
             continue
         if not build and (found := _BUILD.match(line) or _PROGRAM.match(line)):
             build = f"{found[1]} ({found[2]})"
+        if not remote and ":" in line and (endpoint := _ENDPOINT.search(line)):
+            remote = endpoint[1]
         for reader in readers:
             reader.feed(line)
         unread += len(raw)

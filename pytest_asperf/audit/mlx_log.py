@@ -6,16 +6,18 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from pytest_asperf.audit.sniff import COUNT, NUMBER
+
 _PLAN: Final = re.compile(
-    r"Timing with prompt_tokens=(\d+), generation_tokens=(\d+), batch_size=(\d+)\."
+    rf"Timing with prompt_tokens=({COUNT}), generation_tokens=({COUNT}), batch_size=({COUNT})\."
 )
 _TRIAL: Final = re.compile(
-    r"Trial (\d+): +prompt_tps=([\d.]+), generation_tps=([\d.]+), peak_memory=([\d.]+)"
-    r"(?:, total_time=([\d.]+))?"
+    rf"Trial ({COUNT}): +prompt_tps=({NUMBER}), generation_tps=({NUMBER}), peak_memory=({NUMBER})"
+    rf"(?:, total_time=({NUMBER}))?"
 )
-_AVERAGES: Final = re.compile(r"Averages: prompt_tps=([\d.]+), generation_tps=([\d.]+)")
-_GENERATED: Final = re.compile(r"(Prompt|Generation): (\d+) tokens, ([\d.]+) tokens-per-sec")
-_MEMORY: Final = re.compile(r"Peak memory: ([\d.]+) GB")
+_AVERAGES: Final = re.compile(rf"Averages: prompt_tps=({NUMBER}), generation_tps=({NUMBER})")
+_GENERATED: Final = re.compile(rf"(Prompt|Generation): ({COUNT}) tokens, ({NUMBER}) tokens-per-sec")
+_MEMORY: Final = re.compile(rf"Peak memory: ({NUMBER}) GB")
 _INITIALS: Final = frozenset("TAPG")
 _MAX_TRIALS: Final = 100_000
 

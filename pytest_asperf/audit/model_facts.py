@@ -7,15 +7,21 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
+from pytest_asperf.audit.sniff import COUNT, NUMBER
+
 _LOADED: Final = re.compile(
-    r"llama_model_loader: loaded meta data with \d+ key-value pairs and (\d+) tensors "
+    rf"llama_model_loader: loaded meta data with \d+ key-value pairs and ({COUNT}) tensors "
     r"from (.+?) \(version"
 )
 _KEY: Final = re.compile(r"llama_model_loader: - kv +\d+: +([\w.]+) +\S+ += (.*)")
 _INFO: Final = re.compile(r"(?:print_info|llm_load_print_meta): ([\w ]+?) += (.*)")
-_SIZE: Final = re.compile(r"([\d.]+) ([KMGT]iB)(?: \(([\d.]+) BPW\))?")
-_OFFLOADED: Final = re.compile(r"(?:load_tensors|llm_load_tensors): offloaded (\d+)/(\d+) layers")
-_BUFFER: Final = re.compile(r"(?:load_tensors|llm_load_tensors): +(\S+) model buffer size = +(\S+)")
+_SIZE: Final = re.compile(rf"({NUMBER}) ([KMGT]iB)(?: \(({NUMBER}) BPW\))?")
+_OFFLOADED: Final = re.compile(
+    r"(?:load_tensors|llm_load_tensors): offloaded (\d{1,6})/(\d{1,6}) layers"
+)
+_BUFFER: Final = re.compile(
+    rf"(?:load_tensors|llm_load_tensors): +(\S+) model buffer size = +({NUMBER}) MiB"
+)
 _DEVICE: Final = re.compile(r"using device (\S+) \(([^)]*)\)")
 _UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _COUNTS: Final = {"n_embd": "n_embd", "n_vocab": "n_vocab", "n_expert": "n_experts"}
@@ -151,10 +157,14 @@ def _add_detail(load: dict[str, Any], line: str) -> None:
 def _add_key(load: dict[str, Any], key: str, value: str) -> None:
     if key == "general.name":
         load["name"] = value
-    elif key.endswith(".block_count") and value.isdecimal():
+    elif key.endswith(".block_count") and _is_count(value):
         load["n_layers"] = int(value)
-    elif key.endswith(".full_attention_interval") and value.isdecimal():
+    elif key.endswith(".full_attention_interval") and _is_count(value):
         load["layer_period"] = max(int(value), 1)
+
+
+def _is_count(value: str) -> bool:
+    return re.fullmatch(COUNT, value, re.ASCII) is not None
 
 
 def _add_info(load: dict[str, Any], key: str, value: str) -> None:
@@ -163,5 +173,5 @@ def _add_info(load: dict[str, Any], key: str, value: str) -> None:
     elif key in {"file size", "model size"} and (size := _SIZE.match(value)):
         load["size_bytes"] = float(size[1]) * _UNITS[size[2]]
         load["bits_per_weight"] = float(size[3]) if size[3] else None
-    elif key in _COUNTS and value.isdecimal():
+    elif key in _COUNTS and _is_count(value):
         load[_COUNTS[key]] = int(value)

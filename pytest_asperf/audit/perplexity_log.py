@@ -1,4 +1,4 @@
-"""llama-perplexity's output: the PPL so far after each chunk, from which each chunk's NLL follows."""
+"""llama-perplexity's output: the PPL so far, after each chunk, from which its NLL follows."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import math
 import re
 from array import array
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
+from pytest_asperf.audit.sniff import COUNT, NUMBER
+
 _PLAN: Final = re.compile(
-    r"perplexity: calculating perplexity over (\d+) chunks, n_ctx=(\d+), batch_size=(\d+)"
+    rf"perplexity: calculating perplexity over ({COUNT}) chunks, n_ctx=({COUNT}), batch_size="
 )
-_CHUNK: Final = re.compile(r"\[(\d+)\](-?[\d.]+|-?nan|-?inf)(?:\([^)]*\))?,")
+_CHUNK: Final = re.compile(rf"\[({COUNT})\](-?{NUMBER}|-?nan|-?inf),")
 _FINAL: Final = re.compile(r"Final estimate: PPL = *(\S+) \+/- *(\S+)")
 _MAX_CHUNKS: Final = 200_000
 
@@ -44,7 +47,7 @@ class PerplexityRun:
         chunk makes good that of the next, so a sum over chunks is as exact as the last figure.
         """
         sums = [0.0, *(i * math.log(ppl) for i, ppl in enumerate(self.running_ppl, start=1))]
-        return tuple(after - before for before, after in zip(sums, sums[1:], strict=False))
+        return tuple(after - before for before, after in pairwise(sums))
 
 
 @dataclass(slots=True)

@@ -16,6 +16,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+#: A number as tools print it: bounded, so that none overflows, and never two run into one another.
+NUMBER: Final = r"\d{1,15}(?:\.\d{1,15})?"
+COUNT: Final = r"\d{1,15}"
+
 HEAD_BYTES: Final = 1 << 16
 _BLOCK_BYTES: Final = 1 << 18
 #: The longest line of a tool: PPL of 50,000 chunks, or the samples of a long llama-bench test.
@@ -116,7 +120,7 @@ def sniff(head: bytes) -> tuple[Kind, str]:
     text = head.decode(encoding, errors="replace")
     if text.lstrip("\0\ufeff \r\n").startswith("<?xml") and "<plist" in text:
         return Kind.PLIST, encoding
-    control = sum(c < " " and c not in "\t\n\r\f\b\x1b" or c == "\ufffd" for c in text)
+    control = sum((c < " " and c not in "\t\n\r\f\b\x1b") or c == "\ufffd" for c in text)
     if "\0" in text or control > _MAX_CONTROL_SHARE * len(text):
         raise UnreadableError("the file is binary")
     if not text.strip():
@@ -162,5 +166,5 @@ def read_document(file: BinaryIO, encoding: str) -> Any:
     except json.JSONDecodeError as error:
         cut = "cut off" if error.pos >= len(data.rstrip()) - 1 else "broken"
         raise UnreadableError(f"{cut} JSON: line {error.lineno}, {error.msg}") from error
-    except RecursionError as error:
-        raise UnreadableError("JSON nested too deeply") from error
+    except (RecursionError, ValueError) as error:
+        raise UnreadableError("JSON nested too deeply, or with a number too long") from error

@@ -6,13 +6,15 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.audit.sniff import COUNT, NUMBER
 from pytest_asperf.audit.timings import read_timing
 
 if TYPE_CHECKING:
     from pytest_asperf.audit.timings import Timing
 
-_RATE: Final = re.compile(r"(encoded|decoded) +(\d+) tokens in +([\d.]+) seconds")
-_COUNT: Final = re.compile(r"(n_draft|n_predict|n_drafted|n_accept) += (-?\d+)$")
+_RATE: Final = re.compile(rf"(encoded|decoded) +({COUNT}) tokens in +({NUMBER}) seconds")
+_COUNT: Final = re.compile(rf"(n_draft|n_predict|n_drafted|n_accept) += ({COUNT})$")
+_TOTAL: Final = re.compile(rf"total time = +({NUMBER}) ms /")
 _CHECKPOINTS: Final = "speculative decoding will use checkpoints"
 # What a program says of itself, which is not what its model wrote.
 _LOG_LINE: Final = re.compile(
@@ -33,6 +35,7 @@ class SpeculationRun:
         decoded: tokens that the decode phase emitted and seconds.
         draft_decodes: single-token decodes of the draft with their time; None where not said.
         draft_prompt: tokens the draft took in batches; None where not said.
+        total_s: time of prompt and generation; None where not said.
         uses_checkpoints: whether the target cannot drop rejected tokens and replays accepted ones.
         text: the text's first part, as far as it can be told from the log.
     """
@@ -45,6 +48,7 @@ class SpeculationRun:
     decoded: tuple[int, float] | None
     draft_decodes: Timing | None
     draft_prompt: Timing | None
+    total_s: float | None
     uses_checkpoints: bool
     text: str
 
@@ -75,6 +79,7 @@ class SpeculationReader:
     _rates: dict[str, tuple[int, float]] = field(default_factory=dict)
     _timings: dict[bool, Timing] = field(default_factory=dict)
     _part: str = ""
+    _total_s: float | None = None
     _checkpoints: bool = False
     _text: list[str] = field(default_factory=list)
     _text_size: int = 0
@@ -88,12 +93,17 @@ class SpeculationReader:
         elif line in {"draft:", "target:"}:
             self._part = line
         elif self._part:
-            if self._part == "draft:" and (timing := read_timing(line)):
-                self._timings[timing[0]] = timing[1]
+            self._feed_part(line)
         elif _CHECKPOINTS in line:
             self._checkpoints = True
         elif not _LOG_LINE.match(line):
             self._add_text(line)
+
+    def _feed_part(self, line: str) -> None:
+        if self._part == "draft:" and (timing := read_timing(line)):
+            self._timings[timing[0]] = timing[1]
+        elif self._part == "target:" and (total := _TOTAL.search(line)):
+            self._total_s = float(total[1]) / 1e3
 
     def run(self) -> SpeculationRun | None:
         """Return the run, None where the log holds none."""
@@ -108,6 +118,7 @@ class SpeculationReader:
             self._rates.get("decoded"),
             self._timings.get(False),
             self._timings.get(True),
+            self._total_s,
             self._checkpoints,
             "\n".join(self._text).strip(),
         )

@@ -1,4 +1,4 @@
-"""The timing lines that llama.cpp's programs print when they end, and its server after a request."""
+"""The timings that llama.cpp's programs print when they end, and its server after a request."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from pytest_asperf.audit.sniff import COUNT, NUMBER
+
 _TIMING: Final = re.compile(
-    r"(?P<prompt>prompt )?eval time += *(?P<ms>[\d.]+) ms / *(?P<n>\d+) (?:tokens|runs) "
-    r"*\( *[\d.naif]+ ms per token, +(?P<rate>[\d.naif]+) tokens per second\)"
+    rf"(?P<prompt>prompt )?eval time += *(?P<ms>{NUMBER}) ms / *(?P<n>{COUNT}) (?:tokens|runs) "
+    rf"*\( *[\d.naif-]+ ms per token, +(?P<rate>{NUMBER}|-?nan|inf) tokens per second\)"
 )
 _OF_SERVER: Final = re.compile(r"print_timings?\b")
-_SLOT: Final = re.compile(r"slot +print_timing: +id +(\d+) \| task +(-?\d+) \|")
 _DRAFTED: Final = re.compile(
-    r"draft acceptance(?: rate)? = +?[\d.naif]+ \( *(\d+) accepted / *(\d+) generated\)"
+    rf"draft acceptance(?: rate)? = *[\d.naif-]+ \( *({COUNT}) accepted / *({COUNT}) generated\)"
 )
 _JSON_FIELDS: Final = (
     "t_prompt_processing",
@@ -118,9 +119,7 @@ class ServerReader:
             entry = json.loads(line)
             prompt_ms, ms, n = (entry[key] for key in _JSON_FIELDS)
             n_prompt = next(entry[key] for key in _PROMPT_COUNTS if key in entry)
-            request = Request(
-                Timing(int(n_prompt), float(prompt_ms)), Timing(int(n), float(ms))
-            )
+            request = Request(Timing(int(n_prompt), float(prompt_ms)), Timing(int(n), float(ms)))
         except (ValueError, TypeError, KeyError, StopIteration, RecursionError):
             return
         self._add(request)
@@ -139,9 +138,6 @@ def read_timing(line: str) -> tuple[bool, Timing] | None:
 
 
 def _timing(found: re.Match[str]) -> Timing:
-    try:
-        rate = float(found["rate"])
-    except ValueError:
-        rate = float("inf")
-    finite = rate == rate and rate not in {float("inf"), float("-inf")}
-    return Timing(int(found["n"]), float(found["ms"]), rate if finite else None)
+    rate = found["rate"]
+    is_number = rate[0].isdecimal()
+    return Timing(int(found["n"]), float(found["ms"]), float(rate) if is_number else None)

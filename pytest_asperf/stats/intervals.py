@@ -91,13 +91,37 @@ def mean_interval_t(
         MeasurementError: no samples, or one that is not finite.
     """
     values = _finite(samples, counted)
-    half = _t_half_width(_standard_error(values), len(values) - 1, confidence)
-    mean = float(values.mean())
+    sd = float(values.std(ddof=1)) if len(values) > 1 else math.inf
+    return summary_interval_t(
+        float(values.mean()), sd, len(values), confidence, unit=unit, counted=counted
+    )
+
+
+def summary_interval_t(
+    mean: float,
+    sd: float,
+    n: int,
+    confidence: float = DECISION_CONFIDENCE,
+    *,
+    unit: str,
+    counted: str = "samples",
+) -> Estimate:
+    """Return Student's t interval from what is left of samples: mean, deviation and count.
+
+    Args:
+        mean: of the samples.
+        sd: their sample standard deviation, with n - 1 in the denominator.
+        n: how many there were.
+        confidence: two-sided coverage.
+        unit: of mean and deviation.
+        counted: what `n` counts, in the plural.
+    """
+    half = _t_half_width(sd / math.sqrt(n), n - 1, confidence)
     return Estimate(
         mean,
         mean - half,
         mean + half,
-        len(values),
+        n,
         method=f"mean, Student's t over {counted}",
         unit=unit,
         counted=counted,

@@ -1,0 +1,134 @@
+"""What is known beside a figure: from options, and from all files that were given together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.errors import ConfigError
+from pytest_asperf.hardware.machine import published_bandwidth
+from pytest_asperf.hardware.profiles import find_profile, match_profile
+from pytest_asperf.modelfiles.gguf_read import bytes_per_token, inspect_gguf
+from pytest_asperf.stats.estimate import DECISION_CONFIDENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_asperf.audit.model_facts import ModelFacts
+    from pytest_asperf.audit.read import Reading
+    from pytest_asperf.hardware.profiles import Profile
+    from pytest_asperf.modelfiles.gguf_read import GgufInfo
+
+#: llama-bench's own default; its CSV, SQL and Markdown do not say how often a test was run.
+DEFAULT_REPETITIONS: Final = 5
+#: No chip with a profile has a larger last-level cache: what it holds need not come from memory.
+CACHE_BYTES: Final = 128e6
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user says that files do not.
+
+    Attributes:
+        hardware: the machine that the figures are of.
+        models: headers of model files, by file name.
+        baseline: the file that others are compared with.
+        repetitions: of llama-bench's tests, where its output does not tell.
+        confidence: two-sided coverage of every interval.
+    """
+
+    hardware: Profile | None = None
+    models: Mapping[str, GgufInfo] = field(default_factory=dict)
+    baseline: Path | None = None
+    repetitions: int | None = None
+    confidence: float = DECISION_CONFIDENCE
+
+
+def parse_options(
+    hardware: str | None,
+    models: Iterable[Path],
+    baseline: Path | None,
+    repetitions: int | None,
+    confidence: float,
+) -> Options:
+    """Return the options of the command, checked.
+
+    Raises:
+        ConfigError: the confidence is none.
+        HardwareError: no profile has the name, or several with different bandwidths do.
+        ModelError: a model's file cannot be read.
+    """
+    if not 0 < confidence < 1:
+        raise ConfigError(
+            f"--confidence={confidence} is not between 0 and 1",
+            why="it is the share of intervals that hold the true value",
+            remedy="leave it out for 0.9, at which verdicts are judged; or give 0.95",
+        )
+    profile = None if hardware is None else find_profile(hardware)
+    headers = {path.name: inspect_gguf(path) for path in models}
+    return Options(profile, headers, baseline, repetitions, confidence)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known beside a figure.
+
+    Attributes:
+        options: what a user said.
+        alone: highest rate in tok/s of generation without speculation, by model and machine.
+        logged: models by file name, as a log describes them.
+    """
+
+    options: Options
+    alone: Mapping[tuple[str, str], float]
+    logged: Mapping[str, ModelFacts]
+
+    @classmethod
+    def of(cls, readings: Iterable[Reading], options: Options) -> Known:
+        """Gather what files say of one another."""
+        alone: dict[tuple[str, str], float] = {}
+        logged: dict[str, ModelFacts] = {}
+        for reading in readings:
+            rates = [
+                ((row.model, row.device), row.mean_rate)
+                for row in reading.bench
+                if row.is_generation and not row.n_depth
+            ]
+            rates += [
+                ((row.subject, row.words.get("machine", "")), row.numbers["rate"])
+                for row in reading.table
+                if row.subject and row.numbers.get("n_gen") and row.numbers.get("rate")
+            ]
+            for key, rate in rates:
+                alone[key] = max(rate, alone.get(key, 0.0))
+            for model in reading.log.models if reading.log else ():
+                logged.setdefault(model.file_name, model)
+        return cls(options, alone, logged)
+
+    def bandwidth_gbs(self, devices: Sequence[str]) -> float | None:
+        """Return what no traffic can exceed, in GB/s; None where the hardware is not certain.
+
+        Args:
+            devices: what the tool calls the devices that the weights are on.
+        """
+        profile = self.options.hardware
+        if profile is not None:
+            return max(profile.bandwidth_gbs, profile.bandwidth_theoretical_gbs or 0.0)
+        if len(set(devices)) != 1:
+            return None
+        bandwidth = published_bandwidth(match_profile(devices[0]))
+        return bandwidth.ceiling_gbs if bandwidth else None
+
+    def least_step_bytes(self, file_name: str, depth: int = 0) -> float | None:
+        """Return the least that one step of a model reads; None where nothing tells."""
+        given = self.options.models.get(file_name)
+        if given is not None:
+            return bytes_per_token(given, depth=depth)
+        logged = self.logged.get(file_name)
+        return logged.least_step_bytes if logged else None
+
+    def rate_alone(self, model: str, machines: Iterable[str]) -> float | None:
+        """Return a model's rate without speculation on one of the machines, where it is known."""
+        rates = [rate for m in machines if (rate := self.alone.get((model, m))) is not None]
+        return max(rates, default=None)

@@ -1,0 +1,54 @@
+"""An audit as sections of checks, the form in which every command of ours shows its findings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.checks import Check, Section
+from pytest_asperf.errors import printable
+from pytest_asperf.guards import Consequence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_asperf.audit.result import Audit, Findings
+    from pytest_asperf.checks import State
+
+_STATES: Final[dict[Consequence, State]] = {
+    Consequence.INVALID: "invalid",
+    Consequence.INCONCLUSIVE: "inconclusive",
+    Consequence.WARNING: "warning",
+}
+_NAME: Final = 60
+_TEXT: Final = 300
+#: Lines of each kind that one file is shown with; JSON has all.
+_MOST: Final = 40
+
+
+def sections(audit: Audit) -> tuple[Section, ...]:
+    """Return what an audit shows: a section for each file, and for files seen together."""
+    return tuple(
+        Section(_title(found), tuple(_checks(found))) for found in (*audit.files, *audit.together)
+    )
+
+
+def _title(found: Findings) -> str:
+    kind = f": {printable(found.format, _TEXT)}" if found.format else ""
+    return f"{printable(found.title, _TEXT)}{kind}"
+
+
+def _checks(found: Findings) -> Iterator[Check]:
+    if found.problem:
+        yield Check("not read", "unknown", printable(found.problem, _TEXT))
+    for name, text in found.ran:
+        yield Check(name, "measured", printable(text, _TEXT))
+    for figure in found.figures[:_MOST]:
+        yield Check(printable(figure.name, _NAME), "measured", printable(figure, _TEXT))
+    for about, trip in found.trips[:_MOST]:
+        detail = f"{printable(about, _NAME)}: {printable(trip.found, _TEXT)}"
+        yield Check(trip.guard, _STATES[trip.consequence], f"{detail} (rule: {trip.rule})")
+    for note in found.notes[:_MOST]:
+        yield Check("note", "measured", printable(note, _TEXT))
+    left = sum(max(len(kind) - _MOST, 0) for kind in (found.figures, found.trips, found.notes))
+    if left:
+        yield Check("note", "measured", f"{left} more lines are shown by --json")

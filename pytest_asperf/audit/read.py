@@ -1,0 +1,137 @@
+"""From a path to what the file holds; what cannot be read is a result too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_asperf.audit.llama_bench import (
+    COLUMNS,
+    rows_of_csv,
+    rows_of_document,
+    rows_of_json_lines,
+    rows_of_sql,
+)
+from pytest_asperf.audit.log import read_log
+from pytest_asperf.audit.powermetrics import read_power
+from pytest_asperf.audit.sniff import (
+    HEAD_BYTES,
+    Kind,
+    Lines,
+    UnreadableError,
+    read_document,
+    sniff,
+)
+from pytest_asperf.audit.tables import rows_of_table, table_rows_of_document
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_asperf.audit.llama_bench import BenchRow
+    from pytest_asperf.audit.log import Log
+    from pytest_asperf.audit.powermetrics import PowerLog
+    from pytest_asperf.audit.tables import TableRow
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One file.
+
+    Attributes:
+        path: as it was given.
+        format: what it is, in words; empty where it could not be read.
+        problem: why it could not be read; empty where it was.
+        bench: llama-bench's tests.
+        log: any tool's log.
+        power: powermetrics' samples.
+        table: rows of somebody's own table.
+        cut_lines: lines of which the tail was not read.
+    """
+
+    path: Path
+    format: str = ""
+    problem: str = ""
+    bench: tuple[BenchRow, ...] = ()
+    log: Log | None = None
+    power: PowerLog | None = None
+    table: tuple[TableRow, ...] = ()
+    cut_lines: int = 0
+
+
+def read_file(path: Path) -> Reading:
+    """Read one file; never more than a block, a line and a document of bounded size at a time."""
+    try:
+        if not path.is_file():
+            # A pipe or a device may have no end.
+            what = "is a folder" if path.is_dir() else "is not a file, or does not exist"
+            return Reading(path, problem=what)
+        return _read(path)
+    except UnreadableError as error:
+        return Reading(path, problem=str(error))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        return Reading(path, problem=f"it cannot be read: {reason or error}")
+
+
+def _read(path: Path) -> Reading:
+    with path.open("rb") as file:
+        kind, encoding = sniff(file.read(HEAD_BYTES))
+        file.seek(0)
+        lines = Lines(file, encoding)
+        if kind is Kind.PLIST:
+            return Reading(path, "powermetrics", power=read_power(file))
+        if kind is Kind.JSON:
+            return _read_document(path, read_document(file, encoding))
+        if kind is Kind.CSV:
+            return _read_csv(path, lines)
+        if kind is Kind.SQL:
+            return _of_bench(path, "SQL", rows_of_sql(lines), lines.cut)
+        if kind is Kind.JSON_LINES:
+            rows = rows_of_json_lines(lines) if _begins_as_bench(lines) else ()
+            if rows:
+                return _of_bench(path, "JSON lines", rows, lines.cut)
+            file.seek(0)
+        return _read_text(path, lines)
+
+
+def _begins_as_bench(lines: Lines) -> bool:
+    """Tell llama-bench's JSON lines from a server's log in JSON by the first of them."""
+    first = next(iter(lines))
+    lines.file.seek(0)
+    return all(f'"{column}"' in first for column in COLUMNS)
+
+
+def _read_document(path: Path, document: object) -> Reading:
+    if rows := rows_of_document(document):
+        return _of_bench(path, "JSON", rows)
+    if table := table_rows_of_document(document):
+        return Reading(path, "a table of results, JSON", table=table)
+    if document in ([], {}):
+        raise UnreadableError("JSON that holds nothing: no test was measured")
+    raise UnreadableError("JSON of a shape that audit does not know")
+
+
+def _read_csv(path: Path, lines: Lines) -> Reading:
+    header = next(iter(lines))
+    lines.file.seek(0)
+    columns = {cell.strip('"\ufeff ') for cell in header.split(",")}
+    if columns >= COLUMNS:
+        return _of_bench(path, "CSV", rows_of_csv(lines), lines.cut)
+    if table := rows_of_table(lines):
+        return Reading(path, "a table of results, CSV", table=table, cut_lines=lines.cut)
+    raise UnreadableError("CSV with columns that audit does not know")
+
+
+def _of_bench(path: Path, form: str, rows: tuple[BenchRow, ...], cut_lines: int = 0) -> Reading:
+    if not rows:
+        raise UnreadableError(f"llama-bench, {form}, without a test: the run measured nothing")
+    return Reading(path, f"llama-bench, {form}", bench=rows, cut_lines=cut_lines)
+
+
+def _read_text(path: Path, lines: Lines) -> Reading:
+    log = read_log(lines)
+    if not log.tools:
+        raise UnreadableError("not the output of a tool that audit knows")
+    build = f", build {log.build}" if log.build else ""
+    tools = ", ".join(log.tools)
+    return Reading(path, f"{tools}{build}", bench=log.bench, log=log, cut_lines=lines.cut)

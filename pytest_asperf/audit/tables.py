@@ -1,0 +1,136 @@
+"""People's own tables of results, CSV or JSON, where their columns have names that are known."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.audit.sniff import UnreadableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+#: What a column is called, and what it is. Rates are tok/s.
+_NUMBERS: Final = {
+    "avg_tps": "rate", "eff_tps": "rate", "tps": "rate", "tg_tps": "rate",
+    "decode_tps": "rate", "decode_tokens_per_sec": "rate", "tokens_per_second": "rate",
+    "stddev_tps": "rate sd", "std_tps": "rate sd",
+    "n_gen": "n_gen", "n_prompt": "n_prompt",
+    "draft_k": "k", "k": "k", "n_drafted": "drafted", "n_accept": "accepted",
+    "ppl": "PPL", "ppl_std": "PPL se", "perplexity": "PPL",
+    "ttft_ms": "TTFT ms", "total_time_ms": "total ms", "prefill_time_ms": "prefill ms",
+    "peak_memory_gb": "peak GB",
+}  # fmt: skip
+_WORDS: Final = (
+    *("machine", "framework", "engine", "backend", "rpc_backend", "model", "model_label", "quant"),
+    *("target", "draft", "prompt_type", "prompt_length", "config", "status"),
+)
+#: Columns that say which arm a row belongs to, and how an arm to compare with is called.
+_ARM_WORDS: Final = frozenset({"framework", "engine", "backend", "rpc_backend"})
+_BASELINES: Final = ("baseline", "local")
+#: One of these makes a table one of results.
+_TELLING: Final = frozenset({"rate", "PPL", "drafted"})
+_MAX_ROWS: Final = 10_000
+_MAX_DEPTH: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One row.
+
+    Attributes:
+        words: what it is about, by column.
+        numbers: what was measured, by this package's names; what is empty is not there.
+    """
+
+    words: Mapping[str, str]
+    numbers: Mapping[str, float]
+
+    @property
+    def label(self) -> str:
+        """Everything that it is about."""
+        k = [f"k={self.numbers['k']:g}"] if "k" in self.numbers else []
+        return " ".join([*self.words.values(), *k]) or "row"
+
+    @property
+    def workload(self) -> tuple[tuple[str, object], ...]:
+        """What all arms share: the words that name no arm, and the sizes of the work."""
+        sizes = [(name, self.numbers.get(name)) for name in ("k", "n_gen", "n_prompt")]
+        words = [(name, word) for name, word in self.words.items() if name not in _ARM_WORDS]
+        return (*words, *sizes)
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether its arm is one to compare with."""
+        arms = [word.lower() for name, word in self.words.items() if name in _ARM_WORDS]
+        return any(arm.startswith(_BASELINES) for arm in arms)
+
+    @property
+    def subject(self) -> str:
+        """The model, as this table calls it."""
+        return self.words.get("model") or self.words.get("model_label") or ""
+
+    @property
+    def compared(self) -> Mapping[str, float]:
+        """What two arms can be equal in."""
+        kept = ("rate", "accepted", "TTFT ms", "total ms", "peak GB")
+        return {name: self.numbers[name] for name in kept if name in self.numbers}
+
+
+def rows_of_table(lines: Iterable[str]) -> tuple[TableRow, ...]:
+    """Return the rows of a CSV with a header; none where no column tells of a result.
+
+    Raises:
+        UnreadableError: it is not CSV.
+    """
+    try:
+        reader = csv.DictReader(lines)
+        known = {_NUMBERS.get(name) for name in reader.fieldnames or ()}
+        if not known & _TELLING:
+            return ()
+        return tuple(_row(cells) for cells in itertools.islice(reader, _MAX_ROWS))
+    except csv.Error as error:
+        raise UnreadableError(f"broken CSV: {error}") from error
+
+
+def table_rows_of_document(document: object) -> tuple[TableRow, ...]:
+    """Return the rows of every list of flat objects in a JSON document that tell of a result."""
+    rows = (_row(entry) for entry in _entries(document, _MAX_DEPTH))
+    telling = (row for row in rows if row.numbers.keys() & _TELLING)
+    return tuple(itertools.islice(telling, _MAX_ROWS))
+
+
+def _entries(value: object, depth: int) -> Iterator[Mapping[str, Any]]:
+    if isinstance(value, dict):
+        below: Iterable[object] = value.values()
+    elif isinstance(value, list):
+        yield from (entry for entry in value if isinstance(entry, dict))
+        below = value
+    else:
+        return
+    if depth:
+        for part in below:
+            yield from _entries(part, depth - 1)
+
+
+def _row(cells: Mapping[Any, Any]) -> TableRow:
+    words = {name: str(cells[name]) for name in _WORDS if cells.get(name)}
+    numbers: dict[str, float] = {}
+    for column, name in _NUMBERS.items():
+        number = _number(cells.get(column))
+        if number is not None:
+            numbers.setdefault(name, number)
+    return TableRow(words, numbers)
+
+
+def _number(cell: object) -> float | None:
+    if isinstance(cell, bool) or not isinstance(cell, str | int | float):
+        return None
+    try:
+        number = float(cell)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and number >= 0 else None

@@ -1,0 +1,195 @@
+"""Files seen together: perplexity paired over one text, and runs that should differ and do not."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf import guards
+from pytest_asperf.audit.judge import judge_file
+from pytest_asperf.audit.judge_table import judge_table
+from pytest_asperf.audit.known import Known
+from pytest_asperf.audit.read import read_file
+from pytest_asperf.audit.result import Audit, Figure, Findings
+from pytest_asperf.stats.intervals import delta_ppl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_asperf.audit.known import Options
+    from pytest_asperf.audit.log import Log
+    from pytest_asperf.audit.model_facts import ModelFacts
+    from pytest_asperf.audit.perplexity_log import PerplexityRun
+    from pytest_asperf.audit.read import Reading
+
+#: Chunk by chunk, models that read one text agree about which parts are hard. Published logs of one
+#: text, from F16 to Q2_K, correlate by 0.95 and more; two texts do by chance.
+_LEAST_CORRELATION: Final = 0.5
+_LEAST_CHUNKS: Final = 5
+
+
+def audit(
+    paths: Sequence[Path], options: Options, *, on_file: Callable[[Path], None] = lambda _: None
+) -> Audit:
+    """Read files and hold what they show against the guards.
+
+    Args:
+        paths: the files; the baseline is read with them, and need not be among them.
+        options: what a user says that files do not.
+        on_file: told of each file before it is read.
+    """
+    readings = []
+    for path in dict.fromkeys([*paths, *([options.baseline] if options.baseline else [])]):
+        on_file(path)
+        readings.append(read_file(path))
+    known = Known.of(readings, options)
+    files = []
+    for reading in readings:
+        found = judge_file(reading, known)
+        if reading.table:
+            judge_table(reading.table, known, found)
+        files.append(found)
+    return Audit(tuple(files), tuple(_together(readings, options)))
+
+
+def _together(readings: Sequence[Reading], options: Options) -> Iterable[Findings]:
+    pairs = Findings("ΔPPL, paired by chunk", "llama-perplexity")
+    _pair_perplexity(readings, options, pairs)
+    if pairs.figures or pairs.trips:
+        yield pairs
+    arms = Findings("runs with and without a remote device", "llama-speculative")
+    _compare_arms(readings, arms)
+    if arms.trips:
+        yield arms
+    counts = Findings("rates in a table and the logs they come from", "llama-speculative")
+    _account_tokens(readings, counts)
+    if counts.trips:
+        yield counts
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """A log with the PPL of a text."""
+
+    path: Path
+    model: ModelFacts | None
+    run: PerplexityRun
+
+    @property
+    def label(self) -> str:
+        """Level and file."""
+        level = self.model.level if self.model else None
+        return f"{level} ({self.path.name})" if level else self.path.name
+
+    @property
+    def bits(self) -> float:
+        """Bits per weight, 0 where they are not said."""
+        return (self.model.bits_per_weight if self.model else None) or 0.0
+
+    @property
+    def work(self) -> Mapping[str, object]:
+        """What was scored, as far as the log says."""
+        known = {
+            "n_ctx": self.run.n_ctx,
+            "chunks": len(self.run.running_ppl),
+            "vocabulary": self.model.n_vocab if self.model else None,
+        }
+        return {name: value for name, value in known.items() if value is not None}
+
+
+def _pair_perplexity(readings: Sequence[Reading], options: Options, found: Findings) -> None:
+    groups: dict[object, list[_Scored]] = {}
+    for reading in readings:
+        if reading.log and (run := reading.log.perplexity) and run.running_ppl:
+            one = _Scored(reading.path, next(iter(reading.log.models), None), run)
+            # What is named is compared with, fit or not, so that a misfit is said.
+            key = None if options.baseline else tuple(one.work.items())
+            groups.setdefault(key, []).append(one)
+    for group in groups.values():
+        base = _baseline_of(group, options.baseline)
+        for other in group:
+            if base is not None and other is not base:
+                _pair(base, other, options, found)
+
+
+def _baseline_of(group: Sequence[_Scored], named: Path | None) -> _Scored | None:
+    """Return the named one, else the one of most bits per weight, else the first."""
+    if named is not None:
+        return next((one for one in group if one.path == named), None)
+    return max(group, key=lambda one: one.bits)  # the first of equals
+
+
+def _pair(base: _Scored, other: _Scored, options: Options, found: Findings) -> None:
+    name = f"{other.label} vs {base.label}"
+    unequal = guards.unequal_work(other.work, base.work)
+    found.trip(name, unequal)
+    if unequal is not None:
+        return
+    base_nll, nll = base.run.chunk_nll, other.run.chunk_nll
+    change = delta_ppl([[v] for v in base_nll], [[v] for v in nll], options.confidence)
+    correlation = _correlation(base_nll, nll)
+    if correlation is not None and correlation < _LEAST_CORRELATION:
+        found.notes.append(
+            f"{name}: NLL by chunk correlates by {correlation:.2f}; logs of one text do so by 0.9 "
+            "and more, so these may be two texts"
+        )
+    basis = f"{options.confidence:.0%} two-sided over {change.n} chunks"
+    found.figures.append(Figure(name, change, basis))
+
+
+def _correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
+    """Return Pearson's correlation; None for few or equal values."""
+    if len(a) < _LEAST_CHUNKS or len(set(a)) == 1 or len(set(b)) == 1:
+        return None
+    return statistics.correlation(a, b)
+
+
+def _compare_arms(readings: Sequence[Reading], found: Findings) -> None:
+    """Find runs that were told to use a remote device and equal one that was not."""
+    runs = [(r, r.log) for r in readings if r.log and r.log.speculation]
+    for reading, log in runs:
+        if not log.remote:
+            continue
+        for local, local_log in runs:
+            if not local_log.remote and _models(log) == _models(local_log):
+                trip = guards.identical_to_baseline(_figures(log), _figures(local_log))
+                found.trip(f"{reading.path.name} and {local.path.name}", trip)
+
+
+def _account_tokens(readings: Sequence[Reading], found: Findings) -> None:
+    """Find rates in a table that count the prompt, by the log with the same counts of tokens."""
+    logs = {
+        (run.n_drafted, run.n_accept): (reading.path.name, run)
+        for reading in readings
+        if reading.log and (run := reading.log.speculation) and run.n_predict
+    }
+    for row in (row for reading in readings for row in reading.table):
+        rate, numbers = row.numbers.get("rate"), row.numbers
+        counts = int(numbers.get("drafted", -1)), int(numbers.get("accepted", -1))
+        if not rate or counts not in logs:
+            continue
+        name, run = logs[counts]
+        n_prompt = run.prompt[0] if run.prompt else 0
+        if n_prompt and run.total_s:
+            trip = guards.token_accounting(
+                rate, n_prompt=n_prompt, n_generated=run.n_predict, elapsed_s=run.total_s
+            )
+            found.trip(f"{row.label} and {name}", trip)
+
+
+def _models(log: Log) -> list[str]:
+    return [model.file_name for model in log.models]
+
+
+def _figures(log: Log) -> Mapping[str, float]:
+    run = log.speculation
+    if run is None:
+        return {}
+    figures = {
+        "n_drafted": float(run.n_drafted),
+        "n_accept": float(run.n_accept),
+        "n_predict": float(run.n_predict),
+    }
+    return figures | ({"TG tok/s": run.rate} if run.rate else {})
