@@ -297,7 +297,7 @@ def predict_models(
 
 @app.command("audit")
 def audit_files(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE")],
     *,
     hardware: Annotated[
         str | None,

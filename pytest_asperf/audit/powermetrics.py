@@ -130,6 +130,8 @@ def _documents(file: BinaryIO) -> Iterator[bytes | None]:
     """Yield each document; None for one that is too long to be a sample."""
     rest, dropping = b"", False
     while block := file.read(_BLOCK_BYTES):
+        if dropping and b"\0" not in block:
+            continue
         *whole, rest = (rest + block).split(b"\0")
         for document in whole:
             if dropping:

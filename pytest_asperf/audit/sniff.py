@@ -7,6 +7,7 @@ blocks; a line longer than any tool writes is cut, and so is told from one that 
 from __future__ import annotations
 
 import codecs
+import io
 import json
 import re
 from dataclasses import dataclass, field
@@ -45,7 +46,9 @@ _BOMS: Final = {
 _JSON: Final = re.compile(r"\s*(?:\[\s*(?:\{|\]|$)|\{\s*[\"}])")
 _SQL: Final = re.compile(r"\s*(?:CREATE TABLE|INSERT INTO)\b", re.IGNORECASE)
 _CSV_CELL: Final = re.compile(r'"?[A-Za-z_][\w ./()%-]*"?')
+_MAX_CONTROLS: Final = 8
 _MAX_CONTROL_SHARE: Final = 0.02
+_MAX_FOREIGN_SHARE: Final = 0.2
 
 
 class Kind(StrEnum):
@@ -78,10 +81,11 @@ class Lines:
 
     def __iter__(self) -> Iterator[str]:
         """Yield each line; holds one block and one line at a time."""
-        decoder = codecs.getincrementaldecoder(self.encoding)(errors="backslashreplace")
+        decode = codecs.getincrementaldecoder(self.encoding)(errors="backslashreplace")
+        decoder = io.IncrementalNewlineDecoder(decode, translate=True)
         rest, dropping = "", False
         while block := self.file.read(_BLOCK_BYTES):
-            parts = re.split(r"\r\n|\n|\r", decoder.decode(block))
+            parts = decoder.decode(block).split("\n")
             if dropping and len(parts) == 1:
                 continue
             parts[0] = rest if dropping else rest + parts[0]
@@ -91,9 +95,10 @@ class Lines:
             rest = parts[-1]
             if len(rest) > self.max_line:
                 rest, dropping = rest[: self.max_line + 1], True
-        rest += "" if dropping else decoder.decode(b"", final=True)
-        if rest:
-            yield self._bounded(rest)
+        # A carriage return at the very end was held back, as half of a line's end.
+        *whole, rest = (rest + decoder.decode(b"", final=True)).split("\n")
+        for line in (*whole, *([rest] if rest else [])):
+            yield self._bounded(line)
 
     def _bounded(self, line: str) -> str:
         if len(line) <= self.max_line:
@@ -120,8 +125,14 @@ def sniff(head: bytes) -> tuple[Kind, str]:
     text = head.decode(encoding, errors="replace")
     if text.lstrip("\0\ufeff \r\n").startswith("<?xml") and "<plist" in text:
         return Kind.PLIST, encoding
-    control = sum((c < " " and c not in "\t\n\r\f\b\x1b") or c == "\ufffd" for c in text)
-    if "\0" in text or control > _MAX_CONTROL_SHARE * len(text):
+    control = sum(c < " " and c not in "\t\n\r\f\b\x1b" for c in text)
+    # Text of another encoding has letters that are not of this one, and a log may hold both.
+    foreign = text.count("\ufffd")
+    if (
+        "\0" in text
+        or control > _MAX_CONTROLS + _MAX_CONTROL_SHARE * len(text)
+        or foreign > _MAX_CONTROLS + _MAX_FOREIGN_SHARE * len(text)
+    ):
         raise UnreadableError("the file is binary")
     if not text.strip():
         raise UnreadableError("the file holds nothing but white space")
@@ -129,9 +140,9 @@ def sniff(head: bytes) -> tuple[Kind, str]:
 
 
 def _kind_of_text(text: str) -> Kind:
-    first = text.lstrip("\ufeff").lstrip().partition("\n")[0]
+    first, _, others = text.lstrip("\ufeff").lstrip().partition("\n")
     if _JSON.match(text):
-        return Kind.JSON_LINES if _is_object(first) else Kind.JSON
+        return Kind.JSON_LINES if others.strip() and _is_object(first) else Kind.JSON
     if _SQL.match(text):
         return Kind.SQL
     cells = first.rstrip("\r").split(",")

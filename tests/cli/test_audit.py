@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pytest_asperf
+
+RECORDED = Path(__file__).parents[2] / "fixtures" / "audit"
+GOOD = "model,n_gen,avg_tps,stddev_tps\nA,128,60,0.3\n"
+SPREAD = "model,n_gen,avg_tps,stddev_tps\nA,128,60,13\n"
+
+
+def asperf_audit(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the command in a folder."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest_asperf.cli", "audit", *words],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(pytest_asperf.__file__).parents[1]),
+            "PYTHONIOENCODING": "utf-8",
+            **env,
+        },
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a sound file, one of too much spread and one of no tool."""
+    (tmp_path / "good.csv").write_text(GOOD)
+    (tmp_path / "spread.csv").write_text(SPREAD)
+    (tmp_path / "notes.txt").write_text("remember the milk\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("files", "code", "last"),
+    [
+        (["good.csv"], 0, "1 file read; no guard tripped"),
+        (["good.csv", "spread.csv"], 1, "2 files read; 1 INCONCLUSIVE"),
+        (["good.csv", "notes.txt"], 2, "1 file read, 1 not; no guard tripped"),
+        (["spread.csv", "missing"], 1, "1 file read, 1 not; 1 INCONCLUSIVE"),
+    ],
+)
+def test_the_exit_code_tells_sound_from_broken_from_unread(
+    folder: Path, files: list[str], code: int, last: str
+) -> None:
+    """0 is said only where everything was read and is sound."""
+    done = asperf_audit(folder, *files)
+    assert done.returncode == code
+    assert done.stdout.decode().splitlines()[-1] == last
+    assert done.stderr == b""
+
+
+def test_json_is_one_document_with_the_same_answer(folder: Path) -> None:
+    """Figures come with interval, count, unit and confidence, trips with guard and rule."""
+    done = asperf_audit(folder, "spread.csv", str(RECORDED / "mlx_benchmark.txt"), "--json")
+    answer = json.loads(done.stdout)
+    assert done.returncode == answer["exit_code"] == 1
+    spread, mlx = answer["files"]
+    assert spread["trips"][0]["guard"] == "spread"
+    assert spread["trips"][0]["consequence"] == "INCONCLUSIVE"
+    generated = mlx["figures"][0]
+    assert (generated["n"], generated["unit"], generated["confidence"]) == (5, "tok/s", 0.9)
+    assert generated["interval"][0] < generated["point"] < generated["interval"][1]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--hardware=m2ultr"], "did you mean 'm2ultra'?"),
+        (["--confidence=95"], "--confidence=95.0 is not between 0 and 1"),
+        (["--model=good.csv"], "good.csv"),
+        (["--repetitions=0"], "--repetitions"),
+    ],
+)
+def test_a_wrong_option_is_an_error_that_names_it(
+    folder: Path, words: list[str], error: str
+) -> None:
+    """A typo ends with 2 before anything is read."""
+    done = asperf_audit(folder, "good.csv", *words)
+    assert done.returncode == 2
+    assert error in done.stderr.decode()
+    assert done.stdout == b""
+
+
+def test_what_a_file_says_cannot_reach_the_terminal(folder: Path) -> None:
+    """Escape sequences are shown as text, whatever the encoding of the output."""
+    (folder / "evil.csv").write_text("model,n_gen,avg_tps\n\x1b]0;owned\x07[bold]é,128,60\n")
+    done = asperf_audit(folder, "evil.csv", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert b"\\x1b]0;owned\\x07[bold]\\xe9" in done.stdout
+    assert b"\x1b" not in done.stdout

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import plistlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_asperf.audit.result import Audit
+
+
+def sample(
+    elapsed_ms: float, gpu_mw: float, ane_mw: float = 0.0, pressure: str = "Nominal"
+) -> bytes:
+    """Return one sample of powermetrics: power in mW, energy in mJ."""
+    seconds = elapsed_ms / 1e3
+    return plistlib.dumps(
+        {
+            "is_delta": True,
+            "elapsed_ns": round(elapsed_ms * 1e6),
+            "hw_model": "Mac16,5",
+            "processor": {
+                "cpu_energy": round(900 * seconds),
+                "gpu_energy": round(gpu_mw * seconds),
+                "ane_energy": round(ane_mw * seconds),
+            },
+            "thermal_pressure": pressure,
+        }
+    )
+
+
+def test_energy_is_added_up_over_samples_of_unequal_length(
+    audit_of: Callable[..., Audit],
+) -> None:
+    """A short sample of much power does not weigh as much as a long one of little."""
+    text = b"\0".join([sample(100, 40_000), sample(1900, 2000), b""])
+    (found,) = audit_of({"power": text}).files
+    figures = {figure.name: figure for figure in found.figures}
+    gpu = figures["GPU energy"]
+    assert gpu.value is not None
+    assert gpu.value.point == pytest.approx(7.8)
+    assert gpu.text == "3.9 W over 2 s, 2 to 40 W by sample (n = 2)"
+    assert "ANE reads 0 J throughout: idle, or a counter that is dead" in found.notes
+    assert found.trips == []
+
+
+@pytest.mark.parametrize(
+    ("pressures", "guards"),
+    [
+        (["Nominal", "Nominal"], []),
+        (["Moderate", "Nominal"], []),
+        (["Nominal", "Moderate"], ["throttled"]),
+        (["Heavy", "Heavy"], ["throttled"]),
+    ],
+)
+def test_thermal_pressure_that_rises_or_stays_is_throttling(
+    pressures: list[str], guards: list[str], audit_of: Callable[..., Audit]
+) -> None:
+    """A machine that cools down is not throttled; one that heats up is."""
+    text = b"\0".join(sample(1000, 5000, 10, pressure) for pressure in pressures)
+    (found,) = audit_of({"power": text}).files
+    assert [trip.guard for _, trip in found.trips] == guards
+
+
+def test_a_sample_that_is_cut_off_is_left_out_and_said(audit_of: Callable[..., Audit]) -> None:
+    """The last sample of a powermetrics that was killed is not one."""
+    text = sample(1000, 5000, 10) + b"\0" + sample(1000, 5000)[:300]
+    (found,) = audit_of({"power": text}).files
+    assert "1 samples are cut off or broken, and left out" in found.notes
+    assert found.problem == ""
+
+
+def test_an_entity_bomb_is_not_expanded(audit_of: Callable[..., Audit]) -> None:
+    """A plist that declares entities is refused before they grow."""
+    lines = ["<!DOCTYPE plist [", '<!ENTITY a "aaaaaaaaaa">']
+    lines += [
+        f'<!ENTITY {b} "{f"&{a};" * 10}">' for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+    ]
+    bomb = '<?xml version="1.0"?>' + "".join(lines) + "]><plist><string>&i;</string></plist>"
+    (found,) = audit_of({"power": bomb}).files
+    assert "no sample of powermetrics" in found.problem
+
+
+def test_mlx_benchmark_is_read_by_trial(
+    recorded: Callable[[str], str], audit_of: Callable[..., Audit]
+) -> None:
+    """Rates of mlx_lm.benchmark are those of n - 1 steps, over the trials and not their average."""
+    (found,) = audit_of({"mlx": recorded("mlx_benchmark.txt")}).files
+    figures = {figure.name: figure.value for figure in found.figures}
+    assert set(figures) == {"tg32", "pp64"}
+    generation = figures["tg32"]
+    assert generation is not None
+    assert generation.n == 5
+    assert generation.point == pytest.approx(65.475 * 31 / 32)
+    assert found.trips == []
+
+
+def test_a_benchmark_that_broke_off_is_said_to_have(
+    recorded: Callable[[str], str], audit_of: Callable[..., Audit]
+) -> None:
+    """Trials without the averages after them are of a benchmark that did not end."""
+    text = recorded("mlx_benchmark.txt").partition("Averages")[0]
+    (found,) = audit_of({"mlx": text}).files
+    assert "the benchmark broke off: it printed no averages" in found.notes
+
+
+def test_mlx_generate_is_one_run(
+    recorded: Callable[[str], str], audit_of: Callable[..., Audit]
+) -> None:
+    """One text has a rate and no interval."""
+    (found,) = audit_of({"mlx": recorded("mlx_generate.txt")}).files
+    value = next(figure.value for figure in found.figures if figure.name == "tg24")
+    assert value is not None
+    assert not value.has_interval
