@@ -158,7 +158,10 @@ def _judge_perplexity(run: PerplexityRun, known: Known, found: Findings) -> None
     nll = run.chunk_nll
     if run.broken:
         found.notes.append(run.broken)
-    if run.planned_chunks is not None:
+    for name, value, error in run.statistics:
+        spread = "" if error is None else f" ± {error:g}, one standard error, tokens as independent"
+        found.figures.append(Figure(name, text=f"{value:g}{spread}"))
+    if run.planned_chunks is not None and not run.statistics:
         asked, ran = {"chunks": run.planned_chunks}, {"chunks": len(nll)}
         found.trip("PPL", guards.path_mismatch(asked, ran))
     if not nll:

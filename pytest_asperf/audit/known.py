@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.errors import ConfigError
+from pytest_asperf.errors import ConfigError, listing, printable
 from pytest_asperf.hardware.machine import published_bandwidth
 from pytest_asperf.hardware.profiles import find_profile, match_profile
 from pytest_asperf.modelfiles.gguf_read import bytes_per_token, inspect_gguf
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_REPETITIONS: Final = 5
 #: No chip with a profile has a larger last-level cache: what it holds need not come from memory.
 CACHE_BYTES: Final = 128e6
+_MODEL_SUFFIX: Final = ".gguf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,18 @@ def parse_options(
     return Options(profile, headers, baseline, repetitions, confidence)
 
 
+def _check_models(models: Mapping[str, GgufInfo], names: set[str]) -> None:
+    unused = models.keys() - names
+    unnamed = any(not name.endswith(_MODEL_SUFFIX) for name in names)
+    if unused and not (unnamed and len(models) == 1):
+        seen = listing(printable(name, 80) for name in names) or "none"
+        raise ConfigError(
+            f"no file is about --model {printable(min(unused))}",
+            why="its bytes per token would be held against nothing",
+            remedy=f"give the file that the tool loaded, under its name; named are: {seen}",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """What is known beside a figure.
@@ -86,9 +99,14 @@ class Known:
 
     @classmethod
     def of(cls, readings: Iterable[Reading], options: Options) -> Known:
-        """Gather what files say of one another."""
+        """Gather what files say of one another.
+
+        Raises:
+            ConfigError: an option names a model that no file is about.
+        """
         alone: dict[tuple[str, str], float] = {}
         logged: dict[str, ModelFacts] = {}
+        names: set[str] = set()
         for reading in readings:
             rates = [
                 ((row.model, row.device), row.mean_rate)
@@ -104,6 +122,9 @@ class Known:
                 alone[key] = max(rate, alone.get(key, 0.0))
             for model in reading.log.models if reading.log else ():
                 logged.setdefault(model.file_name, model)
+                names.add(model.file_name)
+            names.update(row.model for row in reading.bench)
+        _check_models(options.models, names)
         return cls(options, alone, logged)
 
     def bandwidth_gbs(self, devices: Sequence[str]) -> float | None:
@@ -122,7 +143,10 @@ class Known:
 
     def least_step_bytes(self, file_name: str, depth: int = 0) -> float | None:
         """Return the least that one step of a model reads; None where nothing tells."""
-        given = self.options.models.get(file_name)
+        models = self.options.models
+        given = models.get(file_name)
+        if given is None and len(models) == 1 and not file_name.endswith(_MODEL_SUFFIX):
+            (given,) = models.values()  # llama-bench's own table does not name a file
         if given is not None:
             return bytes_per_token(given, depth=depth)
         logged = self.logged.get(file_name)

@@ -16,7 +16,15 @@ _PLAN: Final = re.compile(
 )
 _CHUNK: Final = re.compile(rf"\[({COUNT})\](-?{NUMBER}|-?nan|-?inf),")
 _FINAL: Final = re.compile(r"Final estimate: PPL = *(\S+) \+/- *(\S+)")
+_PLAN_KLD: Final = re.compile(rf"kl_divergence: computing over ({COUNT}) chunks, n_ctx=({COUNT})")
+# Of the table that ends `--kl-divergence`, the lines that people quote.
+_STATISTIC: Final = re.compile(
+    rf"(Mean PPL\(Q\)|Mean PPL\(Q\)/PPL\(base\)|Mean +KLD|Maximum KLD|Same top p) *: +"
+    rf"(-?{NUMBER})(?: ± +({NUMBER}))?"
+)
 _MAX_CHUNKS: Final = 200_000
+_MAX_STATISTICS: Final = 20
+_WORDS: Final = ("perplexity", "Final", "kl_divergence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,7 @@ class PerplexityRun:
         planned_chunks: chunks that the run set out to score; None where it does not say.
         n_ctx: tokens in a chunk; half of them are scored.
         final: PPL and its ± as printed at the end.
+        statistics: lines of the table of `--kl-divergence`, with their ±, as printed.
         broken: what ended the figures early; empty where nothing did.
     """
 
@@ -36,6 +45,7 @@ class PerplexityRun:
     planned_chunks: int | None = None
     n_ctx: int | None = None
     final: tuple[float, float] | None = None
+    statistics: tuple[tuple[str, float, float | None], ...] = ()
     broken: str = ""
 
     @property
@@ -57,6 +67,7 @@ class PerplexityReader:
     _ppl: array[float] = field(default_factory=lambda: array("d"))
     _plan: tuple[int, int] | None = None
     _final: tuple[float, float] | None = None
+    _statistics: list[tuple[str, float, float | None]] = field(default_factory=list)
     _broken: str = ""
 
     def feed(self, line: str) -> None:
@@ -64,9 +75,13 @@ class PerplexityReader:
         if "]" in line[:12] and not self._broken:
             for chunk in _CHUNK.finditer(line):
                 self._add(int(chunk[1]), float(chunk[2]))
-        if "perplexity" not in line and "Final" not in line:
+        if (statistic := _STATISTIC.match(line)) and len(self._statistics) < _MAX_STATISTICS:
+            error = float(statistic[3]) if statistic[3] else None
+            name = " ".join(statistic[1].split())
+            self._statistics.append((name, float(statistic[2]), error))
+        if not any(word in line for word in _WORDS):
             return
-        if plan := _PLAN.search(line):
+        if plan := _PLAN.search(line) or _PLAN_KLD.search(line):
             self._plan = int(plan[1]), int(plan[2])
         if final := _FINAL.search(line):
             try:
@@ -76,10 +91,13 @@ class PerplexityReader:
 
     def run(self) -> PerplexityRun | None:
         """Return the run, None where the log holds none."""
-        if not (self._ppl or self._plan or self._final or self._broken):
+        found = (self._ppl, self._plan, self._final, self._statistics, self._broken)
+        if not any(found):
             return None
         planned, n_ctx = self._plan or (None, None)
-        return PerplexityRun(tuple(self._ppl), planned, n_ctx, self._final, self._broken)
+        return PerplexityRun(
+            tuple(self._ppl), planned, n_ctx, self._final, tuple(self._statistics), self._broken
+        )
 
     def _add(self, number: int, ppl: float) -> None:
         if self._broken or number > _MAX_CHUNKS:

@@ -184,12 +184,15 @@ def _models(log: Log) -> list[str]:
 
 
 def _figures(log: Log) -> Mapping[str, float]:
+    """Return what a run with a remote device cannot share with one without: mostly its times."""
     run = log.speculation
-    if run is None:
+    if run is None or not run.n_drafted:
         return {}
+    draft, prompt = run.draft_decodes, run.prompt
     figures = {
-        "n_drafted": float(run.n_drafted),
-        "n_accept": float(run.n_accept),
-        "n_predict": float(run.n_predict),
+        "acceptance": run.n_accept / run.n_drafted,
+        "TG tok/s": run.rate,
+        "draft tok/s": draft.rate if draft else None,
+        "prompt s": prompt[1] if prompt else None,
     }
-    return figures | ({"TG tok/s": run.rate} if run.rate else {})
+    return {name: figure for name, figure in figures.items() if figure}

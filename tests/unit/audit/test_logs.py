@@ -133,6 +133,22 @@ def test_a_perplexity_run_that_stops_early_is_invalid(
     assert found.notes == (["PPL is nan after chunk 6"] if cut else [])
 
 
+def test_the_table_of_kl_divergence_is_shown_as_printed(audit_of: Callable[..., Audit]) -> None:
+    """Its ± takes tokens as independent, and is said to."""
+    text = (
+        "kl_divergence: computing over 2 chunks, n_ctx=512, batch_size=2048, n_seq=4\n"
+        "Mean PPL(Q)                   :   8.966302 ±   0.160270\n"
+        "Mean PPL(Q)/PPL(base)         :   1.060648 ±   0.003689\n"
+        "Mean    KLD:   0.097973 ±   0.002198\nMaximum KLD:  20.749897\n"
+    )
+    (found,) = audit_of({"kld": text}).files
+    assert found.trips == []
+    assert [figure.name for figure in found.figures] == [
+        "Mean PPL(Q)", "Mean PPL(Q)/PPL(base)", "Mean KLD", "Maximum KLD",
+    ]  # fmt: skip
+    assert "one standard error" in str(found.figures[2])
+
+
 def test_a_healthy_speculation_passes(audit_of: Callable[..., Audit]) -> None:
     """A run within acceptance, bandwidth and the draft's own decodes trips nothing."""
     log = speculation(drafted=400, accepted=100, seconds=6.0)
