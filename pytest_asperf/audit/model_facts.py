@@ -47,8 +47,9 @@ class ModelFacts:
         layer_period: after how many layers the kinds of layer repeat.
         n_embd, n_vocab: shape of the embedding table.
         n_experts: 0 for a dense model.
-        layers_on_gpu: of the repeating layers and the output, and how many there are.
+        offloaded: layers said to be offloaded, of how many; builds without a GPU say so too.
         cpu_buffer_bytes: weights that stayed in the CPU's buffers.
+        device_buffer_bytes: weights in those of devices.
         devices: name and description of each device in use.
     """
 
@@ -63,8 +64,9 @@ class ModelFacts:
     n_embd: int | None = None
     n_vocab: int | None = None
     n_experts: int | None = None
-    layers_on_gpu: tuple[int, int] | None = None
-    cpu_buffer_bytes: float | None = None
+    offloaded: tuple[int, int] | None = None
+    cpu_buffer_bytes: float = 0.0
+    device_buffer_bytes: float = 0.0
     devices: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -97,15 +99,22 @@ class ModelFacts:
             return None
         if self.is_tied:
             return self.size_bytes
-        if self.layers_on_gpu and self.layers_on_gpu[0] == self.layers_on_gpu[1]:
-            table = self.cpu_buffer_bytes
+        if self.device_buffer_bytes and self.offloaded and len(set(self.offloaded)) == 1:
+            table: float = self.cpu_buffer_bytes
         else:
             width = 4 if "F32" in (self.level or "F32") else 2
             table = (self.n_embd or 0) * (self.n_vocab or 0) * width
         return max(self.size_bytes - table, 0) if table else None
 
+    @property
+    def placement(self) -> str:
+        """Where the weights are, by the buffers that were filled; empty where it is not said."""
+        if self.device_buffer_bytes:
+            return "{} of {} layers offloaded".format(*self.offloaded) if self.offloaded else ""
+        return "all weights on the CPU" if self.cpu_buffer_bytes else ""
+
     def __str__(self) -> str:
-        size = f"{self.size_bytes / 1e9:.2f} GB" if self.size_bytes else ""
+        size = f"{self.size_bytes / 1e6:,.0f} MB" if self.size_bytes else ""
         return ", ".join(filter(None, [self.name or self.file_name, self.level, size]))
 
 
@@ -149,9 +158,10 @@ def _add_detail(load: dict[str, Any], line: str) -> None:
     elif found := _INFO.match(line):
         _add_info(load, found[1], found[2].strip())
     elif found := _OFFLOADED.match(line):
-        load["layers_on_gpu"] = int(found[1]), int(found[2])
-    elif (found := _BUFFER.match(line)) and found[1].startswith("CPU"):
-        load["cpu_buffer_bytes"] = load.get("cpu_buffer_bytes", 0) + float(found[2]) * 2**20
+        load["offloaded"] = int(found[1]), int(found[2])
+    elif found := _BUFFER.match(line):
+        side = "cpu_buffer_bytes" if found[1].startswith("CPU") else "device_buffer_bytes"
+        load[side] = load.get(side, 0.0) + float(found[2]) * 2**20
 
 
 def _add_key(load: dict[str, Any], key: str, value: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 #: text, from F16 to Q2_K, correlate by 0.95 and more; two texts do by chance.
 _LEAST_CORRELATION: Final = 0.5
 _LEAST_CHUNKS: Final = 5
+# Logs of recent releases do not name the model; people's names for them often do.
+_LEVEL: Final = re.compile(
+    r"(?<![a-z0-9])(?:b?f(16|32)|i?q(\d)(?:_\w+)?)(?![a-z0-9])", re.IGNORECASE
+)
 
 
 def audit(
@@ -85,8 +90,10 @@ class _Scored:
 
     @property
     def bits(self) -> float:
-        """Bits per weight, 0 where they are not said."""
-        return (self.model.bits_per_weight if self.model else None) or 0.0
+        """Bits per weight, by the log, else as the file's name has them; 0 where neither does."""
+        logged = self.model.bits_per_weight if self.model else None
+        named = _LEVEL.search(self.path.stem)
+        return logged or (float(named[1] or named[2]) if named else 0.0)
 
     @property
     def work(self) -> Mapping[str, object]:

@@ -38,6 +38,7 @@ def load_of(file: str, *, gib: float, tensors: int, level: str = "Q8_0") -> str:
         "print_info: n_vocab               = 100000\n"
         "load_tensors: offloaded 33/33 layers to GPU\n"
         "load_tensors:   CPU_Mapped model buffer size =   400.00 MiB\n"
+        "load_tensors:  MTL0_Mapped model buffer size =  9000.00 MiB\n"
     )
 
 
