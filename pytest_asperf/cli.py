@@ -12,19 +12,24 @@ import json
 import os
 import secrets
 import sys
-import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from pytest_asperf import __version__
 from pytest_asperf.catalogue import load_catalogue
 from pytest_asperf.checks import Check, Section, size
+from pytest_asperf.console import (
+    StatusNotify,
+    print_error,
+    print_sections,
+    print_table,
+    print_text,
+    stderr_console,
+)
 from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.inventory import entry_check, model_sections
 from pytest_asperf.modelfiles.cache import cache_root, discard, entries
@@ -32,29 +37,11 @@ from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.settings import parse_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from rich.console import JustifyMethod
-    from rich.status import Status
-
     from pytest_asperf.catalogue import Catalogue
-    from pytest_asperf.checks import State
 
 _CANNOT_MEASURE: Final = 1
 _ERROR: Final = 2
 _INTERRUPTED: Final = 130
-_WORDS: Final[dict[State, str]] = {
-    "ok": "ok", "warning": "warn", "unknown": "?", "impossible": "FAIL",
-    "measured": "", "invalid": "INVALID", "inconclusive": "INCONCLUSIVE",
-}  # fmt: skip
-_STYLES: Final[dict[State, str]] = {
-    "ok": "green", "warning": "yellow", "unknown": "cyan", "impossible": "bold red",
-    "measured": "none", "invalid": "bold red", "inconclusive": "bold yellow",
-}  # fmt: skip
-_LEAST_STATE_COLUMNS: Final = 4
-_MOST_NAME_COLUMNS: Final = 16
-_LEAST_TEXT_COLUMNS: Final = 24
-
 # Plain help and usage errors: boxes break at 60 columns and when piped, and markup in what a user
 # typed would be interpreted.
 app = typer.Typer(
@@ -96,7 +83,7 @@ def main() -> None:
     try:
         app(prog_name="asperf")
     except AsperfError as error:
-        _print_error(error)
+        print_error(error)
         sys.exit(_ERROR)
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
@@ -140,18 +127,18 @@ def doctor(
 
     project = _project(python)
     builds = [EngineBuild(engine, project.python) for engine in ENGINES]
-    console = _err()
+    console = stderr_console()
     with console.status("examining this machine"):
         found = examine(
             builds,
             project.cache,
             measure_bandwidth=measure_bandwidth,
-            on_wait=lambda message: _print_text(console, message),
+            on_wait=lambda message: print_text(console, message),
         )
     if as_json:
         typer.echo(json.dumps(found.as_dict(), default=str, indent=2))
     else:
-        _print(found.sections, last_line=found.headline)
+        print_sections(found.sections, last_line=found.headline)
     if not found.is_ready:
         raise typer.Exit(_CANNOT_MEASURE)
 
@@ -184,7 +171,7 @@ def calibrate_machine(
     ref = project.catalogue.find(model, where="--model")
     names = dict.fromkeys(workload or ["tg128"])
     workloads = tuple(parse_workload(name, where="--workload") for name in names)
-    console = _err()
+    console = stderr_console()
     with (
         console.status("calibrating") as status,
         Lab(
@@ -193,7 +180,7 @@ def calibrate_machine(
             corpus=shipped_corpus(),
             plan=Plan(call_timeout_s=settings.call_timeout_s),
             lock_path=machine_lock_path(),
-            notify=_StatusNotify(console, status),
+            notify=StatusNotify(console, status),
         ) as lab,
     ):
         sections = calibrate(
@@ -205,7 +192,7 @@ def calibrate_machine(
             tolerance=settings.tolerance,
             seed=secrets.randbelow(2**31) if settings.seed is None else settings.seed,
         )
-    _print(sections)
+    print_sections(sections)
 
 
 @app.command("predict")
@@ -276,21 +263,21 @@ def predict_models(
         verify=verify,
         acceptance=acceptance,
     )
-    console = _err()
+    console = stderr_console()
     with console.status("reading"):
         found = predict(
             models,
             question,
             project.catalogue,
             project.cache,
-            lambda message: _print_text(console, message),
+            lambda message: print_text(console, message),
         )
     if as_json:
         typer.echo(json.dumps(found.as_dict(), default=str, indent=2))
     else:
         if len(models) > 1:
-            _print_table(rows(found))
-        _print(sections(found))
+            print_table(rows(found))
+        print_sections(sections(found))
     if not found.fits:
         raise typer.Exit(_CANNOT_MEASURE)
 
@@ -330,13 +317,13 @@ def audit_files(
     from pytest_asperf.audit.together import audit
 
     options = parse_options(hardware, model or (), baseline, repetitions, confidence)
-    console = _err()
+    console = stderr_console()
     with console.status("reading") as status:
         found = audit(files, options, on_file=lambda path: status.update(Text(printable(path))))
     if as_json:
         typer.echo(json.dumps(found.as_dict(), allow_nan=False, indent=2))
     else:
-        _print(sections(found), last_line=found.headline)
+        print_sections(sections(found), last_line=found.headline)
     raise typer.Exit(found.exit_code)
 
 
@@ -351,7 +338,9 @@ def models(context: typer.Context) -> None:
 def list_models() -> None:
     """List the models, their sources and the levels cached."""
     project = _project(None)
-    _print(model_sections(project.catalogue.models, shipped_models(), entries(project.cache)))
+    print_sections(
+        model_sections(project.catalogue.models, shipped_models(), entries(project.cache))
+    )
 
 
 @models_app.command("build")
@@ -373,10 +362,10 @@ def build_models(
         call_timeout_s=project.catalogue.settings.call_timeout_s,
     )
     for ref in refs:
-        with _err().status(Text(f"making {printable(ref.label)}")):
+        with stderr_console().status(Text(f"making {printable(ref.label)}")):
             located = shelf.locate(ref)
         check = Check("file", "ok", f"{size(located.size_bytes)}, {printable(located.path)}")
-        _print([Section(ref.label, (check,))])
+        print_sections([Section(ref.label, (check,))])
 
 
 @models_app.command("verify")
@@ -391,35 +380,18 @@ def verify_models(
     Exits with 1 where one is broken and left in place.
     """
     cache = _project(None).cache
-    with _err().status("reading the cache"):
+    with stderr_console().status("reading the cache"):
         found = entries(cache, full=True)
     checks = [Check("folder", "ok", printable(cache)), *map(entry_check, found)]
     broken = [entry.path for entry in found if entry.problem is not None]
-    _print([Section("cache", tuple(checks))], last_line=f"{len(found)} files, {len(broken)} broken")
+    print_sections(
+        [Section("cache", tuple(checks))], last_line=f"{len(found)} files, {len(broken)} broken"
+    )
     if broken and not remove:
         raise typer.Exit(_CANNOT_MEASURE)
     for path in broken:
         discard(path)
         typer.echo(f"removed {printable(path)}")
-
-
-class _StatusNotify:
-    """Shows progress on a status line."""
-
-    def __init__(self, console: Console, status: Status) -> None:
-        self._console = console
-        self._status = status
-
-    def progress(self, label: str, done: int, total: int) -> None:
-        """Say how far a measurement is."""
-        self._status.update(Text(printable(f"{label} {done}/{total}")))
-
-    def done(self) -> None:
-        """The line goes when the command is over."""
-
-    def wait(self, reason: str) -> None:
-        """Say why nothing happens."""
-        _print_text(self._console, f"waiting: {printable(reason)}")
 
 
 def _project(python: str | None) -> _Project:
@@ -434,91 +406,6 @@ def _project(python: str | None) -> _Project:
         python=values.get("python", settings.python),
         cache=settings.cache or cache_root(os.environ),
     )
-
-
-def _err() -> Console:
-    return Console(stderr=True, highlight=False)
-
-
-def _print_error(error: AsperfError) -> None:
-    console = _err()
-    for line in str(error).splitlines():
-        _print_text(console, printable(line))
-
-
-def _print(sections: Iterable[Section], *, last_line: str = "") -> None:
-    console = Console(highlight=False)
-    columns = _columns(console)
-    for number, section in enumerate(sections):
-        for line in (*([Text()] if number else []), *render(section, columns)):
-            console.print(line, soft_wrap=True)
-    if last_line:
-        _print_text(console, "")
-        _print_text(console, last_line)
-
-
-def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under their head; where the terminal is too narrow, the first column wraps."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    console = Console(highlight=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for number, head in enumerate(rows[0]):
-        justify: JustifyMethod = "right" if number else "left"
-        table.add_column(Text(head), justify=justify, overflow="fold", no_wrap=number > 0)
-    for row in rows[1:]:
-        table.add_row(*map(Text, row))
-    if not console.is_terminal:
-        console.width = sum(widths) + 2 * len(widths)
-    console.print(table)
-    _print_text(console, "")
-
-
-def _print_text(console: Console, text: str) -> None:
-    for line in _wrap(text, _columns(console), "", " " * 4):
-        console.print(Text(line), soft_wrap=True)
-
-
-def _columns(console: Console) -> int | None:
-    return console.width if console.is_terminal else None
-
-
-def render(section: Section, columns: int | None) -> Iterator[Text]:
-    """Return a section's lines: state, name and detail in columns, each remedy below its detail.
-
-    Args:
-        section: what to show.
-        columns: width to wrap at, None for one line each.
-    """
-    yield Text(section.title, style="bold")
-    longest = max((len(check.name) for check in section.checks), default=0)
-    width = min(longest, _MOST_NAME_COLUMNS)
-    words = [len(_WORDS[check.state]) for check in section.checks]
-    states = max([_LEAST_STATE_COLUMNS, *words])
-    indent = " " * (states + width + 5)
-    for check in section.checks:
-        name = f"  {_WORDS[check.state]:{states}} {check.name:{width}}  "
-        head, *tail = _wrap(check.detail, columns, name, indent)
-        line = Text(head)
-        line.stylize(_STYLES[check.state], 2, 2 + states)
-        yield line
-        if check.remedy:
-            tail += _wrap(check.remedy, columns, f"{indent}do: ", f"{indent}    ")
-        yield from map(Text, tail)
-
-
-def _wrap(text: str, columns: int | None, first: str, others: str) -> list[str]:
-    """Break a line between words only, so that paths and commands can be copied."""
-    if columns is None:
-        return [first + text]
-    wrapped = textwrap.wrap(
-        text,
-        max(columns, len(others) + _LEAST_TEXT_COLUMNS),
-        initial_indent=first,
-        subsequent_indent=others,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return wrapped or [first]
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.checks import Check, Failure, Section
-from pytest_asperf.cli import render
+from pytest_asperf.console import render
 from pytest_asperf.doctor import CacheReport, Device, EngineFacts, EngineReport, Examination
 from pytest_asperf.errors import printable
 from pytest_asperf.hardware.conditions import Condition
