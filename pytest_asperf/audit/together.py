@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_asperf.audit.read import Reading
 
 #: Chunk by chunk, models that read one text agree about which parts are hard. Published logs of one
-#: text, from F16 to Q2_K, correlate by 0.95 and more; two texts do by chance.
+#: text, from F16 to Q2_K, correlate by 0.93 and more; two texts do by chance.
 _LEAST_CORRELATION: Final = 0.5
 _LEAST_CHUNKS: Final = 5
 # Logs of recent releases do not name the model; people's names for them often do.

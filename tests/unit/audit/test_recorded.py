@@ -52,3 +52,16 @@ def test_llama_speculative_simple(
     assert found.figures[1].text == "59.74% of 77 drafted tokens"
     if "verbose" in name:
         assert dict(found.ran)["target"] == "asperf-target, F16, 15 MB; all weights on the CPU"
+
+
+def test_llama_server(recorded: Callable[[str], str], audit_of: Callable[..., Audit]) -> None:
+    """Six requests of 40 tokens: the rate is printed over 39 steps, so nothing is corrected."""
+    (found,) = audit_of({"server": recorded("server.txt")}).files
+    figures = {figure.name: figure for figure in found.figures}
+    generated = figures["TG"].value
+    assert generated is not None
+    assert generated.n == 6
+    assert generated.high == pytest.approx(1949.3, abs=1)
+    assert figures["acceptance"].text == "67.33% of 251 drafted tokens"
+    assert found.notes == []
+    assert found.trips == []
