@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 BOS_ID = 0
 CHUNK = 512
+# The positions whose logits are scored: those of the tokens 256 .. 511.
+SCORED = slice(CHUNK // 2 - 1, -1)
 
 
 def stream(path: Path, device: str) -> Tensor:
@@ -47,18 +49,23 @@ class Rows:
         return torch.cat((torch.full_like(window[:, :1], BOS_ID), window), dim=1)
 
 
+def chunked(ids: Tensor) -> Tensor:
+    """[chunks, 512] ids, BOS forced at the start of each chunk."""
+    chunks = ids[: len(ids) // CHUNK * CHUNK].view(-1, CHUNK).long().clone()
+    chunks[:, 0] = BOS_ID
+    return chunks
+
+
 def chunk_nll(logits_of: Callable[[Tensor], Tensor], ids: Tensor, rows: int = 32) -> Tensor:
     """NLL [chunks, 256] of the second half of each 512-token chunk, BOS forced at its start.
 
     This is llama-perplexity's definition: position i is scored from the tokens before it,
     for the positions 256 .. 511.
     """
-    chunks = ids[: len(ids) // CHUNK * CHUNK].view(-1, CHUNK).long().clone()
-    chunks[:, 0] = BOS_ID
     parts = []
     with torch.no_grad():
-        for part in chunks.split(rows):
-            logits = logits_of(part)[:, CHUNK // 2 - 1 : -1].float()
+        for part in chunked(ids).split(rows):
+            logits = logits_of(part)[:, SCORED].float()
             nll = torch.nn.functional.cross_entropy(
                 logits.transpose(1, 2), part[:, CHUNK // 2 :], reduction="none"
             )
