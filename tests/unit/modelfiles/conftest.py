@@ -11,8 +11,8 @@ import llama_cpp
 import numpy as np
 import pytest
 
+from pytest_asperf.engines import LLAMA_FTYPES
 from pytest_asperf.modelfiles.convert import hf_to_gguf
-from pytest_asperf.spec import LLAMA_FTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
