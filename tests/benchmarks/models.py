@@ -47,7 +47,8 @@ SLOW: Final = Shape(n_vocab=2048, n_embd=512, n_ff=1536, n_layers=3)
 
 def shipped_target() -> ModelSpec:
     """Return the shipped target model."""
-    return next(spec for spec in shipped_models() if spec.name == "asperf-target")
+    target = next(spec for spec in shipped_models() if spec.name == "asperf-target")
+    return target.on("llama_cpp")
 
 
 def level_files(
