@@ -78,7 +78,7 @@ def _ladder(engine: Engine, levels: tuple[str, ...]) -> list[tuple[str, ...]]:
         result = lab.ladder(shipped_target().on(engine), levels, "F16")
     for error in result.failures.values():
         raise error
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for level in levels:
         found = result.levels[level]
         compared = found.comparison
