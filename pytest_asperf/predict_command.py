@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.catalogue import at_level
-from pytest_asperf.engines import parse_level
 from pytest_asperf.checks import Failure
+from pytest_asperf.engines import parse_level
 from pytest_asperf.errors import ConfigError, HardwareError, printable
 from pytest_asperf.hardware.bandwidth import LARGEST_CACHE_BYTES, known_bandwidth, machine_bandwidth
 from pytest_asperf.hardware.detect import detect

@@ -11,6 +11,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.engines import engine_name
 from pytest_asperf.hardware.records import (
     changed_record,
     load_record,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.engines import mlx_scheme
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.gguf_read import bytes_per_token, inspect_gguf
-from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.hf_sizes import inspect_hf
+from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import require_quantizable
 from pytest_asperf.modelfiles.resolve import published_file
 from pytest_asperf.predict import Demand, kv_cache_bytes
@@ -152,4 +152,5 @@ def _of_folder(ref: ModelRef, sizes: HfSizes, kv: KvCache) -> Demand:
 
 def _estimated(level: str, path: Path) -> str:
     source = "published average" if level in BITS_PER_WEIGHT else "own definition"
-    return f"estimated: shapes in {path} at {bits_per_weight(level):g} bits per weight, {level}'s {source}"
+    bits = bits_per_weight(level)
+    return f"estimated: shapes in {path} at {bits:g} bits per weight, {level}'s {source}"

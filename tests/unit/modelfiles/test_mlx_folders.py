@@ -113,6 +113,7 @@ def test_experts_that_are_not_asked_are_not_read(folder: Path) -> None:
         "lm_head.weight": [1000, 8],
         "model.layers.0.mlp.switch_mlp.up_proj.weight": [8, 16, 8],
         "model.layers.0.mlp.gate.weight": [8, 8],
+        "model.layers.0.self_attn.k_proj.weight": [4, 8],
     }
     header, end = {}, 0
     for name, shape in shapes.items():
@@ -121,14 +122,15 @@ def test_experts_that_are_not_asked_are_not_read(folder: Path) -> None:
     text = json.dumps(header).encode()
     content = len(text).to_bytes(8, "little") + text + bytes(end)
     (folder / "model.safetensors").write_bytes(content)
-    change(folder, num_experts=8, num_experts_per_tok=2)
-    assert _bytes(inspect_mlx(folder)) == 2 * (8000 + 2 * 16 * 8 + 64)
+    change(folder, num_experts=8, num_experts_per_tok=2, tie_word_embeddings=False)
+    assert _bytes(inspect_mlx(folder)) == 2 * (8000 + 2 * 16 * 8 + 64 + 32)
 
 
 def test_a_cache_of_unknown_size_is_not_guessed(folder: Path) -> None:
-    """A configuration that does not state its heads gives no bytes per token."""
+    """Where no K matrix is found under its name, there are no bytes per token."""
     assert _bytes(inspect_mlx(folder)) is not None
-    change(folder, num_attention_heads=None, num_key_value_heads=None)
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes().replace(b"self_attn.k_proj", b"self_attn.kk_prj"))
     assert _bytes(inspect_mlx(folder)) is None
 
 
