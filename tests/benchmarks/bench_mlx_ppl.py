@@ -75,7 +75,7 @@ def _ladder(engine: Engine, levels: tuple[str, ...]) -> list[tuple[str, ...]]:
         lock_path=machine_lock_path(),
         notify=_Silent(),
     ) as lab:
-        result = lab.ladder(shipped_target().on(engine), levels, "F16")
+        result = lab.ladder(shipped_target(engine), levels, "F16")
     for error in result.failures.values():
         raise error
     rows: list[tuple[str, ...]] = []
