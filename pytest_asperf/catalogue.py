@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.engines import ENGINES, parse_engine, parse_level
 from pytest_asperf.errors import ConfigError, listing, suggest
 from pytest_asperf.settings import (
     Settings,
@@ -30,7 +31,6 @@ from pytest_asperf.spec import (
     EngineSettings,
     ModelRef,
     ModelSpec,
-    parse_level,
     parse_settings,
 )
 
@@ -38,11 +38,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from pytest_asperf.engines import Engine
+
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _SOURCES: Final = ("hf", "gguf", "files")
 _SETTINGS: Final = tuple(field.name for field in fields(Settings))
 _BUILD_KEYS: Final = ("python", "settings")
-_MODEL_KEYS: Final = (*_SOURCES, "corpus", "settings")
+_MODEL_KEYS: Final = (*_SOURCES, "corpus", "engine", "settings")
+#: A model of the Hugging Face hub, `owner/name`.
+_HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +65,25 @@ class Catalogue:
     settings: Settings
     builds: tuple[Build, ...] = ()
 
-    def find(self, address: str, *, where: str) -> ModelRef:
-        """Return the model that an address means.
+    def find(self, address: str, *, where: str, engine: Engine | None = None) -> ModelRef:
+        """Return the model that an address means, on the engine that runs it.
 
         Args:
-            address: `name`, `name:LEVEL`, or the path of a GGUF file with or without `:LEVEL`.
+            address: `name`, `name:LEVEL`, or with or without `:LEVEL` the path of a GGUF file, or
+                for MLX the path of a folder, or a hub's `owner/name`.
             where: the option, key or test that it stands in, for the message.
+            engine: the engine asked for; None is the model's own, else the session's.
 
         Raises:
             ConfigError: no such model or level.
         """
         name, level = split_address(address)
-        spec = self._from_path(name, where=where) if is_path(name) else self._named(name, where)
-        ref = ModelRef(spec)
+        if is_path(name):
+            engine = engine or self.settings.engine
+            spec = self._from_path(name, engine, where=where)
+        else:
+            spec = self._named(name, where)
+        ref = ModelRef(spec.on(engine or spec.engine or self.settings.engine))
         return ref if level is None else at_level(ref, level, where=where)
 
     def find_build(self, text: str, python: Path, *, where: str) -> Build:
@@ -125,13 +135,15 @@ class Catalogue:
             " in [tool.asperf.models.NAME] of pyproject.toml",
         )
 
-    def _from_path(self, text: str, *, where: str) -> ModelSpec:
+    def _from_path(self, text: str, engine: Engine, *, where: str) -> ModelSpec:
         try:
             path = parse_path(text, self.folder)
         except ValueError:
             raise _unusable(text, "the path of a file", where=where) from None
         # The name may become part of a file name in the cache, as every model's may.
         name = re.sub(r"[^A-Za-z0-9._-]", "_", path.name).lstrip(".-")[-64:] or "_"
+        if engine == "mlx" and not text.lower().endswith(".gguf"):
+            return ModelSpec(name=name, hf_folder=path, hub_id=_hub_id(text))
         return ModelSpec(name=name, gguf=path)
 
 
@@ -142,7 +154,7 @@ def at_level(ref: ModelRef, level: str, *, where: str) -> ModelRef:
         ConfigError: no such level; the model has no file of that level; or the address already
             named another one.
     """
-    level = parse_level(level, where=where)
+    level = parse_level(level, where=where, engine=ref.spec.engine)
     levels = [have for have, _ in ref.spec.files]
     if levels and level not in levels:
         raise ConfigError(
@@ -180,7 +192,9 @@ def load_catalogue(rootdir: Path, shipped: Sequence[ModelSpec]) -> Catalogue:
     settings = Settings(**parse_values(values, where=document.where, folder=rootdir))
     catalogue = Catalogue(rootdir, (*shipped, *models), settings, builds)
     if "default_model" in values:
-        catalogue.find(settings.default_model, where=document.where("default_model"))
+        # An option may name another engine yet; a script has every level.
+        where = document.where("default_model")
+        catalogue.find(settings.default_model, where=where, engine="scripted")
     return catalogue
 
 
@@ -320,14 +334,28 @@ def _model(name: str, table: dict[str, object], *, folder: Path, where: str) -> 
     def path(key: str) -> Path | None:
         return _path(table[key], folder, where=f"{where}.{key}") if key in table else None
 
+    settings = _table(table.get("settings", {}), f"{where}.settings")
+    own = {key: settings.pop(key) for key in ENGINES if isinstance(settings.get(key), dict)}
     return ModelSpec(
         name=name,
         hf_folder=path("hf"),
+        hub_id=_hub_id(table.get("hf")),
         gguf=path("gguf"),
         files=_files(table["files"], folder, where=f"{where}.files") if "files" in table else (),
-        settings=_engine_settings(table.get("settings", {}), where=f"{where}.settings"),
+        engine=parse_engine(table["engine"], where=f"{where}.engine")
+        if "engine" in table
+        else None,
+        settings=_engine_settings(settings, where=f"{where}.settings"),
+        own_settings=tuple(
+            (engine, _engine_settings(value, where=f"{where}.settings.{engine}"))
+            for engine, value in own.items()
+        ),
         corpus=path("corpus"),
     )
+
+
+def _hub_id(text: object) -> str | None:
+    return text if isinstance(text, str) and _HUB_ID.fullmatch(text) else None
 
 
 def _files(value: object, folder: Path, *, where: str) -> tuple[tuple[str, Path], ...]:

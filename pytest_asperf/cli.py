@@ -122,11 +122,12 @@ def doctor(
 
     Exits with 0 where a measurement could run, with 1 where something makes it impossible.
     """
-    from pytest_asperf.doctor import ENGINES, examine
+    from pytest_asperf.doctor import examine
+    from pytest_asperf.engines import EXTRAS
     from pytest_asperf.host import EngineBuild
 
     project = _project(python)
-    builds = [EngineBuild(engine, project.python) for engine in ENGINES]
+    builds = [EngineBuild(engine, project.python) for engine in EXTRAS]
     console = stderr_console()
     with console.status("examining this machine"):
         found = examine(
@@ -175,7 +176,7 @@ def calibrate_machine(
     with (
         console.status("calibrating") as status,
         Lab(
-            EngineBuild(settings.engine, project.python),
+            EngineBuild(ref.spec.engine or settings.engine, project.python),
             cache=project.cache,
             corpus=shipped_corpus(),
             plan=Plan(call_timeout_s=settings.call_timeout_s),
@@ -356,12 +357,17 @@ def build_models(
     where = "asperf models build"
     # All are looked up before the first is made: a typo shows at once.
     refs = [project.catalogue.find(address, where=where) for address in addresses]
-    shelf = ModelShelf(
-        EngineBuild("llama_cpp", project.python),
-        cache=project.cache,
-        call_timeout_s=project.catalogue.settings.call_timeout_s,
-    )
+    settings = project.catalogue.settings
+    shelves = {
+        engine: ModelShelf(
+            EngineBuild(engine, project.python),
+            cache=project.cache,
+            call_timeout_s=settings.call_timeout_s,
+        )
+        for engine in {ref.spec.engine or settings.engine for ref in refs}
+    }
     for ref in refs:
+        shelf = shelves[ref.spec.engine or settings.engine]
         with stderr_console().status(Text(f"making {printable(ref.label)}")):
             located = shelf.locate(ref)
         check = Check("file", "ok", f"{size(located.size_bytes)}, {printable(located.path)}")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MARKERS: Final = (
-    "model(address, **settings): the model to measure, with engine settings over its own",
+    "model(address, engine=None, **settings): the model to measure, with settings over its own",
     "quant(level): the quantisation level to measure the model at",
     'quant_ladder(*levels, baseline="F16"): run the test once per level, against the baseline',
     "hardware(*names, min_memory_gb, min_cpu_cores, min_gpu_cores): skip the test elsewhere",
@@ -37,7 +37,7 @@ _OPTIONS: Final = {
         "NAME|auto",
         "hardware profile to hold numbers against; auto is this machine (default: auto)",
     ),
-    "--asperf-engine": ("engine", "NAME", "engine that measures (default: llama_cpp)"),
+    "--asperf-engine": ("engine", "NAME", "llama_cpp or mlx (default: llama_cpp)"),
     "--asperf-source": (
         "source",
         "auto|live|recorded",
@@ -143,9 +143,11 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
     }
     folder = config.invocation_params.dir
     values = parse_values(given, where=options.__getitem__, folder=folder)
-    if "default_model" in values:
-        catalogue.find(values["default_model"], where=options["default_model"])
-    return replace(catalogue.settings, **values)
+    settings = replace(catalogue.settings, **values)
+    if chosen := [key for key in ("default_model", "engine") if key in values]:
+        found = replace(catalogue, settings=settings)
+        found.find(settings.default_model, where=options[chosen[0]])
+    return settings
 
 
 def _number(key: str, text: Any) -> Any:

@@ -6,6 +6,7 @@ command shows, so that its text and its JSON cannot differ.
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import tempfile
@@ -13,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.checks import Check, Failure, Section, condition_check, size
+from pytest_asperf.engines import EXTRAS, Engine
 from pytest_asperf.errors import AsperfError, CacheError, printable
 from pytest_asperf.hardware.bandwidth import known_bandwidth, machine_bandwidth
 from pytest_asperf.hardware.detect import detect
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from pytest_asperf.checks import State
     from pytest_asperf.hardware.conditions import Condition
     from pytest_asperf.hardware.machine import Bandwidth, Gpu, Machine
     from pytest_asperf.host import EngineBuild
@@ -35,8 +38,6 @@ _SCHEMA: Final = 1
 _PROBE_BYTES: Final = 4096
 #: The shipped models at every level of a ladder need about a tenth of it.
 _LITTLE_SPACE_BYTES: Final = 10**9
-#: Engines to look for; with each the extra of this package that installs it.
-ENGINES: Final = {"llama_cpp": "llama"}
 _GPU_TYPES: Final = frozenset({"GPU", "IGPU"})
 _GPU_BUILDS: Final = {"macOS": "-DGGML_METAL=on", "Linux": "-DGGML_CUDA=on"}
 
@@ -59,6 +60,7 @@ class EngineFacts:
     version: str
     ggml_version: str | None = None
     ggml_commit: str | None = None
+    mlx_version: str | None = None
     library_path: str | None = None
     library_sha256: str | None = None
     devices: tuple[Device, ...] = ()
@@ -69,7 +71,7 @@ class EngineFacts:
 class EngineReport:
     """One engine in one interpreter: what it is, or why it cannot be used."""
 
-    engine: str
+    engine: Engine
     python: Path
     found: EngineFacts | Failure
 
@@ -108,18 +110,28 @@ class Examination:
         return (
             Section("machine", _machine_checks(self.machine, self.measured)),
             *(
-                Section(f"engine {report.engine}", _engine_checks(report, self.machine))
+                Section(f"engine {report.engine}", self._engine_checks(report))
                 for report in self.engines
             ),
             Section("cache", _cache_checks(self.cache)),
             Section("right now", tuple(map(condition_check, self.conditions))),
         )
 
+    def _engine_checks(self, report: EngineReport) -> tuple[Check, ...]:
+        if isinstance(report.found, EngineFacts):
+            return _engine_checks(report, report.found, self.machine)
+        # One engine suffices: that another is not there is no fault.
+        state: State = "unknown" if self._has_engine else "impossible"
+        return (Check("engine", state, report.found.what, report.found.remedy),)
+
+    @property
+    def _has_engine(self) -> bool:
+        return any(isinstance(report.found, EngineFacts) for report in self.engines)
+
     @property
     def is_ready(self) -> bool:
         """Whether a measurement could run."""
-        has_engine = any(isinstance(report.found, EngineFacts) for report in self.engines)
-        return has_engine and self.cache.failure is None
+        return self._has_engine and self.cache.failure is None
 
     @property
     def headline(self) -> str:
@@ -200,6 +212,7 @@ def _engine_facts(answer: Mapping[str, Any]) -> EngineFacts:
         version=word("version") or "of unknown version",
         ggml_version=word("ggml_version"),
         ggml_commit=word("ggml_commit"),
+        mlx_version=word("mlx_version"),
         library_path=word("library_path"),
         library_sha256=word("library_sha256"),
         devices=tuple(map(_device, devices if isinstance(devices, list) else ())),
@@ -218,9 +231,9 @@ def _device(answer: Any) -> Device:
 
 def _engine_failure(build: EngineBuild, error: AsperfError) -> Failure:
     python = shlex.quote(str(build.python))
-    package = f"'pytest-asperf[{ENGINES[build.engine]}]'"
+    package = f"'pytest-asperf[{EXTRAS[build.engine]}]'"
     last_line = error.what.rstrip().rpartition("\n")[2]
-    if last_line.endswith(f"No module named {build.engine!r}"):
+    if re.search(rf"No module named '{build.engine}\w*'$", last_line):
         what, remedy = f"not installed in {build.python}", f"{python} -m pip install {package}"
     else:
         what = f"does not start in {build.python}: {last_line}"
@@ -332,13 +345,12 @@ def _bandwidth_check(published: Bandwidth | None, measured: Bandwidth | Failure 
     return Check("bandwidth", "unknown", "neither published nor measured yet", remedy)
 
 
-def _engine_checks(report: EngineReport, machine: Machine) -> tuple[Check, ...]:
-    found = report.found
-    if isinstance(found, Failure):
-        return (Check("engine", "impossible", found.what, found.remedy),)
+def _engine_checks(report: EngineReport, found: EngineFacts, machine: Machine) -> tuple[Check, ...]:
     library = f"{found.library} {found.version}"
     if found.ggml_version is not None:
         library += f", ggml {found.ggml_version} ({found.ggml_commit or 'unknown commit'})"
+    if found.mlx_version is not None:
+        library += f", mlx {found.mlx_version}"
     threads = "unknown" if found.default_threads is None else str(found.default_threads)
     return (
         Check("engine", "ok", library),
@@ -346,7 +358,7 @@ def _engine_checks(report: EngineReport, machine: Machine) -> tuple[Check, ...]:
         Check("library", "ok", found.library_path or "at an unknown place"),
         Check("sha256", "ok", found.library_sha256 or "unknown"),
         *(Check("device", "ok", _device_words(device)) for device in found.devices),
-        *_idle_gpu_checks(report.python, found, machine),
+        *_idle_gpu_checks(report, found, machine),
         Check("threads", "ok", f"{threads} unless set"),
     )
 
@@ -356,12 +368,19 @@ def _device_words(device: Device) -> str:
     return f"{device.name}: {device.description} ({device.type}{memory})"
 
 
-def _idle_gpu_checks(python: Path, found: EngineFacts, machine: Machine) -> tuple[Check, ...]:
+def _idle_gpu_checks(
+    report: EngineReport, found: EngineFacts, machine: Machine
+) -> tuple[Check, ...]:
     if not machine.gpus or any(device.type in _GPU_TYPES for device in found.devices):
         return ()
+    python = shlex.quote(str(report.python))
     flag = _GPU_BUILDS.get(machine.os)
-    build = f"CMAKE_ARGS={flag} {shlex.quote(str(python))} -m pip install --force-reinstall"
-    remedy = f"{build} --no-cache-dir llama-cpp-python" if flag else "build the engine with one"
+    remedy = "build the engine with one"
+    if report.engine == "mlx":
+        remedy = f"{python} -m pip install mlx (macOS), or 'mlx[cuda]' (Linux with NVIDIA's driver)"
+    elif flag:
+        remedy = f"CMAKE_ARGS={flag} {python} -m pip install --force-reinstall --no-cache-dir "
+        remedy += "llama-cpp-python"
     detail = f"the engine was built without it, and leaves {printable(machine.gpus[0].name)} idle"
     return (Check("gpu", "warning", detail, printable(remedy)),)
 

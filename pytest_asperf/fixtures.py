@@ -36,6 +36,7 @@ def quant(request: pytest.FixtureRequest) -> str | None:
 
 @pytest.fixture
 def _asperf_bench(request: pytest.FixtureRequest) -> Bench:
+    from pytest_asperf.config import read_marks
     from pytest_asperf.handles import Bench
     from pytest_asperf.stash import note, run_of
 
@@ -43,8 +44,9 @@ def _asperf_bench(request: pytest.FixtureRequest) -> Bench:
     if not run.is_live:
         reason = f"nothing recorded for this test on {run.hardware.headline()}"
         raise pytest.skip.Exception(reason, _use_item_location=True)
+    engine = run.model_of(request.node, read_marks(request.node), None).spec.engine
     return Bench(
-        run.lab,
+        run.lab(engine or run.settings.engine),
         lambda row: note(request.node, row),
         run.ceiling,
         run.roof,

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from pytest_asperf.engines import EXTRAS, Engine
 from pytest_asperf.errors import EngineError, escaped
 from pytest_asperf.worker import wire
 
@@ -59,7 +60,7 @@ class EngineBuild:
         python: the interpreter that has the engine installed.
     """
 
-    engine: str
+    engine: Engine
     python: Path
 
 
@@ -76,11 +77,12 @@ class EngineRefusedError(EngineError):
         kind: the engine's short word for it.
     """
 
-    def __init__(self, kind: str, message: str, *, request: str, log: str) -> None:
+    def __init__(self, kind: str, message: str, *, engine: Engine, request: str, log: str) -> None:
+        package = f"'pytest-asperf[{EXTRAS.get(engine, engine)}]'"
         super().__init__(
             f"{request}: the engine refused ({kind}): {message}",
             why="nothing was measured",
-            remedy=_REMEDIES.get(kind, "read the engine's log below"),
+            remedy=_REMEDIES.get(kind, "read the engine's log below").format(package=package),
             detail=log,
         )
         self.kind = kind
@@ -93,11 +95,14 @@ _BREAKING: Final = {"decode", "internal", "logits", "non-finite"}
 _REMEDIES: Final = {
     "context": "ask for less context, or for a smaller depth",
     "decode": "the engine failed while computing; its log says where",
-    "import": "install the engine: pip install 'pytest-asperf[llama]', or name the interpreter "
-    "that has it with --asperf-python",
+    "import": "install the engine: pip install {package}, or name the interpreter that has it with "
+    "--asperf-python; where pip finds no package, the engine does not run on this platform or "
+    "Python",
     "load": "check the file with: asperf models verify, or load it with the engine's own tools",
     "memory": "use a smaller model, level or context, or close other programs",
     "non-finite": "the model's output holds NaN or infinity: the file or the kernel is broken",
+    "settings": "leave them out, or give them for the engine that has them: "
+    "settings.llama_cpp = {{ ... }} of the model",
     "quantize": "choose a level that this file can be quantised to",
 }
 
@@ -273,9 +278,9 @@ class Worker:
         except (KeyError, TypeError, ValueError) as err:
             raise self._garbled("score", f"the scores are malformed: {err!r}") from err
 
-    def quantize(self, source: Path, target: Path, ftype: int) -> None:
-        """Write a model file at another level."""
-        self.call("quantize", source=str(source), target=str(target), ftype=ftype)
+    def quantize(self, source: Path, target: Path, recipe: dict[str, Any]) -> None:
+        """Write a model at another level; `recipe` as `engines.level_recipe` gives it."""
+        self.call("quantize", source=str(source), target=str(target), recipe=recipe)
 
     def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int) -> RawRun:
         answer = self.call(op, model=name, tokens=list(tokens), depth=depth)
@@ -339,7 +344,13 @@ class Worker:
                 self.close()
             trace = _indented(str(reply.get("trace", ""))[-4000:].splitlines()[-16:])
             log = self.log_tail if kind in _LOGGED and not trace else trace
-            raise EngineRefusedError(kind, message, request=f"{self.build.engine} {op}", log=log)
+            raise EngineRefusedError(
+                kind,
+                message,
+                engine=self.build.engine,
+                request=f"{self.build.engine} {op}",
+                log=log,
+            )
         raise self._garbled(op, "neither a result nor a failure")
 
     def _receive(self, op: str, timeout_s: float, deadline: float) -> dict[str, Any]:

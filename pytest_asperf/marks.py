@@ -10,20 +10,24 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.engines import parse_engine, parse_level
 from pytest_asperf.errors import ConfigError, listing, suggest
 from pytest_asperf.settings import shown
-from pytest_asperf.spec import EngineSettings, parse_level, parse_settings
+from pytest_asperf.spec import EngineSettings, parse_settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from pytest_asperf.engines import Engine
+
 
 @dataclass(frozen=True, slots=True)
 class ModelMark:
-    """`model(address, **settings)`: the model to measure, and engine settings over its own."""
+    """`model(address, engine=..., **settings)`: the model, its engine, settings over its own."""
 
     address: str
     settings: EngineSettings
+    engine: Engine | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +76,14 @@ _LEAST: Final = ("min_memory_gb", "min_cpu_cores", "min_gpu_cores")
 
 
 def parse_model(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> ModelMark:
-    """Read `model(address, **settings)`.
+    """Read `model(address, engine=..., **settings)`.
 
     Raises:
-        ConfigError: no address, more than one, an unknown setting or an unusable value.
+        ConfigError: no address, more than one, an unknown engine or setting, or an unusable value.
     """
-    address, settings = _single("address", args, kwargs, where=where)
-    return ModelMark(address, parse_settings(settings, where=where))
+    address, rest = _single("address", args, kwargs, where=where)
+    engine = parse_engine(rest.pop("engine"), where=where) if "engine" in rest else None
+    return ModelMark(address, parse_settings(rest, where=where), engine)
 
 
 def parse_quant(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> QuantMark:

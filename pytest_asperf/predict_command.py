@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.catalogue import at_level
 from pytest_asperf.checks import Failure
+from pytest_asperf.engines import parse_level
 from pytest_asperf.errors import ConfigError, HardwareError, printable
 from pytest_asperf.hardware.bandwidth import LARGEST_CACHE_BYTES, known_bandwidth, machine_bandwidth
 from pytest_asperf.hardware.detect import detect
@@ -35,7 +36,7 @@ from pytest_asperf.predict import (
 )
 from pytest_asperf.predict_text import sections
 from pytest_asperf.settings import parse_path, split_address
-from pytest_asperf.spec import KV_BYTES_PER_ELEMENT, ModelRef, ModelSpec, parse_level
+from pytest_asperf.spec import KV_BYTES_PER_ELEMENT, ModelRef, ModelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_asperf.catalogue import Catalogue, at_level, load_catalogue
 from pytest_asperf.config import parse_settings, read_marks
+from pytest_asperf.engines import engine_name, parse_level
 from pytest_asperf.errors import AsperfError, CacheError, HardwareError, printable
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import Ceiling, Hardware, in_force
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from pytest_asperf.engines import Engine
     from pytest_asperf.hardware.machine import Bandwidth
     from pytest_asperf.marks import HardwareMark, LadderMark, Marks
     from pytest_asperf.measure.gate import Budget
@@ -47,14 +50,15 @@ class Run:
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        self._lab: Lab | None = None
+        self._labs: dict[Engine, Lab] = {}
         self.notify = TerminalNotify(config)
         self.unwritten: dict[Path, CacheError] = {}
         self._ladders: dict[tuple[ModelSpec, str], tuple[str, ...]] = {}
         # Without a pytest configuration, `--pyargs` puts the root into site-packages.
         folder = config.rootpath if config.inipath else config.invocation_params.dir
-        self.catalogue: Catalogue = load_catalogue(folder, shipped_models())
-        self.settings = parse_settings(config, self.catalogue)
+        catalogue = load_catalogue(folder, shipped_models())
+        self.settings = parse_settings(config, catalogue)
+        self.catalogue: Catalogue = replace(catalogue, settings=self.settings)
 
     @cached_property
     def cache(self) -> Path:
@@ -73,15 +77,25 @@ class Run:
             return self.hardware.is_this_machine
         return self.settings.source == "live"
 
-    @cached_property
-    def lab(self) -> Lab:
-        """The lab, opened when the first measurement asks for it."""
+    def lab(self, engine: Engine) -> Lab:
+        """Return an engine's lab, opened when the first measurement asks for it.
+
+        What the others have loaded is freed: it would take memory from what comes now.
+        """
+        for other, lab in self._labs.items():
+            if other != engine:
+                lab.close()
+        if engine not in self._labs:
+            self._labs[engine] = self._open_lab(engine)
+        return self._labs[engine]
+
+    def _open_lab(self, engine: Engine) -> Lab:
         from pytest_asperf.host import EngineBuild  # noqa: PLC0415  # with what it brings
         from pytest_asperf.measure.lab import Lab, Plan  # noqa: PLC0415  # numpy, scipy, psutil
 
         settings = self.settings
-        self._lab = Lab(
-            EngineBuild(settings.engine, settings.python),
+        return Lab(
+            EngineBuild(engine, settings.python),
             cache=self.cache,
             corpus=shipped_corpus(),
             plan=Plan(
@@ -94,7 +108,6 @@ class Run:
             lock_path=machine_lock_path(),
             notify=self.notify,
         )
-        return self._lab
 
     @cached_property
     def builds(self) -> tuple[Build, Build] | None:
@@ -133,8 +146,8 @@ class Run:
 
     def close(self) -> None:
         """End what was started."""
-        if self._lab is not None:
-            self._lab.close()
+        for lab in self._labs.values():
+            lab.close()
 
     def model_of(self, node: pytest.Item, marks: Marks, level: str | None) -> ModelRef:
         """Return the model a test measures: its markers', or the default one.
@@ -148,9 +161,13 @@ class Run:
             ConfigError: an unknown model or level.
         """
         address = marks.model.address if marks.model else self.settings.default_model
-        ref = self.catalogue.find(address, where=node.nodeid)
+        engine = marks.model.engine if marks.model else None
+        ref = self.catalogue.find(address, where=node.nodeid, engine=engine)
         if marks.model is not None:
             ref = ModelRef(ref.spec.with_settings(marks.model.settings), ref.level)
+        if marks.ladder is not None:
+            for rung in (*marks.ladder.levels, marks.ladder.baseline):
+                parse_level(rung, where=node.nodeid, engine=ref.spec.engine)
         level = level or (marks.quant.level if marks.quant else None)
         return ref if level is None else at_level(ref, level, where=node.nodeid)
 
@@ -243,13 +260,11 @@ class Run:
         if not self.is_live:
             return [*lines, "asperf: recorded numbers, nothing is measured"]
         try:
-            engine: dict[str, Any] = self.lab.describe()
+            engine = self.lab(self.settings.engine).describe()
         except AsperfError as err:  # told in full by each test
             reason = printable(err.what)
             return [*lines, f"asperf: live, engine {self.settings.engine} unavailable: {reason}"]
-        commit = engine.get("ggml_commit") or "unknown"
-        name = f"{engine['library']} {engine['version']} (ggml {commit})"
-        return [*lines, f"asperf: live, engine {name}, cache {self.cache}"]
+        return [*lines, f"asperf: live, engine {engine_name(engine)}, cache {self.cache}"]
 
 
 def _levels_of(item: pytest.Item, ladder: LadderMark) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+from pytest_asperf.engines import ENGINES, Engine, level_engines
 from pytest_asperf.errors import ConfigError, listing, printable, suggest
 from pytest_asperf.guards.surroundings import CV_LIMIT
-from pytest_asperf.spec import LLAMA_FTYPES
 from pytest_asperf.verdict import parse_percent
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Source = Literal["auto", "live", "recorded"]
 Inconclusive = Literal["fail", "xfail", "skip"]
-Engine = Literal["llama_cpp", "scripted"]
 ReportFormat = Literal["json"]
 
 #: Longest piece of foreign text that a message repeats.
@@ -43,7 +42,7 @@ class Settings:
 
     Attributes:
         hardware: name of a hardware profile, or `auto` for this machine.
-        engine: the engine that measures.
+        engine: the engine that measures models which name none.
         source: measure, replay recorded numbers, or whichever fits the declared hardware.
         inconclusive: what becomes of a test whose interval straddles its threshold.
         default_model: address of the model that a test without a marker measures.
@@ -124,7 +123,7 @@ def split_address(address: str) -> tuple[str, str | None]:
         return address, None
     if is_path(address):
         after_gguf = head.lower().endswith(".gguf") and not is_path(tail)
-        if not after_gguf and tail.upper() not in LLAMA_FTYPES:
+        if not after_gguf and level_engines(tail) is None:
             return address, None
     return head, tail
 
@@ -265,14 +264,14 @@ _KEYS: Final[Mapping[str, _Key]] = {
         "the name of a hardware profile, or auto",
         "the profile decides what the numbers are held against",
     ),
-    "engine": _choice(get_args(Engine), "the engine decides what is measured"),
+    "engine": _choice(ENGINES, "the engine decides what is measured"),
     "source": _choice(get_args(Source), "recorded numbers must never pass for live ones"),
     "inconclusive": _choice(
         get_args(Inconclusive), "it decides what becomes of a test that could not be decided"
     ),
     "default_model": _Key(
         _address,
-        "an address: name, name:LEVEL, or a path to a .gguf file",
+        "an address: name, name:LEVEL, or a path",
         "tests without a model marker measure this model",
     ),
     "repetitions": _Key(

@@ -8,52 +8,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path  # noqa: TC003  # dataclass fields are resolved at run time by readers
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from pytest_asperf.errors import ConfigError, listing, suggest
+
+if TYPE_CHECKING:
+    from pytest_asperf.engines import Engine
 
 FlashAttention = Literal["auto", "on", "off"]
 
 #: Engines keep these numbers in 32 bits.
 _LARGEST: Final = 2**31 - 1
 WorkloadKind = Literal["pp", "tg", "ttft"]
-
-#: llama.cpp's quantisation levels by the name its tools use, with the value of `llama_ftype`.
-#: From `enum llama_ftype` in llama.h; the numbers are part of the GGUF file format.
-LLAMA_FTYPES: Final[dict[str, int]] = {
-    "F32": 0,
-    "F16": 1,
-    "Q4_0": 2,
-    "Q4_1": 3,
-    "Q8_0": 7,
-    "Q5_0": 8,
-    "Q5_1": 9,
-    "Q2_K": 10,
-    "Q3_K_S": 11,
-    "Q3_K_M": 12,
-    "Q3_K_L": 13,
-    "Q4_K_S": 14,
-    "Q4_K_M": 15,
-    "Q5_K_S": 16,
-    "Q5_K_M": 17,
-    "Q6_K": 18,
-    "IQ2_XXS": 19,
-    "IQ2_XS": 20,
-    "Q2_K_S": 21,
-    "IQ3_XS": 22,
-    "IQ3_XXS": 23,
-    "IQ1_S": 24,
-    "IQ4_NL": 25,
-    "IQ3_S": 26,
-    "IQ3_M": 27,
-    "IQ2_S": 28,
-    "IQ2_M": 29,
-    "IQ4_XS": 30,
-    "IQ1_M": 31,
-    "BF16": 32,
-    "TQ1_0": 36,
-    "TQ2_0": 37,
-}
 
 #: Types a KV cache can be kept in, with the value of `ggml_type` (ggml.h).
 KV_TYPES: Final[dict[str, int]] = {
@@ -80,26 +46,6 @@ KV_BYTES_PER_ELEMENT: Final[dict[str, float]] = {
     "q5_0": 22 / 32,
     "q5_1": 24 / 32,
 }
-
-
-def parse_level(name: str, *, where: str) -> str:
-    """Return the canonical spelling of a quantisation level.
-
-    Args:
-        name: a level as a user writes it; case does not matter.
-        where: the option, marker or key that it stands in, for the message.
-
-    Raises:
-        ConfigError: no such level.
-    """
-    level = name.upper()
-    if level in LLAMA_FTYPES:
-        return level
-    raise ConfigError(
-        f"{where}: unknown quantisation level {name!r}{suggest(level, LLAMA_FTYPES)}",
-        why="the level decides which file is made and measured",
-        remedy=f"use one of {listing(LLAMA_FTYPES)}",
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,19 +144,31 @@ class ModelSpec:
 
     Attributes:
         name: what markers and options call it.
-        hf_folder: a folder in Hugging Face format from which GGUF files are made.
+        hf_folder: a folder in Hugging Face format; levels are made from it.
+        hub_id: the model of the Hugging Face hub that is meant where that folder does not exist.
         gguf: one GGUF file; other levels are quantised from it.
-        files: GGUF files by level, as somebody published them; no level is made from another.
+        files: what somebody published by level, GGUF files or MLX folders; no level is made from
+            another.
+        engine: the engine that runs it; None is the session's.
         settings: engine settings for this model.
+        own_settings: those that hold on one engine only, under `settings`.
         corpus: a text file to score for PPL, or None for the shipped held-out corpus.
     """
 
     name: str
     hf_folder: Path | None = None
+    hub_id: str | None = None
     gguf: Path | None = None
     files: tuple[tuple[str, Path], ...] = ()
+    engine: Engine | None = None
     settings: EngineSettings = field(default_factory=EngineSettings)
+    own_settings: tuple[tuple[Engine, EngineSettings], ...] = ()
     corpus: Path | None = None
+
+    def on(self, engine: Engine) -> ModelSpec:
+        """Return this model on an engine, with the settings that it has there."""
+        own = dict(self.own_settings).get(engine, EngineSettings())
+        return replace(self, engine=engine, settings=own.merged(self.settings), own_settings=())
 
     def with_settings(self, settings: EngineSettings) -> ModelSpec:
         """Return this model run with these settings over its own."""
@@ -233,6 +191,11 @@ class ModelRef:
     def label(self) -> str:
         """The address, `name:LEVEL` or `name`."""
         return f"{self.spec.name}:{self.level}" if self.level else self.spec.name
+
+    @property
+    def title(self) -> str:
+        """The address, with the engine where it is not the one that goes without saying."""
+        return f"{self.label} on mlx" if self.spec.engine == "mlx" else self.label
 
 
 _KINDS: Final[dict[str, WorkloadKind]] = {"pp": "pp", "tg": "tg", "ttft": "ttft"}

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+if TYPE_CHECKING:
+    from pytest_asperf.host import EngineBuild
+
 #: Gives the shipped draft's GGUF file at a level.
 Draft = Callable[[str], Path]
+
+
+@pytest.fixture(scope="session")
+def mlx() -> EngineBuild:
+    """MLX in this interpreter; what needs it is skipped where it is not installed."""
+    from pytest_asperf.host import EngineBuild
+
+    if find_spec("mlx_lm") is None:
+        pytest.skip("mlx-lm is not installed")
+    return EngineBuild("mlx", Path(sys.executable))
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ TIERS = (
     # Functions of values: what a number means, and what follows from it.
     {"errors", "stats", "metrics", "verdict", "sd_model", "guards", "predict"},
     # What may be asked for, parsed and frozen.
-    {"spec", "settings", "marks", "catalogue", "recorded"},
+    {"engines", "spec", "settings", "marks", "catalogue", "recorded"},
     # What touches the machine: files, processes, clocks. `testing` starts workers for an engine.
     {"hardware", "modelfiles", "worker", "host", "measure", "testing"},
     # One session with a user: pytest's, or the command line's. The package itself hands out names.
@@ -60,6 +60,9 @@ PURE = {
     *("numpy", "scipy"),
 }
 IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "__import__"}
+
+# What an engine consists of beside the module of its name.
+LIBRARIES = {"mlx": {"mlx_lm"}}
 
 MAX_LINES = 500
 
@@ -240,7 +243,8 @@ def test_the_worker_is_an_island() -> None:
         if one.relative:
             return room(own(one.target) or "") != "worker"
         engine = name.partition(".")[2].removesuffix("_engine")
-        return room(one.target) not in sys.stdlib_module_names | {"numpy", engine}
+        libraries = {"numpy", engine, *LIBRARIES.get(engine, ())}
+        return room(one.target) not in sys.stdlib_module_names | libraries
 
     assert offenders(those_in({"worker"}), foreign) == []
 

@@ -82,7 +82,7 @@ class Side:
         """
         return require_path(
             Ran(
-                f"{self._model.ref.label} in {self._arm.name}",
+                f"{self._model.ref.title} in {self._arm.name}",
                 self._model.path,
                 self._model.sha256,
                 self._described,

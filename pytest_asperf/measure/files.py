@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_asperf.engines import level_recipe
 from pytest_asperf.errors import AsperfError, ModelError
 from pytest_asperf.host import Worker
-from pytest_asperf.modelfiles.cache import file_sha256
-from pytest_asperf.modelfiles.gguf_read import GgufInfo, inspect_gguf
+from pytest_asperf.modelfiles.cache import file_sha256, folder_sha256
+from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
+from pytest_asperf.modelfiles.mlx_read import MlxInfo, hashed_files, mlx_bytes_per_token
+from pytest_asperf.modelfiles.mlx_resolve import resolve_mlx
 from pytest_asperf.modelfiles.resolve import resolve
-from pytest_asperf.spec import LLAMA_FTYPES, ModelRef
+from pytest_asperf.spec import KV_BYTES_PER_ELEMENT, ModelRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pytest_asperf.host import EngineBuild
@@ -21,26 +24,48 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LocatedModel:
-    """A model at a level, as a checked file.
+    """A model at a level, as a checked file or folder.
 
     Attributes:
         ref: the address.
-        path: the file.
-        sha256: its hash.
-        size_bytes: its size.
-        info: what a GGUF file's header says, None for other formats.
+        path: the file, or the folder.
+        sha256: its hash; of a folder, over names and hashes of its files.
+        size_bytes: size of the weights on the disk.
+        info: what the headers say, None of a script.
     """
 
     ref: ModelRef
     path: Path
     sha256: str
     size_bytes: int
-    info: GgufInfo | None
+    info: GgufInfo | MlxInfo | None
 
     @property
     def level(self) -> str:
         """The level, or the model's name where it has the file's own."""
         return self.ref.level or self.ref.spec.name
+
+    def bytes_per_token(
+        self, depth: int, loaded: Mapping[str, Any], context: Mapping[str, Any]
+    ) -> int | None:
+        """Return the bytes that one step of TG reads at a depth, None where that is not known.
+
+        Args:
+            depth: positions in the KV cache.
+            loaded: what the model resolved to.
+            context: what the context resolved to.
+        """
+        if self.info is None:
+            told: int | None = loaded.get("bytes_per_token")
+            return told
+        type_k, type_v = context["type_k"], context["type_v"]
+        sizes = KV_BYTES_PER_ELEMENT[type_k], KV_BYTES_PER_ELEMENT[type_v]
+        if isinstance(self.info, GgufInfo):
+            return bytes_per_token(self.info, depth=depth, kv_bytes_per_element=sizes)
+        float_bytes = KV_BYTES_PER_ELEMENT[str(loaded["dtype"])]
+        return mlx_bytes_per_token(
+            self.info, depth=depth, kv_bytes_per_element=sizes, float_bytes=float_bytes
+        )
 
 
 class ModelShelf:
@@ -82,8 +107,8 @@ class ModelShelf:
             EngineError: the engine is missing, or failed while quantising.
         """
         if ref not in self._located:
-            locate = self._locate_script if self._build.engine == "scripted" else self._locate_gguf
-            self._located[ref] = locate(ref)
+            locate = {"scripted": self._locate_script, "mlx": self._locate_folder}
+            self._located[ref] = locate.get(self._build.engine, self._locate_gguf)(ref)
         return self._located[ref]
 
     def _locate_gguf(self, ref: ModelRef) -> LocatedModel:
@@ -91,13 +116,24 @@ class ModelShelf:
             ref,
             cache=self._cache,
             quantize=self._quantize,
-            quantizer_id=lambda: str(self.describe().get("library_sha256", "unknown"))[:16],
+            quantizer_id=self._quantizer_id,
             on_wait=self._on_wait,
         )
         info = inspect_gguf(path)
         return LocatedModel(
             ref, path, file_sha256(path, cache=self._cache), path.stat().st_size, info
         )
+
+    def _locate_folder(self, ref: ModelRef) -> LocatedModel:
+        info = resolve_mlx(
+            ref,
+            cache=self._cache,
+            quantize=self._quantize,
+            quantizer_id=self._quantizer_id,
+            on_wait=self._on_wait,
+        )
+        sha256 = folder_sha256(hashed_files(info.path), cache=self._cache)
+        return LocatedModel(ref, info.path, sha256, info.nbytes, info)
 
     def _locate_script(self, ref: ModelRef) -> LocatedModel:
         path = dict(ref.spec.files).get(ref.level or "", ref.spec.gguf)
@@ -111,6 +147,9 @@ class ModelShelf:
             ref, path, file_sha256(path, cache=self._cache), path.stat().st_size, None
         )
 
+    def _quantizer_id(self) -> str:
+        return str(self.describe().get("library_sha256", "unknown"))[:16]
+
     def _quantize(self, source: Path, target: Path, level: str) -> None:
         with Worker(self._build, call_timeout_s=self._call_timeout_s) as worker:
-            worker.quantize(source, target, LLAMA_FTYPES[level])
+            worker.quantize(source, target, level_recipe(level, self._build.engine))

@@ -27,8 +27,7 @@ from pytest_asperf.measure.results import LadderResult, LevelResult, Ran, Throug
 from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
 from pytest_asperf.measure.turn import machine_turn
 from pytest_asperf.measure.vetting import require_path
-from pytest_asperf.modelfiles.gguf_read import bytes_per_token
-from pytest_asperf.spec import KV_BYTES_PER_ELEMENT, ModelRef
+from pytest_asperf.spec import ModelRef
 from pytest_asperf.verdict import Outcome
 
 if TYPE_CHECKING:
@@ -230,7 +229,7 @@ class Lab:
             )
             for build in builds
         )
-        label = f"{ref.label} {candidate.name} vs {base.name}"
+        label = f"{ref.title} {candidate.name} vs {base.name}"
 
         def progress(what: str, done: int, total: int) -> None:
             self._notify.progress(f"{what} {label}", done, total)
@@ -300,15 +299,9 @@ class Lab:
     ) -> ThroughputResult:
         context = loads[-1].runs[-1].context
         ran = self._ran(model, self._loaded[model.ref], context)
-        n_bytes = ran.loaded.get("bytes_per_token")
-        if model.info is not None:
-            type_k, type_v = context["type_k"], context["type_v"]
-            n_bytes = bytes_per_token(
-                model.info,
-                # The cache grows under the run: on average half of its own tokens are in it.
-                depth=workload.depth + workload.n_tokens // 2,
-                kv_bytes_per_element=(KV_BYTES_PER_ELEMENT[type_k], KV_BYTES_PER_ELEMENT[type_v]),
-            )
+        # The cache grows under the run: on average half of its own tokens are in it.
+        depth = workload.depth + workload.n_tokens // 2
+        n_bytes = model.bytes_per_token(depth, ran.loaded, context)
         return ThroughputResult(workload, loads, n_bytes, ran)
 
     def _measure_ladder(
@@ -355,7 +348,7 @@ class Lab:
     def _free_memory_bytes(self) -> float:
         """Return the memory that models can be loaded into, the smallest pool in use."""
         devices = self.describe().get("devices", [])
-        pools = [d["memory_free_bytes"] for d in devices if d.get("type") == "GPU"]
+        pools = [d.get("memory_free_bytes") for d in devices if d.get("type") == "GPU"]
         return float(min([psutil.virtual_memory().available, *(pool for pool in pools if pool)]))
 
     def _score_group(
@@ -453,7 +446,7 @@ class Lab:
     def _ran(self, model: LocatedModel, loaded: dict[str, Any], context: dict[str, Any]) -> Ran:
         return require_path(
             Ran(
-                model.ref.label,
+                model.ref.title,
                 model.path,
                 model.sha256,
                 self.describe(),

@@ -11,6 +11,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.engines import engine_name
 from pytest_asperf.hardware.records import (
     changed_record,
     load_record,
@@ -224,11 +225,7 @@ def calibration_of(contest: Contest, duel: Duel, model: str) -> Calibration:
 def engine_words(engine: Mapping[str, Any]) -> str:
     """Return what tells an engine build from others: its name, version and libraries."""
     digest = str(engine.get("library_sha256", "unknown"))[:12]
-    commit = engine.get("ggml_commit") or "unknown"
-    return (
-        f"{engine.get('library')} {engine.get('version')}, ggml commit {commit}, "
-        f"libraries sha256 {digest}"
-    )
+    return f"{engine_name(engine)}, libraries sha256 {digest}"
 
 
 def _kind(calibration: Calibration) -> tuple[str, str, str]:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf import metrics
+from pytest_asperf.engines import engine_name
 from pytest_asperf.stats.intervals import median_interval
 
 if TYPE_CHECKING:
@@ -48,18 +49,19 @@ class Ran:
     def rows(self) -> tuple[tuple[str, str], ...]:
         """Return it as label and text, for a failure message."""
         engine, loaded, context = self.engine, self.loaded, self.context
-        build = engine.get("ggml_commit") or "unknown"
         settings = (
             f"{loaded.get('threads')} threads, "
             f"KV {context.get('type_k', '?')}/{context.get('type_v', '?')}, "
             f"flash attention {context.get('flash_attn', 'unknown')}, "
             f"context {context.get('n_ctx', '?')}"
         )
+        if "dtype" in loaded:
+            settings = f"computed in {loaded['dtype']}, {settings}"
         if loaded.get("slow_by"):
             settings += f", slow_by={loaded['slow_by']:g}"
         return (
             ("model", f"{self.model}, {loaded.get('description')}, sha256 {self.sha256[:12]}"),
-            ("engine", f"{engine.get('library')} {engine.get('version')}, ggml commit {build}"),
+            ("engine", engine_name(engine)),
             ("build", f"libraries sha256 {str(engine.get('library_sha256', 'unknown'))[:12]}"),
             ("device", self._devices()),
             ("settings", settings),

@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.errors import CacheError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from filelock import BaseFileLock
 
 _TEMPORARY: Final = ".part"
 _SIDECAR: Final = ".json"
 _LOCK: Final = ".lock"
+#: A GGUF file, or a folder of MLX.
+_MODELS: Final = ("*.gguf", "*.mlx")
 _POLL_SECONDS: Final = 0.2
 _FULL_BELOW_BYTES: Final = 64 * 1024
 _MAX_SIDECAR_BYTES: Final = 64 * 1024
@@ -118,7 +120,7 @@ def verify(path: Path, *, full: bool = False) -> str | None:
     """
     recorded = _read_json(_beside(path, _SIDECAR))
     try:
-        nbytes = path.stat().st_size
+        nbytes = _size(path)
     except OSError as error:
         return f"it cannot be read: {error.strerror}"
     if not recorded:
@@ -138,7 +140,7 @@ def discard(path: Path) -> None:
     """
     with _locked(path, None), _explained(path.parent):
         _beside(path, _SIDECAR).unlink(missing_ok=True)
-        path.unlink(missing_ok=True)
+        _remove(path)
 
 
 def entries(cache: Path, *, full: bool = False) -> tuple[CacheEntry, ...]:
@@ -156,7 +158,8 @@ def entries(cache: Path, *, full: bool = False) -> tuple[CacheEntry, ...]:
             next(cache.iterdir(), None)  # rglob is silent about a folder that it cannot read
         except FileNotFoundError:
             return ()
-        return tuple(_entry(path, full=full) for path in sorted(cache.rglob("*.gguf")))
+        models = (path for suffix in _MODELS for path in cache.rglob(suffix))
+        return tuple(_entry(path, full=full) for path in sorted(models))
 
 
 def file_sha256(path: Path, *, cache: Path) -> str:
@@ -181,12 +184,26 @@ def file_sha256(path: Path, *, cache: Path) -> str:
     return digest
 
 
+def folder_sha256(files: Iterable[Path], *, cache: Path) -> str:
+    """Return one SHA-256 over names and contents of files, each remembered as `file_sha256` does.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    return _joined({path.name: file_sha256(path, cache=cache) for path in files})
+
+
+def _joined(digests: Mapping[str, str]) -> str:
+    lines = "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
 def _entry(path: Path, *, full: bool) -> CacheEntry:
     recorded = _read_json(_beside(path, _SIDECAR))
     recipe, digest = recorded.get("recipe"), recorded.get("sha256")
     return CacheEntry(
         path=path,
-        nbytes=path.stat().st_size,
+        nbytes=_size(path),
         sha256=digest if isinstance(digest, str) else None,
         recipe=recipe if isinstance(recipe, dict) else {},
         problem=verify(path, full=full),
@@ -200,19 +217,21 @@ def _build(target: Path, build: Callable[[Path], None], recipe: Mapping[str, str
         with _explained(target.parent):
             _sync(temporary)
             record = {
-                "nbytes": temporary.stat().st_size,
+                "nbytes": _size(temporary),
                 "sha256": _sha256(temporary),
                 "recipe": dict(recipe),
             }
             # Without its sidecar the old file counts as absent until the new one's is written.
             _beside(target, _SIDECAR).unlink(missing_ok=True)
+            if target.is_dir():
+                _remove(target)  # a folder cannot be replaced by another that is not empty
             temporary.replace(target)
-            _sync(target.parent)
+            _sync_one(target.parent)
             _write_json(_beside(target, _SIDECAR), record, owner=target)
     except BaseException as error:
         # Asked before the half file goes, because that makes room.
         full = isinstance(error, Exception) and _is_full(error, target.parent)
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
         if full and not isinstance(error, CacheError):
             raise _full(target.parent) from error
         raise
@@ -255,10 +274,10 @@ def _remove_leftovers(target: Path) -> None:
     for leftover in target.parent.glob(f"*{_TEMPORARY}"):
         owner = leftover.with_name(leftover.name.rsplit(".", 2)[0])
         if owner == target:
-            leftover.unlink()
+            _remove(leftover)
             continue
         with suppress(Timeout), _file_lock(owner).acquire(timeout=0):
-            leftover.unlink(missing_ok=True)
+            _remove(leftover)
 
 
 @contextmanager
@@ -271,7 +290,7 @@ def _explained(folder: Path) -> Iterator[None]:
             raise _full(folder) from error
         raise CacheError(
             f"the cache folder {folder} cannot be used: {error}",
-            why="GGUF files are made from the model once and kept there",
+            why="files are made from the model once and kept there",
             remedy="make it a folder that you may write to, or set ASPERF_CACHE to another one",
         ) from error
 
@@ -297,9 +316,9 @@ def _write_json(path: Path, content: Mapping[str, object], *, owner: Path) -> No
     temporary = _temporary(owner)
     try:
         temporary.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
-        _sync(temporary)
+        _sync_one(temporary)
         temporary.replace(path)
-        _sync(path.parent)
+        _sync_one(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -313,7 +332,28 @@ def _read_json(path: Path) -> dict[str, object]:
     return content if isinstance(content, dict) else {}
 
 
+def _files(path: Path) -> list[Path]:
+    """Return a model's files: itself, or all that is in its folder, sorted."""
+    return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+
+
+def _size(path: Path) -> int:
+    return sum(file.stat().st_size for file in _files(path))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def _sync(path: Path) -> None:
+    for one in {path, *_files(path)}:
+        _sync_one(one)
+
+
+def _sync_one(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -322,5 +362,8 @@ def _sync(path: Path) -> None:
 
 
 def _sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, or one over names and SHA-256 of a folder's files."""
+    if path.is_dir():
+        return _joined({str(f.relative_to(path)): _sha256(f) for f in _files(path)})
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

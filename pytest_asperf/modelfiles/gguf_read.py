@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.engines import LLAMA_FTYPES
 from pytest_asperf.errors import ModelError, listing, printable, suggest
 from pytest_asperf.modelfiles.gguf_header import (
     StringArray,
@@ -17,7 +18,6 @@ from pytest_asperf.modelfiles.gguf_header import (
     read_header,
     truncated,
 )
-from pytest_asperf.spec import LLAMA_FTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.errors import ModelError
-from pytest_asperf.modelfiles.safetensors_read import read_safetensors
+from pytest_asperf.modelfiles.safetensors_read import list_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ _MAX_JSON_BYTES: Final = 64 * 1024 * 1024
 _MAX_PARTS: Final = 1000
 _TABLE: Final = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|wpe)\.weight$")
 _HEAD: Final = re.compile(r"(^|\.)(lm_head|embed_out)\.weight$")
-_EXPERT: Final = re.compile(r"\.experts\.")
+_EXPERT: Final = re.compile(r"\.(experts|switch_mlp)\.")
 _FUSED: Final = re.compile(r"\.(qkv_proj|query_key_value|Wqkv)\.weight$")
 _K: Final = re.compile(r"(attn|attention)\.k_proj\.weight$")
 _V: Final = re.compile(r"(attn|attention)\.v_proj\.weight$")
@@ -50,6 +50,9 @@ class HfSizes:
         window: positions that a layer with a sliding window looks back on, if it has one.
         has_experts: it routes tokens to experts.
         is_recurrent: some layers keep a state instead of a KV cache.
+        is_packed: the weights are quantised, so that elements of matrices are those of packed rows.
+        is_tied: the output head is the token embedding table.
+        expert_share: of the experts, the share that one token is routed to.
     """
 
     folder: Path
@@ -61,6 +64,16 @@ class HfSizes:
     window: int | None
     has_experts: bool
     is_recurrent: bool
+    is_packed: bool
+    is_tied: bool
+    expert_share: float
+
+    def share_read(self, name: str) -> float:
+        """Return which share of a tensor decoding one token reads."""
+        unused = _HEAD if self.is_tied else _TABLE
+        if _OTHER.search(name) or unused.search(f"{name.rpartition('.')[0]}.weight"):
+            return 0.0
+        return self.expert_share if _EXPERT.search(name) else 1.0
 
 
 def inspect_hf(folder: Path) -> HfSizes:
@@ -71,16 +84,15 @@ def inspect_hf(folder: Path) -> HfSizes:
     """
     path = folder / "config.json"
     config = _Config(path, _read_json(path))
-    shapes = _shapes(folder)
+    shapes, is_packed = _shapes(folder)
     heads = [name for name in shapes if _HEAD.search(name)]
     tied = config.flag("tie_word_embeddings") or not heads
     if tied:
         shapes = {name: shape for name, shape in shapes.items() if name not in heads}
     matrices = {name: math.prod(shape) for name, shape in shapes.items() if len(shape) > 1}
     experts = sum(n for name, n in matrices.items() if _EXPERT.search(name))
-    idle = 0.0
-    if experts:
-        idle = experts * (1 - config.number(*_USED) / config.number(*_EXPERTS))
+    share = config.number(*_USED) / config.number(*_EXPERTS) if experts else 1.0
+    idle = experts * (1 - share)
     tables = 0 if tied else sum(n for name, n in matrices.items() if _TABLE.search(name))
     total = sum(matrices.values())
     return HfSizes(
@@ -93,6 +105,9 @@ def inspect_hf(folder: Path) -> HfSizes:
         window=config.optional("sliding_window") if config.slides else None,
         has_experts=experts > 0,
         is_recurrent=any(_STATE.search(name) for name in shapes),
+        is_packed=is_packed,
+        is_tied=tied,
+        expert_share=share,
     )
 
 
@@ -144,16 +159,18 @@ class _Config:
         return (self.optional("num_key_value_heads") or heads) * dim
 
 
-def _shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    shapes = {
-        name: tensor.shape
+def _shapes(folder: Path) -> tuple[dict[str, tuple[int, ...]], bool]:
+    """Return the text model's shapes by name, and whether some are of packed weights."""
+    tensors = [
+        tensor
         for part in _parts(folder)
-        for name, tensor in read_safetensors(folder / part).items()
-        if not _OTHER.search(name)
-    }
+        for tensor in list_tensors(folder / part)
+        if not _OTHER.search(tensor.name)
+    ]
+    shapes = {tensor.name: tensor.shape for tensor in tensors}
     if not any(_TABLE.search(name) for name in shapes):
         raise _untold(folder, "its tensors are not named as transformers names them")
-    return shapes
+    return shapes, any(tensor.dtype == "U32" for tensor in tensors)
 
 
 def _parts(folder: Path) -> Iterable[str]:

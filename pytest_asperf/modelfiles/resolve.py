@@ -13,6 +13,7 @@ from pytest_asperf.errors import ModelError, listing
 from pytest_asperf.modelfiles.cache import build_once, file_sha256
 from pytest_asperf.modelfiles.convert import CONVERTER_VERSION, HF_FILES, hf_to_gguf
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
+from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import require_quantizable
 
 if TYPE_CHECKING:
@@ -50,15 +51,16 @@ def resolve(
     if spec.files:
         return published_file(ref)
     if spec.hf_folder is not None:
-        source = _converted(spec, spec.hf_folder, cache=cache, on_wait=on_wait)
+        folder = hf_source(spec, spec.hf_folder)
+        source = _converted(spec, folder, cache=cache, on_wait=on_wait)
     elif spec.gguf is not None:
         source = spec.gguf
     else:
-        raise _without_source(spec)
+        raise without_source(spec)
     info = inspect_gguf(source)
-    level = ref.level
-    if level is None or level == info.level:
+    if ref.level is None or ref.level == info.level:
         return source
+    level = ref.level
     require_quantizable(info, level)
     recipe = {
         "model": spec.name,
@@ -71,7 +73,9 @@ def resolve(
         quantize(source, target, level)
         _require_level(target, level)
 
-    return build_once(_cached(cache, spec, recipe), build, recipe=recipe, on_wait=on_wait)
+    return build_once(
+        cached_path(cache, spec, recipe, ".gguf"), build, recipe=recipe, on_wait=on_wait
+    )
 
 
 def published_file(ref: ModelRef) -> Path:
@@ -79,6 +83,17 @@ def published_file(ref: ModelRef) -> Path:
 
     Raises:
         ModelError: there is none, it is broken, or it is another level by its own metadata.
+    """
+    level, path = published(ref)
+    _require_level(path, level)
+    return path
+
+
+def published(ref: ModelRef) -> tuple[str, Path]:
+    """Return the level and the path of a model that is declared by `files`.
+
+    Raises:
+        ModelError: it has none at the level, or several and no level is asked for.
     """
     files = dict(ref.spec.files)
     level = ref.level or (next(iter(files)) if len(files) == 1 else None)
@@ -89,8 +104,7 @@ def published_file(ref: ModelRef) -> Path:
             why="published files are measured as they are; no level is made from another",
             remedy=f"use one of {listing(files)}, as in {ref.spec.name}:{min(files)}",
         )
-    _require_level(files[level], level)
-    return files[level]
+    return level, files[level]
 
 
 def _require_level(path: Path, level: str) -> None:
@@ -112,7 +126,7 @@ def _converted(
         "converter": str(CONVERTER_VERSION),
         **{f"{name} sha256": _source_sha256(folder / name, cache) for name in HF_FILES},
     }
-    target = _cached(cache, spec, recipe)
+    target = cached_path(cache, spec, recipe, ".gguf")
     return build_once(target, lambda path: hf_to_gguf(folder, path), recipe=recipe, on_wait=on_wait)
 
 
@@ -127,14 +141,15 @@ def _source_sha256(path: Path, cache: Path) -> str:
         ) from error
 
 
-def _cached(cache: Path, spec: ModelSpec, recipe: Mapping[str, str]) -> Path:
+def cached_path(cache: Path, spec: ModelSpec, recipe: Mapping[str, str], suffix: str) -> Path:
     """Return a name in the cache that a person can read and that another recipe cannot have."""
     key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:16]
     name = re.sub(r"[^A-Za-z0-9._-]", "_", spec.name)[:64]
-    return cache / "models" / f"{name}-{recipe['level']}-{key}.gguf"
+    return cache / "models" / f"{name}-{recipe['level']}-{key}{suffix}"
 
 
-def _without_source(spec: ModelSpec) -> ModelError:
+def without_source(spec: ModelSpec) -> ModelError:
+    """Return the error for a specification that names nothing."""
     return ModelError(
         f"the model {spec.name!r} has no source",
         why="there is nothing to measure",

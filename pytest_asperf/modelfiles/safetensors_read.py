@@ -17,17 +17,45 @@ from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.gguf_header import corrupt, truncated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
 _MAX_HEADER_BYTES: Final = 100_000_000  # the format's own limit
+_ITEM_BYTES: Final = {
+    "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
+    "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1,
+}  # fmt: skip
 _DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
     "BF16": np.dtype("<u2"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """One tensor as a safetensors file's header states it.
+
+    Attributes:
+        name: its name.
+        dtype: its type, in the format's spelling.
+        shape: rows first.
+        begin: where its bytes begin, behind the header.
+        nbytes: how many they are.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    nbytes: int
+
+    @property
+    def n_elements(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +85,41 @@ def read_safetensors(path: Path) -> Mapping[str, StoredTensor]:
     Raises:
         ModelError: the file is missing, truncated, corrupt, or holds another type.
     """
+    entries, start = _read_header(path)
+    for entry in entries:
+        if entry.dtype not in _DTYPES:
+            raise ModelError(
+                f"{path}: tensor {entry.name[:100]!r} is of type {entry.dtype[:20]!r}",
+                why="only plain floating-point weights can be made into an F16 file",
+                remedy=f"save the model in one of {', '.join(_DTYPES)}",
+            )
+    try:
+        data = np.memmap(path, dtype=np.uint8, mode="r")[start:]
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return {
+        entry.name: StoredTensor(
+            name=entry.name,
+            shape=entry.shape,
+            _dtype=entry.dtype,
+            _raw=data[entry.begin : entry.begin + entry.nbytes].view(_DTYPES[entry.dtype]),
+        )
+        for entry in entries
+    }
+
+
+def list_tensors(path: Path) -> tuple[TensorEntry, ...]:
+    """Return the tensors of a safetensors file, of any type; the weights are not read.
+
+    Raises:
+        ModelError: the file is missing, truncated or corrupt.
+    """
+    entries, _ = _read_header(path)
+    return entries
+
+
+def _read_header(path: Path) -> tuple[tuple[TensorEntry, ...], int]:
+    """Return the tensors, and where the first one's bytes begin."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -64,16 +127,20 @@ def read_safetensors(path: Path) -> Mapping[str, StoredTensor]:
             if size < 8 or length > min(_MAX_HEADER_BYTES, size - 8):
                 raise truncated(path, f"its header claims {length:,} bytes of its {size:,}")
             header = _parse(path, file.read(length))
-        data = np.memmap(path, dtype=np.uint8, mode="r")[8 + length :]
     except OSError as error:
-        raise ModelError(
-            f"{path} cannot be read: {error.strerror}",
-            why="the model's weights are in it",
-            remedy="give a folder in Hugging Face format with one model.safetensors",
-        ) from error
-    tensors = {name: _tensor(path, name, entry, data) for name, entry in header.items()}
-    _refuse_overlap(path, header, len(data))
-    return tensors
+        raise _unreadable(path, error) from error
+    room = size - 8 - length
+    entries = tuple(_entry(path, name, entry, room) for name, entry in header.items())
+    _refuse_overlap(path, entries, room)
+    return entries, 8 + length
+
+
+def _unreadable(path: Path, error: OSError) -> ModelError:
+    return ModelError(
+        f"{path} cannot be read: {error.strerror}",
+        why="the model's weights are in it",
+        remedy="give a folder in Hugging Face format with one model.safetensors",
+    )
 
 
 def _parse(path: Path, text: bytes) -> dict[str, Any]:
@@ -87,7 +154,7 @@ def _parse(path: Path, text: bytes) -> dict[str, Any]:
     return header
 
 
-def _tensor(path: Path, name: str, entry: object, data: NDArray[np.uint8]) -> StoredTensor:
+def _entry(path: Path, name: str, entry: object, room: int) -> TensorEntry:
     match entry:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(begin), int(end)]}:
             pass
@@ -95,25 +162,20 @@ def _tensor(path: Path, name: str, entry: object, data: NDArray[np.uint8]) -> St
             raise corrupt(path, f"tensor {name[:100]!r} is not described as one")
     if not all(type(n) is int and n > 0 for n in shape):
         raise corrupt(path, f"tensor {name[:100]!r} has the shape {str(shape)[:60]}")
-    if dtype not in _DTYPES:
-        raise ModelError(
-            f"{path}: tensor {name[:100]!r} is of type {dtype[:20]!r}",
-            why="only plain floating-point weights can be made into an F16 file",
-            remedy=f"save the model in one of {', '.join(_DTYPES)}",
-        )
-    if not 0 <= begin <= end or end - begin != math.prod(shape) * _DTYPES[dtype].itemsize:
+    # Of a type that is not known, the bytes cannot be checked; who reads it refuses it.
+    expected = math.prod(shape) * _ITEM_BYTES[dtype] if dtype in _ITEM_BYTES else end - begin
+    if not 0 <= begin <= end or end - begin != expected:
         raise corrupt(path, f"tensor {name[:100]!r} has {end - begin} bytes for {str(shape)[:60]}")
-    if end > len(data):
-        raise truncated(path, f"tensor {name[:100]!r} ends {end - len(data):,} bytes after it")
-    raw = data[begin:end].view(_DTYPES[dtype])
-    return StoredTensor(name=name, shape=tuple(shape), _dtype=dtype, _raw=raw)
+    if end > room:
+        raise truncated(path, f"tensor {name[:100]!r} ends {end - room:,} bytes after it")
+    return TensorEntry(name, dtype, tuple(shape), begin, end - begin)
 
 
-def _refuse_overlap(path: Path, header: Mapping[str, Any], size: int) -> None:
+def _refuse_overlap(path: Path, entries: Sequence[TensorEntry], size: int) -> None:
     position = 0
-    for begin, end in sorted(entry["data_offsets"] for entry in header.values()):
-        if begin != position:
+    for entry in sorted(entries, key=lambda entry: (entry.begin, entry.nbytes)):
+        if entry.begin != position:
             raise corrupt(path, f"its tensors overlap or leave a gap at byte {position:,}")
-        position = end
+        position += entry.nbytes
     if position != size:
         raise corrupt(path, f"{size - position:,} bytes follow its last tensor")

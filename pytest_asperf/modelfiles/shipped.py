@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.spec import EngineSettings, ModelSpec
+
+if TYPE_CHECKING:
+    from pytest_asperf.engines import Engine
 
 _NAMES: Final = ("asperf-target", "asperf-draft")
 
@@ -14,9 +17,9 @@ _NAMES: Final = ("asperf-target", "asperf-draft")
 def shipped_models() -> tuple[ModelSpec, ...]:
     """Return the shipped models, which are always addressable by name."""
     # So small that a thread waits at barriers for longer than it works.
-    settings = EngineSettings(threads=1)
+    own: tuple[tuple[Engine, EngineSettings], ...] = (("llama_cpp", EngineSettings(threads=1)),)
     return tuple(
-        ModelSpec(name=name, hf_folder=_data() / "models" / name, settings=settings)
+        ModelSpec(name=name, hf_folder=_data() / "models" / name, own_settings=own)
         for name in _NAMES
     )
 

@@ -10,8 +10,11 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.engines import mlx_scheme
+from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.gguf_read import bytes_per_token, inspect_gguf
 from pytest_asperf.modelfiles.hf_sizes import inspect_hf
+from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import require_quantizable
 from pytest_asperf.modelfiles.resolve import published_file
 from pytest_asperf.predict import Demand, kv_cache_bytes
@@ -70,7 +73,7 @@ def demand_of(ref: ModelRef, kv: KvCache) -> Demand:
     """
     spec, level = ref.spec, ref.level
     if spec.hf_folder is not None:
-        return _of_folder(ref, inspect_hf(spec.hf_folder), kv)
+        return _of_folder(ref, inspect_hf(hf_source(spec, spec.hf_folder)), kv)
     if spec.gguf is None:
         info = inspect_gguf(published_file(ref))
         return _of_file(ref, info, kv, basis=f"tensor list of {info.path}")
@@ -79,6 +82,12 @@ def demand_of(ref: ModelRef, kv: KvCache) -> Demand:
         return _of_file(ref, info, kv, basis=f"tensor list of {info.path}")
     require_quantizable(info, level)
     return _of_file(ref, _at_level(info, level), kv, basis=_estimated(level, info.path))
+
+
+def bits_per_weight(level: str) -> float:
+    """Return the bits that a weight takes at a level, its share of scales with it."""
+    scheme = mlx_scheme(level)
+    return BITS_PER_WEIGHT[level] if scheme is None else scheme.bits_per_weight
 
 
 def _of_file(ref: ModelRef, info: GgufInfo, kv: KvCache, *, basis: str) -> Demand:
@@ -103,7 +112,7 @@ def _of_file(ref: ModelRef, info: GgufInfo, kv: KvCache, *, basis: str) -> Deman
 
 
 def _at_level(info: GgufInfo, level: str) -> GgufInfo:
-    bits = BITS_PER_WEIGHT[level]
+    bits = bits_per_weight(level)
 
     def resized(tensor: TensorInfo) -> TensorInfo:
         if len(tensor.shape) == 1:
@@ -115,7 +124,13 @@ def _at_level(info: GgufInfo, level: str) -> GgufInfo:
 
 def _of_folder(ref: ModelRef, sizes: HfSizes, kv: KvCache) -> Demand:
     level = ref.level or "F16"
-    bits = BITS_PER_WEIGHT[level]
+    if sizes.is_packed:
+        raise ModelError(
+            f"{sizes.folder} is quantised already",
+            why="sizes at a level are told from the shapes of the original weights",
+            remedy="give the folder of the original weights",
+        )
+    bits = bits_per_weight(level)
     context = kv.positions(sizes.n_ctx_train)
     # Vectors stay in F32 at every level.
     weights, read = (round(n * bits / 8 + sizes.vectors * 4) for n in (sizes.matrices, sizes.read))
@@ -136,7 +151,6 @@ def _of_folder(ref: ModelRef, sizes: HfSizes, kv: KvCache) -> Demand:
 
 
 def _estimated(level: str, path: Path) -> str:
-    return (
-        f"estimated: shapes in {path} at {BITS_PER_WEIGHT[level]:g} bits per weight, {level}'s "
-        "published average"
-    )
+    source = "published average" if level in BITS_PER_WEIGHT else "own definition"
+    bits = bits_per_weight(level)
+    return f"estimated: shapes in {path} at {bits:g} bits per weight, {level}'s {source}"

@@ -87,5 +87,12 @@ class Engine(Protocol):
     def load(self, path: str, settings: dict[str, Any]) -> Model:
         """Load a model file with the settings that were set; the rest are the engine's own."""
 
-    def quantize(self, source: str, target: str, ftype: int) -> None:
-        """Write `source` at another quantisation level; `ftype` as in the GGUF format."""
+    def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
+        """Write `source` at another quantisation level.
+
+        Args:
+            source: the model's file, or folder.
+            target: what to write.
+            recipe: the engine's own words for the level: `ftype` as in the GGUF format, or MLX's
+                `dtype`, or its `bits`, `group_size` and `mode`.
+        """

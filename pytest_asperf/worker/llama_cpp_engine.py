@@ -23,6 +23,7 @@ import numpy as np
 from llama_cpp import _ggml
 
 from .engine import Facts, RefusalError, Timing
+from .pace import linger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,16 +179,6 @@ def _device(ggml: Any, index: int) -> Facts:
     }
 
 
-def _linger(began_ns: int, share: float) -> None:
-    """Let a step take longer by a share of its time: a slowdown of known size, for tests of gates.
-
-    It spins, because a sleep is at least a scheduler's slice longer than it was asked to be.
-    """
-    until_ns = began_ns + round((time.perf_counter_ns() - began_ns) * (1 + share))
-    while time.perf_counter_ns() < until_ns:
-        pass
-
-
 class LlamaCppEngine:
     """The engine: one library, any number of models."""
 
@@ -217,11 +208,11 @@ class LlamaCppEngine:
         """Load a GGUF file."""
         return LlamaCppModel(path, settings, self._log)
 
-    def quantize(self, source: str, target: str, ftype: int) -> None:
+    def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
         """Quantise a GGUF file with `llama_model_quantize`."""
         self._log.clear()
         params = llama_cpp.llama_model_quantize_default_params()
-        params.ftype = ftype
+        params.ftype = recipe["ftype"]
         params.nthread = _default_threads()
         status = llama_cpp.llama_model_quantize(
             os.fsencode(source), os.fsencode(target), ctypes.byref(params)
@@ -376,7 +367,7 @@ class LlamaCppModel:
             status = decode(context, batch)
             synchronize(context)
             if self._slow_by:
-                _linger(began, self._slow_by)
+                linger(began, self._slow_by)
             steps.append(clock() - began)
             if status != 0:
                 self._check(status, start, len(tokens))

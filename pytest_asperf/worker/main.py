@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from .engine import Engine, Model, Timing
 
 #: Engines by name: the module that holds `open_engine()`.
-ENGINES: Final = {"llama_cpp": ".llama_cpp_engine", "scripted": ".scripted_engine"}
+ENGINES: Final = {
+    "llama_cpp": ".llama_cpp_engine",
+    "mlx": ".mlx_engine",
+    "scripted": ".scripted_engine",
+}
 
 
 class Server:
@@ -117,8 +121,8 @@ class Server:
             "contexts": {name: self._model(name).context for name in models},
         }
 
-    def _quantize(self, source: str, target: str, ftype: int) -> dict[str, Any]:
-        self._engine.quantize(source, target, ftype)
+    def _quantize(self, source: str, target: str, recipe: dict[str, Any]) -> dict[str, Any]:
+        self._engine.quantize(source, target, recipe)
         return {}
 
     def _model(self, name: str) -> Model:

@@ -59,10 +59,10 @@ class ScriptedEngine:
         self._runs[path] += 1
         return run
 
-    def quantize(self, source: str, target: str, ftype: int) -> None:
+    def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
         """Write a script whose logits carry the noise that the level stands for."""
         script = json.loads(Path(source).read_text("utf-8"))
-        script["noise"] = script.get("noise_by_ftype", {}).get(str(ftype), 0.0)
+        script["noise"] = script.get("noise_by_ftype", {}).get(str(recipe["ftype"]), 0.0)
         Path(target).write_text(json.dumps(script), "utf-8")
 
 

@@ -20,6 +20,8 @@ from pytest_asperf.spec import EngineSettings, ModelRef, ModelSpec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_asperf.engines import Engine
+
 BUILD: Final = EngineBuild("llama_cpp", Path(sys.executable))
 
 #: A thread that waits at a barrier spins: one each is what two busy cores measure well.
@@ -45,9 +47,10 @@ LARGE_VOCABULARY: Final = Shape(n_vocab=150_000, n_embd=256, n_ff=768, n_layers=
 SLOW: Final = Shape(n_vocab=2048, n_embd=512, n_ff=1536, n_layers=3)
 
 
-def shipped_target() -> ModelSpec:
-    """Return the shipped target model."""
-    return next(spec for spec in shipped_models() if spec.name == "asperf-target")
+def shipped_target(engine: Engine = "llama_cpp") -> ModelSpec:
+    """Return the shipped target model, as an engine runs it."""
+    target = next(spec for spec in shipped_models() if spec.name == "asperf-target")
+    return target.on(engine)
 
 
 def level_files(

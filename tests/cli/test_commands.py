@@ -105,6 +105,7 @@ def test_doctor_in_json_is_one_document(asperf: Asperf) -> None:
     assert {section["title"] for section in answer["sections"]} == {
         "machine",
         "engine llama_cpp",
+        "engine mlx",
         "cache",
         "right now",
     }

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,14 +10,6 @@ if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
 MEASURES = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8")\n'
-
-
-@pytest.fixture(scope="session")
-def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter with nothing installed, neither an engine nor numpy."""
-    folder = tmp_path_factory.mktemp("bare")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    return folder / "bin" / "python"
 
 
 def test_the_engine_runs_in_that_interpreter(project: Project, bare_python: Path) -> None:

@@ -19,6 +19,7 @@ from pytest_asperf.config import (
     read_marks,
     usage_errors,
 )
+from pytest_asperf.engines import LLAMA_FTYPES
 from pytest_asperf.errors import AsperfError, ConfigError
 from pytest_asperf.marks import (
     HardwareMark,
@@ -32,7 +33,7 @@ from pytest_asperf.marks import (
     parse_quant,
 )
 from pytest_asperf.settings import ReportTarget, Settings
-from pytest_asperf.spec import LLAMA_FTYPES, EngineSettings, ModelSpec
+from pytest_asperf.spec import EngineSettings, ModelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

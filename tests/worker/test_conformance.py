@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_asperf.host import _BOOTSTRAP, _WORKER_FOLDER, EngineBuild
+from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.spec import EngineSettings
 from pytest_asperf.testing import ConformanceError, check_engine, write_script
 
@@ -32,6 +33,13 @@ def test_an_engine_whose_levels_disagree_with_themselves_does_not(tmp_path: Path
 def test_llama_cpp_conforms(draft_gguf: Path) -> None:
     """llama.cpp passes on a real model."""
     check_engine(EngineBuild("llama_cpp", PYTHON), draft_gguf, EngineSettings(threads=1))
+
+
+def test_mlx_conforms(mlx: EngineBuild) -> None:
+    """MLX passes on a real model, as it is in its folder."""
+    (draft,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
+    assert draft.hf_folder is not None
+    check_engine(mlx, draft.hf_folder)
 
 
 def test_the_worker_imports_nothing_of_the_parent() -> None:

@@ -82,7 +82,7 @@ def test_a_missing_interpreter_is_named() -> None:
 def test_an_engine_that_cannot_be_imported_is_refused() -> None:
     """An interpreter without the engine says what to install."""
     with pytest.raises(EngineRefusedError, match="import") as caught:
-        Worker(EngineBuild("nonesuch", Path(sys.executable)))
+        Worker(EngineBuild("nonesuch", Path(sys.executable)))  # type: ignore[arg-type]  # is none
     assert "pip install" in caught.value.remedy
 
 

@@ -11,8 +11,8 @@ import llama_cpp
 import numpy as np
 import pytest
 
+from pytest_asperf.engines import LLAMA_FTYPES
 from pytest_asperf.modelfiles.convert import hf_to_gguf
-from pytest_asperf.spec import LLAMA_FTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 N_LAYERS, N_HEADS, N_KV_HEADS, N_FF, N_CTX = 2, 4, 2, 512, 128
 MERGES = ("t h", "th e", "Ġ the", "a t", "Ġ c")
 SPECIALS = ("<s>", "</s>")
+#: What else the `tokenizers` library wants to know of an added token.
+_STRIPPING = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 
 
 @dataclass(frozen=True)
@@ -123,10 +125,16 @@ def _write_llama(
     }
     tokenizer = {
         "added_tokens": [
-            {"id": number, "content": text, "special": True} for text, number in added.items()
+            {"id": number, "content": text, "special": True, **_STRIPPING}
+            for text, number in added.items()
         ],
         "normalizer": None,
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+        "pre_tokenizer": {
+            "type": "ByteLevel",
+            "add_prefix_space": False,
+            "use_regex": True,
+            "trim_offsets": True,
+        },
         "model": {"type": "BPE", "vocab": ids, "merges": list(merges)},
     }
     weights = _random_weights(config)

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_asperf.engines import LLAMA_FTYPES
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.cache import entries
 from pytest_asperf.modelfiles.convert import hf_to_gguf
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
 from pytest_asperf.modelfiles.levels import require_quantizable
 from pytest_asperf.modelfiles.resolve import Quantize, resolve
-from pytest_asperf.spec import LLAMA_FTYPES, ModelRef, ModelSpec
+from pytest_asperf.spec import ModelRef, ModelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,5 +13,6 @@ def test_the_shipped_models_lie_in_the_package_and_run_on_one_thread() -> None:
     assert set(models) == {"asperf-target", "asperf-draft"}
     for name, spec in models.items():
         assert spec.hf_folder == package / "data" / "models" / name
-        assert spec.settings.as_dict() == {"threads": 1}
+        assert spec.on("llama_cpp").settings.as_dict() == {"threads": 1}
+        assert spec.on("mlx").settings.as_dict() == {}
     assert shipped_corpus() == package / "data" / "corpus" / "heldout.txt"

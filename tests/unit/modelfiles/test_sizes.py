@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import llama_cpp
 import pytest
 
+from pytest_asperf.engines import LLAMA_FTYPES
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.gguf_read import bytes_per_token, inspect_gguf
 from pytest_asperf.modelfiles.hf_sizes import inspect_hf
 from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.modelfiles.sizes import BITS_PER_WEIGHT, KvCache, demand_of
-from pytest_asperf.spec import LLAMA_FTYPES, ModelRef, ModelSpec
+from pytest_asperf.spec import ModelRef, ModelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

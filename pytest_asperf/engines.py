@@ -1,0 +1,235 @@
+"""What each engine can be asked for: its name, its levels, and how a level is made.
+
+A level's name says by itself which engines have it, so a marker can be read before the engine is
+known, and refused with the reason once it is.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from pytest_asperf.errors import ConfigError, listing, printable, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Engine = Literal["llama_cpp", "mlx", "scripted"]
+
+ENGINES: Final[tuple[Engine, ...]] = get_args(Engine)
+
+#: Real engines, with the extra of this package that installs each.
+EXTRAS: Final[dict[Engine, str]] = {"llama_cpp": "llama", "mlx": "mlx"}
+
+#: llama.cpp's quantisation levels by the name its tools use, with the value of `llama_ftype`.
+#: From `enum llama_ftype` in llama.h; the numbers are part of the GGUF file format.
+LLAMA_FTYPES: Final[dict[str, int]] = {
+    "F32": 0,
+    "F16": 1,
+    "Q4_0": 2,
+    "Q4_1": 3,
+    "Q8_0": 7,
+    "Q5_0": 8,
+    "Q5_1": 9,
+    "Q2_K": 10,
+    "Q3_K_S": 11,
+    "Q3_K_M": 12,
+    "Q3_K_L": 13,
+    "Q4_K_S": 14,
+    "Q4_K_M": 15,
+    "Q5_K_S": 16,
+    "Q5_K_M": 17,
+    "Q6_K": 18,
+    "IQ2_XXS": 19,
+    "IQ2_XS": 20,
+    "Q2_K_S": 21,
+    "IQ3_XS": 22,
+    "IQ3_XXS": 23,
+    "IQ1_S": 24,
+    "IQ4_NL": 25,
+    "IQ3_S": 26,
+    "IQ3_M": 27,
+    "IQ2_S": 28,
+    "IQ2_M": 29,
+    "IQ4_XS": 30,
+    "IQ1_M": 31,
+    "BF16": 32,
+    "TQ1_0": 36,
+    "TQ2_0": 37,
+}
+
+#: Levels without quantisation, which both engines have, with MLX's name of the type.
+FLOAT_LEVELS: Final[dict[str, str]] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+_MLX_GROUP_SIZE: Final = 64
+_MLX_AFFINE: Final = re.compile(r"(?P<bits>[234568])bit(-g(?P<group>[1-9]\d{0,3}))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class MlxScheme:
+    """How MLX quantises: the arguments of `mlx.core.quantize`.
+
+    Attributes:
+        bits: of a weight.
+        group_size: weights that share a scale.
+        mode: how they are coded.
+    """
+
+    bits: int
+    group_size: int
+    mode: str = "affine"
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Bits with the weight's share of its group's scales.
+
+        Affine groups have a scale and an offset of 16 bits each, the others one scale of 8.
+        """
+        return self.bits + (32 if self.mode == "affine" else 8) / self.group_size
+
+    @property
+    def level(self) -> str:
+        """The level's name."""
+        if self.mode != "affine":
+            return self.mode
+        group = "" if self.group_size == _MLX_GROUP_SIZE else f"-g{self.group_size}"
+        return f"{self.bits}bit{group}"
+
+
+#: Modes of one size each, whose name is the level's.
+_MLX_MODES: Final = {
+    scheme.level: scheme
+    for scheme in (
+        MlxScheme(4, 32, "mxfp4"),
+        MlxScheme(8, 32, "mxfp8"),
+        MlxScheme(4, 16, "nvfp4"),
+    )
+}
+
+_MLX_NAMES: Final = (
+    *FLOAT_LEVELS,
+    *(f"{bits}bit" for bits in (2, 3, 4, 5, 6, 8)),
+    "4bit-g32",
+    *_MLX_MODES,
+)
+
+#: For each engine, the level that is nearest in bits to another engine's.
+_NEAREST: Final[dict[Engine, dict[str, str]]] = {
+    "llama_cpp": {
+        "2": "Q2_K", "3": "Q3_K_M", "4": "Q4_K_M", "5": "Q5_K_M", "6": "Q6_K", "8": "Q8_0",
+    },
+    "mlx": {bits: f"{bits}bit" for bits in "234568"},
+    "scripted": {},
+}  # fmt: skip
+
+
+def mlx_scheme(level: str) -> MlxScheme | None:
+    """Return how MLX makes a quantised level, None for a name that is none of its own."""
+    match = _MLX_AFFINE.fullmatch(level.lower())
+    if match:
+        return MlxScheme(int(match["bits"]), int(match["group"] or _MLX_GROUP_SIZE))
+    return _MLX_MODES.get(level.lower())
+
+
+def level_engines(name: str) -> tuple[str, frozenset[Engine]] | None:
+    """Return a level's canonical spelling and the engines that have it, None for no level.
+
+    Args:
+        name: as a user writes it; case does not matter.
+    """
+    engines: set[Engine] = set()
+    level = name.upper()
+    if level in LLAMA_FTYPES:
+        engines |= {"llama_cpp"}
+    if level in FLOAT_LEVELS:
+        engines |= {"mlx"}
+    elif scheme := mlx_scheme(name):
+        level, engines = scheme.level, {"mlx"}
+    # A script stands for any level.
+    return (level, frozenset({*engines, "scripted"})) if engines else None
+
+
+def parse_engine(name: object, *, where: str) -> Engine:
+    """Return an engine by its name.
+
+    Raises:
+        ConfigError: no such engine.
+    """
+    for engine in ENGINES:
+        if name == engine:
+            return engine
+    near = suggest(name, ENGINES) if isinstance(name, str) else ""
+    raise ConfigError(
+        f"{where}: unknown engine {printable(repr(name), 80)}{near}",
+        why="the engine decides what is measured",
+        remedy=f"use one of {listing(ENGINES)}",
+    )
+
+
+def parse_level(name: str, *, where: str, engine: Engine | None = None) -> str:
+    """Return the canonical spelling of a quantisation level.
+
+    Args:
+        name: a level as a user writes it; case does not matter.
+        where: the option, marker or key that it stands in, for the message.
+        engine: the engine that must have it; None where that is not known yet.
+
+    Raises:
+        ConfigError: no such level, or not on this engine.
+    """
+    found = level_engines(name)
+    if found is None:
+        valid = level_names(engine)
+        near = suggest(name.upper(), valid) or suggest(name.lower(), valid)
+        raise ConfigError(
+            f"{where}: unknown quantisation level {printable(repr(name), 80)}{near}",
+            why="the level decides which file is made and measured",
+            remedy=f"use one of {listing(valid)}",
+        )
+    level, engines = found
+    if engine is not None and engine not in engines:
+        raise ConfigError(
+            f"{where}: {engine} has no level {level}{_nearest(level, engine)}",
+            why=f"{level} is a level of {listing(engines - {'scripted'})}, and levels of two "
+            "engines are not the same weights",
+            remedy=f"use one of {listing(level_names(engine))}, or measure on the other engine "
+            "with --asperf-engine",
+        )
+    return level
+
+
+def level_names(engine: Engine | None) -> tuple[str, ...]:
+    """Return the names to choose a level from; of MLX's group sizes one as the example."""
+    if engine == "llama_cpp":
+        return tuple(LLAMA_FTYPES)
+    if engine == "mlx":
+        return _MLX_NAMES
+    return tuple(dict.fromkeys((*LLAMA_FTYPES, *_MLX_NAMES)))
+
+
+def level_recipe(level: str, engine: Engine) -> dict[str, Any]:
+    """Return what an engine's `quantize` takes for a level that it has."""
+    if engine != "mlx":
+        return {"ftype": LLAMA_FTYPES[level]}
+    if level in FLOAT_LEVELS:
+        return {"dtype": FLOAT_LEVELS[level]}
+    scheme = mlx_scheme(level)
+    if scheme is None:
+        raise AssertionError(f"{level} was not parsed for {engine}")
+    return {"bits": scheme.bits, "group_size": scheme.group_size, "mode": scheme.mode}
+
+
+def engine_name(facts: Mapping[str, Any]) -> str:
+    """Return library and version of what an engine says of itself, and of what is below it."""
+    if "mlx_version" in facts:
+        below = f"mlx {facts['mlx_version']}"
+    else:
+        below = f"ggml commit {facts.get('ggml_commit') or 'unknown'}"
+    return f"{facts.get('library')} {facts.get('version')} ({below})"
+
+
+def _nearest(level: str, engine: Engine) -> str:
+    bits = re.search(r"\d", level)
+    near = _NEAREST[engine].get(bits[0]) if bits else None
+    return f"; did you mean {near!r}?" if near else ""

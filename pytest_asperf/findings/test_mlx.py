@@ -1,0 +1,30 @@
+"""What quantisation costs on MLX, on the shipped draft: MLX without a GPU is slow."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf import assert_monotonic, assert_pareto_optimal
+
+if TYPE_CHECKING:
+    from pytest_asperf.handles import Ladder, Throughput
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("mlx_lm") is None, reason="pytest-asperf[mlx] is not installed"),
+    pytest.mark.model("asperf-draft", engine="mlx"),
+]
+
+
+@pytest.mark.quant_ladder("8bit", "4bit")
+def test_divergence_rises_as_bits_fall(ladder: Ladder) -> None:
+    """4 bits diverge further from F16 than 8, and neither is both larger and worse."""
+    assert_monotonic(ladder, "kld")
+    assert_pareto_optimal(ladder, "8bit", objectives=("size", "kld"))
+
+
+def test_a_prompt_outpaces_generation(throughput: Throughput) -> None:
+    """A batch reads each weight once for many tokens, so PP is faster than TG."""
+    assert_monotonic([throughput("tg64"), throughput("pp256")], direction="rising")

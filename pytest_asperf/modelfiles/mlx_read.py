@@ -1,0 +1,221 @@
+"""What a folder in Hugging Face or MLX format holds, read from its headers and configuration."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.engines import FLOAT_LEVELS, MlxScheme
+from pytest_asperf.errors import ModelError, printable
+from pytest_asperf.modelfiles.gguf_header import corrupt
+from pytest_asperf.modelfiles.hf_sizes import inspect_hf
+from pytest_asperf.modelfiles.safetensors_read import list_tensors
+from pytest_asperf.predict import kv_cache_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from pytest_asperf.modelfiles.hf_sizes import HfSizes
+    from pytest_asperf.modelfiles.safetensors_read import TensorEntry
+
+_MAX_JSON_BYTES: Final = 256 * 2**20
+#: Files of a tokenizer, any of which will do.
+_TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "vocab.json", "tiktoken.model")
+#: What decides how a model computes and reads text; the rest of a folder is for people.
+_HASHED: Final = frozenset({".json", ".safetensors", ".model", ".txt"})
+
+_STACKED: Final = re.compile(r"\.(experts|switch_mlp)\.[^.]+\.weight$")
+
+
+@dataclass(frozen=True, slots=True)
+class MlxInfo:
+    """A model's folder, as its configuration and the headers of its weights state it.
+
+    Attributes:
+        path: the folder.
+        nbytes: size of its weight files.
+        level: its quantisation level, None where it is none that MLX makes.
+        is_quantised: whether the weights are quantised, by whomever.
+        tensors: of all its weight files.
+        sizes: what a step reads of them, None where names and configuration do not tell.
+        tokenizer_sha256: equal for two folders whose tokenizer splits text alike.
+    """
+
+    path: Path
+    nbytes: int
+    level: str | None
+    is_quantised: bool
+    tensors: tuple[TensorEntry, ...]
+    sizes: HfSizes | None
+    tokenizer_sha256: str
+
+
+def inspect_mlx(folder: Path) -> MlxInfo:
+    """Read a model's folder; the weights themselves are not read.
+
+    Raises:
+        ModelError: no folder, no configuration, weights or tokenizer in it, or one is broken.
+    """
+    if folder.is_file() or folder.suffix.lower() == ".gguf":
+        raise ModelError(
+            f"{folder} is a file, and MLX measures folders",
+            why="of GGUF levels MLX reads few as they are and casts most to F16, which would be "
+            "measured under the level's name",
+            remedy="give the model's folder in Hugging Face or MLX format as `hf`, or measure the "
+            "file with --asperf-engine=llama_cpp",
+        )
+    config = _configuration(folder)
+    tensors = tuple(t for path in _weight_files(folder) for t in list_tensors(path))
+    scheme = _scheme(config)
+    quantised = scheme is not None or isinstance(config.get("quantization_config"), dict)
+    return MlxInfo(
+        path=folder,
+        nbytes=sum(path.stat().st_size for path in _weight_files(folder)),
+        level=scheme.level if scheme else None if quantised else _float_level(tensors),
+        is_quantised=quantised,
+        tensors=tensors,
+        sizes=_sizes(folder),
+        tokenizer_sha256=_tokenizer_sha256(folder),
+    )
+
+
+def mlx_bytes_per_token(
+    info: MlxInfo, *, depth: int, kv_bytes_per_element: tuple[float, float], float_bytes: float
+) -> int | None:
+    """Return the bytes that decoding one token reads from memory: a lower bound, and close to it.
+
+    Counted are all weights that the step touches (the embedding table only where it is the output
+    head; of the experts the active ones) and the KV cache.
+
+    Args:
+        info: the model.
+        depth: positions in the KV cache.
+        kv_bytes_per_element: of the K and the V cache.
+        float_bytes: of a weight that is not packed, in the type that is computed in: MLX holds
+            those weights in it, whatever the file has.
+
+    Returns:
+        The bytes, or None where the sizes are not known.
+    """
+    sizes = info.sizes
+    if sizes is None:
+        return None
+
+    def nbytes(tensor: TensorEntry) -> float:
+        is_float = tensor.dtype in FLOAT_LEVELS
+        return tensor.n_elements * float_bytes if is_float else tensor.nbytes
+
+    weights = sum(sizes.share_read(tensor.name) * nbytes(tensor) for tensor in info.tensors)
+    positions = depth if sizes.window is None else min(depth, sizes.window)
+    return round(weights + kv_cache_bytes(sizes.kv_elements, positions, kv_bytes_per_element))
+
+
+def unquantised_misfit(info: MlxInfo, group_size: int) -> TensorEntry | None:
+    """Return a matrix that kept its float type because its rows do not fit the groups."""
+    for tensor in info.tensors:
+        is_matrix = len(tensor.shape) == 2 or bool(_STACKED.search(tensor.name))
+        is_weight = tensor.name.endswith(".weight") and tensor.dtype in FLOAT_LEVELS
+        if is_matrix and is_weight and tensor.shape[-1] % group_size:
+            return tensor
+    return None
+
+
+def hashed_files(folder: Path) -> tuple[Path, ...]:
+    """Return the files of a folder that decide what is measured, sorted by name."""
+    return tuple(sorted(p for p in folder.iterdir() if p.suffix in _HASHED and p.is_file()))
+
+
+def _sizes(folder: Path) -> HfSizes | None:
+    try:
+        return inspect_hf(folder)
+    except ModelError:  # sizes are for utilisation alone: a model without them can be measured
+        return None
+
+
+def _configuration(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise ModelError(
+            f"{folder}: there is no such folder",
+            why="there is nothing to measure",
+            remedy="correct the path; a hub's model is named owner/name, and fetched beforehand",
+        )
+    config = _json(folder / "config.json")
+    if not isinstance(config.get("model_type"), str):
+        raise corrupt(folder / "config.json", "it names no model_type")
+    return config
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = json.loads(file.read(_MAX_JSON_BYTES))
+    except OSError as error:
+        raise _incomplete(path, f"cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise corrupt(path, "it is not JSON") from error
+    if not isinstance(content, dict):
+        raise corrupt(path, "it is not a JSON table")
+    return content
+
+
+def _incomplete(path: Path, what: str) -> ModelError:
+    return ModelError(
+        f"{path} {what}",
+        why="MLX needs a model's configuration, weights and tokenizer",
+        remedy="give a whole folder in Hugging Face or MLX format; fetch it again if it is not",
+    )
+
+
+def _weight_files(folder: Path) -> tuple[Path, ...]:
+    # What mlx-lm's load_model looks for.
+    found = tuple(sorted(folder.glob("model*.safetensors")))
+    if not found:
+        raise _incomplete(folder / "model*.safetensors", "is missing: it has no weights")
+    return found
+
+
+def _scheme(config: Mapping[str, Any]) -> MlxScheme | None:
+    match config.get("quantization"):
+        case {"bits": int(bits), "group_size": int(group), **rest}:
+            return MlxScheme(bits, group, str(rest.get("mode", "affine")))
+    return None
+
+
+def _float_level(tensors: Iterable[TensorEntry]) -> str | None:
+    held: Counter[str] = Counter()
+    for tensor in tensors:
+        held[tensor.dtype] += tensor.nbytes
+    level = held.most_common(1)[0][0]
+    return level if level in FLOAT_LEVELS else None
+
+
+def _tokenizer_sha256(folder: Path) -> str:
+    path = next((folder / name for name in _TOKENIZERS if (folder / name).is_file()), None)
+    if path is None:
+        raise _incomplete(folder, f"has no tokenizer (none of {', '.join(_TOKENIZERS)})")
+    if path.name != "tokenizer.json":
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    # Saved anew it is spelled otherwise; what splits text stays.
+    content = _json(path)
+    model = content.get("model")
+    if not isinstance(model, dict) or "vocab" not in model:
+        raise corrupt(path, "it has no vocabulary")
+    merges = [m.split(" ") if isinstance(m, str) else m for m in model.get("merges") or []]
+    added = content.get("added_tokens") or []
+    parts = {
+        "vocab": model["vocab"],
+        "merges": merges,
+        "splitting": [content.get("normalizer"), content.get("pre_tokenizer")],
+        "added": [[t.get("id"), t.get("content")] for t in added if isinstance(t, dict)],
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def shown_level(info: MlxInfo) -> str:
+    """Return what to call a folder's weights in a message."""
+    return printable(info.level or ("quantised" if info.is_quantised else "of another type"))

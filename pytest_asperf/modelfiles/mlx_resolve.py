@@ -1,0 +1,107 @@
+"""From a model's address to the folder that MLX measures: given, published or converted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_asperf.engines import mlx_scheme
+from pytest_asperf.errors import ModelError
+from pytest_asperf.modelfiles.cache import build_once, folder_sha256
+from pytest_asperf.modelfiles.hub_cache import hf_source
+from pytest_asperf.modelfiles.mlx_read import (
+    MlxInfo,
+    hashed_files,
+    inspect_mlx,
+    shown_level,
+    unquantised_misfit,
+)
+from pytest_asperf.modelfiles.resolve import cached_path, published, without_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pytest_asperf.modelfiles.resolve import Quantize
+    from pytest_asperf.spec import ModelRef
+
+
+def resolve_mlx(
+    ref: ModelRef,
+    *,
+    cache: Path,
+    quantize: Quantize,
+    quantizer_id: Callable[[], str],
+    on_wait: Callable[[str], None] | None = None,
+) -> MlxInfo:
+    """Return the folder of a model at a level, making it where it has to be made.
+
+    Args:
+        ref: the model and the level; no level means the folder as it is.
+        cache: the cache folder.
+        quantize: makes a folder of another level; called only when none is cached.
+        quantizer_id: gives the converter's build, asked only where a level has to be made.
+        on_wait: told once, in a sentence, when another process is making the folder.
+
+    Raises:
+        ModelError: the source is missing or broken, or the level cannot be made from it.
+        CacheError: the cache folder cannot be used.
+    """
+    spec, level = ref.spec, ref.level
+    if spec.files:
+        level, path = published(ref)
+        info = inspect_mlx(path)
+        _require_level(info, level)
+        return info
+    if spec.hf_folder is None:
+        if spec.gguf is not None:
+            return inspect_mlx(spec.gguf)
+        raise without_source(spec)
+    source = inspect_mlx(hf_source(spec, spec.hf_folder))
+    if level is None or level == source.level:
+        return source
+    if source.is_quantised:
+        raise ModelError(
+            f"{source.path}: {level} cannot be made from it, it is {shown_level(source)} already",
+            why="the result would carry the losses of both levels",
+            remedy="give the folder of the original weights as `hf`, or the published folder of "
+            "each level under `files`",
+        )
+    recipe = {
+        "model": spec.name,
+        "level": level,
+        "source_sha256": folder_sha256(hashed_files(source.path), cache=cache),
+        "quantizer": quantizer_id(),
+    }
+
+    def build(target: Path) -> None:
+        quantize(source.path, target, level)
+        made = inspect_mlx(target)
+        _require_whole(source.path, made, level)
+        _require_level(made, level)
+
+    path = build_once(
+        cached_path(cache, spec, recipe, ".mlx"), build, recipe=recipe, on_wait=on_wait
+    )
+    return inspect_mlx(path)
+
+
+def _require_level(info: MlxInfo, level: str) -> None:
+    if info.level != level:
+        raise ModelError(
+            f"{info.path} is {shown_level(info)} by its own configuration, not {level}",
+            why="it would be measured under another level's name",
+            remedy="correct the level, or the folder that stands for it",
+        )
+
+
+def _require_whole(source: Path, made: MlxInfo, level: str) -> None:
+    """Refuse a level that not all matrices have: mlx-lm leaves what does not fit as it is."""
+    scheme = mlx_scheme(level)
+    misfit = unquantised_misfit(made, scheme.group_size) if scheme else None
+    if scheme is not None and misfit is not None:
+        raise ModelError(
+            f"{source}: {misfit.name} cannot be {level}: its rows have {misfit.shape[-1]} "
+            f"elements, which is no multiple of {scheme.group_size}",
+            why="mlx-lm would leave such tensors unquantised under this level's name",
+            remedy=f"use a group size that divides {misfit.shape[-1]}, such as 32 or 64",
+        )

@@ -1,0 +1,397 @@
+"""MLX through mlx-lm: a folder in Hugging Face or MLX format, on the default device.
+
+The loops are those of mlx-lm's own `generate_step`: prompts in pieces of 2,048, a cache evaluated
+after each; generation with one step in flight while the next is prepared; the allocator's cache
+cleared as often. What is evaluated lazily is evaluated inside the clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+# Before mlx-lm is imported, which reads it: what a worker is given is on this machine.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import mlx.core as mx
+import mlx_lm
+import numpy as np
+from mlx.utils import tree_flatten
+from mlx_lm.generate import wired_limit
+from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
+from mlx_lm.utils import get_total_parameters, load_model, load_tokenizer
+
+from .engine import Facts, RefusalError, Timing
+from .pace import linger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from concurrent.futures import Executor
+
+    from numpy.typing import NDArray
+
+#: The settings that MLX has, of those that engines can be asked for.
+_SETTINGS: Final = frozenset({"n_batch", "slow_by"})
+#: `prefill_step_size` of mlx-lm.
+_PREFILL_STEP: Final = 2048
+#: Tokens after which mlx-lm clears the allocator's cache.
+_CLEAR_EVERY: Final = 256
+#: A model whose configuration names no context.
+_CONTEXT_UNSTATED: Final = 2**20
+_MAX_HASHED_BYTES: Final = 256 * 2**20
+_MAX_TEXT: Final = 600
+
+_TYPE_NAMES: Final = {mx.float32: "f32", mx.float16: "f16", mx.bfloat16: "bf16"}
+
+
+def open_engine() -> MlxEngine:
+    """Return the engine; the worker's entry point."""
+    return MlxEngine()
+
+
+@contextmanager
+def _refusing(kind: str) -> Iterator[None]:
+    """Turn what mlx and mlx-lm raise into a refusal with their own words."""
+    try:
+        yield
+    except RefusalError:
+        raise
+    # They raise ValueError, KeyError, TypeError, RuntimeError and OSError alike for a bad model.
+    except Exception as err:
+        text = f"{type(err).__name__}: {err}"[:_MAX_TEXT]
+        is_memory = isinstance(err, RuntimeError) and "alloc" in text
+        raise RefusalError("memory" if is_memory else kind, text) from err
+
+
+def _has_gpu() -> bool:
+    return bool(mx.default_device() == mx.Device(mx.gpu))
+
+
+def _device_info() -> Facts:
+    """Return what MLX knows of the device; on Linux, its name alone."""
+    known = mx.device_info() if hasattr(mx, "device_info") else mx.metal.device_info()
+    return {str(key): value for key, value in known.items() if isinstance(value, (str, int))}
+
+
+def _devices() -> list[Facts]:
+    info = _device_info()
+    total = info.get("memory_size")
+    room = info.get("max_recommended_working_set_size", total)
+    return [
+        {
+            "name": "GPU" if _has_gpu() else "CPU",
+            "description": str(info.get("device_name", info.get("architecture", "unknown"))),
+            "type": "GPU" if _has_gpu() else "CPU",
+            "memory_free_bytes": None if room is None else max(0, room - mx.get_active_memory()),
+            "memory_total_bytes": total,
+        }
+    ]
+
+
+def _library_sha256() -> str:
+    """Return one hash over mlx's native code and mlx-lm's sources: either decides what runs."""
+    core = Path(mx.__file__).parent
+    native = [Path(mx.__file__), *core.glob("lib/*.so*"), *core.glob("lib/*.dylib")]
+    native += core.glob("lib/*.metallib")
+    digest = hashlib.sha256()
+    for path in sorted({*native, *Path(mlx_lm.__file__).parent.rglob("*.py")}):
+        digest.update(path.name.encode())
+        size = path.stat().st_size
+        digest.update(path.read_bytes() if size <= _MAX_HASHED_BYTES else str(size).encode())
+    return digest.hexdigest()
+
+
+class MlxEngine:
+    """The engine: one library, any number of models."""
+
+    def __init__(self) -> None:
+        # A thread that computes gets a stream of its own, with a thread behind it, which MLX keeps
+        # for good: all scoring is done on this one, whoever asks.
+        self._scorer = ThreadPoolExecutor(1)
+
+    def describe(self) -> Facts:
+        """Return the versions, the device, and a hash of what runs."""
+        return {
+            "engine": "mlx",
+            "library": "mlx-lm",
+            "version": mlx_lm.__version__,
+            "mlx_version": mx.__version__,
+            "library_path": str(Path(mlx_lm.__file__).parent),
+            "library_sha256": _library_sha256(),
+            "metal": bool(mx.metal.is_available()),
+            "default_device": str(mx.default_device()),
+            "device_info": _device_info(),
+            "devices": _devices(),
+            # A stream's work runs on one thread; MLX has no setting for it.
+            "default_threads": 1,
+        }
+
+    def load(self, path: str, settings: dict[str, Any]) -> MlxModel:
+        """Load a model's folder."""
+        if unknown := sorted(set(settings) - _SETTINGS):
+            raise RefusalError(
+                "settings",
+                f"MLX has no {', '.join(unknown)}; of the engine settings it has "
+                f"{', '.join(sorted(_SETTINGS))}",
+            )
+        if not Path(path).is_dir():
+            raise RefusalError("load", f"{path} is not a folder, and nothing is downloaded")
+        with _refusing("load"):
+            return MlxModel(Path(path), settings, self._scorer)
+
+    def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
+        """Write a model's folder at another level with mlx-lm's own conversion.
+
+        Args:
+            source: the folder.
+            target: the folder to write; it does not exist.
+            recipe: `dtype`, or `bits`, `group_size` and `mode`.
+        """
+        if dtype := recipe.get("dtype"):
+            asked: dict[str, Any] = {"dtype": dtype}
+        else:
+            asked = {
+                "quantize": True,
+                "q_bits": recipe["bits"],
+                "q_group_size": recipe["group_size"],
+                "q_mode": recipe["mode"],
+            }
+        known = inspect.signature(mlx_lm.convert).parameters
+        if asked.get("q_mode") == "affine" and "q_mode" not in known:
+            del asked["q_mode"]
+        if missing := set(asked) - set(known):
+            what = recipe.get("mode", dtype)
+            raise RefusalError(
+                "quantize", f"mlx-lm {mlx_lm.__version__} cannot make {what}: no {min(missing)}"
+            )
+        with _refusing("quantize"):
+            mlx_lm.convert(source, target, **asked)
+
+
+class MlxModel:
+    """A loaded model, with one cache that is reused where a request begins as the last one did."""
+
+    def __init__(self, folder: Path, settings: dict[str, Any], scorer: Executor) -> None:
+        self._scorer = scorer
+        self._slow_by = settings.get("slow_by", 0.0)
+        self._n_batch = settings.get("n_batch", _PREFILL_STEP)
+        self._resident: list[int] = []
+        self._cache: list[Any] | None = None
+        mx.reset_peak_memory()
+        started_ns = time.perf_counter_ns()
+        self._model, self._config = load_model(folder)
+        self._stored_type = self._floating_type()
+        if not _has_gpu():
+            self._widen()
+        load_ns = time.perf_counter_ns() - started_ns
+        self._tokenizer = load_tokenizer(folder)
+        self._bos = self._find_bos(folder)
+        self._dtype = self._floating_type()
+        self.facts = self._describe(load_ns)
+        self.context: Facts = {}
+
+    def _describe(self, load_ns: int) -> Facts:
+        size = sum(value.nbytes for _, value in tree_flatten(self._model.parameters()))
+        scheme = self._config.get("quantization") or {}
+        quantisation = {key: scheme[key] for key in ("bits", "group_size", "mode") if key in scheme}
+        coded = "{bits} bits in groups of {group_size}" if quantisation else "{dtype}"
+        n_layers = len(self._model.layers)
+        dtype, stored = (_TYPE_NAMES.get(one, str(one)) for one in (self._dtype, self._stored_type))
+        kind = str(self._config.get("model_type", "unknown"))[:60]
+        return {
+            "description": f"{kind} " + coded.format(dtype=stored, **quantisation),
+            "n_params": int(get_total_parameters(self._model)),
+            "size_bytes": size,
+            "n_vocab": self._number("vocab_size", default=len(self._tokenizer.get_vocab())),
+            "n_layers": n_layers,
+            "n_ctx_train": self._number("max_position_embeddings", default=_CONTEXT_UNSTATED),
+            "add_bos": self._bos is not None,
+            "recurrent": not can_trim_prompt_cache(make_prompt_cache(self._model)),
+            "layers_offloaded": n_layers if _has_gpu() else 0,
+            "buffers_mib": {"model": {"GPU" if _has_gpu() else "CPU": round(size / 2**20, 2)}},
+            "dtype": dtype,
+            "quantization": quantisation,
+            "threads": 1,
+            "slow_by": self._slow_by,
+            "load_ns": load_ns,
+        }
+
+    def _number(self, key: str, *, default: int) -> int:
+        text = self._config.get("text_config")
+        value = (text if isinstance(text, dict) else self._config).get(key, self._config.get(key))
+        return value if type(value) is int and value > 0 else default
+
+    def _widen(self) -> None:
+        """Compute in float32: the same weights, and a CPU has no arithmetic for less.
+
+        Half precision is emulated there, number by number: a quantised step of the shipped target
+        took 250 ms in float16 and 6 ms in float32.
+        """
+        self._model.set_dtype(mx.float32)
+        mx.eval(self._model.parameters())
+
+    def _floating_type(self) -> Any:
+        """Return the type that is computed in: that of the parameters which are not packed."""
+        types = [v.dtype for _, v in tree_flatten(self._model.parameters())]
+        floating = [dtype for dtype in types if dtype in _TYPE_NAMES]
+        return max(set(floating), key=floating.count) if floating else types[0]
+
+    def _find_bos(self, folder: Path) -> int | None:
+        """Return BOS where a text begins with it.
+
+        The tokenizer says so by doing it, or in its configuration; one that has none is taken to
+        begin with the model's own BOS, as it is where a GGUF file is made of the folder.
+        """
+        bos = self._tokenizer.bos_token_id
+        bos = self._config.get("bos_token_id") if bos is None else bos
+        if type(bos) is not int:
+            return None
+        if list(self._tokenizer.encode("a"))[:1] == [bos]:
+            return bos
+        try:
+            stated = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+        except (OSError, ValueError):
+            stated = {}
+        return None if stated.get("add_bos_token") is False else bos
+
+    def tokenize(self, text: str) -> list[int]:
+        """Return the ids of a text, BOS first where it begins with one."""
+        with _refusing("tokenize"):
+            ids = [int(i) for i in self._tokenizer.encode(text, add_special_tokens=False)]
+        return ids if self._bos is None else [self._bos, *ids]
+
+    def prompt(self, tokens: Sequence[int], depth: int) -> Timing:
+        """Decode a prompt in batches, timed, its cache evaluated after each."""
+        with self._running(tokens, depth) as cache:
+            began_ns = time.perf_counter_ns()
+            steps = self._prefill(tokens[depth:], cache)
+            return self._timing(len(tokens) - depth, began_ns, steps)
+
+    def generate(self, tokens: Sequence[int], depth: int) -> Timing:
+        """Decode tokens one at a time, timed, one step in flight while the next is prepared."""
+        clock = time.perf_counter_ns
+        with self._running(tokens, depth) as cache:
+            steps: list[int] = []
+            began_ns = last_ns = clock()
+            pending = None
+            for count, token in enumerate(tokens[depth:]):
+                chosen = self._step(token, cache)
+                mx.async_eval(chosen)
+                if pending is not None:
+                    pending.item()
+                    last_ns, previous_ns = clock(), last_ns
+                    steps.append(last_ns - previous_ns)
+                if count % _CLEAR_EVERY == 0:
+                    mx.clear_cache()
+                pending = chosen
+            if pending is not None:
+                pending.item()
+                steps.append(clock() - last_ns)
+            return self._timing(len(tokens) - depth, began_ns, steps)
+
+    def first_token(self, tokens: Sequence[int]) -> Timing:
+        """Decode a prompt and choose the likeliest next token, both timed."""
+        with self._running(tokens, 0) as cache:
+            began_ns = time.perf_counter_ns()
+            steps = self._prefill(tokens[:-1], cache)
+            step_ns = time.perf_counter_ns()
+            self._step(tokens[-1], cache).item()
+            steps.append(time.perf_counter_ns() - step_ns)
+            return self._timing(len(tokens), began_ns, steps)
+
+    def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
+        """Return logits from position `first` of a fresh context, shape (n - first, n_vocab)."""
+        self._require_context(len(tokens))
+        ids = list(tokens)
+        if self._bos is not None:
+            ids[0] = self._bos
+        with _refusing("decode"):
+            found = self._scorer.submit(self._evaluated, ids, first).result()
+        self._note_context(len(ids))
+        return found
+
+    def _evaluated(self, ids: list[int], first: int) -> NDArray[np.float32]:
+        found = self._model(mx.array([ids]))[0, first:].astype(mx.float32)
+        mx.eval(found)
+        return np.array(found, copy=False)
+
+    def close(self) -> None:
+        """Free the model."""
+        del self._model
+        self._cache, self._resident = None, []
+        mx.clear_cache()
+
+    def _step(self, token: int, cache: list[Any]) -> Any:
+        logits = self._model(mx.array([[token]]), cache=cache)
+        return mx.argmax(logits[0, -1])
+
+    def _prefill(self, tokens: Sequence[int], cache: list[Any]) -> list[int]:
+        steps: list[int] = []
+        for start in range(0, len(tokens), self._n_batch):
+            began_ns = time.perf_counter_ns()
+            self._model(mx.array([list(tokens[start : start + self._n_batch])]), cache=cache)
+            mx.eval([layer.state for layer in cache])
+            mx.clear_cache()
+            steps.append(time.perf_counter_ns() - began_ns)
+        return steps
+
+    @contextmanager
+    def _running(self, tokens: Sequence[int], depth: int) -> Iterator[list[Any]]:
+        """Have exactly `tokens[:depth]` in the cache; afterwards, note what is in it."""
+        self._require_context(len(tokens))
+        with _refusing("decode"), wired_limit(self._model):
+            cache = self._cache_of(list(tokens[:depth]))
+            self._resident = []
+            mx.synchronize()
+            yield cache
+            self._cache, self._resident = cache, list(tokens)
+        self._note_context(len(tokens))
+
+    def _cache_of(self, prefix: list[int]) -> list[Any]:
+        kept = len(prefix)
+        if self._cache is not None and kept and self._resident[:kept] == prefix:
+            excess = len(self._resident) - kept
+            # A recurrent or a rotating cache cannot forget its tail; it then starts again.
+            if not excess or can_trim_prompt_cache(self._cache):
+                trim_prompt_cache(self._cache, excess)
+                return self._cache
+        cache: list[Any] = make_prompt_cache(self._model)
+        self._prefill(prefix, cache)
+        return cache
+
+    def _timing(self, n_tokens: int, began_ns: int, steps: list[int]) -> Timing:
+        if self._slow_by:
+            # After the run, not within: a step that is in flight would go on meanwhile.
+            lingering_ns = time.perf_counter_ns()
+            linger(began_ns, self._slow_by)
+            steps[-1] += time.perf_counter_ns() - lingering_ns
+        return Timing(n_tokens, time.perf_counter_ns() - began_ns, tuple(steps))
+
+    def _require_context(self, n_ctx: int) -> None:
+        if n_ctx > self.facts["n_ctx_train"]:
+            raise RefusalError(
+                "context",
+                f"{n_ctx} tokens were asked for, "
+                f"the model was trained on {self.facts['n_ctx_train']}",
+            )
+
+    def _note_context(self, n_ctx: int) -> None:
+        self.context = {
+            "n_ctx": n_ctx,
+            "n_batch": self._n_batch,
+            # The cache takes the type that K and V are computed in.
+            "type_k": self.facts["dtype"],
+            "type_v": self.facts["dtype"],
+            # mx.fast.scaled_dot_product_attention decides by device and shape, and does not say.
+            "flash_attn": "the engine's own",
+            "threads": 1,
+            # MLX's own allocations: what a GPU holds is not in the process's resident memory.
+            "peak_memory_bytes": int(mx.get_peak_memory()),
+        }

@@ -1,0 +1,133 @@
+"""Tests of a user, measured on MLX: markers, levels, the choice of the engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.plugin.conftest import Project
+
+pytestmark = pytest.mark.usefixtures("mlx")
+
+
+@pytest.fixture
+def small(live: Project) -> Project:
+    """A project that measures little, because MLX is slow without a GPU."""
+    live.config(engine="mlx", default_model="asperf-draft", repetitions=5, chunks=2)
+    return live
+
+
+def test_a_ladder_of_mlx_levels(small: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
+    """PPL, KLD and size of levels by their names on MLX, with what ran in each row."""
+    small.test("""
+@pytest.mark.quant_ladder("8bit", "4BIT-g32")
+def test_each(perplexity, quant):
+    assert perplexity.level == quant
+    assert_ppl_delta(perplexity, below="1000%")
+
+@pytest.mark.quant_ladder("8bit", "4bit-g32")
+def test_all(ladder):
+    assert_monotonic(ladder, "kld")
+    assert_pareto_optimal(ladder, "8bit", objectives=("size", "kld"))
+""")
+    found = rows()
+    by_model = {row["model"]: row for row in found if row["model"]}
+    assert set(by_model) == {
+        "asperf-draft:8bit on mlx",
+        "asperf-draft:4bit-g32 on mlx",
+    }
+    assert [row["outcome"] for row in found if row["outcome"]] == ["PASS"] * 4
+    row = by_model["asperf-draft:8bit on mlx"]["raw"]
+    assert row["engine"]["library"] == "mlx-lm"
+    assert row["loaded"]["quantization"] == {"bits": 8, "group_size": 64, "mode": "affine"}
+    assert row["loaded"]["load_ns"] > 0
+    assert 1_000_000 < row["size_bytes"] < 2_000_000
+    assert row["context"]["peak_memory_bytes"] > 0
+
+
+def test_throughput_and_bandwidth(
+    small: Project, rows: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """Rates with their warm-up, held against the bandwidth by the bytes of the folder."""
+    small.test("""
+@pytest.mark.model("asperf-draft:8bit")
+def test_it(throughput):
+    assert_bandwidth_utilization(throughput("tg4@d8"), at_most=1e6)
+""")
+    (reading, verdict) = rows("--asperf-engine=mlx")
+    assert verdict["outcome"] == "PASS"
+    assert len(reading["raw"]["warm_ups"]) in {1, 5}
+    assert 1_000_000 < reading["raw"]["bytes_per_token"] < 3_000_000
+
+
+@pytest.mark.parametrize("how", ["option", "file", "model", "marker"])
+def test_ways_to_choose_it(live: Project, how: str) -> None:
+    """The session's engine, the model's own, and the test's, each over the one before it."""
+    arguments = ["--asperf-engine=mlx"] if how == "option" else []
+    table = '[models.mine]\nhf = "mine"\nengine = "mlx"\n' if how == "model" else ""
+    engine = "mlx" if how == "file" else "llama_cpp"
+    address = '"mine"' if how == "model" else '"asperf-draft"'
+    marker = f'{address}, engine="mlx"' if how == "marker" else address
+    live.config(table, engine=engine)
+    live.test(f"""
+@pytest.mark.model({marker})
+def test_it(model):
+    assert model.ref.spec.engine == "mlx"
+    assert model.bench.lab.describe()["engine"] == "mlx"
+""")
+    live.run(*arguments).assert_outcomes(passed=1)
+
+
+def test_two_engines_in_one_session(live: Project) -> None:
+    """Each test on its engine; the tables tell them apart."""
+    live.config(engine="llama_cpp", repetitions=1)
+    live.test("""
+@pytest.mark.model("asperf-draft:F16")
+def test_one(throughput):
+    throughput("tg4")
+
+@pytest.mark.model("asperf-draft:F16", engine="mlx")
+def test_other(throughput):
+    throughput("tg4")
+""")
+    result = live.run()
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines_random(
+        ["asperf-draft:F16 * tg4 *", "asperf-draft:F16 on mlx *tg4*"]
+    )
+
+
+def test_settings_of_one_engine(live: Project) -> None:
+    """A model that runs on both says which settings are whose."""
+    live.config(
+        f'[models.both]\nhf = "{_shipped_draft()}"\n'
+        "settings = { n_batch = 64, llama_cpp = { threads = 1 } }\n",
+        engine="llama_cpp",
+        repetitions=1,
+    )
+    live.test('@pytest.mark.model("both")\ndef test_it(throughput):\n    throughput("pp64")\n')
+    for engine in ("mlx", "llama_cpp"):
+        live.run(f"--asperf-engine={engine}").assert_outcomes(passed=1)
+
+
+def _shipped_draft() -> str:
+    from pytest_asperf.modelfiles.shipped import shipped_models
+
+    (draft,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
+    return str(draft.hf_folder)
+
+
+def test_a_gate_on_mlx_finds_a_slowdown(small: Project) -> None:
+    """Two builds of one interpreter, one slowed: the machinery of gates is the same."""
+    small.test("""
+@pytest.mark.model("asperf-draft:F16")
+def test_it(gate):
+    assert_no_regression(gate("pp64"), tolerance="50%")
+""")
+    result = small.run("--asperf-candidate=current,slow_by=4", "--asperf-max-seconds=60")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["FAIL *pp64 asperf-draft:F16 on mlx *slow_by=4*"])

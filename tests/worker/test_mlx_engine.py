@@ -1,0 +1,179 @@
+"""MLX on real models: the same definitions as llama.cpp's, levels, settings, refusals."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_asperf.engines import level_recipe
+from pytest_asperf.host import EngineBuild, EngineRefusedError, Worker
+from pytest_asperf.measure.files import ModelShelf
+from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
+from pytest_asperf.modelfiles.mlx_read import inspect_mlx
+from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
+from pytest_asperf.spec import EngineSettings, ModelRef
+
+if TYPE_CHECKING:
+    from pytest_asperf.engines import Engine
+
+TARGET, DRAFT = shipped_models()
+DRAFT_FOLDER = DRAFT.hf_folder or Path()
+TEXT = shipped_corpus().read_text("utf-8")
+N_CHUNKS = 2
+
+#: Gives tokens and NLL of each, of the shipped target in F16 on an engine.
+Scored = Callable[["Engine"], tuple[list[int], list[float]]]
+
+
+@pytest.fixture(scope="module")
+def worker(mlx: EngineBuild) -> Iterator[Worker]:
+    """A worker with the shipped draft loaded as `draft`."""
+    with Worker(mlx) as worker:
+        worker.load("draft", DRAFT_FOLDER, EngineSettings())
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def tokens(worker: Worker) -> list[int]:
+    """Tokens of real text."""
+    return worker.tokenize("draft", TEXT[:4000])
+
+
+@pytest.fixture(scope="module")
+def scored(session_cache: Path) -> Scored:
+    """Return a function that scores the target's first chunks on an engine."""
+
+    def score(engine: Engine) -> tuple[list[int], list[float]]:
+        build = EngineBuild(engine, Path(sys.executable))
+        ref = ModelRef(TARGET.on(engine), "F16")
+        shelf = ModelShelf(build, cache=session_cache, call_timeout_s=120)
+        with Worker(build) as worker:
+            worker.load("m", shelf.locate(ref).path, ref.spec.settings)
+            ids = worker.tokenize("m", TEXT[:20_000])
+            chunks = split_chunks(ids, n_ctx=PPL_N_CTX, at_most=N_CHUNKS, corpus="heldout")
+            rows, _ = score_ladder(
+                worker, ["m"], chunks, concurrency=1, progress=lambda _done, _total: None
+            )["m"]
+        return ids, [nll for row in rows for nll in row.nll]
+
+    return score
+
+
+@pytest.mark.usefixtures("mlx")
+def test_both_engines_give_the_same_perplexity(scored: Scored) -> None:
+    """Same tokens, BOS and chunks: PPL of the F16 target agrees within 0.1 %."""
+    (theirs, other_nll), (ours, nll) = scored("llama_cpp"), scored("mlx")
+    assert ours == theirs
+    difference = math.expm1(fmean(nll) - fmean(other_nll))
+    worst = sorted(zip(nll, other_nll, range(len(nll)), strict=True), key=_apart)[-10:]
+    shown = "\n".join(f"position {i}: mlx {a:.4f}, llama.cpp {b:.4f}" for a, b, i in worst)
+    assert abs(difference) < 0.001, f"PPL differs by {difference:+.3%}\n{shown}"
+
+
+def _apart(pair: tuple[float, float, int]) -> float:
+    return abs(pair[0] - pair[1])
+
+
+def test_it_says_what_ran(worker: Worker) -> None:
+    """Versions, device and a hash of the libraries."""
+    engine = worker.describe()
+    assert (engine["engine"], engine["library"]) == ("mlx", "mlx-lm")
+    assert engine["mlx_version"].count(".") >= 2
+    assert engine["metal"] == (sys.platform == "darwin")
+    assert engine["default_device"].startswith("Device(")
+    assert len(engine["library_sha256"]) == 64
+
+
+def test_a_run_says_what_it_used(worker: Worker, tokens: list[int]) -> None:
+    """The cache's type, and MLX's own peak of memory, which holds at least the weights."""
+    context = worker.generate("draft", tokens[:24], 16).context
+    assert (context["type_k"], context["n_ctx"]) == (("f16", "f32")[sys.platform != "darwin"], 24)
+    assert context["peak_memory_bytes"] > 2_000_000
+
+
+def test_a_depth_is_reached_from_wherever_the_cache_is(worker: Worker, tokens: list[int]) -> None:
+    """Longer, shorter, other and empty prefixes follow each other, and each token is counted."""
+    for depth, n in ((0, 4), (16, 8), (8, 8), (24, 2), (0, 3)):
+        assert worker.generate("draft", tokens[: depth + n], depth).n_tokens == n
+        assert worker.prompt("draft", tokens[5 : depth + n + 5], depth).n_tokens == n
+
+
+def test_a_slowed_run_takes_longer_by_that_share(mlx: EngineBuild) -> None:
+    """The steps are as long as the run, the time added to them with it."""
+    with Worker(mlx) as worker:
+        worker.load("draft", DRAFT_FOLDER, EngineSettings(slow_by=5.0))
+        run = worker.generate("draft", list(range(2, 10)), 0)
+    assert sum(run.step_ns[:-1]) < 0.3 * run.elapsed_ns
+    assert sum(run.step_ns) <= run.elapsed_ns
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        EngineSettings(threads=2),
+        EngineSettings(n_gpu_layers=0),
+        EngineSettings(flash_attn="on"),
+        EngineSettings(type_k="q8_0"),
+        EngineSettings(n_ubatch=64),
+    ],
+)
+def test_a_setting_it_does_not_have_is_refused(worker: Worker, settings: EngineSettings) -> None:
+    """By its name, and with what to do: nothing is ignored in silence."""
+    (name,) = settings.as_dict()
+    with pytest.raises(EngineRefusedError, match=f"MLX has no {name}") as caught:
+        worker.load("other", DRAFT_FOLDER, settings)
+    assert "settings.llama_cpp" in caught.value.remedy
+
+
+def test_a_prompt_is_read_in_pieces_of_the_batch(mlx: EngineBuild) -> None:
+    """`n_batch` is mlx-lm's prefill step."""
+    with Worker(mlx) as worker:
+        worker.load("draft", DRAFT_FOLDER, EngineSettings(n_batch=8))
+        assert len(worker.prompt("draft", [5] * 20, 0).step_ns) == 3
+
+
+@pytest.mark.parametrize(
+    ("level", "most_kld"),
+    [
+        ("8bit", 0.1),
+        ("6bit", 0.2),
+        ("4bit-g32", 2.0),
+        ("3bit", 8.0),
+        ("mxfp4", 4.0),
+        ("BF16", 0.01),
+    ],
+)
+def test_levels_are_made_as_they_are_called(
+    worker: Worker, tokens: list[int], tmp_path: Path, level: str, most_kld: float
+) -> None:
+    """The folder says the level by its own configuration, and scores near the original."""
+    worker.quantize(DRAFT_FOLDER, tmp_path / "made", level_recipe(level, "mlx"))
+    info = inspect_mlx(tmp_path / "made")
+    assert info.level == level
+    assert info.tokenizer_sha256 == inspect_mlx(DRAFT_FOLDER).tokenizer_sha256
+    worker.load("made", tmp_path / "made", EngineSettings())
+    score, _ = worker.score(["draft", "made"], tokens[:64], 32)["made"]
+    worker.unload("made")
+    assert 0 < fmean(score.kld) < most_kld
+
+
+@pytest.mark.parametrize(
+    ("recipe", "told"),
+    [
+        ({"bits": 7, "group_size": 64, "mode": "affine"}, "bits"),
+        ({"bits": 4, "group_size": 128, "mode": "nofp4"}, "nofp4"),
+    ],
+)
+def test_what_mlx_cannot_make_is_refused_in_its_words(
+    worker: Worker, tmp_path: Path, recipe: dict[str, Any], told: str
+) -> None:
+    """The worker lives on."""
+    with pytest.raises(EngineRefusedError, match=told):
+        worker.quantize(DRAFT_FOLDER, tmp_path / "made", recipe)
+    assert worker.alive
