@@ -32,6 +32,7 @@ from pytest_asperf.spec import (
     ModelSpec,
     parse_level,
     parse_settings,
+    parse_variant,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class Catalogue:
         """Return the model that an address means.
 
         Args:
-            address: `name`, `name:LEVEL`, or the path of a GGUF file with or without `:LEVEL`.
+            address: `name`, `name:LEVEL`, or the path of a GGUF file with or without `:LEVEL`;
+                `name+layers=8`, with or without `:LEVEL`, is a variant of a model.
             where: the option, key or test that it stands in, for the message.
 
         Raises:
@@ -116,8 +118,11 @@ class Catalogue:
 
     def _named(self, name: str, where: str) -> ModelSpec:
         names = {spec.name: spec for spec in self.models}
-        if name in names:
-            return names[name]
+        base, plus, change = name.partition("+")
+        if base in names:
+            if not plus:
+                return names[base]
+            return replace(names[base], name=name, variant=parse_variant(change, where=where))
         raise ConfigError(
             f"{where}: unknown model {shown(name)}{suggest(name, names)}",
             why="the address decides which weights are measured",

@@ -88,7 +88,7 @@ class EngineRefusedError(EngineError):
 
 
 #: Refusals in the middle of the work, whose figures would be of broken decodes.
-_BREAKING: Final = {"decode", "internal", "logits", "non-finite"}
+_BREAKING: Final = {"decode", "internal", "logits", "non-finite", "position", "rollback"}
 
 _REMEDIES: Final = {
     "context": "ask for less context, or for a smaller depth",
@@ -98,6 +98,8 @@ _REMEDIES: Final = {
     "load": "check the file with: asperf models verify, or load it with the engine's own tools",
     "memory": "use a smaller model, level or context, or close other programs",
     "non-finite": "the model's output holds NaN or infinity: the file or the kernel is broken",
+    "rollback": "speculate with models of attention only, or leave rollback at auto, which uses "
+    "the engine's checkpoints where it has them",
     "quantize": "choose a level that this file can be quantised to",
 }
 

@@ -190,6 +190,53 @@ class Build:
     settings: EngineSettings = field(default_factory=EngineSettings)
 
 
+VariantKind = Literal["layers", "experts", "hybrid", "recurrent"]
+
+_VARIANT: Final = re.compile(r"(?P<kind>[a-z]+)(=(?P<n>[1-9]\d{0,2}))?")
+#: Kinds of variants with the number that each has where none is named; None where one must be.
+_VARIANTS: Final[dict[VariantKind, int | None]] = {
+    "layers": None,
+    "experts": 8,
+    "hybrid": 0,
+    "recurrent": 2,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A change of a model that keeps what it computes and not what that costs.
+
+    Attributes:
+        kind: `layers`, n more layers that add nothing; `experts`, n copies of each feed-forward
+            part, of which one is used for a token; `hybrid`, a recurrent part that adds nothing;
+            `recurrent`, n layers of random weights, which is another function.
+        n: how many.
+    """
+
+    kind: VariantKind
+    n: int
+
+
+def parse_variant(text: str, *, where: str) -> Variant:
+    """Read what stands behind the plus of `asperf-target+layers=8`.
+
+    Raises:
+        ConfigError: no such variant, or not the number it needs.
+    """
+    match = _VARIANT.fullmatch(text)
+    for kind, default in _VARIANTS.items():
+        if match and match["kind"] == kind and bool(match["n"]) <= (default != 0):
+            n = int(match["n"]) if match["n"] else default
+            if n is not None:
+                return Variant(kind, n)
+    raise ConfigError(
+        f"{where}: {text!r} is not a variant of a model"
+        f"{suggest(text.partition('=')[0], _VARIANTS)}",
+        why="it decides what a step costs, and how it is rolled back",
+        remedy="use layers=N, experts=N, hybrid or recurrent=N, as in asperf-target+layers=8",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """A model that can be addressed by name: where its weights are and how it is run.
@@ -203,6 +250,7 @@ class ModelSpec:
         files: GGUF files by level, as somebody published them; no level is made from another.
         settings: engine settings for this model.
         corpus: a text file to score for PPL, or None for the shipped held-out corpus.
+        variant: what is made of the source before it is measured or quantised, None for nothing.
     """
 
     name: str
@@ -211,6 +259,7 @@ class ModelSpec:
     files: tuple[tuple[str, Path], ...] = ()
     settings: EngineSettings = field(default_factory=EngineSettings)
     corpus: Path | None = None
+    variant: Variant | None = None
 
     def with_settings(self, settings: EngineSettings) -> ModelSpec:
         """Return this model run with these settings over its own."""

@@ -14,11 +14,12 @@ from pytest_asperf.modelfiles.cache import build_once, file_sha256
 from pytest_asperf.modelfiles.convert import CONVERTER_VERSION, HF_FILES, hf_to_gguf
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
 from pytest_asperf.modelfiles.levels import require_quantizable
+from pytest_asperf.modelfiles.variants import VARIANTS_VERSION, require_variable, write_variant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_asperf.spec import ModelRef, ModelSpec
+    from pytest_asperf.spec import ModelRef, ModelSpec, Variant
 
 #: Writes the first file, quantised to the level named, to the second path.
 Quantize = Callable[[Path, Path, str], None]
@@ -47,7 +48,7 @@ def resolve(
         CacheError: the cache folder cannot be used.
     """
     spec = ref.spec
-    if spec.files:
+    if spec.files and spec.variant is None:
         return published_file(ref)
     if spec.hf_folder is not None:
         source = _converted(spec, spec.hf_folder, cache=cache, on_wait=on_wait)
@@ -55,6 +56,8 @@ def resolve(
         source = spec.gguf
     else:
         raise _without_source(spec)
+    if spec.variant is not None:
+        source = _varied(spec, spec.variant, source, cache=cache, on_wait=on_wait)
     info = inspect_gguf(source)
     level = ref.level
     if level is None or level == info.level:
@@ -114,6 +117,29 @@ def _converted(
     }
     target = _cached(cache, spec, recipe)
     return build_once(target, lambda path: hf_to_gguf(folder, path), recipe=recipe, on_wait=on_wait)
+
+
+def _varied(
+    spec: ModelSpec,
+    variant: Variant,
+    source: Path,
+    *,
+    cache: Path,
+    on_wait: Callable[[str], None] | None,
+) -> Path:
+    require_variable(inspect_gguf(source))
+    recipe = {
+        "model": spec.name,
+        "level": "F16",
+        "variant": f"{variant.kind}={variant.n}",
+        "variants": str(VARIANTS_VERSION),
+        "source_sha256": file_sha256(source, cache=cache),
+    }
+
+    def build(target: Path) -> None:
+        write_variant(source, target, variant)
+
+    return build_once(_cached(cache, spec, recipe), build, recipe=recipe, on_wait=on_wait)
 
 
 def _source_sha256(path: Path, cache: Path) -> str:
