@@ -232,7 +232,7 @@ class Worker:
         """Return a text's token ids, with BOS where the tokenizer adds one."""
         tokens = self.call("tokenize", model=name, text=text).get("tokens")
         if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
-            raise self._garbled("tokenize", "the tokens are not a list of numbers")
+            raise self.garbled("tokenize", "the tokens are not a list of numbers")
         return tokens
 
     def prompt(self, name: str, tokens: Sequence[int], depth: int) -> RawRun:
@@ -273,7 +273,7 @@ class Worker:
                 for name in names
             }
         except (KeyError, TypeError, ValueError) as err:
-            raise self._garbled("score", f"the scores are malformed: {err!r}") from err
+            raise self.garbled("score", f"the scores are malformed: {err!r}") from err
 
     def quantize(self, source: Path, target: Path, ftype: int) -> None:
         """Write a model file at another level."""
@@ -290,9 +290,9 @@ class Worker:
                 int(answer["peak_rss_bytes"]),
             )
         except (KeyError, TypeError, ValueError) as err:
-            raise self._garbled(op, f"the run is malformed: {err!r}") from err
+            raise self.garbled(op, f"the run is malformed: {err!r}") from err
         if run.n_tokens != len(tokens) - depth or run.elapsed_ns <= 0:
-            raise self._garbled(op, f"{run.n_tokens} tokens in {run.elapsed_ns} ns are impossible")
+            raise self.garbled(op, f"{run.n_tokens} tokens in {run.elapsed_ns} ns are impossible")
         return run
 
     def call(self, op: str, *, timeout_s: float | None = None, **args: Any) -> dict[str, Any]:
@@ -315,7 +315,7 @@ class Worker:
         self._send(wire.encode({"id": self._next_id, "op": op, "args": args}), deadline)
         reply = self._receive(what, timeout_s, deadline)
         if reply.get("id") != self._next_id:
-            raise self._garbled(what, f"an answer to request {reply.get('id')!r}")
+            raise self.garbled(what, f"an answer to request {reply.get('id')!r}")
         return self._result(reply, what)
 
     def _send(self, message: bytes, deadline: float) -> None:
@@ -342,7 +342,7 @@ class Worker:
             trace = _indented(str(reply.get("trace", ""))[-4000:].splitlines()[-16:])
             log = self.log_tail if kind in _LOGGED and not trace else trace
             raise EngineRefusedError(kind, message, request=f"{self.build.engine} {op}", log=log)
-        raise self._garbled(op, "neither a result nor a failure")
+        raise self.garbled(op, "neither a result nor a failure")
 
     def _receive(self, op: str, timeout_s: float, deadline: float) -> dict[str, Any]:
         while b"\n" not in self._buffer:
@@ -355,12 +355,12 @@ class Worker:
                 raise self._died(op)
             self._buffer += data
             if len(self._buffer) > wire.MAX_LINE_BYTES:
-                raise self._garbled(op, f"a line of over {wire.MAX_LINE_BYTES} bytes")
+                raise self.garbled(op, f"a line of over {wire.MAX_LINE_BYTES} bytes")
         line, _, self._buffer = self._buffer.partition(b"\n")
         try:
             return wire.decode(line)
         except wire.WireError as err:
-            raise self._garbled(op, str(err)) from err
+            raise self.garbled(op, str(err)) from err
 
     def _died(self, op: str) -> WorkerError:
         self.close()
@@ -391,7 +391,8 @@ class Worker:
             detail=self.log_tail,
         )
 
-    def _garbled(self, op: str, what: str) -> WorkerError:
+    def garbled(self, op: str, what: str) -> WorkerError:
+        """End the process, and return the error that says what was not understood."""
         self.close()
         return WorkerError(
             f"{self.build.engine} {op}: nonsense on the pipe: {what}",

@@ -284,6 +284,42 @@ class ModelRef:
         return f"{self.spec.name}:{self.level}" if self.level else self.spec.name
 
 
+Rollback = Literal["auto", "trim", "checkpoint"]
+
+#: The draft that is no model: what followed the last occurrence of the text's end.
+NGRAM_DRAFT: Final = "ngram"
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """Speculation to measure: which draft, which target, on what.
+
+    Attributes:
+        target: the model whose output it is.
+        draft: the model that proposes, None for lookup in the text.
+        k: tokens drafted per round.
+        temperature: 0 for greedy decoding; else tokens are sampled at it.
+        n_tokens: tokens generated after each prompt.
+        rollback: how rejected tokens are forgotten; `auto` is whatever the engine can.
+        prompts: a file of prompts by category, None for the shipped ones.
+    """
+
+    target: ModelRef
+    draft: ModelRef | None
+    k: int = 4
+    temperature: float = 0.0
+    n_tokens: int = 64
+    rollback: Rollback = "auto"
+    prompts: Path | None = None
+
+    @property
+    def label(self) -> str:
+        """What it is called: `draft → target, k=4`."""
+        draft = self.draft.label if self.draft else NGRAM_DRAFT
+        sampled = f", T={self.temperature:g}" if self.temperature else ""
+        return f"{draft} → {self.target.label}, k={self.k}{sampled}"
+
+
 _KINDS: Final[dict[str, WorkloadKind]] = {"pp": "pp", "tg": "tg", "ttft": "ttft"}
 _WORKLOAD: Final = re.compile(
     r"(?P<kind>pp|tg|ttft)(?P<tokens>[1-9]\d{0,6})(@d(?P<depth>\d{1,7}))?"

@@ -23,33 +23,51 @@ from pytest_asperf.spec import ModelRef
 _CHARACTERS: Final = 480
 _NEW: Final = 128
 _PER_CATEGORY: Final = 4
+_EVERY: Final = 3  # of the pieces, one in so many is tried
 _DISTINCT: Final = 0.8  # of the continuation's 8-grams; scripts/train/acceptance.py has the same
 _EOS: Final = 1
 _ARITHMETIC: Final = re.compile(r"\d|[-+*/%<>]=?|\*\*|//|\b(?:int|abs|log|bit|digits|pow|divmod)\b")
 
 
-def windows(text: str) -> list[tuple[str, str]]:
-    """Return category and text of pieces that begin and end with a line."""
+def windows(text: str) -> list[tuple[int, str]]:
+    """Return start and text of pieces that begin and end with a line."""
     found = []
-    starts = [match.end() for match in re.finditer(r"\n\n+", text)]
-    for start in starts:
+    for start in (match.end() for match in re.finditer(r"\n\n+", text)):
         piece = text[start : start + _CHARACTERS].rpartition("\n")[0] + "\n"
         if len(piece) > _CHARACTERS // 2:
-            found.append((category(text, start, piece), piece))
+            found.append((start, piece))
     return found
 
 
-def category(text: str, start: int, piece: str) -> str:
-    """Tell prose, arithmetic and other code apart."""
+def is_prose(text: str, start: int, piece: str) -> bool:
+    """Tell whether a piece is documentation or comment, nearly all of it."""
     inside = text.count('"""', 0, start) % 2
     prose = 0
     for line in piece.splitlines():
         prose += bool(inside or line.lstrip().startswith("#")) * len(line)
         inside ^= line.count('"""') % 2
-    if prose > 0.8 * len(piece):
-        return "text"
+    return prose > 0.8 * len(piece)
+
+
+def arithmetic(piece: str) -> float:
+    """Return how much of a piece is numbers and arithmetic, outside of strings and comments."""
     code = re.sub(r"#.*|\"[^\"\n]*\"|'[^'\n]*'", "", piece)
-    return "math" if len(_ARITHMETIC.findall(code)) > 0.08 * len(code) and not prose else "code"
+    return len(_ARITHMETIC.findall(code)) / max(1, len(piece))
+
+
+def spread(pieces: list[tuple[int, str]]) -> list[str]:
+    """Return pieces from all over the text."""
+    step = max(1, len(pieces) // _PER_CATEGORY)
+    return [piece for _, piece in sorted(pieces)[::step]][:_PER_CATEGORY]
+
+
+def apart(pieces: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return the first pieces that do not overlap one before them."""
+    kept: list[tuple[int, str]] = []
+    for start, piece in pieces:
+        if all(abs(start - other) > 2 * _CHARACTERS for other, _ in kept):
+            kept.append((start, piece))
+    return kept[:_PER_CATEGORY]
 
 
 def loops(ids: list[int]) -> bool:
@@ -66,28 +84,29 @@ def main() -> None:
     (spec,) = (s for s in shipped_models() if s.name == "asperf-target")
     build = EngineBuild("llama_cpp", Path(sys.executable))
     shelf = ModelShelf(build, cache=cache_root(os.environ), call_timeout_s=600)
-    by_category: dict[str, list[str]] = {"code": [], "math": [], "text": []}
-    for name, piece in windows(shipped_corpus().read_text("utf-8")):
-        by_category[name].append(piece)
-    chosen: dict[str, list[str]] = {}
+    text = shipped_corpus().read_text("utf-8")
+    usable: list[tuple[int, str]] = []
     with Worker(build) as worker:
         worker.load("model", shelf.locate(ModelRef(spec, "F16")).path, spec.settings)
-        worker.call(
-            "pair_open", pair="p", target="model", draft="ngram", n_ctx=1024, k=1, rollback="auto"
-        )
-        for name, pieces in by_category.items():
-            usable = []
-            for piece in pieces:
-                prompt = worker.tokenize("model", piece)
-                ids = worker.call(
-                    "pair_generate", pair="p", prompt=prompt, n_new=_NEW, k=0,
-                    temperature=0.0, seed=0, rule="exact",
-                )["tokens"]  # fmt: skip
-                if not loops(ids) and _EOS not in ids:
-                    usable.append(piece)
-            step = max(1, len(usable) // _PER_CATEGORY)
-            chosen[name] = usable[::step][:_PER_CATEGORY]
-            print(f"{name}: {len(usable)} usable of {len(pieces)}")
+        pair = {"target": "model", "draft": "ngram", "n_ctx": 1024, "k": 1, "rollback": "auto"}
+        worker.call("pair_open", pair="pair", **pair)
+        asked = {"n_new": _NEW, "k": 0, "temperature": 0.0, "seed": 0, "rule": "exact"}
+        pieces = windows(text)[::_EVERY]
+        for start, piece in pieces:
+            prompt = worker.tokenize("model", piece)
+            ids = worker.call("pair_generate", pair="pair", prompt=prompt, **asked)["tokens"]
+            if not loops(ids) and _EOS not in ids:
+                usable.append((start, piece))
+    prose = [one for one in usable if is_prose(text, *one)]
+    code = [one for one in usable if one not in prose]
+    mathematics = apart(sorted(code, key=lambda one: -arithmetic(one[1])))
+    rest = [one for one in code if one not in mathematics]
+    chosen = {
+        "code": spread(rest),
+        "math": [piece for _, piece in sorted(mathematics)],
+        "text": spread(prose),
+    }
+    print(f"{len(usable)} usable of {len(pieces)} (the others loop or end), {len(prose)} of prose")
     args.out.write_text(json.dumps(chosen, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 

@@ -132,21 +132,28 @@ class Pairs:
         """
         models = self._pair(pair)
         target_ns: dict[int, list[int]] = {size: [] for size in batches}
-        draft_ns: dict[int, list[int]] = {1: [], 2: []}
-        for repeat in range(repeats):
-            for index, size in enumerate(batches):
+        draft_ns: dict[str, list[int]] = {"first": [], "first_of_two": [], "next": []}
+        for index, size in enumerate(batches):
+            # An engine may prepare for a batch of another size than the last: not in a round.
+            for repeat in range(-1, repeats):
                 models.target.begin(prompt)
-                target_ns[size].append(_time_batch(models.target, prompt, size, size))
-                if models.draft is None:
-                    continue
-                models.draft.begin(prompt)
-                for step in range(k):
-                    two = step == 0 and (index + repeat) % 2
-                    draft_ns[1 + two].append(_time_batch(models.draft, prompt, 1 + two, 1))
-        return {
-            "target_ns": [[size, times] for size, times in target_ns.items()],
-            "draft_ns": [[size, times] for size, times in draft_ns.items() if times],
-        }
+                batch_ns = _time_batch(models.target, prompt, size, size)
+                step_ns = self._draft_steps(models.draft, prompt, 1 + (index + repeat) % 2, k)
+                if repeat >= 0:
+                    target_ns[size].append(batch_ns)
+                    for name, times in step_ns.items():
+                        draft_ns[name] += times
+        return {"target_ns": list(map(list, target_ns.items())), "draft_ns": draft_ns}
+
+    def _draft_steps(
+        self, draft: Stepper | None, prompt: list[int], first: int, k: int
+    ) -> dict[str, list[int]]:
+        if draft is None:
+            return {}
+        draft.begin(prompt)
+        times = [_time_batch(draft, prompt, first, 1)]
+        times += [_time_batch(draft, prompt, 1, 1) for _ in range(k - 1)]
+        return {"first_of_two" if first == 2 else "first": times[:1], "next": times[1:]}
 
     def margin(
         self, *, pair: str, text: list[int], batch: int, behind: int, tokens: list[int]
