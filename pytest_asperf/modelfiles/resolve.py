@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,6 +110,8 @@ def _require_level(path: Path, level: str) -> None:
 def _converted(
     spec: ModelSpec, folder: Path, *, cache: Path, on_wait: Callable[[str], None] | None
 ) -> Path:
+    # Variants are made of the one file that the model itself is converted to.
+    spec = replace(spec, name=spec.name.partition("+")[0])
     recipe = {
         "model": spec.name,
         "level": "F16",
