@@ -23,6 +23,7 @@ _PAIR: Final = "pair"
 _DRAFT_ALONE: Final = "draft alone"
 
 Parsed = TypeVar("Parsed")
+Key = TypeVar("Key", int, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,20 @@ class StepCosts:
         target_ns: by positions in the batch, times of the target's batches.
         draft_ns: times of the draft's steps: the `first` of a round, or the `first_of_two` tokens
             after a round in which all was accepted, and each `next`; empty where it is no model.
-        draft_alone: the draft generating by itself, None where it is no model.
+        draft_alone: the draft generating by itself; nothing where it is no model.
     """
 
     target_ns: Mapping[int, tuple[int, ...]]
     draft_ns: Mapping[str, tuple[int, ...]]
-    draft_alone: Generation | None
+    draft_alone: tuple[Generation, ...]
+
+    def __add__(self, other: StepCosts) -> StepCosts:
+        """Return all times of both."""
+        return StepCosts(
+            _joined(self.target_ns, other.target_ns),
+            _joined(self.draft_ns, other.draft_ns),
+            self.draft_alone + other.draft_alone,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +148,26 @@ class OpenPair:
         )
         return self._parsed("pair_generate", lambda: _generation(answer, self._pairing.n_tokens))
 
-    def costs(self, prompt: Sequence[int], *, repeats: int) -> StepCosts:
-        """Time the target's batches of up to `k_max` + 1 positions, and the draft's steps."""
+    def costs(
+        self, prompt: Sequence[int], *, repeats: int, batches: Sequence[int] | None = None
+    ) -> StepCosts:
+        """Time the target's batches, and the draft's steps, after a prompt.
+
+        Args:
+            prompt: the tokens before.
+            repeats: times that each is timed.
+            batches: positions of each; None for all up to `k_max` + 1.
+        """
         answer = self._worker.call(
             "pair_costs",
             pair=_PAIR,
             prompt=list(prompt),
-            batches=list(range(1, self._k_max + 2)),
+            batches=list(batches or range(1, self._k_max + 2)),
             k=self._pairing.k,
             repeats=repeats,
         )
-        alone = self._generate(_DRAFT_ALONE, prompt, 0, 0) if DRAFT in self._models else None
+        is_model = DRAFT in self._models
+        alone = (self._generate(_DRAFT_ALONE, prompt, 0, 0),) if is_model else ()
         return self._parsed(
             "pair_costs",
             lambda: StepCosts(
@@ -211,6 +229,12 @@ def _generation(answer: Mapping[str, Any], n_tokens: int) -> Generation:
     if any(not 0 <= one.accepted <= one.drafted for one in rounds) or done.elapsed_ns <= 0:
         raise ValueError("impossible counts")
     return done
+
+
+def _joined(
+    some: Mapping[Key, tuple[int, ...]], more: Mapping[Key, tuple[int, ...]]
+) -> dict[Key, tuple[int, ...]]:
+    return {key: (*some.get(key, ()), *more.get(key, ())) for key in {**some, **more}}
 
 
 def _margin(answer: Mapping[str, Any]) -> Margin:

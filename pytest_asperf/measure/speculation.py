@@ -10,6 +10,8 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf import guards
@@ -34,14 +36,15 @@ if TYPE_CHECKING:
     from pytest_asperf.host import EngineBuild
     from pytest_asperf.measure.files import LocatedModel
     from pytest_asperf.measure.gate import Budget
+    from pytest_asperf.measure.pair import StepCosts
     from pytest_asperf.measure.prompts import Prompts
     from pytest_asperf.spec import Pairing
     from pytest_asperf.worker.speculation import Generation
 
 #: Costs are timed for batches of up to so many drafted tokens: the sweep for the best k.
 SWEEP_K: Final = 8
-#: Times that each batch is timed in a pair.
-_COST_REPEATS: Final = 4
+#: Times that each batch is timed after each prompt's runs.
+_COST_REPEATS: Final = 2
 #: A round that begins a run may draft tokens beyond the context's last one.
 _SPARE: Final = 8
 
@@ -224,11 +227,19 @@ class _Bout:
         # A fresh load's first run is a warm-up.
         for speculative in (False, True):
             self._generate(order[0], speculative=speculative)
-        runs = [self._run(index) for index in order]
-        _, prompt = self.prompts[order[-1]]
-        ahead = runs[-1].alone.tokens[: self._n_tokens // 2]
-        costs = self.pair.costs((*prompt, *ahead), repeats=_COST_REPEATS)
-        return SuitePair(tuple(runs), costs, self._k)
+        runs: list[PromptRun] = []
+        costs: list[StepCosts] = []
+        for index in order:
+            runs.append(self._run(index))
+            # Between the runs, so that what disturbs them disturbs the costs alike.
+            costs.append(self._costs(runs[-1], batches=(1, self._k + 1)))
+        costs.append(self._costs(runs[-1], batches=None))
+        return SuitePair(tuple(runs), reduce(add, costs), self._k)
+
+    def _costs(self, run: PromptRun, *, batches: tuple[int, ...] | None) -> StepCosts:
+        _, prompt = self.prompts[run.prompt]
+        text = (*prompt, *run.alone.tokens[: self._n_tokens // 2])
+        return self.pair.costs(text, repeats=_COST_REPEATS, batches=batches)
 
     def _run(self, index: int) -> PromptRun:
         speculative_first = self._coin.random() < 0.5

@@ -108,9 +108,9 @@ class SuitePair:
     def ratio(self) -> float:
         """Rate of the draft by itself over that of the target by itself."""
         alone = self.costs.draft_alone
-        if alone is None:
+        if not alone:
             return 1 / self.c if self.c else math.inf
-        return self.step_ns / _step_ns([alone])
+        return self.step_ns / _step_ns(alone)
 
     @property
     def predicted_gain(self) -> float:

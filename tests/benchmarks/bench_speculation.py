@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.speculation_result import SpeculationResult
 
 #: Layers added to the draft, so that it is hardly faster than the target, and to the target.
-_DRAFT_LAYERS: Final = 8
-_TARGET_LAYERS: Final = (0, 6, 13, 27, 62)
+_DRAFT_LAYERS: Final = 12
+_TARGET_LAYERS: Final = (0, 4, 9, 20, 46)
 _TOLERANCE: Final = 0.05
 _BUDGET: Final = Budget(0.05, max_pairs=8, max_seconds=120, seed=20261121)
 

@@ -72,7 +72,7 @@ def test_what_cannot_be_rolled_back_is_invalid(pair: Project) -> None:
 def test_lookup_needs_no_draft_model(pair: Project) -> None:
     """The draft may be the text itself."""
     mark = _MARK.replace("asperf-draft:Q4_0", "ngram")
-    body = "assert speculation.acceptance >= 0 and speculation.ratio.point > 5"
+    body = "assert speculation.gain.n == 5 and 0 < speculation.acceptance < 1"
     pair.test(_test(_SHORT, body, mark))
     pair.run("--asperf-max-pairs=5").assert_outcomes(passed=1)
 

@@ -49,7 +49,7 @@ def _result(
     costs = StepCosts(
         {size: (round(STEP_NS * (1 if size == 1 else verify)),) for size in (1, 2, 3)},
         {"first": (draft_ns,), "first_of_two": (), "next": (draft_ns,)},
-        _alone(20, draft_ns),
+        (_alone(20, draft_ns),),
     )
     arms = {
         "alone": _alone(40, STEP_NS),
