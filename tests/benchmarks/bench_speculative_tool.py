@@ -36,6 +36,7 @@ def main() -> bool:
     target_file = level_files(target, ("F16",))["F16"]
     draft_file = level_files(draft, ("Q8_0",))["Q8_0"]
     rows, good = [], True
+    by_round: list[float] = []
     for category, text in read_prompts(None)[::4]:
         prompt = text.rstrip()
         sides = interleave(
@@ -54,7 +55,8 @@ def main() -> bool:
         # The tool goes on after as many tokens as it was asked for, by one round of k drafted.
         extra = tool.n_predict - _N_TOKENS
         same = (tool.drafted - _K, tool.accepted - (extra - 1)) == (mine.drafted, mine.accepted)
-        good &= same and compared.of_medians >= _LEAST
+        good &= same
+        by_round += [a.tokens_per_s / b.tokens_per_s for a, b in zip(ours, theirs, strict=True)]
         rates = [
             f"{statistics.median(r.tokens_per_s for r in side):.0f}" for side in (ours, theirs)
         ]
@@ -63,7 +65,9 @@ def main() -> bool:
     header = ("prompt", "ours, tok/s", "tool, tok/s", "TG, ours / tool")
     print(f"### Speculation in {_ROUNDS} rounds\n")
     print(table((*header, "accepted, ours", "tool", "tool's tokens beyond", "counts agree"), rows))
-    return good
+    typical = statistics.median(by_round)
+    print(f"\nTG, ours / tool, median of all {len(by_round)} rounds: {typical:.3f}")
+    return good and typical >= _LEAST
 
 
 def _ours(target: Path, draft: Path, prompt: str) -> SpeculativeRun:
