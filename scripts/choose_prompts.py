@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pytest_asperf.host import EngineBuild, Worker
 from pytest_asperf.measure.files import ModelShelf
@@ -88,9 +88,21 @@ def main() -> None:
     usable: list[tuple[int, str]] = []
     with Worker(build) as worker:
         worker.load("model", shelf.locate(ModelRef(spec, "F16")).path, spec.settings)
-        pair = {"target": "model", "draft": "ngram", "n_ctx": 1024, "k": 1, "rollback": "auto"}
+        pair: dict[str, Any] = {
+            "target": "model",
+            "draft": "ngram",
+            "n_ctx": 1024,
+            "k": 1,
+            "rollback": "auto",
+        }
         worker.call("pair_open", pair="pair", **pair)
-        asked = {"n_new": _NEW, "k": 0, "temperature": 0.0, "seed": 0, "rule": "exact"}
+        asked: dict[str, Any] = {
+            "n_new": _NEW,
+            "k": 0,
+            "temperature": 0.0,
+            "seed": 0,
+            "rule": "exact",
+        }
         pieces = windows(text)[::_EVERY]
         for start, piece in pieces:
             prompt = worker.tokenize("model", piece)

@@ -234,7 +234,10 @@ def _generation(answer: Mapping[str, Any], n_tokens: int) -> Generation:
 def _joined(
     some: Mapping[Key, tuple[int, ...]], more: Mapping[Key, tuple[int, ...]]
 ) -> dict[Key, tuple[int, ...]]:
-    return {key: (*some.get(key, ()), *more.get(key, ())) for key in {**some, **more}}
+    joined = dict(some)
+    for key, times in more.items():
+        joined[key] = (*joined.get(key, ()), *times)
+    return joined
 
 
 def _margin(answer: Mapping[str, Any]) -> Margin:

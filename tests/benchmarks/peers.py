@@ -134,8 +134,12 @@ class Peers:
             counts = dict(_COUNT.findall(text))
             speed = _DECODED.search(text)
             if speed and {"n_predict", "n_drafted", "n_accept"} <= counts.keys():
-                numbers = (int(counts[name]) for name in ("n_predict", "n_drafted", "n_accept"))
-                return SpeculativeRun(*numbers, float(speed[1]))
+                return SpeculativeRun(
+                    int(counts["n_predict"]),
+                    int(counts["n_drafted"]),
+                    int(counts["n_accept"]),
+                    float(speed[1]),
+                )
         raise PeerError(f"llama-speculative-simple left its output unfinished {_ATTEMPTS} times")
 
     def _perplexity(self, end: re.Pattern[str], model: Path, *arguments: str) -> Finished:

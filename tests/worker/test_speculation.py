@@ -167,7 +167,8 @@ def test_costs_are_timed_by_batch(bench: Bench) -> None:
         "pair_costs", pair="pair", prompt=bench.prompt, batches=[1, 3], k=2, repeats=2
     )
     assert [(size, len(times)) for size, times in found["target_ns"]] == [(1, 2), (3, 2)]
-    assert {size for size, _ in found["draft_ns"]} == {1, 2}
+    firsts, pairs, later = (found["draft_ns"][n] for n in ("first", "first_of_two", "next"))
+    assert (len(firsts), len(pairs), len(later)) == (2, 2, 4)
 
 
 @pytest.mark.parametrize("drafter", ["Q4_0", "ngram"])
