@@ -23,7 +23,7 @@ _PAIR: Final = "pair"
 _DRAFT_ALONE: Final = "draft alone"
 
 Parsed = TypeVar("Parsed")
-Key = TypeVar("Key", int, str)
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)
