@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         assert_throughput,
     )
     from pytest_asperf.errors import AsperfError
+    from pytest_asperf.speculation_assertions import assert_lossless, assert_sd_gain
     from pytest_asperf.verdict import Outcome, Verdict
 
 __version__ = "0.1.0"
@@ -29,10 +30,12 @@ __all__ = [
     "Verdict",
     "__version__",
     "assert_bandwidth_utilization",
+    "assert_lossless",
     "assert_monotonic",
     "assert_no_regression",
     "assert_pareto_optimal",
     "assert_ppl_delta",
+    "assert_sd_gain",
     "assert_throughput",
 ]
 
@@ -41,10 +44,12 @@ _HOMES = {
     "Outcome": "verdict",
     "Verdict": "verdict",
     "assert_bandwidth_utilization": "assertions",
+    "assert_lossless": "speculation_assertions",
     "assert_monotonic": "assertions",
     "assert_no_regression": "assertions",
     "assert_pareto_optimal": "assertions",
     "assert_ppl_delta": "assertions",
+    "assert_sd_gain": "speculation_assertions",
     "assert_throughput": "assertions",
 }
 

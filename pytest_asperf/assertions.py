@@ -80,7 +80,7 @@ def assert_throughput(
     low, high = _rate(at_least, "at_least"), _rate(at_most, "at_most")
     reading = _reading(throughput)
     verdict = judge_within(reading.rate, reading.subject(), at_least=low, at_most=high)
-    return _settle(_vetted(verdict, [reading]), reading.bench)
+    return settle(_vetted(verdict, [reading]), reading.bench)
 
 
 def assert_ppl_delta(
@@ -117,7 +117,7 @@ def assert_ppl_delta(
     else:
         limit = parse_percent(above, where="assert_ppl_delta: above", negative=True)
         verdict = judge_above(perplexity.delta_ppl, limit, subject)
-    return _settle(verdict, perplexity.bench)
+    return settle(verdict, perplexity.bench)
 
 
 def assert_bandwidth_utilization(
@@ -165,7 +165,7 @@ def assert_bandwidth_utilization(
         )
         remedy = "measure a model several times the cache's size"
         verdict = judge_invalid(subject, verdict.threshold, [problem], remedy=remedy)
-    return _settle(_vetted(verdict, [reading]), reading.bench)
+    return settle(_vetted(verdict, [reading]), reading.bench)
 
 
 def assert_monotonic(
@@ -213,7 +213,7 @@ def assert_monotonic(
         differences = neighbour_estimates(rates, unpaired_change_interval)
         subject = Subject("rate", "live", readings[0].result.ran.rows())
     verdict = judge_monotonic(labels, differences, subject, direction=direction)
-    return _settle(_vetted(replace(verdict, details=details), readings), bench)
+    return settle(_vetted(replace(verdict, details=details), readings), bench)
 
 
 def assert_pareto_optimal(
@@ -253,7 +253,7 @@ def assert_pareto_optimal(
     }
     subject = ladder.subject(f"{level} of")
     chosen = [_metric(objective) for objective in objectives]
-    return _settle(judge_pareto(differences, chosen, subject), ladder.bench)
+    return settle(judge_pareto(differences, chosen, subject), ladder.bench)
 
 
 def assert_no_regression(
@@ -300,7 +300,7 @@ def assert_no_regression(
     return tuple(verdicts)
 
 
-def _settle(verdict: Verdict, bench: Bench) -> Verdict:
+def settle(verdict: Verdict, bench: Bench) -> Verdict:
     """Note a verdict, and raise unless it is a PASS."""
     __tracebackhide__ = True
     bench.record(verdict_row(verdict))

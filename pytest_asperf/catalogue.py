@@ -32,6 +32,7 @@ from pytest_asperf.spec import (
     ModelRef,
     ModelSpec,
     parse_settings,
+    parse_variant,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class Catalogue:
 
         Args:
             address: `name`, `name:LEVEL`, or with or without `:LEVEL` the path of a GGUF file, or
-                for MLX the path of a folder, or a hub's `owner/name`.
+                for MLX the path of a folder, or a hub's `owner/name`; `name+layers=8`, with or
+                without `:LEVEL`, is a variant of a model.
             where: the option, key or test that it stands in, for the message.
             engine: the engine asked for; None is the model's own, else the session's.
 
@@ -126,8 +128,11 @@ class Catalogue:
 
     def _named(self, name: str, where: str) -> ModelSpec:
         names = {spec.name: spec for spec in self.models}
-        if name in names:
-            return names[name]
+        base, plus, change = name.partition("+")
+        if base in names:
+            if not plus:
+                return names[base]
+            return replace(names[base], name=name, variant=parse_variant(change, where=where))
         raise ConfigError(
             f"{where}: unknown model {shown(name)}{suggest(name, names)}",
             why="the address decides which weights are measured",

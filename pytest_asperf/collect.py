@@ -44,6 +44,12 @@ def check_item(item: pytest.Item) -> None:
             why="the test would run once and measure none of the levels",
             remedy="take the perplexity, throughput, model, quant or ladder fixture",
         )
+    if marks.speculative is not None and "speculation" not in names:
+        raise ConfigError(
+            f"{item.nodeid}: a speculative marker on a test that does not take its fixture",
+            why="the test would measure no speculation",
+            remedy="take the speculation fixture",
+        )
     if marks.hardware is not None:
         reason = run_of(item.config).unmet(marks.hardware)
         if reason:

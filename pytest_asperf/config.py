@@ -26,6 +26,10 @@ MARKERS: Final = (
     "model(address, engine=None, **settings): the model to measure, with settings over its own",
     "quant(level): the quantisation level to measure the model at",
     'quant_ladder(*levels, baseline="F16"): run the test once per level, against the baseline',
+    (
+        "speculative(draft, target, k=4, **settings): the pair whose speculation is measured; "
+        "settings are temperature, n_tokens, rollback and prompts"
+    ),
     "hardware(*names, min_memory_gb, min_cpu_cores, min_gpu_cores): skip the test elsewhere",
 )
 
@@ -173,6 +177,7 @@ def read_marks(node: pytest.Item) -> Marks:
         quant=_parsed(node, levels.get("quant"), marks.parse_quant),
         ladder=_parsed(node, levels.get("quant_ladder"), marks.parse_ladder),
         hardware=_parsed(node, node.get_closest_marker("hardware"), marks.parse_hardware),
+        speculative=_parsed(node, node.get_closest_marker("speculative"), marks.parse_speculative),
     )
 
 

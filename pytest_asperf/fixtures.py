@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pytest_asperf.handles import Bench, Gates, Ladder, Model, Perplexity, Throughput
     from pytest_asperf.hardware.in_force import Hardware
     from pytest_asperf.spec import ModelRef
+    from pytest_asperf.speculation_handle import Speculation
 
 
 @pytest.fixture(scope="session")
@@ -89,6 +90,27 @@ def gate(request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: B
     if builds is None:
         pytest.skip("nothing to gate: name the new build with --asperf-candidate")
     return Gates(_asperf_ref, builds, run.gate_budget, _asperf_bench)
+
+
+@pytest.fixture
+def speculation(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Speculation:
+    """The draft and the target of the test's `speculative` marker, against the target alone."""
+    from pytest_asperf.config import read_marks
+    from pytest_asperf.errors import ConfigError
+    from pytest_asperf.speculation_handle import Speculation
+    from pytest_asperf.stash import run_of
+
+    mark = read_marks(request.node).speculative
+    if mark is None:
+        raise ConfigError(
+            f"{request.node.nodeid}: the speculation fixture needs a speculative marker",
+            why="the marker names the draft and the target",
+            remedy='write @pytest.mark.speculative(draft="asperf-draft:Q8_0", '
+            'target="asperf-target:F16", k=4)',
+        )
+    run = run_of(request.config)
+    pairing = run.pairing_of(mark, where=request.node.nodeid)
+    return Speculation(pairing, run.gate_budget, _asperf_bench)
 
 
 @pytest.fixture

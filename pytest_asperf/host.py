@@ -90,7 +90,7 @@ class EngineRefusedError(EngineError):
 
 
 #: Refusals in the middle of the work, whose figures would be of broken decodes.
-_BREAKING: Final = {"decode", "internal", "logits", "non-finite"}
+_BREAKING: Final = {"decode", "internal", "logits", "non-finite", "position", "rollback"}
 
 _REMEDIES: Final = {
     "context": "ask for less context, or for a smaller depth",
@@ -103,6 +103,8 @@ _REMEDIES: Final = {
     "non-finite": "the model's output holds NaN or infinity: the file or the kernel is broken",
     "settings": "leave them out, or give them for the engine that has them: "
     "settings.llama_cpp = {{ ... }} of the model",
+    "rollback": "speculate with models of attention only, or leave rollback at auto, which uses "
+    "the engine's checkpoints where it has them",
     "quantize": "choose a level that this file can be quantised to",
 }
 
@@ -235,7 +237,7 @@ class Worker:
         """Return a text's token ids, with BOS where the tokenizer adds one."""
         tokens = self.call("tokenize", model=name, text=text).get("tokens")
         if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
-            raise self._garbled("tokenize", "the tokens are not a list of numbers")
+            raise self.garbled("tokenize", "the tokens are not a list of numbers")
         return tokens
 
     def prompt(self, name: str, tokens: Sequence[int], depth: int) -> RawRun:
@@ -276,7 +278,7 @@ class Worker:
                 for name in names
             }
         except (KeyError, TypeError, ValueError) as err:
-            raise self._garbled("score", f"the scores are malformed: {err!r}") from err
+            raise self.garbled("score", f"the scores are malformed: {err!r}") from err
 
     def quantize(self, source: Path, target: Path, recipe: dict[str, Any]) -> None:
         """Write a model at another level; `recipe` as `engines.level_recipe` gives it."""
@@ -293,9 +295,9 @@ class Worker:
                 int(answer["peak_rss_bytes"]),
             )
         except (KeyError, TypeError, ValueError) as err:
-            raise self._garbled(op, f"the run is malformed: {err!r}") from err
+            raise self.garbled(op, f"the run is malformed: {err!r}") from err
         if run.n_tokens != len(tokens) - depth or run.elapsed_ns <= 0:
-            raise self._garbled(op, f"{run.n_tokens} tokens in {run.elapsed_ns} ns are impossible")
+            raise self.garbled(op, f"{run.n_tokens} tokens in {run.elapsed_ns} ns are impossible")
         return run
 
     def call(self, op: str, *, timeout_s: float | None = None, **args: Any) -> dict[str, Any]:
@@ -318,7 +320,7 @@ class Worker:
         self._send(wire.encode({"id": self._next_id, "op": op, "args": args}), deadline)
         reply = self._receive(what, timeout_s, deadline)
         if reply.get("id") != self._next_id:
-            raise self._garbled(what, f"an answer to request {reply.get('id')!r}")
+            raise self.garbled(what, f"an answer to request {reply.get('id')!r}")
         return self._result(reply, what)
 
     def _send(self, message: bytes, deadline: float) -> None:
@@ -351,7 +353,7 @@ class Worker:
                 request=f"{self.build.engine} {op}",
                 log=log,
             )
-        raise self._garbled(op, "neither a result nor a failure")
+        raise self.garbled(op, "neither a result nor a failure")
 
     def _receive(self, op: str, timeout_s: float, deadline: float) -> dict[str, Any]:
         while b"\n" not in self._buffer:
@@ -364,12 +366,12 @@ class Worker:
                 raise self._died(op)
             self._buffer += data
             if len(self._buffer) > wire.MAX_LINE_BYTES:
-                raise self._garbled(op, f"a line of over {wire.MAX_LINE_BYTES} bytes")
+                raise self.garbled(op, f"a line of over {wire.MAX_LINE_BYTES} bytes")
         line, _, self._buffer = self._buffer.partition(b"\n")
         try:
             return wire.decode(line)
         except wire.WireError as err:
-            raise self._garbled(op, str(err)) from err
+            raise self.garbled(op, str(err)) from err
 
     def _died(self, op: str) -> WorkerError:
         self.close()
@@ -400,7 +402,8 @@ class Worker:
             detail=self.log_tail,
         )
 
-    def _garbled(self, op: str, what: str) -> WorkerError:
+    def garbled(self, op: str, what: str) -> WorkerError:
+        """End the process, and return the error that says what was not understood."""
         self.close()
         return WorkerError(
             f"{self.build.engine} {op}: nonsense on the pipe: {what}",

@@ -7,16 +7,16 @@ message names.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pytest_asperf.engines import parse_engine, parse_level
 from pytest_asperf.errors import ConfigError, listing, suggest
 from pytest_asperf.settings import shown
-from pytest_asperf.spec import EngineSettings, parse_settings
+from pytest_asperf.spec import NGRAM_DRAFT, EngineSettings, Rollback, parse_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from pytest_asperf.engines import Engine
 
@@ -63,6 +63,29 @@ class HardwareMark:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeculativeMark:
+    """`speculative(draft=..., target=..., k=4, ...)`: the pair whose speculation is measured.
+
+    Attributes:
+        draft: address of the draft, or `ngram` for lookup in the text.
+        target: address of the target.
+        k: tokens drafted per round.
+        temperature: 0 for greedy decoding.
+        n_tokens: tokens generated after each prompt.
+        rollback: `auto`, or the one way that rejected tokens may be forgotten in.
+        prompts: path of a file of prompts, None for the shipped ones.
+    """
+
+    draft: str
+    target: str
+    k: int = 4
+    temperature: float = 0.0
+    n_tokens: int = 64
+    rollback: Rollback = "auto"
+    prompts: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Marks:
     """The closest marker of each kind that a test carries, or None."""
 
@@ -70,6 +93,7 @@ class Marks:
     quant: QuantMark | None = None
     ladder: LadderMark | None = None
     hardware: HardwareMark | None = None
+    speculative: SpeculativeMark | None = None
 
 
 _LEAST: Final = ("min_memory_gb", "min_cpu_cores", "min_gpu_cores")
@@ -135,6 +159,62 @@ def parse_hardware(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: s
     for key, value in least.items():
         _check_least(key, value, where=where)
     return HardwareMark(names, **least)
+
+
+def parse_speculative(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
+) -> SpeculativeMark:
+    """Read `speculative(draft=..., target=..., k=4, temperature=0, n_tokens=64, ...)`.
+
+    Raises:
+        ConfigError: no draft or target, arguments without a name, an unknown argument or an
+            unusable value.
+    """
+    names = tuple(field.name for field in fields(SpeculativeMark))
+    if args:
+        raise _unusable(
+            "arguments without a name", "write draft=..., target=..., k=...", where=where
+        )
+    _refuse_unknown(kwargs, names, where=where)
+    for key in ("draft", "target"):
+        if key not in kwargs:
+            raise _unusable(f"no {key}", f'name it, as in {key}="asperf-{key}:Q8_0"', where=where)
+    for key, value in kwargs.items():
+        accepted, ok = _SPECULATIVE[key]
+        if not ok(value):
+            raise _unusable(f"{key}={shown(value)}", f"{key} takes {accepted}", where=where)
+    return SpeculativeMark(**kwargs)
+
+
+def _is_count(value: object, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+
+
+def _is_address(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_temperature(value: object) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 <= value <= 10  # type: ignore[operator]  # a number, as just seen
+
+
+#: By argument of `speculative`, what it takes, and whether a value is that.
+_SPECULATIVE: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
+    "draft": (f"the address of a model, or {NGRAM_DRAFT!r}", _is_address),
+    "target": ("the address of a model", _is_address),
+    "k": ("a whole number from 1 to 64", lambda value: _is_count(value, 64)),
+    "temperature": ("a number from 0, which is greedy, to 10", _is_temperature),
+    "n_tokens": ("a whole number from 1 to 100000", lambda value: _is_count(value, 100_000)),
+    "rollback": (
+        f"one of {listing(get_args(Rollback))}",
+        lambda value: isinstance(value, str) and value in get_args(Rollback),
+    ),
+    "prompts": (
+        "the path of a JSON file",
+        lambda value: value is None or (isinstance(value, str) and bool(value)),
+    ),
+}
 
 
 def _check_least(key: str, value: object, *, where: str) -> None:

@@ -19,6 +19,7 @@ from pytest_asperf.fixtures import (
     model,
     perplexity,
     quant,
+    speculation,
     throughput,
 )
 
@@ -36,11 +37,12 @@ __all__ = [
     "model",
     "perplexity",
     "quant",
+    "speculation",
     "throughput",
 ]
 
 _FIXTURES = "pytest_asperf.fixtures"
-_OUR_MARKERS = frozenset({"quant_ladder", "hardware"})
+_OUR_MARKERS = frozenset({"quant_ladder", "speculative", "hardware"})
 #: Other projects have markers of these names: they are ours on a test that measures.
 _COMMON_MARKERS = frozenset({"model", "quant"})
 

@@ -18,7 +18,8 @@ from pytest_asperf.measure.turn import machine_lock_path, machine_turn
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 from pytest_asperf.report.progress import TerminalNotify
-from pytest_asperf.spec import ModelRef
+from pytest_asperf.settings import parse_path
+from pytest_asperf.spec import NGRAM_DRAFT, ModelRef, Pairing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.engines import Engine
     from pytest_asperf.hardware.machine import Bandwidth
-    from pytest_asperf.marks import HardwareMark, LadderMark, Marks
+    from pytest_asperf.marks import HardwareMark, LadderMark, Marks, SpeculativeMark
     from pytest_asperf.measure.gate import Budget
     from pytest_asperf.measure.lab import Lab
     from pytest_asperf.measure.results import ThroughputResult
@@ -170,6 +171,23 @@ class Run:
                 parse_level(rung, where=node.nodeid, engine=ref.spec.engine)
         level = level or (marks.quant.level if marks.quant else None)
         return ref if level is None else at_level(ref, level, where=node.nodeid)
+
+    def pairing_of(self, mark: SpeculativeMark, *, where: str) -> Pairing:
+        """Return the draft and the target that a marker names.
+
+        Raises:
+            ConfigError: an unknown model or level.
+        """
+        find, folder = self.catalogue.find, self.catalogue.folder
+        return Pairing(
+            find(mark.target, where=where),
+            None if mark.draft == NGRAM_DRAFT else find(mark.draft, where=where),
+            k=mark.k,
+            temperature=mark.temperature,
+            n_tokens=mark.n_tokens,
+            rollback=mark.rollback,
+            prompts=None if mark.prompts is None else parse_path(mark.prompts, folder),
+        )
 
     def plan_ladders(self, items: Iterable[pytest.Item]) -> None:
         """Join the ladders of all tests that share a model and a baseline, so each is one pass."""

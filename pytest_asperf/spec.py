@@ -136,6 +136,53 @@ class Build:
     settings: EngineSettings = field(default_factory=EngineSettings)
 
 
+VariantKind = Literal["layers", "experts", "hybrid", "recurrent"]
+
+_VARIANT: Final = re.compile(r"(?P<kind>[a-z]+)(=(?P<n>[1-9]\d{0,2}))?")
+#: Kinds of variants with the number that each has where none is named; None where one must be.
+_VARIANTS: Final[dict[VariantKind, int | None]] = {
+    "layers": None,
+    "experts": 8,
+    "hybrid": 0,
+    "recurrent": 2,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A change of a model that keeps what it computes and not what that costs.
+
+    Attributes:
+        kind: `layers`, n more layers that add nothing; `experts`, n copies of each feed-forward
+            part, of which one is used for a token; `hybrid`, a recurrent part that adds nothing;
+            `recurrent`, n layers of random weights, which is another function.
+        n: how many.
+    """
+
+    kind: VariantKind
+    n: int
+
+
+def parse_variant(text: str, *, where: str) -> Variant:
+    """Read what stands behind the plus of `asperf-target+layers=8`.
+
+    Raises:
+        ConfigError: no such variant, or not the number it needs.
+    """
+    match = _VARIANT.fullmatch(text)
+    for kind, default in _VARIANTS.items():
+        if match and match["kind"] == kind and bool(match["n"]) <= (default != 0):
+            n = int(match["n"]) if match["n"] else default
+            if n is not None:
+                return Variant(kind, n)
+    raise ConfigError(
+        f"{where}: {text!r} is not a variant of a model"
+        f"{suggest(text.partition('=')[0], _VARIANTS)}",
+        why="it decides what a step costs, and how it is rolled back",
+        remedy="use layers=N, experts=N, hybrid or recurrent=N, as in asperf-target+layers=8",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """A model that can be addressed by name: where its weights are and how it is run.
@@ -153,6 +200,7 @@ class ModelSpec:
         settings: engine settings for this model.
         own_settings: those that hold on one engine only, under `settings`.
         corpus: a text file to score for PPL, or None for the shipped held-out corpus.
+        variant: what is made of the source before it is measured or quantised, None for nothing.
     """
 
     name: str
@@ -164,6 +212,7 @@ class ModelSpec:
     settings: EngineSettings = field(default_factory=EngineSettings)
     own_settings: tuple[tuple[Engine, EngineSettings], ...] = ()
     corpus: Path | None = None
+    variant: Variant | None = None
 
     def on(self, engine: Engine) -> ModelSpec:
         """Return this model on an engine, with the settings that it has there."""
@@ -196,6 +245,42 @@ class ModelRef:
     def title(self) -> str:
         """The address, with the engine where it is not the one that goes without saying."""
         return f"{self.label} on mlx" if self.spec.engine == "mlx" else self.label
+
+
+Rollback = Literal["auto", "trim", "checkpoint"]
+
+#: The draft that is no model: what followed the last occurrence of the text's end.
+NGRAM_DRAFT: Final = "ngram"
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """Speculation to measure: which draft, which target, on what.
+
+    Attributes:
+        target: the model whose output it is.
+        draft: the model that proposes, None for lookup in the text.
+        k: tokens drafted per round.
+        temperature: 0 for greedy decoding; else tokens are sampled at it.
+        n_tokens: tokens generated after each prompt.
+        rollback: how rejected tokens are forgotten; `auto` is whatever the engine can.
+        prompts: a file of prompts by category, None for the shipped ones.
+    """
+
+    target: ModelRef
+    draft: ModelRef | None
+    k: int = 4
+    temperature: float = 0.0
+    n_tokens: int = 64
+    rollback: Rollback = "auto"
+    prompts: Path | None = None
+
+    @property
+    def label(self) -> str:
+        """What it is called: `draft → target, k=4`."""
+        draft = self.draft.label if self.draft else NGRAM_DRAFT
+        sampled = f", T={self.temperature:g}" if self.temperature else ""
+        return f"{draft} → {self.target.label}, k={self.k}{sampled}"
 
 
 _KINDS: Final[dict[str, WorkloadKind]] = {"pp": "pp", "tg": "tg", "ttft": "ttft"}

@@ -31,6 +31,7 @@ TIERS = (
     # One session with a user: pytest's, or the command line's. The package itself hands out names.
     {
         *("plugin", "config", "collect", "fixtures", "stash", "run", "handles", "assertions"),
+        *("speculation_handle", "speculation_assertions", "sd_verdict"),
         *("gate_verdict", "report", "findings", "cli", "doctor", "calibrate", "inventory"),
         *("checks", "predict_command", "predict_text", "audit", "console", "__init__"),
     },
@@ -61,8 +62,8 @@ PURE = {
 }
 IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "__import__"}
 
-# What an engine consists of beside the module of its name.
-LIBRARIES = {"mlx": {"mlx_lm"}}
+# What a worker's modules may import beside numpy, by the engine that their names begin with.
+LIBRARIES = {"llama_cpp": {"llama_cpp"}, "mlx": {"mlx", "mlx_lm"}}
 
 MAX_LINES = 500
 
@@ -242,8 +243,9 @@ def test_the_worker_is_an_island() -> None:
     def foreign(name: str, one: Import) -> bool:
         if one.relative:
             return room(own(one.target) or "") != "worker"
-        engine = name.partition(".")[2].removesuffix("_engine")
-        libraries = {"numpy", engine, *LIBRARIES.get(engine, ())}
+        module = name.partition(".")[2]
+        own_engine = (libs for engine, libs in LIBRARIES.items() if module.startswith(engine))
+        libraries = {"numpy", *chain.from_iterable(own_engine)}
         return room(one.target) not in sys.stdlib_module_names | libraries
 
     assert offenders(those_in({"worker"}), foreign) == []

@@ -153,3 +153,21 @@ class ModelShelf:
     def _quantize(self, source: Path, target: Path, level: str) -> None:
         with Worker(self._build, call_timeout_s=self._call_timeout_s) as worker:
             worker.quantize(source, target, level_recipe(level, self._build.engine))
+
+
+def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:
+    """Return the model, if its tokens are the baseline's.
+
+    Raises:
+        ModelError: they are not.
+    """
+    if base.info is None or model.info is None:
+        return model
+    if base.info.tokenizer_sha256 != model.info.tokenizer_sha256:
+        raise ModelError(
+            f"{model.ref.label} and {base.ref.label} have different tokenizers",
+            why="their tokens differ: PPL and KLD cannot be compared, nor one draft for the other",
+            remedy="compare levels of one model, made from the same source; take a draft of the "
+            "target's family",
+        )
+    return model

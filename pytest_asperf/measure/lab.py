@@ -18,12 +18,13 @@ from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.host import EngineBuild, Worker
 from pytest_asperf.measure.arms import MODEL, Arm
-from pytest_asperf.measure.files import LocatedModel, ModelShelf
+from pytest_asperf.measure.files import LocatedModel, ModelShelf, same_tokenizer
 from pytest_asperf.measure.gate import Budget, Duel, run_gate
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
 from pytest_asperf.measure.noise import NoiseBook
 from pytest_asperf.measure.ppl_gate import PplDuel, run_ppl_gate
 from pytest_asperf.measure.results import LadderResult, LevelResult, Ran, ThroughputResult
+from pytest_asperf.measure.speculation import Contestants, Rink
 from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
 from pytest_asperf.measure.turn import machine_turn
 from pytest_asperf.measure.vetting import require_path
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_asperf.measure.throughput import TimedLoad
-    from pytest_asperf.spec import Build, ModelSpec, Workload
+    from pytest_asperf.spec import Build, ModelSpec, Pairing, Workload
 
 #: Share of the free memory that models may take together: the rest is for contexts and logits.
 _MEMORY_SHARE: Final = 0.7
@@ -214,6 +215,32 @@ class Lab:
 
         return self._once((ref, builds, limit, budget, comparisons), fight)
 
+    def speculation(
+        self, pairing: Pairing, key: object, measure: Callable[[Contestants, Rink], Result]
+    ) -> Result:
+        """Measure something of a target and a draft, with nothing else of ours loaded.
+
+        Args:
+            pairing: the models.
+            key: what is measured of them, and how.
+            measure: measures it.
+        """
+
+        def progress(done: int, total: int) -> None:
+            self._notify.progress(f"speculation {pairing.label}", done, total)
+
+        def compete() -> Result:
+            target = self._shelf.locate(pairing.target)
+            draft = None
+            if pairing.draft is not None:
+                draft = same_tokenizer(target, self._shelf.locate(pairing.draft))
+            self.close()
+            with machine_turn(self._lock_path, self._notify.wait):
+                rink = Rink(self.build, self.describe(), self.plan.call_timeout_s, progress)
+                return measure(Contestants(pairing, target, draft), rink)
+
+        return self._once((pairing, key), compete)
+
     @contextmanager
     def _ring(
         self, ref: ModelRef, builds: tuple[Build, Build]
@@ -312,7 +339,7 @@ class Lab:
         models: list[LocatedModel] = []
         for level in levels:
             try:
-                models.append(_same_tokenizer(base, self._shelf.locate(ModelRef(spec, level))))
+                models.append(same_tokenizer(base, self._shelf.locate(ModelRef(spec, level))))
             except AsperfError as err:
                 failures[level] = err
         results: dict[str, LevelResult] = {}
@@ -455,16 +482,3 @@ class Lab:
                 model.ref.spec.settings.as_dict(),
             )
         )
-
-
-def _same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:
-    """Return the model, refused where its tokens are not the baseline's."""
-    if base.info is None or model.info is None:
-        return model
-    if base.info.tokenizer_sha256 != model.info.tokenizer_sha256:
-        raise ModelError(
-            f"{model.ref.label} and {base.ref.label} have different tokenizers",
-            why="their tokens differ, so that neither PPL nor KLD can be compared",
-            remedy="compare levels of one model, made from the same source",
-        )
-    return model

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,12 @@ from pytest_asperf.modelfiles.convert import CONVERTER_VERSION, HF_FILES, hf_to_
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import require_quantizable
+from pytest_asperf.modelfiles.variants import VARIANTS_VERSION, require_variable, write_variant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_asperf.spec import ModelRef, ModelSpec
+    from pytest_asperf.spec import ModelRef, ModelSpec, Variant
 
 #: Writes the first file, quantised to the level named, to the second path.
 Quantize = Callable[[Path, Path, str], None]
@@ -48,7 +50,7 @@ def resolve(
         CacheError: the cache folder cannot be used.
     """
     spec = ref.spec
-    if spec.files:
+    if spec.files and spec.variant is None:
         return published_file(ref)
     if spec.hf_folder is not None:
         folder = hf_source(spec, spec.hf_folder)
@@ -57,6 +59,8 @@ def resolve(
         source = spec.gguf
     else:
         raise without_source(spec)
+    if spec.variant is not None:
+        source = _varied(spec, spec.variant, source, cache=cache, on_wait=on_wait)
     info = inspect_gguf(source)
     if ref.level is None or ref.level == info.level:
         return source
@@ -120,6 +124,8 @@ def _require_level(path: Path, level: str) -> None:
 def _converted(
     spec: ModelSpec, folder: Path, *, cache: Path, on_wait: Callable[[str], None] | None
 ) -> Path:
+    # Variants are made of the one file that the model itself is converted to.
+    spec = replace(spec, name=spec.name.partition("+")[0])
     recipe = {
         "model": spec.name,
         "level": "F16",
@@ -128,6 +134,31 @@ def _converted(
     }
     target = cached_path(cache, spec, recipe, ".gguf")
     return build_once(target, lambda path: hf_to_gguf(folder, path), recipe=recipe, on_wait=on_wait)
+
+
+def _varied(
+    spec: ModelSpec,
+    variant: Variant,
+    source: Path,
+    *,
+    cache: Path,
+    on_wait: Callable[[str], None] | None,
+) -> Path:
+    require_variable(inspect_gguf(source))
+    recipe = {
+        "model": spec.name,
+        "level": "F16",
+        "variant": f"{variant.kind}={variant.n}",
+        "variants": str(VARIANTS_VERSION),
+        "source_sha256": file_sha256(source, cache=cache),
+    }
+
+    def build(target: Path) -> None:
+        write_variant(source, target, variant)
+
+    return build_once(
+        cached_path(cache, spec, recipe, ".gguf"), build, recipe=recipe, on_wait=on_wait
+    )
 
 
 def _source_sha256(path: Path, cache: Path) -> str:

@@ -29,5 +29,10 @@ def shipped_corpus() -> Path:
     return _data() / "corpus" / "heldout.txt"
 
 
+def shipped_prompts() -> Path:
+    """Return the prompts that speculation is measured on: pieces of the held-out text."""
+    return _data() / "prompts.json"
+
+
 def _data() -> Path:
     return Path(str(files("pytest_asperf"))) / "data"

@@ -61,7 +61,7 @@ def noted_rows(reports: Sequence[Any]) -> list[tuple[str, Row]]:
 
 def verdict_row(verdict: Verdict, note: str = "") -> Row:
     """Return a verdict's row, with remarks on how it was measured."""
-    figures = [{"label": label, **_estimate(estimate)} for label, estimate in verdict.figures]
+    figures = [{"label": label, **estimate_data(estimate)} for label, estimate in verdict.figures]
     single = verdict.figures[0][1] if len(verdict.figures) == 1 else None
     return Row(
         "",
@@ -92,8 +92,8 @@ def throughput_row(result: ThroughputResult, note: str = "") -> Row:
         "runs": [_run(r, index) for index, load in enumerate(result.loads) for r in load.runs],
         "bytes_per_token": result.bytes_per_token,
         "peak_rss_bytes": max(run.peak_rss_bytes for run in result.runs),
-        "estimate": _estimate(rate),
-        **_proof(result.ran),
+        "estimate": estimate_data(rate),
+        **proof(result.ran),
     }
     basis = f"{rate.n} {rate.counted}"
     return Row(
@@ -122,12 +122,12 @@ def level_row(result: LevelResult, baseline: str, note: str) -> Row:
         "n_ctx": result.n_ctx,
         "ppl": comparison.ppl.value,
         "ppl_baseline": comparison.ppl_base.value,
-        "delta_ppl": _estimate(delta),
-        "kld_mean": _estimate(kld.mean) if kld else None,
-        "same_top": _estimate(comparison.same_top) if comparison.same_top else None,
+        "delta_ppl": estimate_data(delta),
+        "kld_mean": estimate_data(kld.mean) if kld else None,
+        "same_top": estimate_data(comparison.same_top) if comparison.same_top else None,
         "size_bytes": result.size_bytes,
         "chunks": chunks,
-        **_proof(result.ran),
+        **proof(result.ran),
     }
     basis, what = f"{delta.n} {delta.counted}", f"PPL vs {baseline}"
     return Row(result.ran.model, what, measured, basis, ran=result.ran.rows(), note=note, raw=raw)
@@ -137,7 +137,8 @@ def _run(run: RawRun, load: int) -> dict[str, int]:
     return {"n_tokens": run.n_tokens, "elapsed_ns": run.elapsed_ns, "load": load}
 
 
-def _estimate(estimate: Estimate) -> dict[str, Any]:
+def estimate_data(estimate: Estimate) -> dict[str, Any]:
+    """Return an estimate as plain data; a bound that is not known is None."""
     low, high = (estimate.low, estimate.high) if estimate.has_interval else (None, None)
     return {
         "point": estimate.point,
@@ -150,7 +151,8 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def _proof(ran: Ran) -> dict[str, Any]:
+def proof(ran: Ran) -> dict[str, Any]:
+    """Return a proof of path as plain data."""
     return {
         "model": ran.model,
         "sha256": ran.sha256,

@@ -43,6 +43,42 @@ class Timing:
     step_ns: tuple[int, ...]
 
 
+class Stepper(Protocol):
+    """A model in a context of its own that is stepped and rolled back.
+
+    Attributes:
+        facts: what the context resolved to; `memory` says of what kind it is, `rollback` how what
+            was rejected is forgotten: `trim`, or `checkpoint`, which costs time.
+        n_vocab: tokens of the vocabulary.
+        n_past: tokens in the memory.
+        most: positions of the largest batch whose logits are asked for.
+    """
+
+    facts: Facts
+    n_vocab: int
+    n_past: int
+    most: int
+
+    def begin(self, tokens: Sequence[int], *, fresh: bool = False) -> None:
+        """Have exactly these tokens in the memory; `fresh` forbids to keep any of it."""
+
+    def decode(self, tokens: list[int], n_outputs: int) -> NDArray[np.float32]:
+        """Decode tokens in one batch, synchronised; return logits of the last `n_outputs`.
+
+        The array may be a view that the next call overwrites. Whatever is wrong with the batch,
+        the positions or the logits is a refusal, and never a silent one.
+        """
+
+    def mark(self) -> None:
+        """Prepare for forgetting what is decoded from now on, where that needs preparing."""
+
+    def keep(self, n: int) -> None:
+        """Forget all but the first `n` tokens, not fewer than at the mark."""
+
+    def close(self) -> None:
+        """Free the context."""
+
+
 class Model(Protocol):
     """A loaded model. Tokens are ids of its own vocabulary.
 
@@ -72,6 +108,18 @@ class Model(Protocol):
 
         The first token is replaced by BOS where the tokenizer adds one. The array may be a view
         that the next call overwrites.
+        """
+
+    def stepper(self, n_ctx: int, most: int, rollback: str) -> Stepper:
+        """Open a context of `n_ctx` tokens that can be rolled back.
+
+        Args:
+            n_ctx: tokens that it holds.
+            most: positions of the largest batch whose logits will be asked for.
+            rollback: `auto` for whatever works, or the one way that may be used.
+
+        Raises:
+            RefusalError: of kind `rollback`, where it cannot be rolled back.
         """
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ import numpy as np
 from llama_cpp import _ggml
 
 from .engine import Facts, RefusalError, Timing
+from .llama_cpp_speculation import LlamaCppStepper
 from .pace import linger
 
 if TYPE_CHECKING:
@@ -389,13 +390,26 @@ class LlamaCppModel:
         key = (n_ctx, n_batch, all_outputs)
         if key == self._context_key:
             return
+        self._close_context()
+        # As many outputs as the batch holds, or the last alone.
+        n_outputs = 0 if all_outputs else None
+        self._context, self.context = self._new_context(n_ctx, n_batch, n_outputs)
+        self._context_key = key
+
+    def _new_context(self, n_ctx: int, n_batch: int, n_outputs: int | None) -> tuple[Any, Facts]:
+        """Return a context and what it resolved to.
+
+        Args:
+            n_ctx: tokens that it holds.
+            n_batch: tokens of the largest batch.
+            n_outputs: positions of a batch that may have logits, 0 for all; None for one.
+        """
         if n_ctx > self.facts["n_ctx_train"]:
             raise RefusalError(
                 "context",
                 f"{n_ctx} tokens were asked for, "
                 f"the model was trained on {self.facts['n_ctx_train']}",
             )
-        self._close_context()
         self._log.clear()
         settings = self._settings
         params = llama_cpp.llama_context_default_params()
@@ -407,24 +421,34 @@ class LlamaCppModel:
         params.type_k = _GGML_TYPES[settings.get("type_k", "f16")]
         params.type_v = _GGML_TYPES[settings.get("type_v", "f16")]
         params.no_perf = True
-        if all_outputs and hasattr(params, "n_outputs_max_per_seq"):
-            params.n_outputs_max_per_seq = 0  # as many as the batch holds, not the last alone
-        self._context = llama_cpp.llama_init_from_model(self._model, params)
-        if not self._context:
-            self._context_key = None
+        if n_outputs is not None and hasattr(params, "n_outputs_max_per_seq"):
+            params.n_outputs_max_per_seq = n_outputs
+        context = llama_cpp.llama_init_from_model(self._model, params)
+        if not context:
             raise RefusalError("context", self._log.complaint())
-        self._context_key = key
-        self.context = self._describe_context(params)
+        return context, self._describe_context(context, params)
 
-    def _describe_context(self, params: Any) -> Facts:
+    def stepper(self, n_ctx: int, most: int, rollback: str) -> LlamaCppStepper:
+        """Open a context of its own that can be stepped and rolled back."""
+        context, facts = self._new_context(n_ctx, self._n_batch, most)
+        return LlamaCppStepper(
+            self._model,
+            context,
+            facts,
+            most=most,
+            rollback=rollback,
+            complaint=self._log.complaint,
+        )
+
+    def _describe_context(self, context: Any, params: Any) -> Facts:
         names = {value: name for name, value in _GGML_TYPES.items()}
         flash = self._log.last(_FLASH)
         resolved = None if flash is None else "enabled" in (flash[1] or flash[2])
         return {
-            "n_ctx": llama_cpp.llama_n_ctx(self._context),
-            "n_batch": llama_cpp.llama_n_batch(self._context),
-            "n_ubatch": llama_cpp.llama_n_ubatch(self._context),
-            "threads": llama_cpp.llama_n_threads(self._context),
+            "n_ctx": llama_cpp.llama_n_ctx(context),
+            "n_batch": llama_cpp.llama_n_batch(context),
+            "n_ubatch": llama_cpp.llama_n_ubatch(context),
+            "threads": llama_cpp.llama_n_threads(context),
             "type_k": names[params.type_k],
             "type_v": names[params.type_v],
             "flash_attn": {None: "unknown", True: "on", False: "off"}[resolved],

@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from .engine import RefusalError
@@ -48,11 +49,19 @@ class Server:
             "quantize": self._quantize,
         }
 
+    @cached_property
+    def _pair_operations(self) -> dict[str, Callable[..., dict[str, Any]]]:
+        from .speculation_ops import Pairs  # noqa: PLC0415  # engines that never do need no numpy
+
+        return Pairs(self._model).operations
+
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Carry out one request; whatever goes wrong in it is part of the reply."""
-        operation = self._operations.get(str(request.get("op")))
+        op = str(request.get("op"))
+        known = self._pair_operations if op.startswith("pair_") else self._operations
+        operation = known.get(op)
         if operation is None:
-            return _failure("protocol", f"no operation {request.get('op')!r}")
+            return _failure("protocol", f"no operation {op!r}")
         try:
             result = operation(**request.get("args", {}))
         except RefusalError as refusal:

@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from pytest_asperf.modelfiles.cache import cache_root
 
-TOOLS: Final = ("llama-bench", "llama-perplexity", "llama-quantize")
+TOOLS: Final = ("llama-bench", "llama-perplexity", "llama-quantize", "llama-speculative-simple")
 
 #: Names a folder that holds the tools already.
 TOOLS_VARIABLE: Final = "ASPERF_BENCH_TOOLS"

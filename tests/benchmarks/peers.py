@@ -19,6 +19,8 @@ _ERROR: Final = re.compile(r"^[\d.]+ E .*", re.MULTILINE)
 _FINAL: Final = re.compile(r"Final estimate: PPL = ([\d.]+) \+/- ([\d.]+)")
 _LAST_LINE: Final = re.compile(r"^Same top p: ", re.MULTILINE)
 _CHUNK: Final = re.compile(r"\[(\d+)\][\d.]+,")
+_COUNT: Final = re.compile(r"(n_predict|n_drafted|n_accept) += (\d+)")
+_DECODED: Final = re.compile(r"decoded +\d+ tokens in +[\d.]+ seconds, speed: +([\d.]+) t/s")
 _NUMBER: Final = r"(-?[\d.]+)"
 _LEVEL_PPL: Final = "PPL"
 _DIVERGENCE: Final = {
@@ -51,6 +53,16 @@ class DivergenceRun:
     ppl: float
     figures: Divergence
     cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculativeRun:
+    """What `llama-speculative-simple` printed."""
+
+    n_predict: int
+    drafted: int
+    accepted: int
+    tokens_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +119,28 @@ class Peers:
         if differs or len(result["samples_ns"]) != 1:
             raise PeerError(f"llama-bench ran something else than was asked: {differs}")
         return int(result["samples_ns"][0])
+
+    def speculate(
+        self, target: Path, draft: Path, prompt: str, *, k: int, n_tokens: int
+    ) -> SpeculativeRun:
+        """Run greedy speculation after a prompt, whose last line is not ended."""
+        models = ["-m", str(target), "-md", str(draft), "-t", "1", "-td", "1"]
+        how = ["--spec-type", "draft-simple", "--spec-draft-n-max", str(k)]
+        what = ["--temp", "0", "-n", str(n_tokens), "-c", "512", "--no-escape", "-p", prompt]
+        tool = str(self.folder / "llama-speculative-simple")
+        for _ in range(_ATTEMPTS):
+            done = run([tool, *models, *how, "--spec-draft-p-min", "0", *what])
+            text = done.text + done.log
+            counts = dict(_COUNT.findall(text))
+            speed = _DECODED.search(text)
+            if speed and {"n_predict", "n_drafted", "n_accept"} <= counts.keys():
+                return SpeculativeRun(
+                    int(counts["n_predict"]),
+                    int(counts["n_drafted"]),
+                    int(counts["n_accept"]),
+                    float(speed[1]),
+                )
+        raise PeerError(f"llama-speculative-simple left its output unfinished {_ATTEMPTS} times")
 
     def _perplexity(self, end: re.Pattern[str], model: Path, *arguments: str) -> Finished:
         """Run the tool, again where its output stops before `end`.

@@ -13,7 +13,7 @@ from pytest_asperf.catalogue import Catalogue, at_level, load_catalogue
 from pytest_asperf.engines import LLAMA_FTYPES
 from pytest_asperf.errors import AsperfError, ConfigError
 from pytest_asperf.settings import ReportTarget, Settings, split_address
-from pytest_asperf.spec import EngineSettings, ModelRef, ModelSpec
+from pytest_asperf.spec import EngineSettings, ModelRef, ModelSpec, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -320,3 +320,13 @@ def test_any_text_is_an_address_or_refused(address: str) -> None:
         assert problem.startswith("t: ")
     else:
         assert ref.spec.name in names or ref.spec.gguf is not None
+
+
+def test_a_variant_of_a_model_is_addressed_by_its_name(load: Load) -> None:
+    """What stands behind a plus is made of the model before it is quantised."""
+    catalogue = load("")
+    ref = catalogue.find("asperf-target+layers=8:Q8_0", where="here")
+    assert (ref.spec.variant, ref.level) == (Variant("layers", 8), "Q8_0")
+    assert ref.label == "asperf-target+layers=8:Q8_0"
+    with pytest.raises(ConfigError, match="did you mean 'layers'"):
+        catalogue.find("asperf-target+layer=8", where="here")

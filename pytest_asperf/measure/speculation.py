@@ -1,0 +1,282 @@
+"""Speculation against the target alone: both arms on the same prompts, in pairs, until decided.
+
+A pair is the whole suite of prompts in both arms. On each prompt the arms run back to back, in an
+order that a coin decides; the rest is as in a gate. What a step costs is timed once in every pair,
+so that a prediction and what it predicts are of the same minutes.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf import guards
+from pytest_asperf.errors import ConfigError
+from pytest_asperf.host import Worker
+from pytest_asperf.measure.pair import TARGET, OpenPair
+from pytest_asperf.measure.prompts import read_prompts, tokenized
+from pytest_asperf.measure.results import Ran
+from pytest_asperf.measure.speculation_result import (
+    Divergence,
+    PromptRun,
+    SpeculationResult,
+    SuitePair,
+)
+from pytest_asperf.measure.throughput import load_is_cheap
+from pytest_asperf.measure.vetting import require_path
+from pytest_asperf.stats.sequential import PairedTest, log_cost_ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_asperf.host import EngineBuild
+    from pytest_asperf.measure.files import LocatedModel
+    from pytest_asperf.measure.gate import Budget
+    from pytest_asperf.measure.pair import StepCosts
+    from pytest_asperf.measure.prompts import Prompts
+    from pytest_asperf.spec import Pairing
+    from pytest_asperf.worker.speculation import Generation
+
+#: Costs are timed for batches of up to so many drafted tokens: the sweep for the best k.
+SWEEP_K: Final = 8
+#: Times that each batch is timed after each prompt's runs.
+_COST_REPEATS: Final = 2
+#: A round that begins a run may draft tokens beyond the context's last one.
+_SPARE: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Contestants:
+    """The files that a pairing is made of.
+
+    Attributes:
+        pairing: what was asked for.
+        target: the target's file.
+        draft: the draft's file, None for lookup.
+    """
+
+    pairing: Pairing
+    target: LocatedModel
+    draft: LocatedModel | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rink:
+    """What measuring needs of the machine.
+
+    Attributes:
+        build: the engine and its interpreter.
+        described: what the engine says of itself.
+        timeout_s: deadline of one call to the engine.
+        progress: told pairs done and pairs at most.
+    """
+
+    build: EngineBuild
+    described: dict[str, object]
+    timeout_s: float
+    progress: Callable[[int, int], None]
+
+
+def run_speculation(
+    contestants: Contestants, rink: Rink, budget: Budget, *, limit: float
+) -> SpeculationResult:
+    """Measure until the gain is shown to be above a limit or not above it.
+
+    Args:
+        contestants: the models.
+        rink: where and how.
+        budget: what it may cost; its tolerance is not used.
+        limit: the gain in question, a fraction.
+
+    Raises:
+        EngineError: the engine died or refused; of kind `rollback` before anything was decoded in
+            vain, where a model cannot be rolled back.
+        ModelError: a prompt cannot be used.
+    """
+    pairing = contestants.pairing
+    # The test is asked for its interval, which holds whenever it is looked at, and never decides.
+    test = PairedTest(min_pairs=budget.max_pairs, max_pairs=budget.max_pairs)
+    pairs: list[SuitePair] = []
+    with Worker(rink.build, call_timeout_s=rink.timeout_s) as worker:
+        bout = _Bout(worker, contestants, budget.seed)
+        bout.rehearse()
+        deadline = time.monotonic() + budget.max_seconds
+        while test.outcome is None and time.monotonic() < deadline:
+            rink.progress(test.n, budget.max_pairs)
+            pairs.append(bout.run_pair())
+            alone_ns, speculative_ns = pairs[-1].alone_ns, pairs[-1].speculative_ns
+            # The target alone as the candidate: what it is slower by is the gain.
+            test.update(log_cost_ratio(candidate=alone_ns, baseline=speculative_ns))
+            if _is_decided(test, limit):
+                break
+        divergences = bout.divergences(pairs) if not pairing.temperature else ()
+        proofs = tuple(_proof(contestants, rink, bout.pair, n) for n in bout.pair.loaded)
+    return SpeculationResult(
+        pairing=pairing,
+        categories=tuple(category for category, _ in bout.prompts),
+        pairs=tuple(pairs),
+        gain=test.estimate,
+        divergences=divergences,
+        contexts=bout.pair.contexts,
+        reloads=bout.reloads,
+        seed=budget.seed,
+        ran=proofs,
+    )
+
+
+def sample_places(
+    contestants: Contestants, rink: Rink, *, n_tokens: int, seed: int, rule: str = "exact"
+) -> list[float]:
+    """Sample many short outputs, and place each token in the target's own distribution.
+
+    Args:
+        contestants: the models; sampled at the pairing's temperature.
+        rink: where and how.
+        n_tokens: tokens to sample, at least.
+        seed: of all draws.
+        rule: how drafted tokens are accepted; anything but `exact` is a mistake, to be found.
+
+    Returns:
+        The places, uniform on 0 … 1 where the output has the target's distribution.
+    """
+    n_new = 2 * (contestants.pairing.k + 1)
+    with Worker(rink.build, call_timeout_s=rink.timeout_s) as worker:
+        bout = _Bout(worker, contestants, seed)
+        places: list[float] = []
+        each = -(-n_tokens // (n_new * len(bout.prompts)))
+        for index, (_, prompt) in enumerate(bout.prompts):
+            rink.progress(index, len(bout.prompts))
+            seeds = [seed * 1_000_003 + index * each + n for n in range(each)]
+            places += bout.pair.places(prompt, n_new=n_new, seeds=seeds, rule=rule)
+    return places
+
+
+def _is_decided(test: PairedTest, limit: float) -> bool:
+    estimate = test.estimate
+    return estimate.shown_above(limit) or estimate.shown_at_most(limit)
+
+
+def _proof(contestants: Contestants, rink: Rink, pair: OpenPair, name: str) -> Ran:
+    model = contestants.target if name == TARGET else contestants.draft
+    if model is None:
+        raise ValueError(f"no model for {name}")
+    return require_path(
+        Ran(
+            model.ref.label,
+            model.path,
+            model.sha256,
+            rink.described,
+            pair.loaded[name],
+            pair.contexts[name],
+            model.ref.spec.settings.as_dict(),
+        )
+    )
+
+
+class _Bout:
+    """The arms taking turns.
+
+    Attributes:
+        pair: the models.
+        prompts: category and tokens of each.
+        reloads: whether each pair begins with a load.
+    """
+
+    def __init__(self, worker: Worker, contestants: Contestants, seed: int) -> None:
+        pairing = contestants.pairing
+        self._coin = random.Random(seed)  # noqa: S311  # logged, and to be repeated
+        self._k = pairing.k
+        self._n_tokens = pairing.n_tokens
+        self.pair = OpenPair(worker, pairing, contestants.target, contestants.draft)
+        k_max = max(pairing.k, SWEEP_K)
+        room = min(int(facts["n_ctx_train"]) for facts in self.pair.loaded.values())
+        at_most = room - pairing.n_tokens - k_max - _SPARE
+        if at_most < 2:
+            raise ConfigError(
+                f"{pairing.label}: {pairing.n_tokens} tokens leave no room for a prompt in a "
+                f"context of {room}",
+                why="what a model does beyond its context is not what its users see",
+                remedy="generate fewer with n_tokens",
+            )
+        self.prompts: Prompts = tokenized(
+            worker, TARGET, read_prompts(pairing.prompts), at_most=at_most
+        )
+        longest = max(len(tokens) for _, tokens in self.prompts)
+        self.pair.open(longest + pairing.n_tokens + k_max + _SPARE, k_max)
+        self.reloads = False
+
+    def rehearse(self) -> None:
+        """Run every arm once uncounted, and decide whether loading anew is cheap."""
+        _, prompt = self.prompts[0]
+        began = time.perf_counter_ns()
+        for speculative in (False, True):
+            self.pair.generate(prompt, speculative=speculative, seed=0)
+        measured_ns = (time.perf_counter_ns() - began) * len(self.prompts)
+        self.pair.costs(prompt, repeats=1)
+        self.reloads = load_is_cheap(1e9 * self.pair.reload(), measured_ns)
+
+    def run_pair(self) -> SuitePair:
+        """Run the suite in both arms."""
+        if self.reloads:
+            self.pair.reload()
+        order = self._coin.sample(range(len(self.prompts)), len(self.prompts))
+        # A fresh load's first run is a warm-up.
+        for speculative in (False, True):
+            self._generate(order[0], speculative=speculative)
+        runs: list[PromptRun] = []
+        costs: list[StepCosts] = []
+        for index in order:
+            runs.append(self._run(index))
+            # Between the runs, so that what disturbs them disturbs the costs alike.
+            costs.append(self._costs(runs[-1], batches=(1, self._k + 1)))
+        costs.append(self._costs(runs[-1], batches=None))
+        return SuitePair(tuple(runs), reduce(add, costs), self._k)
+
+    def _costs(self, run: PromptRun, *, batches: tuple[int, ...] | None) -> StepCosts:
+        _, prompt = self.prompts[run.prompt]
+        text = (*prompt, *run.alone.tokens[: self._n_tokens // 2])
+        return self.pair.costs(text, repeats=_COST_REPEATS, batches=batches)
+
+    def _run(self, index: int) -> PromptRun:
+        speculative_first = self._coin.random() < 0.5
+        arms = (True, False) if speculative_first else (False, True)
+        done = {arm: self._generate(index, speculative=arm) for arm in arms}
+        return PromptRun(index, done[False], done[True], speculative_first)
+
+    def _generate(self, index: int, *, speculative: bool) -> Generation:
+        _, prompt = self.prompts[index]
+        seed = self._coin.randrange(2**32)
+        return self.pair.generate(prompt, speculative=speculative, seed=seed)
+
+    def divergences(self, pairs: list[SuitePair]) -> tuple[Divergence, ...]:
+        """Return where outputs of the arms part, each different parting once."""
+        found: dict[tuple[int, int, int, int], Divergence] = {}
+        for run in (run for pair in pairs for run in pair.runs):
+            position = guards.first_divergence(run.alone.tokens, run.speculative.tokens)
+            if position is None:
+                continue
+            tokens = (run.alone.tokens[position], run.speculative.tokens[position])
+            key = (run.prompt, position, *tokens)
+            if key not in found:
+                found[key] = self._divergence(run, position, tokens)
+        return tuple(found.values())
+
+    def _divergence(self, run: PromptRun, position: int, tokens: tuple[int, int]) -> Divergence:
+        _, prompt = self.prompts[run.prompt]
+        emitted = 0
+        for one in run.speculative.rounds:
+            if emitted + one.emitted > position:
+                break
+            emitted += one.emitted
+        batch = one.drafted + 1
+        margin = self.pair.margin(
+            (*prompt, *run.alone.tokens[:position]),
+            batch=batch,
+            behind=batch - 1 - (position - emitted),
+            tokens=tokens,
+        )
+        return Divergence(run.prompt, position, tokens, margin)

@@ -1,0 +1,346 @@
+"""What speculation gave: raw rounds and times of both arms, and the estimates made of them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf import guards, metrics, sd_model
+from pytest_asperf.stats.estimate import CHANGE
+from pytest_asperf.stats.intervals import median_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pytest_asperf.guards import Trip
+    from pytest_asperf.measure.pair import Margin, StepCosts
+    from pytest_asperf.measure.results import Ran
+    from pytest_asperf.spec import Pairing
+    from pytest_asperf.stats.estimate import Estimate
+    from pytest_asperf.worker.speculation import Generation, Round
+
+_TIMES: Final = "x"
+
+#: Parts of the time that a speculative run takes.
+PARTS: Final = ("draft", "verify", "rollback", "other")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRun:
+    """Both arms on one prompt, back to back.
+
+    Attributes:
+        prompt: index of the prompt.
+        alone: the target alone.
+        speculative: with the draft.
+        speculative_first: the side on which the coin fell.
+    """
+
+    prompt: int
+    alone: Generation
+    speculative: Generation
+    speculative_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SuitePair:
+    """Both arms on every prompt, and what steps cost in those minutes.
+
+    Attributes:
+        runs: in the order they ran.
+        costs: of single batches.
+        k: tokens drafted per round.
+    """
+
+    runs: tuple[PromptRun, ...]
+    costs: StepCosts
+    k: int
+
+    @property
+    def alone_ns(self) -> int:
+        """Time of the target alone."""
+        return sum(run.alone.elapsed_ns for run in self.runs)
+
+    @property
+    def speculative_ns(self) -> int:
+        """Time with the draft."""
+        return sum(run.speculative.elapsed_ns for run in self.runs)
+
+    @property
+    def step_ns(self) -> float:
+        """Time of one step of the target alone, the unit of costs.
+
+        Means, here and in the costs: what interrupts takes its share of both arms, of single
+        batches and of whole runs alike, where a median would leave it out of the short ones.
+        """
+        return _step_ns([run.alone for run in self.runs])
+
+    @property
+    def verify(self) -> dict[int, float]:
+        """By positions in a batch, what verifying it costs, in steps: C."""
+        times = self.costs.target_ns.items()
+        return {size: statistics.fmean(ns) / self.step_ns for size, ns in times}
+
+    @property
+    def c(self) -> float:
+        """What a step of the draft costs in a round, in steps of the target."""
+        first, later = (self._mean_draft_ns(name) for name in ("first", "next"))
+        if first is not None:
+            return (first + (self.k - 1) * (later or 0.0)) / self.k / self.step_ns
+        drafted = sum(one.drafted for run in self.runs for one in run.speculative.rounds)
+        draft_ns = sum(one.draft_ns for run in self.runs for one in run.speculative.rounds)
+        return draft_ns / max(1, drafted) / self.step_ns
+
+    @property
+    def catching_up(self) -> float:
+        """What the draft's first batch costs beyond a step where it has two tokens, in steps."""
+        two, first = (self._mean_draft_ns(name) for name in ("first_of_two", "first"))
+        return 0.0 if two is None or first is None else max(0.0, two - first) / self.step_ns
+
+    def _mean_draft_ns(self, name: str) -> float | None:
+        times = self.costs.draft_ns.get(name)
+        return statistics.fmean(times) if times else None
+
+    @property
+    def ratio(self) -> float:
+        """Rate of the draft by itself over that of the target by itself."""
+        alone = self.costs.draft_alone
+        if not alone:
+            return 1 / self.c if self.c else math.inf
+        return self.step_ns / _step_ns(alone)
+
+    @property
+    def predicted_gain(self) -> float:
+        """Gain by counts of accepted tokens and costs of steps; rollback is taken as free.
+
+        Every round costs its drafted tokens times c and C of its batch. For rounds that are all
+        alike that is `sd_model.gain`; here the last round of a run may be shorter, and the draft
+        takes in two tokens after a round in which all was accepted.
+        """
+        verify, c, catching_up = self.verify, self.c, self.catching_up
+        cost, emitted = 0.0, 0
+        for run in self.runs:
+            behind = False
+            for one in run.speculative.rounds:
+                emitted += one.emitted
+                cost += one.drafted * c + verify[one.drafted + 1]
+                cost += catching_up if behind and one.drafted else 0.0
+                behind = one.drafted > 0 and one.accepted == one.drafted
+        return emitted / cost - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where greedy outputs of the two arms part.
+
+    Attributes:
+        prompt: index of the prompt.
+        position: the first different token's.
+        tokens: of the target alone, and with the draft.
+        margin: how near to a tie they are.
+    """
+
+    prompt: int
+    position: int
+    tokens: tuple[int, int]
+    margin: Margin
+
+    @property
+    def trip(self) -> Trip | None:
+        """What the guard says of it: nothing, where it is a near-tie."""
+        return guards.divergent_output(self.position, self.margin.largest)
+
+
+@dataclass(frozen=True)
+class SpeculationResult:
+    """A draft and a target, against the target alone.
+
+    Attributes:
+        pairing: what was measured.
+        categories: of each prompt.
+        pairs: the suite in both arms, in the order it ran.
+        gain: rate with the draft over that of the target alone, less 1.
+        divergences: where greedy outputs part; empty where tokens were sampled.
+        contexts: what the contexts resolved to, by `target` and `draft`.
+        reloads: whether each pair began with a load.
+        seed: of the coin.
+        ran: proof of path of the target, and of a draft that is a model.
+    """
+
+    pairing: Pairing
+    categories: tuple[str, ...]
+    pairs: tuple[SuitePair, ...]
+    gain: Estimate
+    divergences: tuple[Divergence, ...]
+    contexts: Mapping[str, Mapping[str, object]]
+    reloads: bool
+    seed: int
+    ran: tuple[Ran, ...]
+
+    @property
+    def runs(self) -> Iterable[PromptRun]:
+        """Every prompt's run in every pair."""
+        return (run for pair in self.pairs for run in pair.runs)
+
+    @cached_property
+    def rounds(self) -> tuple[Round, ...]:
+        """Every round of every speculative run."""
+        return tuple(one for run in self.runs for one in run.speculative.rounds)
+
+    @property
+    def drafted(self) -> int:
+        """Tokens drafted."""
+        return sum(one.drafted for one in self.rounds)
+
+    @property
+    def accepted(self) -> int:
+        """Tokens accepted, each counted on its first verification."""
+        return sum(one.accepted for one in self.rounds)
+
+    @property
+    def acceptance(self) -> float:
+        """Accepted of drafted tokens."""
+        return self.accepted / self.drafted if self.drafted else 0.0
+
+    @cached_property
+    def acceptance_by_category(self) -> dict[str, float]:
+        """Accepted of drafted tokens, by category."""
+        return self._by_category(
+            lambda rounds: sum(r.accepted for r in rounds) / max(1, sum(r.drafted for r in rounds))
+        )
+
+    @cached_property
+    def length_by_category(self) -> dict[str, float]:
+        """Emitted tokens per round, by category."""
+        return self._by_category(lambda rounds: sum(r.emitted for r in rounds) / len(rounds))
+
+    def _by_category(self, figure: Callable[[list[Round]], float]) -> dict[str, float]:
+        rounds: dict[str, list[Round]] = {}
+        for run in self.runs:
+            rounds.setdefault(self.categories[run.prompt], []).extend(run.speculative.rounds)
+        return {category: figure(own) for category, own in sorted(rounds.items())}
+
+    @cached_property
+    def acceptance_by_position(self) -> tuple[float, ...]:
+        """Share of the tokens drafted at each position of a round that were accepted."""
+        shares = []
+        for position in range(self.pairing.k):
+            judged = [one.accepted > position for one in self.rounds if one.drafted > position]
+            if judged:
+                shares.append(sum(judged) / len(judged))
+        return tuple(shares)
+
+    @property
+    def mean_length(self) -> float:
+        """Emitted tokens per round."""
+        return sum(one.emitted for one in self.rounds) / len(self.rounds)
+
+    @property
+    def alone_rate(self) -> float:
+        """Rate of the target alone over all pairs, tok/s."""
+        runs = [run.alone for run in self.runs]
+        return _rate(runs)
+
+    @property
+    def speculative_rate(self) -> float:
+        """Rate with the draft over all pairs, tok/s."""
+        return _rate([run.speculative for run in self.runs])
+
+    @cached_property
+    def ratio(self) -> Estimate:
+        """Speed ratio: rate of the draft by itself over that of the target by itself."""
+        return self._median([pair.ratio for pair in self.pairs], _TIMES)
+
+    @cached_property
+    def predicted_gain(self) -> Estimate:
+        """Gain that acceptance, c and C(k) predict, each from its own pair."""
+        return self._median([pair.predicted_gain for pair in self.pairs], CHANGE)
+
+    @cached_property
+    def verify(self) -> dict[int, Estimate]:
+        """C: what verifying a batch costs, by its positions, in steps of the target alone."""
+        costs = [pair.verify for pair in self.pairs]
+        return {size: self._median([one[size] for one in costs], _TIMES) for size in costs[0]}
+
+    @cached_property
+    def c(self) -> Estimate:
+        """What a step of the draft costs in a round, in steps of the target alone."""
+        return self._median([pair.c for pair in self.pairs], _TIMES)
+
+    def _median(self, values: list[float], unit: str) -> Estimate:
+        return median_interval(values, unit=unit, counted="pairs")
+
+    @property
+    def break_even_ratio(self) -> float:
+        """Speed ratio from which this draft, as often accepted, would gain; infinite where none.
+
+        The ratio at hand times what drafting costs over what it may cost. With c the reciprocal of
+        the ratio, that is `sd_model.break_even_ratio`.
+        """
+        cost = self.pairing.k * self.c.point
+        spare = self.mean_length - self.verify[self.pairing.k + 1].point
+        return self.ratio.point * cost / spare if spare > 0 else math.inf
+
+    @cached_property
+    def alpha(self) -> float:
+        """Probability that a drafted token is accepted given that those before it were."""
+        k = self.pairing.k
+        whole = [one.emitted for one in self.rounds if one.drafted == k]
+        return sd_model.acceptance_of(statistics.fmean(whole), k) if whole else 0.0
+
+    @property
+    def best_k(self) -> tuple[int, float]:
+        """Number of drafted tokens with the highest predicted gain, and that gain."""
+        verify = {size: cost.point for size, cost in self.verify.items()}
+        return sd_model.best_k(self.alpha, self.c.point, verify)
+
+    @cached_property
+    def time_split(self) -> dict[str, float]:
+        """Shares of the speculative runs' time, by `PARTS`; `other` is the loop's own."""
+        total = sum(run.speculative.elapsed_ns for run in self.runs)
+        parts = [
+            sum(one.draft_ns for one in self.rounds),
+            sum(one.verify_ns for one in self.rounds),
+            sum(one.rollback_ns for one in self.rounds),
+        ]
+        shares = [part / total for part in parts]
+        return dict(zip(PARTS, [*shares, 1 - sum(shares)], strict=True))
+
+    @cached_property
+    def trips(self) -> tuple[Trip, ...]:
+        """What guards say of the measurement."""
+        found = [one.trip for one in self.divergences]
+        found += [guards.unequal_work(_work(r.speculative), _work(r.alone)) for r in self.runs]
+        by_prompt = {run.prompt: run.speculative.tokens for run in self.runs}
+        found += [guards.degenerate_tokens(tokens) for tokens in by_prompt.values()]
+        measured, alone = self.speculative_rate, self.alone_rate
+        if self.drafted:
+            found.append(
+                guards.sd_bound(
+                    measured,
+                    alone,
+                    k=self.pairing.k,
+                    drafted=self.drafted,
+                    accepted=self.accepted,
+                )
+            )
+        predicted = alone * (1 + self.predicted_gain.point)
+        found.append(guards.predicted_against_measured(predicted, measured))
+        return tuple(dict.fromkeys(trip for trip in found if trip))
+
+
+def _step_ns(runs: Sequence[Generation]) -> float:
+    return sum(run.elapsed_ns for run in runs) / sum(len(run.tokens) for run in runs)
+
+
+def _rate(runs: list[Generation]) -> float:
+    return metrics.tokens_per_second(
+        sum(len(run.tokens) for run in runs), sum(run.elapsed_ns for run in runs)
+    )
+
+
+def _work(run: Generation) -> dict[str, int]:
+    return {"tokens": len(run.tokens)}

@@ -1,0 +1,138 @@
+"""The rows of a measurement of speculation: the gain with all raw counts, and what explains it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any
+
+from pytest_asperf.report.rows import Row, estimate_data, proof
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_asperf.measure.speculation_result import PromptRun, SpeculationResult
+    from pytest_asperf.worker.speculation import Generation
+
+
+def speculation_rows(result: SpeculationResult) -> list[Row]:
+    """Return the rows, the one with the raw figures first."""
+    label = result.pairing.label
+    gain = result.gain
+    pairs = f"{gain.n} pairs of {len(result.categories)} prompts"
+    rounds = f"{len(result.rounds)} rounds"
+    costs = ", ".join(f"{size}: {cost.point:.2f}" for size, cost in result.verify.items())
+    texts = [
+        ("acceptance", f"{100 * result.acceptance:.1f} % ({acceptance_text(result)})", rounds),
+        (
+            "accepted length",
+            f"{result.mean_length:.2f} tokens/round ({_each(result.length_by_category, '.2f')})",
+            rounds,
+        ),
+        ("speed ratio", f"{result.ratio.text()}, {break_even_text(result)}", pairs),
+        ("C(k) by batch, in steps", f"{costs}; draft step {result.c.point:.3f}", pairs),
+        ("predicted SD gain", f"{result.predicted_gain.text()}, {best_text(result)}", pairs),
+        ("time with SD", split_text(result), rounds),
+    ]
+    ran = result.ran[0].rows()
+    head = Row(
+        label,
+        "SD gain",
+        f"{gain.text()} ({result.alone_rate:.4g} → {result.speculative_rate:.4g} tok/s)",
+        pairs,
+        ran=ran,
+        note="\n".join(f"{label}: {trip}" for trip in result.trips),
+        raw=_raw(result),
+    )
+    return [head, *(Row(label, what, text, basis, ran=ran) for what, text, basis in texts)]
+
+
+def acceptance_text(result: SpeculationResult) -> str:
+    """Return acceptance by category and by position of the draft."""
+    positions = " ".join(f"{100 * share:.0f}" for share in result.acceptance_by_position)
+    return f"{_each(result.acceptance_by_category, '.0%')}; by position {positions} %"
+
+
+def break_even_text(result: SpeculationResult) -> str:
+    """Return the speed ratio from which this pair would gain."""
+    ratio = result.break_even_ratio
+    if ratio < math.inf:
+        return f"break-even at {ratio:.3g} x"
+    k = result.pairing.k
+    cost = result.verify[k + 1].point
+    return f"no break-even: C({k + 1}) = {cost:.2f} and a round emits {result.mean_length:.2f}"
+
+
+def best_text(result: SpeculationResult) -> str:
+    """Return the number of drafted tokens with the highest predicted gain."""
+    k, gain = result.best_k
+    return f"best k={k} ({100 * gain:+.1f} %)"
+
+
+def split_text(result: SpeculationResult) -> str:
+    """Return where the time of the speculative runs went."""
+    return ", ".join(f"{part} {100 * share:.1f} %" for part, share in result.time_split.items())
+
+
+def _each(figures: Mapping[str, float], form: str) -> str:
+    return ", ".join(f"{category} {figure:{form}}" for category, figure in figures.items())
+
+
+def _raw(result: SpeculationResult) -> dict[str, Any]:
+    pairing = result.pairing
+    best, best_gain = result.best_k
+    break_even = result.break_even_ratio
+    return {
+        "draft": pairing.draft.label if pairing.draft else None,
+        "target": pairing.target.label,
+        "k": pairing.k,
+        "temperature": pairing.temperature,
+        "n_tokens": pairing.n_tokens,
+        "rollback": {name: dict(facts) for name, facts in result.contexts.items()},
+        "seed": result.seed,
+        "reloads": result.reloads,
+        "gain": estimate_data(result.gain),
+        "predicted_gain": estimate_data(result.predicted_gain),
+        "ratio": estimate_data(result.ratio),
+        "break_even_ratio": break_even if break_even < math.inf else None,
+        "best_k": {"k": best, "gain": best_gain},
+        "acceptance": result.acceptance,
+        "acceptance_by_category": result.acceptance_by_category,
+        "acceptance_by_position": list(result.acceptance_by_position),
+        "mean_length": result.mean_length,
+        "mean_length_by_category": result.length_by_category,
+        "drafted": result.drafted,
+        "accepted": result.accepted,
+        "c": estimate_data(result.c),
+        "verify": {str(size): estimate_data(cost) for size, cost in result.verify.items()},
+        "time_split": result.time_split,
+        "divergences": [
+            {
+                "prompt": one.prompt,
+                "position": one.position,
+                "tokens": list(one.tokens),
+                "margin": one.margin.largest,
+            }
+            for one in result.divergences
+        ],
+        "categories": list(result.categories),
+        "pairs": [[_run(run) for run in pair.runs] for pair in result.pairs],
+        "ran": [proof(ran) for ran in result.ran],
+    }
+
+
+def _run(run: PromptRun) -> dict[str, Any]:
+    return {
+        "prompt": run.prompt,
+        "speculative_first": run.speculative_first,
+        "alone_ns": run.alone.elapsed_ns,
+        "speculative": _generation(run.speculative),
+    }
+
+
+def _generation(done: Generation) -> dict[str, Any]:
+    return {
+        "n_tokens": len(done.tokens),
+        "elapsed_ns": done.elapsed_ns,
+        "rounds": [list(astuple(one)) for one in done.rounds],
+    }

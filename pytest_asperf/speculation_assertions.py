@@ -1,0 +1,97 @@
+"""assert_sd_gain and assert_lossless: claims about speculation."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, get_args
+
+from pytest_asperf.assertions import settle
+from pytest_asperf.errors import ConfigError, listing, printable, suggest
+from pytest_asperf.sd_verdict import (
+    PLACES,
+    Side,
+    gain_verdict,
+    lossless_verdict,
+    sampled_verdict,
+)
+from pytest_asperf.verdict import parse_percent
+
+if TYPE_CHECKING:
+    from pytest_asperf.speculation_handle import Speculation
+    from pytest_asperf.verdict import Verdict
+
+
+def assert_sd_gain(
+    speculation: Speculation,
+    *,
+    when_ratio: float = 2.5,
+    at_least: str | float = "0%",
+    only: Side | None = None,
+) -> Verdict:
+    """Claim that speculation gains where the draft is so much faster, and does not where it is not.
+
+    At or above the ratio: PASS where a gain is shown, FAIL where none is shown to be there. Below
+    it the claim predicts no gain: PASS where none is shown, FAIL where one is. The verdict gives
+    the measured break-even beside the ratio.
+
+    Args:
+        speculation: the fixture.
+        when_ratio: speed ratio, TG of the draft over TG of the target, from which it should gain.
+        at_least: the gain that must be exceeded to count as one, `"10%"` or a fraction.
+        only: `"above"` or `"below"` to gate one side of the ratio; the other then passes.
+
+    Returns:
+        The verdict, a PASS.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        ConfigError: a limit is not usable.
+        AsperfError: it could not be measured, or what was measured is broken.
+    """
+    __tracebackhide__ = True
+    limit = parse_percent(at_least, where="assert_sd_gain: at_least", negative=True)
+    given: object = when_ratio
+    usable = isinstance(given, int | float) and not isinstance(given, bool)
+    if not usable or not 0 < when_ratio < math.inf:
+        raise ConfigError(
+            f"assert_sd_gain: when_ratio: {printable(repr(when_ratio))} is no speed ratio",
+            why="the claim is about pairs from that ratio on",
+            remedy="write a number above 0, such as 2.5",
+        )
+    if only is not None and only not in get_args(Side):
+        raise ConfigError(
+            f"assert_sd_gain: only={printable(repr(only))}{suggest(str(only), get_args(Side))}",
+            why="it decides which side of the ratio is gated",
+            remedy=f"use one of {listing(get_args(Side))}, or leave it out for both",
+        )
+    result = speculation.against(limit)
+    subject = speculation.subject("SD gain", result)
+    verdict = gain_verdict(result, subject, when_ratio=when_ratio, at_least=limit, only=only)
+    return settle(verdict, speculation.bench)
+
+
+def assert_lossless(speculation: Speculation) -> Verdict:
+    """Claim that output with the draft is the target's own.
+
+    Greedy: where outputs first differ, both tokens are within a near-tie of the likeliest under the
+    target's own logits, for the batch that judged them and for a single step. Sampled: tokens have
+    the target's distribution, as far as some thousands of them can tell.
+
+    Args:
+        speculation: the fixture.
+
+    Returns:
+        The verdict, a PASS.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        AsperfError: it could not be measured, or what was measured is broken.
+    """
+    __tracebackhide__ = True
+    if speculation.pairing.temperature:
+        subject = speculation.subject("distance from the target's distribution,")
+        verdict = sampled_verdict(speculation.places(PLACES), subject)
+    else:
+        result = speculation.against()
+        verdict = lossless_verdict(result, speculation.subject("greedy output", result))
+    return settle(verdict, speculation.bench)

@@ -1,0 +1,86 @@
+"""What the `speculation` fixture hands to a test: a draft and a target against the target alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_asperf.measure.speculation import run_speculation, sample_places
+from pytest_asperf.report.speculation_rows import speculation_rows
+from pytest_asperf.verdict import Subject
+
+if TYPE_CHECKING:
+    from pytest_asperf.handles import Bench
+    from pytest_asperf.measure.gate import Budget
+    from pytest_asperf.measure.speculation_result import SpeculationResult
+    from pytest_asperf.spec import Pairing
+    from pytest_asperf.stats.estimate import Estimate
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """The `speculation` fixture. Nothing runs until a figure is asked for or claimed.
+
+    Attributes:
+        pairing: the draft and the target, and what is generated.
+    """
+
+    pairing: Pairing
+    budget: Budget = field(repr=False)
+    bench: Bench = field(repr=False)
+
+    def against(self, limit: float = 0.0) -> SpeculationResult:
+        """Measure until it is decided whether the gain is above a limit, a fraction.
+
+        Raises:
+            AsperfError: it cannot be measured, or what was measured is broken.
+        """
+        result = self.bench.lab.speculation(
+            self.pairing,
+            (self.budget, limit),
+            lambda contestants, rink: run_speculation(contestants, rink, self.budget, limit=limit),
+        )
+        for row in speculation_rows(result):
+            self.bench.record(row)
+        return result
+
+    def places(self, n_tokens: int) -> tuple[float, ...]:
+        """Sample with the draft, and place each token in the target's own distribution."""
+        seed = self.budget.seed
+        return self.bench.lab.speculation(
+            self.pairing,
+            ("places", n_tokens, seed),
+            lambda contestants, rink: tuple(
+                sample_places(contestants, rink, n_tokens=n_tokens, seed=seed)
+            ),
+        )
+
+    @property
+    def gain(self) -> Estimate:
+        """Rate with the draft over that of the target alone, less 1."""
+        return self.against().gain
+
+    @property
+    def acceptance(self) -> float:
+        """Accepted of drafted tokens."""
+        return self.against().acceptance
+
+    @property
+    def ratio(self) -> Estimate:
+        """Speed ratio: rate of the draft by itself over that of the target by itself."""
+        return self.against().ratio
+
+    def subject(self, what: str, result: SpeculationResult | None = None) -> Subject:
+        """Return what a claim about this pair is about.
+
+        Args:
+            what: the metric.
+            result: what was measured for it, with its proof of path.
+        """
+        arms = result.ran if result else ()
+        ran = tuple(
+            (f"{side} {label}", text)
+            for side, arm in zip(("target", "draft"), arms, strict=False)
+            for label, text in arm.rows()
+        )
+        return Subject(f"{what} {self.pairing.label}", "live", ran)

@@ -1,0 +1,323 @@
+"""Draft and verify: the loop of speculative decoding, the same for every engine.
+
+One round drafts up to k tokens, has the target judge them in one batch, and emits those that it
+accepts and one of the target's own (Leviathan, Kalman and Matias, ICML 2023). Without a drafter a
+round is one step of the target: both arms of a comparison run the same loop.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+import numpy as np
+
+from .engine import RefusalError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from .engine import Stepper
+
+Logits = Any  # NDArray[np.float32]; engines hand out views
+
+#: How drafted tokens are accepted when sampling. `exact` keeps the target's distribution; the
+#: other is a mistake that implementations make, to see that a check of losslessness finds it.
+AcceptanceRule = Literal["exact", "no-residual"]
+
+#: Longest and shortest piece of text that a lookup searches for.
+_NGRAM_SIZES: Final = (3, 2, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Counts and nanoseconds of one round; what is left of the wall time is the loop's own.
+
+    Attributes:
+        drafted: tokens proposed.
+        accepted: how many of them the target kept.
+        emitted: tokens that the round added to the output.
+        draft_ns: time of proposing.
+        verify_ns: time of the target's batch.
+        rollback_ns: time of checkpoints, of forgetting what was rejected, and of replays.
+    """
+
+    drafted: int
+    accepted: int
+    emitted: int
+    draft_ns: int
+    verify_ns: int
+    rollback_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One generation.
+
+    Attributes:
+        tokens: the output, without the prompt.
+        elapsed_ns: wall time of the loop; the prompt was decoded before.
+        rounds: in the order they ran.
+    """
+
+    tokens: list[int]
+    elapsed_ns: int
+    rounds: list[Round]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Drafted tokens, and when sampling the distributions that they were drawn from.
+
+    Attributes:
+        tokens: in order.
+        odds: a row of probabilities for each token; None where a token was certain.
+    """
+
+    tokens: list[int]
+    odds: list[NDArray[np.float64]] | None = None
+
+
+_NOTHING: Final = Proposal([])
+
+
+class Choice(Protocol):
+    """How tokens are chosen: from the target's logits, and by a draft."""
+
+    def draft(self, row: Logits) -> tuple[int, NDArray[np.float64] | None]:
+        """Return a drafted token, and the distribution that it was drawn from."""
+
+    def judge(self, rows: Logits, proposal: Proposal) -> list[int]:
+        """Return the accepted tokens of a proposal and one of the target's own."""
+
+
+class Greedy:
+    """The likeliest token, always."""
+
+    def draft(self, row: Logits) -> tuple[int, NDArray[np.float64] | None]:
+        """Return the draft's likeliest token."""
+        token = int(row.argmax())
+        _require_finite(row[token])
+        return token, None
+
+    def judge(self, rows: Logits, proposal: Proposal) -> list[int]:
+        """Return the proposal as far as it is what the target would have said, and its next."""
+        best: list[int] = rows.argmax(axis=1).tolist()
+        for row, token in zip(rows, best, strict=True):
+            _require_finite(row[token])
+        accepted = 0
+        for drafted, wanted in zip(proposal.tokens, best, strict=False):
+            if drafted != wanted:
+                break
+            accepted += 1
+        return best[: accepted + 1]
+
+
+class Sampled:
+    """Tokens drawn at a temperature; rejection sampling keeps the target's distribution.
+
+    A token drawn from the draft's q is kept with probability min(1, p / q); at the first that is
+    not, one is drawn from max(0, p - q), normalised (section 2.3 and appendix A.1 of the paper).
+
+    Args:
+        temperature: divides the logits of both models.
+        seed: of all draws.
+        rule: `exact`, or a mistake.
+    """
+
+    def __init__(self, temperature: float, seed: int, rule: AcceptanceRule = "exact") -> None:
+        self._temperature = temperature
+        self._draws = np.random.default_rng(seed)
+        self._corrects = rule == "exact"
+
+    def draft(self, row: Logits) -> tuple[int, NDArray[np.float64] | None]:
+        """Return a token drawn from the draft's distribution, and that distribution."""
+        odds = probabilities(row, self._temperature)
+        return self._draw(odds), odds
+
+    def judge(self, rows: Logits, proposal: Proposal) -> list[int]:
+        """Return the accepted tokens, and one of the residual or of the target's next position."""
+        kept: list[int] = []
+        for index, token in enumerate(proposal.tokens):
+            target = probabilities(rows[index], self._temperature)
+            odds = proposal.odds[index] if proposal.odds is not None else None
+            drafted = 1.0 if odds is None else float(odds[token])
+            if self._draws.random() * drafted < target[token]:
+                kept.append(token)
+                continue
+            return [*kept, self._draw(self._residual(target, odds, token))]
+        return [*kept, self._draw(probabilities(rows[len(kept)], self._temperature))]
+
+    def _residual(
+        self, target: NDArray[np.float64], odds: NDArray[np.float64] | None, token: int
+    ) -> NDArray[np.float64]:
+        if not self._corrects:
+            return target
+        left = target.copy()
+        if odds is None:
+            left[token] = 0.0
+        else:
+            np.subtract(target, odds, out=left)
+            np.maximum(left, 0.0, out=left)
+        return left if left.any() else target
+
+    def _draw(self, weights: NDArray[np.float64]) -> int:
+        """Return an index drawn by weights that need no normalising."""
+        sums = np.cumsum(weights)
+        drawn = int(np.searchsorted(sums, self._draws.random() * sums[-1], side="right"))
+        return min(drawn, len(weights) - 1)
+
+
+class ModelDrafter:
+    """Drafts with a smaller model.
+
+    Args:
+        stepper: the draft.
+        choice: how its tokens are chosen.
+    """
+
+    def __init__(self, stepper: Stepper, choice: Choice) -> None:
+        self._stepper = stepper
+        self._choice = choice
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Have a prompt, but for its last token, in the draft's memory."""
+        self._stepper.begin(prompt[:-1])
+
+    def propose(self, text: Sequence[int], k: int) -> Proposal:
+        """Draft k tokens after a text, whose end the draft may not have seen yet."""
+        stepper, choice = self._stepper, self._choice
+        feed = list(text[stepper.n_past :])
+        stepper.mark()
+        tokens: list[int] = []
+        odds: list[NDArray[np.float64]] = []
+        for _ in range(k):
+            token, drawn_from = choice.draft(stepper.decode(feed, 1)[0])
+            tokens.append(token)
+            if drawn_from is not None:
+                odds.append(drawn_from)
+            feed = [token]
+        return Proposal(tokens, odds or None)
+
+    def settle(self, n_true: int) -> None:
+        """Forget what the draft remembers beyond a number of tokens that are true."""
+        if self._stepper.n_past > n_true:
+            self._stepper.keep(n_true)
+
+
+class NgramDrafter:
+    """Drafts what followed the last occurrence of the text's end: prompt lookup.
+
+    After Saxena, "Prompt Lookup Decoding" (2023): the longest of 3, 2 and 1 tokens that occurred
+    before is continued as it went on there.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, ...], int] = {}
+        self._indexed = 0
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Forget the text before."""
+        del prompt
+        self._seen, self._indexed = {}, 0
+
+    def propose(self, text: Sequence[int], k: int) -> Proposal:
+        """Return up to k tokens, none where the end of the text is new."""
+        end = len(text)
+        for stop in range(self._indexed + 1, end):
+            for size in _NGRAM_SIZES:
+                if size <= stop:
+                    self._seen[tuple(text[stop - size : stop])] = stop
+        self._indexed = end - 1
+        for size in _NGRAM_SIZES:
+            start = self._seen.get(tuple(text[end - size : end]))
+            if start is not None:
+                return Proposal(list(text[start : start + k]))
+        return _NOTHING
+
+    def settle(self, n_true: int) -> None:
+        """Only what was emitted is ever indexed, so nothing is to be forgotten."""
+
+
+Drafter = ModelDrafter | NgramDrafter
+
+
+def generate(
+    target: Stepper,
+    drafter: Drafter | None,
+    prompt: Sequence[int],
+    *,
+    n_new: int,
+    k: int,
+    how: Choice,
+) -> Generation:
+    """Generate exactly `n_new` tokens after a prompt; what ends a text does not end this.
+
+    No round drafts more than can still be emitted, so that both arms do the same work.
+
+    Args:
+        target: the model whose output it is.
+        drafter: proposes tokens; None for the target alone.
+        prompt: at least two tokens, decoded before the clock starts.
+        n_new: tokens of the output.
+        k: tokens drafted per round.
+        how: how tokens are chosen.
+    """
+    clock = time.perf_counter_ns
+    text = list(prompt)
+    rounds: list[Round] = []
+    target.begin(prompt[:-1])
+    if drafter is not None:
+        drafter.begin(prompt)
+    end = len(text) + n_new
+    proposal = _NOTHING
+    started = clock()
+    while len(text) < end:
+        began = clock()
+        if drafter is not None:
+            room = min(k, end - len(text) - 1)
+            proposal = drafter.propose(text, room) if room else _NOTHING
+        drafted = clock()
+        if proposal.tokens:
+            target.mark()
+        marked = clock()
+        rows = target.decode([text[-1], *proposal.tokens], len(proposal.tokens) + 1)
+        verified = clock()
+        emitted = how.judge(rows, proposal)
+        judged = clock()
+        before = len(text)
+        text += emitted
+        n_drafted, accepted = len(proposal.tokens), len(emitted) - 1
+        if accepted < n_drafted:
+            target.keep(len(text) - 1)
+        if drafter is not None and n_drafted:
+            drafter.settle(before + accepted)
+        rolled_back_ns = clock() - judged + marked - drafted
+        rounds.append(
+            Round(
+                n_drafted,
+                accepted,
+                len(emitted),
+                drafted - began,
+                verified - marked,
+                rolled_back_ns,
+            )
+        )
+    return Generation(text[len(prompt) :], clock() - started, rounds)
+
+
+def probabilities(row: Logits, temperature: float) -> NDArray[np.float64]:
+    """Return the distribution that logits stand for at a temperature."""
+    peak = row.max()
+    _require_finite(peak)
+    powers = np.exp((row - peak).astype(np.float64) / temperature)
+    result: NDArray[np.float64] = powers / powers.sum()
+    return result
+
+
+def _require_finite(value: float) -> None:
+    if not np.isfinite(value):
+        raise RefusalError("non-finite", "a model's logits hold NaN or infinity")

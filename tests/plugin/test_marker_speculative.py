@@ -1,0 +1,121 @@
+"""The speculative marker, the speculation fixture and what is claimed of it, live."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.plugin.conftest import Project
+
+#: A model and its own lower level: a pair that needs nothing but the smallest shipped model.
+_MARK = '@pytest.mark.speculative(draft="asperf-draft:Q4_0", target="asperf-draft:F16", {})\n'
+_SHORT = 'k=2, n_tokens=8, prompts="prompts.json"'
+
+
+@pytest.fixture
+def pair(live: Project) -> Project:
+    """A project with two short prompts."""
+    prompts = {"code": ["def area(width, height):\n"], "text": ["# The area is the product of"]}
+    (live.path / "prompts.json").write_text(json.dumps(prompts))
+    return live
+
+
+def _test(settings: str, body: str, mark: str = _MARK) -> str:
+    return mark.format(settings) + f"def test_it(speculation):\n    {body}\n"
+
+
+def test_a_gain_is_judged_and_explained(
+    pair: Project, rows: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """The verdict and what explains it are rows, with every round's counts and times behind."""
+    pair.test(_test(_SHORT, "assert_sd_gain(speculation, when_ratio=1000)"))
+    found = {row["subject"]: row for row in rows("--asperf-max-pairs=5", "--asperf-seed=3")}
+    verdict = next(row for row in found.values() if row["outcome"])
+    assert verdict["outcome"] in {"PASS", "FAIL"}
+    assert "beside the rule's 1000 x" in verdict["measured"]
+    assert {"acceptance", "accepted length", "speed ratio", "predicted SD gain"} <= found.keys()
+    raw = found["SD gain"]["raw"]
+    assert set(raw["acceptance_by_category"]) == {"code", "text"}
+    assert set(raw["verify"]) == {str(size) for size in range(1, 10)}
+    assert raw["seed"] == 3
+    assert len(raw["pairs"]) == 5
+    for run in (run for runs in raw["pairs"] for run in runs):
+        done = run["speculative"]
+        drafted, accepted, emitted = map(sum, list(zip(*done["rounds"], strict=True))[:3])
+        assert done["n_tokens"] == emitted == 8
+        assert accepted <= drafted
+
+
+def test_greedy_and_sampled_output_are_lossless(pair: Project) -> None:
+    """Both ways of decoding give the target's own output."""
+    pair.test(_test(_SHORT, "assert_lossless(speculation)"), name="test_greedy")
+    sampled = f"{_SHORT}, temperature=1.0"
+    pair.test(_test(sampled, "assert_lossless(speculation)"), name="test_sampled")
+    pair.run("--asperf-max-pairs=5", "--asperf-seed=4").assert_outcomes(passed=2)
+
+
+def test_what_cannot_be_rolled_back_is_invalid(pair: Project) -> None:
+    """A hybrid whose only way back is denied is a broken measurement, with the reason."""
+    mark = _MARK.replace("asperf-draft:F16", "asperf-draft+hybrid:F16")
+    settings = f'{_SHORT}, rollback="trim"'
+    pair.test(_test(settings, "assert_sd_gain(speculation)", mark))
+    result = pair.run("--asperf-max-pairs=5")
+    result.stdout.fnmatch_lines(["*INVALID*", "*hybrid and cannot be rolled back*"])
+    result.assert_outcomes(failed=0, passed=0)
+
+
+def test_lookup_needs_no_draft_model(pair: Project) -> None:
+    """The draft may be the text itself."""
+    mark = _MARK.replace("asperf-draft:Q4_0", "ngram")
+    body = "assert speculation.gain.n == 5 and 0 < speculation.acceptance < 1"
+    pair.test(_test(_SHORT, body, mark))
+    pair.run("--asperf-max-pairs=5").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ("k=0", "*k takes a whole number from 1 to 64*"),
+        ("ks=3", "*unknown argument 'ks'; did you mean 'k'?*"),
+        ("temperature=-1", "*temperature takes a number from 0*"),
+        ('rollback="trimm"', "*rollback takes one of auto, checkpoint, trim*"),
+        ('prompts="nowhere.json"', "*nowhere.json: it cannot be read*"),
+        ('prompts="asperf.toml"', "*asperf.toml: it is not JSON*"),
+        ("n_tokens=3000", "*3000 tokens leave no room for a prompt*"),
+    ],
+)
+def test_a_bad_marker_is_told(pair: Project, settings: str, told: str) -> None:
+    """What cannot be meant is refused by name, with what can."""
+    pair.test(_test(settings, "assert_sd_gain(speculation)"))
+    pair.run("--asperf-max-pairs=5").stdout.fnmatch_lines([told])
+
+
+def test_a_test_without_the_marker_is_told(pair: Project) -> None:
+    """The fixture alone does not say what to measure."""
+    pair.test("def test_it(speculation):\n    pass\n")
+    pair.run().stdout.fnmatch_lines(["*the speculation fixture needs a speculative marker*"])
+
+
+def test_a_marker_without_the_fixture_is_told(pair: Project) -> None:
+    """A marker that has no effect is a mistake."""
+    pair.test(_MARK.format(_SHORT) + "def test_it():\n    pass\n")
+    pair.run().stdout.fnmatch_lines(["*does not take its fixture*"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("when_ratio='fast'", "*when_ratio: 'fast' is no speed ratio*"),
+        ("at_least='5'", "*at_least: '5' is not a usable limit*"),
+        ("only='abov'", "*did you mean 'above'?*"),
+    ],
+)
+def test_a_bad_claim_is_told_before_anything_runs(pair: Project, arguments: str, told: str) -> None:
+    """A limit that is none is refused at once."""
+    pair.test(_test(_SHORT, f"assert_sd_gain(speculation, {arguments})"))
+    pair.run().stdout.fnmatch_lines([told])
