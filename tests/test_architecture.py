@@ -23,9 +23,9 @@ ROOT = Path(pytest_asperf.__file__).parent
 # nothing from a higher one.
 TIERS = (
     # Functions of values: what a number means, and what follows from it.
-    {"errors", "stats", "metrics", "verdict", "sd_model", "guards", "predict"},
+    {"errors", "stats", "metrics", "verdict", "joint_verdict", "sd_model", "guards", "predict"},
     # What may be asked for, parsed and frozen.
-    {"spec", "settings", "marks", "catalogue", "recorded"},
+    {"spec", "settings", "marks", "catalogue", "recorded", "claims", "toml_place"},
     # What touches the machine: files, processes, clocks. `testing` starts workers for an engine.
     {"hardware", "modelfiles", "worker", "host", "measure", "testing"},
     # One session with a user: pytest's, or the command line's. The package itself hands out names.
