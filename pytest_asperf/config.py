@@ -26,6 +26,7 @@ MARKERS: Final = (
     "model(address, **settings): the model to measure, with engine settings over its own",
     "quant(level): the quantisation level to measure the model at",
     'quant_ladder(*levels, baseline="F16"): run the test once per level, against the baseline',
+    "finding(id): the published finding that the test measures; elsewhere it is judged as recorded",
     "hardware(*names, min_memory_gb, min_cpu_cores, min_gpu_cores): skip the test elsewhere",
 )
 

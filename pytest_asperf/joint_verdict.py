@@ -33,7 +33,7 @@ def judge_each(figures: Sequence[Figure], judge: Judge, subject: Subject) -> Ver
     PASS where each is shown to, FAIL where one is shown not to.
 
     Args:
-        figures: label and estimate, with the error shared among them.
+        figures: label and estimate, with the error shared among them; a single one may have none.
         judge: how one of them is judged.
         subject: what the claim is about.
 
@@ -43,7 +43,9 @@ def judge_each(figures: Sequence[Figure], judge: Judge, subject: Subject) -> Ver
     if not figures:
         raise ValueError("nothing to judge")
     if len(figures) == 1:
-        return judge(figures[0][1], subject=subject)
+        label, estimate = figures[0]
+        verdict = judge(estimate, subject=subject)
+        return replace(verdict, measured=f"{label} {verdict.measured}") if label else verdict
     verdicts = [(label, judge(estimate, subject=subject)) for label, estimate in figures]
     return _joined(verdicts, tuple(figures), subject, verdicts[0][1].threshold)
 
@@ -94,6 +96,10 @@ def _joined(
     named = failed or unshown or list(verdicts)
     told = ", ".join(f"{label} {verdict.measured}" for label, verdict in named[:_NAMED])
     more = f", and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-    head = f"{len(verdicts) - len(unshown)} of {len(verdicts)} shown"
+    count = f"of {len(verdicts)}"
+    if failed:
+        head = f"{len(failed)} {count} shown not to hold"
+    else:
+        head = f"{len(verdicts) - len(unshown)} {count} shown"
     advice = "; ".join(dict.fromkeys(v.advice for _, v in named if v.advice))
     return Verdict(outcome, subject, threshold, f"{head}; {told}{more}", figures, advice)

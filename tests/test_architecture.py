@@ -32,7 +32,8 @@ TIERS = (
     {
         *("plugin", "config", "collect", "fixtures", "stash", "run", "handles", "assertions"),
         *("gate_verdict", "report", "findings", "cli", "doctor", "calibrate", "inventory"),
-        *("checks", "predict_command", "predict_text", "audit", "console", "__init__"),
+        *("checks", "predict_command", "predict_text", "findings_page", "audit", "console"),
+        "__init__",
     },
 )
 

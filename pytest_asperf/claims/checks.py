@@ -282,9 +282,5 @@ def _labels(place: Place, terms: Sequence[Term]) -> tuple[str, ...]:
             why="a reader tells the values apart by them",
             remedy="give one label for each, or none",
         )
-    return given or tuple(map(row_of, terms))
-
-
-def _given(number: float | None) -> float:
-    assert number is not None
-    return number
+    default = tuple(map(row_of, terms)) if len(terms) > 1 else ("",)
+    return given or default

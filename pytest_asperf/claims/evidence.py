@@ -55,7 +55,7 @@ class _Box:
     low: float
     high: float
     n: int = 1
-    counted: str = "runs"
+    counted: str = "figure as printed"
     basis: tuple[str, ...] = ()
 
 
@@ -161,9 +161,9 @@ class Evidence:
     def _measured(self, cell: Cell, confidence: float) -> _Box:
         point = cell.value if cell.spread.raw is None else cell.spread.raw
         low, high = cell.allowed() if cell.spread.raw is None else (point, point)
-        box = _Box(point, low, high, cell.spread.n or 1, _counted(cell))
-        if cell.kind == "specified":
-            return box
+        box = _Box(point, low, high, *_count(cell))
+        if cell.kind in {"specified", "stated", "estimated"}:
+            return box  # exact, or no measurement, which a guard tells
         own = _own_interval(cell, confidence)
         if own is None:
             return self._widened(cell, box, confidence)
@@ -277,5 +277,8 @@ def _variation(cell: Cell, confidence: float) -> _Box:
     return _Box(estimate.point, estimate.low, estimate.high, spread.n, "runs", (estimate.method,))
 
 
-def _counted(cell: Cell) -> str:
-    return "chunks" if cell.metric.startswith("PPL") else "runs"
+def _count(cell: Cell) -> tuple[int, str]:
+    if cell.spread.n is None:
+        return 1, "figure, n not published"
+    what = "chunks" if cell.metric.startswith("PPL") else "runs"
+    return cell.spread.n, "samples" if cell.unit == "W" else what

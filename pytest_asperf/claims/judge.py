@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.claims.validity import automatic_trips
+from pytest_asperf.guards import Consequence
 from pytest_asperf.verdict import Outcome, Subject, guarded
 
 if TYPE_CHECKING:
@@ -40,7 +41,16 @@ def judge_recorded(finding: Finding, evidence: Evidence) -> Verdict:
     if verdict.outcome is Outcome.INCONCLUSIVE:
         verdict = replace(verdict, advice=_OPEN)
     asked = [trip for guard in finding.guards if (trip := guard.ask(evidence)) is not None]
-    return guarded(verdict, (*asked, *automatic_trips(terms, evidence)), remedy=_REMEDY)
+    trips = (*asked, *automatic_trips(terms, evidence))
+    left = guarded(verdict, trips, remedy=_REMEDY)
+    if left.outcome is not Outcome.INVALID:
+        return left
+    # Which guard it was is what a reader looks up; what the broken figures give is not told.
+    first, *others = dict.fromkeys(
+        trip.guard for trip in trips if trip.consequence is Consequence.INVALID
+    )
+    also = f"; also {', '.join(others)}" if others else ""
+    return replace(left, measured=f"{first}: {left.measured}{also}", figures=())
 
 
 def published_text(finding: Finding, evidence: Evidence) -> str:

@@ -1,4 +1,4 @@
-"""Guards on recorded figures: the closed set that a findings file may name, asked of its figures."""
+"""Guards on recorded figures: the closed set that a findings file may name."""
 
 from __future__ import annotations
 
