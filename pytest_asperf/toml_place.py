@@ -168,9 +168,13 @@ def twice(where: str, id_: str) -> ConfigError:
 
 def unusable(where: str, value: object, accepted: str) -> ConfigError:
     """Return the error for a value that says nothing."""
-    shown = value if isinstance(value, str | int | float | Decimal) else type(value).__name__
+    if value is None:
+        problem = "is missing"
+    else:
+        shown = value if isinstance(value, str | int | float | Decimal) else type(value).__name__
+        problem = f"{printable(repr(shown), 80)} is not usable"
     return ConfigError(
-        f"{where}: {printable(repr(shown), 80)} is not usable",
+        f"{where}: {problem}",
         why="what it should say cannot be told from it",
         remedy=f"write {accepted}",
     )

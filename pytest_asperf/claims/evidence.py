@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.claims.terms import Figure, Formula, Printed, Variation, ids_of
-from pytest_asperf.errors import ConfigError
+from pytest_asperf.errors import ConfigError, MeasurementError
 from pytest_asperf.recorded.formulas import FORMULAS
 from pytest_asperf.stats.estimate import DECISION_CONFIDENCE, Estimate
 from pytest_asperf.stats.intervals import (
@@ -43,6 +43,8 @@ _UNITS: Final = {
     "speculation": "tok/s",
     "weights_gb": "GB",
 }
+#: Beyond it a number on the log scale has no float.
+_LARGEST_LOG: Final = 700.0
 #: Expected range of n runs in standard deviations (Tippett, Biometrika 17, 1925).
 _RANGE: Final = {2: 1.128, 3: 1.693, 4: 2.059, 5: 2.326, 6: 2.534, 8: 2.847, 10: 3.078}
 
@@ -149,7 +151,15 @@ class Evidence:
     def _computed(self, term: Formula, confidence: float) -> _Box:
         formula = FORMULAS[term.name]
         boxes = [self._box(each, confidence) for each in term.of]
-        point = formula.compute(*(box.point for box in boxes))
+        try:
+            point = formula.compute(*(box.point for box in boxes))
+        except ZeroDivisionError:
+            figures = ", ".join(ids_of(term))
+            raise MeasurementError(
+                f"{formula.name} of {figures} divides by zero",
+                why="what follows from them has no value",
+                remedy="name other figures",
+            ) from None
         low, high = _range(formula, boxes)
         counts = [box for box in boxes if box.basis] or boxes
         fewest = min(counts, key=lambda box: box.n)
@@ -254,11 +264,18 @@ def _own_interval(cell: Cell, confidence: float) -> tuple[float, float, str] | N
             sd = (spread.observed[1] - spread.observed[0]) / _RANGE[n]
             text = "Student's t on the recorded range"
         if sd is not None:
-            # On the log scale: a rate or time is positive, however wide its interval.
-            point = cell.value if spread.raw is None else spread.raw
-            half = _quantile(n, confidence) * sd / math.sqrt(n) / abs(point)
-            return abs(point) * -math.expm1(-half), abs(point) * math.expm1(half), text
+            return *_on_log_scale(cell, _quantile(n, confidence) * sd / math.sqrt(n)), text
     return None
+
+
+def _on_log_scale(cell: Cell, half: float) -> tuple[float, float]:
+    """Return an error below and above: a rate or time is positive, however wide its interval."""
+    point = abs(cell.value if cell.spread.raw is None else cell.spread.raw)
+    if not point:
+        return half, half
+    share = half / point
+    above = math.expm1(share) if share < _LARGEST_LOG else math.inf
+    return point * -math.expm1(-share), point * above
 
 
 def _quantile(n: int | None, confidence: float) -> float:

@@ -114,7 +114,7 @@ def _finding(place: Place, tables: Iterable[str]) -> Finding:
         check=parse_check(place.inner("check", place.table.get("check"))),
         guards=tuple(parse_guard(place.inner("guard", guard)) for guard in guards),
         live=place.text("live"),
-        expected=Outcome(place.choice("expected", tuple(Outcome))),
+        expected=Outcome(place.choice("expected", [str(each) for each in Outcome])),
         **texts,
     )
 
