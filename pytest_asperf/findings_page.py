@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rich.console import Console
+
 from pytest_asperf.claims import judge_recorded, load_findings, published_text
 from pytest_asperf.claims.terms import ids_of
 from pytest_asperf.recorded import derived_checks
@@ -13,8 +15,6 @@ from pytest_asperf.verdict import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from rich.console import Console
 
     from pytest_asperf.claims import Finding, Findings
     from pytest_asperf.report.rows import Row
@@ -58,12 +58,11 @@ def rows(findings: Findings) -> list[Row]:
     return [finding_row(each, findings.evidence, verdict) for each, verdict in judged(findings)]
 
 
-def listing(settings: Settings, console: Console, *, as_markdown: bool) -> str:
+def listing(settings: Settings, *, as_markdown: bool) -> str:
     """Return what `asperf findings` prints.
 
     Args:
         settings: name the project's own files.
-        console: where it goes.
         as_markdown: the page, and not the table.
 
     Raises:
@@ -72,6 +71,7 @@ def listing(settings: Settings, console: Console, *, as_markdown: bool) -> str:
     findings = load_findings(settings.findings, settings.records)
     if as_markdown:
         return markdown(findings).rstrip("\n")
+    console = Console()
     table = render_findings(rows(findings), console.width, colour=console.is_terminal)
     return table.strip("\n")
 

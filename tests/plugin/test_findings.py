@@ -194,7 +194,7 @@ def test_a_marker_takes_one_id(project: Project, args: str) -> None:
     [
         ("mine.toml", "limit", "limmit", "*mine.toml: finding ours: check: unknown key 'limmit'*"),
         ("mine.toml", "schema = 1", "", "*mine.toml does not say schema = 1*"),
-        ("report.toml", "tok/s", 'tok/s", knd = "x', "*report.toml: table runs: column tg*'knd'*"),
+        ("report.toml", "tok/s", 'tok/s", knd = "x', "*report.toml: table runs*column tg*'knd'*"),
         ("asperf.toml", "mine.toml", "other.toml", "*other.toml cannot be read*"),
         ("asperf.toml", '["mine.toml"]', "3", "*asperf.toml: findings: 3 is not usable*"),
     ],
