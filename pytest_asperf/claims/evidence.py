@@ -101,7 +101,7 @@ class Evidence:
             box.n,
             method="; ".join(box.basis) or "rounding as printed",
             unit=unit,
-            counted=box.counted,
+            counted=box.counted if math.isfinite(box.high - box.low) else "figures",
             confidence=confidence,
         )
 

@@ -69,7 +69,10 @@ class Guard:
         named = {}
         for own, term in zip(self.arm, terms, strict=True):
             metric = "" if isinstance(own, Formula) else f"{evidence.cell(own.id).metric} "
-            named[f"{metric}{evidence.unit(own)}".strip()] = evidence.value(term)
+            value = evidence.value(term)
+            named[f"{metric}{evidence.unit(own)}".strip()] = (
+                int(value) if value.is_integer() else value
+            )
         return named
 
 

@@ -73,14 +73,20 @@ def _print_tables(terminal: TerminalReporter, rows: Sequence[Row]) -> None:
         for row in rows
         if not row.outcome
     }
-    terminal.write(render_measurements(list(shared.values()), width, colour=colour))
+    _write(terminal, render_measurements(list(shared.values()), width, colour=colour))
     for text in sorted({line for row in rows for line in row.note.splitlines()}):
         terminal.line(f"note: {printable(text)}")
     verdicts = [row for row in rows if row.outcome]
     claims = [row for row in verdicts if not row.finding]
-    terminal.write(render_verdicts(claims, width, colour=colour))
+    _write(terminal, render_verdicts(claims, width, colour=colour))
     findings = [row for row in verdicts if row.finding]
-    terminal.write(render_findings(findings, width, colour=colour))
+    _write(terminal, render_findings(findings, width, colour=colour))
+
+
+def _write(terminal: TerminalReporter, text: str) -> None:
+    """Write a table; of letters that the terminal's encoding lacks, pytest would escape it all."""
+    encoding = getattr(terminal._tw._file, "encoding", None) or "utf-8"  # noqa: SLF001  # no other way
+    terminal.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def _print_waits(terminal: TerminalReporter) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -231,6 +232,23 @@ def test_the_table_fits_the_terminal(
     table = lines[start : lines.index(next(line for line in lines if " PASS, " in line))]
     assert len(table) > 100
     assert max(map(len, table)) <= width
+
+
+def test_a_terminal_without_utf_8_gets_lines_too(
+    project: Project, command: list[str], environment: dict[str, str]
+) -> None:
+    """Letters that the encoding lacks are escaped one by one, and the table stays a table."""
+    result = subprocess.run(
+        [*command, *SUITE, "--asperf-hardware=m2ultra"],
+        cwd=project.path,
+        env=environment | {"PYTHONIOENCODING": "ascii", "COLUMNS": "100"},
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    lines = result.stdout.decode("ascii").splitlines()
+    assert "PASS          Q8_0 costs less than 1 % of PPL" in lines
+    assert any("\\u2192" in line for line in lines)
 
 
 def test_the_report_carries_findings(project: Project) -> None:
