@@ -328,6 +328,19 @@ def audit_files(
     raise typer.Exit(found.exit_code)
 
 
+@app.command("findings")
+def list_findings(
+    *,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the page of docs/findings.md.")
+    ] = False,
+) -> None:
+    """Say which published findings the recorded figures show, and which not."""
+    from pytest_asperf.findings_page import listing
+
+    typer.echo(listing(_project(None).catalogue.settings, as_markdown=as_markdown))
+
+
 @models_app.callback(invoke_without_command=True)
 def models(context: typer.Context) -> None:
     """List the models."""

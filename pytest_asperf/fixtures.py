@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from pytest_asperf.claims import Finding
     from pytest_asperf.handles import Bench, Gates, Ladder, Model, Perplexity, Throughput
     from pytest_asperf.hardware.in_force import Hardware
     from pytest_asperf.spec import ModelRef
@@ -156,3 +157,18 @@ def ladder(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Ladder:
     wanted = marks.ladder.levels
     joint = run.joint_levels(spec, marks.ladder.baseline, wanted)
     return Ladder(spec, wanted, marks.ladder.baseline, _asperf_bench, joint)
+
+
+@pytest.fixture
+def asperf_finding(request: pytest.FixtureRequest) -> Finding:
+    """A published finding that nothing measures live, one for each test of that name."""
+    from pytest_asperf.stash import run_of
+
+    run = run_of(request.config)
+    found: Finding = request.param
+    reason = run.out_of_scope(found)
+    if not reason and run.is_live:
+        reason = "nothing measures it live; --asperf-source=recorded judges its published figures"
+    if reason:
+        raise pytest.skip.Exception(reason, _use_item_location=True)
+    return found

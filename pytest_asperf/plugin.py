@@ -13,6 +13,7 @@ from pytest_asperf.config import MARKERS, add_options, usage_errors, was_configu
 from pytest_asperf.fixtures import (
     _asperf_bench,
     _asperf_ref,
+    asperf_finding,
     gate,
     hardware,
     ladder,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "_asperf_bench",
     "_asperf_ref",
+    "asperf_finding",
     "gate",
     "hardware",
     "ladder",
@@ -44,7 +46,7 @@ __all__ = [
 _FIXTURES = "pytest_asperf.fixtures"
 _OUR_MARKERS = frozenset({"quant_ladder", "speculative", "hardware"})
 #: Other projects have markers of these names: they are ours on a test that measures.
-_COMMON_MARKERS = frozenset({"model", "quant"})
+_COMMON_MARKERS = frozenset({"finding", "model", "quant"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -77,6 +79,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         from pytest_asperf.collect import parametrize_ladder
 
         parametrize_ladder(metafunc)
+    if "asperf_finding" in metafunc.fixturenames:
+        from pytest_asperf.collect import parametrize_findings
+
+        parametrize_findings(metafunc)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Judge findings by recorded figures where nothing is measured."""
+    if any(item.get_closest_marker("finding") and _measures(item) for item in items):
+        from pytest_asperf.collect import replace_by_recorded
+
+        with usage_errors():
+            replace_by_recorded(config, items)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -144,7 +160,7 @@ def pytest_report_teststatus(
     report: pytest.TestReport | pytest.CollectReport,
 ) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:
     """Give INCONCLUSIVE and INVALID letters of their own."""
-    if not hasattr(report, "asperf_outcome"):
+    if not hasattr(report, "asperf_outcome") and not hasattr(report, "asperf_recorded"):
         return None
     from pytest_asperf.report.outcome import status
 
@@ -194,6 +210,8 @@ def _measured(terminal: TerminalReporter) -> list[Any]:
 
 def _measures(item: pytest.Item) -> bool:
     """Tell whether a test uses fixtures of ours, and not a project's own of the same names."""
+    if getattr(item, "asperf_measures", False):
+        return True
     info = getattr(item, "_fixtureinfo", None)
     found = info.name2fixturedefs.values() if info is not None else ()
     return any(defs[-1].func.__module__ == _FIXTURES for defs in found)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from pytest_asperf.claims import Finding, Findings
     from pytest_asperf.engines import Engine
     from pytest_asperf.hardware.machine import Bandwidth
     from pytest_asperf.marks import HardwareMark, LadderMark, Marks, SpeculativeMark
@@ -77,6 +78,27 @@ class Run:
         if self.settings.source == "auto":
             return self.hardware.is_this_machine
         return self.settings.source == "live"
+
+    @cached_property
+    def findings(self) -> Findings:
+        """Published findings, the shipped ones and the project's own.
+
+        Raises:
+            ConfigError: a file of the project's is not usable.
+        """
+        from pytest_asperf.claims import load_findings  # noqa: PLC0415  # numpy, scipy
+
+        return load_findings(self.settings.findings, self.settings.records)
+
+    def out_of_scope(self, finding: Finding) -> str:
+        """Return why a finding says nothing of this run, or nothing."""
+        profile = self.hardware.profile
+        if not finding.suits(profile.id if profile else ""):
+            about = " or ".join(finding.hardware)
+            return f"the finding is about {about}, this is {self.hardware.name}"
+        if self.is_live and finding.engine not in {"", self.settings.engine}:
+            return f"the finding is about {finding.engine}, this is {self.settings.engine}"
+        return ""
 
     def lab(self, engine: Engine) -> Lab:
         """Return an engine's lab, opened when the first measurement asks for it.
@@ -144,6 +166,8 @@ class Run:
         """
         self.hardware  # noqa: B018  # made, and checked, by being asked for
         self.builds  # noqa: B018  # as above
+        if self.settings.findings or self.settings.records:
+            self.findings  # noqa: B018  # as above
 
     def close(self) -> None:
         """End what was started."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from pytest_asperf.claims.judge import published_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_asperf.claims import Finding
+    from pytest_asperf.claims.evidence import Evidence
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.host import RawRun
     from pytest_asperf.measure.results import LevelResult, Ran, ThroughputResult
@@ -30,6 +34,9 @@ class Row:
         ran: proof of path, label and text.
         note: what is to be known of how it was measured, one remark a line.
         raw: counts, nanoseconds and scores, for the JSON report.
+        finding: id of the published finding that it is a verdict on; empty where there is none.
+        statement: the finding in one sentence.
+        published: the figures that documents give for it.
     """
 
     model: str
@@ -42,6 +49,9 @@ class Row:
     ran: tuple[tuple[str, str], ...] = ()
     note: str = ""
     raw: dict[str, Any] = field(default_factory=dict)
+    finding: str = ""
+    statement: str = ""
+    published: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data."""
@@ -75,6 +85,17 @@ def verdict_row(verdict: Verdict, note: str = "") -> Row:
         note,
         raw={"figures": figures, "advice": verdict.advice},
     )
+
+
+def about_finding(row: Row, finding: Finding, evidence: Evidence) -> Row:
+    """Return a verdict's row with the published finding that it is on."""
+    published = published_text(finding, evidence)
+    return replace(row, finding=finding.id, statement=finding.statement, published=published)
+
+
+def finding_row(finding: Finding, evidence: Evidence, verdict: Verdict) -> Row:
+    """Return the row of a verdict on a published finding."""
+    return about_finding(verdict_row(verdict), finding, evidence)
 
 
 def broken_row(what: str, error: AsperfError) -> Row:
