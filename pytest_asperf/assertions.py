@@ -151,8 +151,8 @@ def assert_bandwidth_utilization(
         raise ConfigError(
             f"bandwidth utilisation is not defined for {reading.workload}",
             why="a prompt's batch reads each weight once for many tokens",
-            remedy='use a generation workload such as throughput("tg128"), of a model whose tensors '
-            "have the usual names",
+            remedy='use a generation workload such as throughput("tg128"), of a model whose '
+            "tensors have the usual names",
         )
     ceiling = reading.bench.ceiling(reading.result)
     share = metrics.bandwidth_utilisation(reading.rate, n_bytes, ceiling.gbs)
