@@ -22,4 +22,4 @@ def test_an_unknown_engine_is_a_usage_error(project: Project) -> None:
     project.test("def test_it():\n    pass\n")
     result = project.run("--asperf-engine=lama_cpp")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*'lama_cpp'*did you mean 'llama_cpp'?", "*llama_cpp, scripted*"])
+    result.stderr.fnmatch_lines(["*'lama_cpp'*did you mean 'llama_cpp'?", "*llama_cpp, mlx, scripted*"])
