@@ -178,3 +178,32 @@ def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:
             "target's family",
         )
     return model
+
+
+def require_same_start(
+    base: LocatedModel,
+    base_loaded: Mapping[str, Any],
+    model: LocatedModel,
+    loaded: Mapping[str, Any],
+) -> None:
+    """Refuse a level that begins a text otherwise than its baseline.
+
+    Equal tokenizers do not show it: whether BOS comes first stands beside them.
+
+    Args:
+        base: the baseline.
+        base_loaded: what it resolved to.
+        model: the level.
+        loaded: what that resolved to.
+
+    Raises:
+        ModelError: one of them begins with BOS, and the other does not.
+    """
+    if base_loaded.get("add_bos") == loaded.get("add_bos"):
+        return
+    first, other = (base, model) if base_loaded.get("add_bos") else (model, base)
+    raise ModelError(
+        f"{first.ref.title} begins a text with BOS and {other.ref.title} does not",
+        why="each chunk begins with it, so PPL and KLD would compare two different texts",
+        remedy="make both from the same source, or correct the tokenizer's configuration of one",
+    )

@@ -18,7 +18,7 @@ from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.host import EngineBuild, Worker
 from pytest_asperf.measure.arms import MODEL, Arm
-from pytest_asperf.measure.files import LocatedModel, ModelShelf, same_tokenizer
+from pytest_asperf.measure.files import LocatedModel, ModelShelf, require_same_start, same_tokenizer
 from pytest_asperf.measure.gate import Budget, Duel, run_gate
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
 from pytest_asperf.measure.noise import NoiseBook
@@ -386,6 +386,8 @@ class Lab:
         label = f"PPL {spec.name} {', '.join(model.level for model in models)} vs {base.level}"
         worker = self._worker_with([base, *models])
         self._require_context(base, PPL_N_CTX, "PPL")
+        for model in models:
+            require_same_start(base, self._loaded[base.ref], model, self._loaded[model.ref])
         chunks = self._chunks(worker, base.ref.label, spec)
         scores = score_ladder(
             worker,
