@@ -10,8 +10,17 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_asperf.claims import Finding
-    from pytest_asperf.handles import Bench, Gates, Ladder, Model, Perplexity, Throughput
+    from pytest_asperf.handles import (
+        Bench,
+        Engines,
+        Gates,
+        Ladder,
+        Model,
+        Perplexity,
+        Throughput,
+    )
     from pytest_asperf.hardware.in_force import Hardware
+    from pytest_asperf.run import Run
     from pytest_asperf.spec import ModelRef
     from pytest_asperf.speculation_handle import Speculation
 
@@ -40,12 +49,9 @@ def quant(request: pytest.FixtureRequest) -> str | None:
 def _asperf_bench(request: pytest.FixtureRequest) -> Bench:
     from pytest_asperf.config import read_marks
     from pytest_asperf.handles import Bench
-    from pytest_asperf.stash import note, run_of
+    from pytest_asperf.stash import note
 
-    run = run_of(request.config)
-    if not run.is_live:
-        reason = f"nothing recorded for this test on {run.hardware.headline()}"
-        raise pytest.skip.Exception(reason, _use_item_location=True)
+    run = _live_run(request)
     engine = run.model_of(request.node, read_marks(request.node), None).spec.engine
     return Bench(
         run.lab(engine or run.settings.engine),
@@ -54,6 +60,16 @@ def _asperf_bench(request: pytest.FixtureRequest) -> Bench:
         run.roof,
         run.settings.max_cv,
     )
+
+
+def _live_run(request: pytest.FixtureRequest) -> Run:
+    from pytest_asperf.stash import run_of
+
+    run = run_of(request.config)
+    if not run.is_live:
+        reason = f"nothing recorded for this test on {run.hardware.headline()}"
+        raise pytest.skip.Exception(reason, _use_item_location=True)
+    return run
 
 
 @pytest.fixture
@@ -115,6 +131,31 @@ def speculation(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Specula
     pairing = run.pairing_of(mark, where=request.node.nodeid)
     bench = replace(_asperf_bench, lab=run.lab(pairing.target.spec.engine or run.settings.engine))
     return Speculation(pairing, run.gate_budget, bench)
+
+
+@pytest.fixture
+def engines(request: pytest.FixtureRequest, quant: str | None) -> Engines:
+    """The test's model on any two engines at matched levels, for `assert_faster`."""
+    from pytest_asperf.config import read_marks
+    from pytest_asperf.errors import ConfigError
+    from pytest_asperf.handles import Engines
+    from pytest_asperf.settings import split_address
+    from pytest_asperf.stash import note
+
+    run, marks = _live_run(request), read_marks(request.node)
+    if marks.model is not None and marks.model.engine is not None:
+        raise ConfigError(
+            f"{request.node.nodeid}: the model marker names the engine {marks.model.engine}",
+            why="two engines are compared, and the claim names them",
+            remedy="leave engine= out of the marker",
+        )
+    return Engines(
+        quant or split_address(run.address_of(marks))[1],
+        lambda engine, level: run.model_on(engine, request.node, marks, level),
+        run.lab,
+        run.gate_budget,
+        lambda row: note(request.node, row),
+    )
 
 
 @pytest.fixture

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from pytest_asperf.engines import parse_engine, parse_level
 from pytest_asperf.errors import ConfigError, listing
+from pytest_asperf.measure.matching import matching_level, require_matched_bits, terms_of
 from pytest_asperf.measure.vetting import require_valid, throughput_trips
 from pytest_asperf.report.rows import level_row, throughput_row
 from pytest_asperf.spec import ModelRef, parse_workload
@@ -16,10 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from pytest_asperf.engines import Engine
     from pytest_asperf.guards import Trip
     from pytest_asperf.hardware.in_force import Ceiling
     from pytest_asperf.measure.gate import Budget, Duel
     from pytest_asperf.measure.lab import Lab
+    from pytest_asperf.measure.matching import Term
     from pytest_asperf.measure.ppl_gate import PplDuel
     from pytest_asperf.measure.results import LadderResult, LevelResult, ThroughputResult
     from pytest_asperf.metrics import Comparison
@@ -304,3 +308,89 @@ class Gates:
         chosen = dict.fromkeys(names or (_DEFAULT_WORKLOAD,))
         workloads = tuple(parse_workload(n, where="gate") for n in chosen if n != "ppl")
         return Gate(self.ref, workloads, "ppl" in chosen, self.builds, self.budget, self.bench)
+
+
+@dataclass(frozen=True)
+class EngineDuel:
+    """Two engines held against each other.
+
+    Attributes:
+        duel: the pairs; the engine claimed to be faster is their candidate.
+        engines: baseline and candidate.
+        by: by how much it is claimed to be, a fraction.
+        terms: what they have in common and what they have not.
+    """
+
+    duel: Duel
+    engines: tuple[Engine, Engine]
+    by: float
+    terms: tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class Engines:
+    """The `engines` fixture: the test's model on any two engines, for `assert_faster`.
+
+    Attributes:
+        level: the level that the test's markers name, of whichever engine; None for F16.
+    """
+
+    level: str | None
+    find: Callable[[Engine, str | None], ModelRef] = field(repr=False)
+    lab: Callable[[Engine], Lab] = field(repr=False)
+    budget: Budget = field(repr=False)
+    record: Callable[[Row], None] = field(repr=False)
+
+    def duel(self, faster: str, than: str, on: str, *, by: float, bits_within: float) -> EngineDuel:
+        """Run the pairs of two engines, or return what the same claim gave before.
+
+        Args:
+            faster: the engine claimed to be faster, `mlx`, with or without its level, `mlx:4bit`.
+            than: the other, likewise.
+            on: the workload.
+            by: by how much, a fraction.
+            bits_within: by how much bits per weight may differ, a fraction.
+
+        Raises:
+            ConfigError: no such engine, level or workload, the same engine twice, or a level that
+                the other engine has no match for.
+            ModelError: bits per weight differ by more, or an engine cannot have the model.
+            EngineError: an engine is not installed, refused or died.
+        """
+        workload = parse_workload(on, where="assert_faster: on")
+        (engine, level), (base_engine, base_level) = named = _named(faster), _named(than)
+        if engine == base_engine:
+            raise ConfigError(
+                f"assert_faster: {engine} is named twice",
+                why="two engines are compared; settings or builds of one are what gate compares",
+                remedy="name two engines, as in "
+                'assert_faster(engines, "mlx", than="llama_cpp", on="tg128")',
+            )
+        of_both = level or base_level or self.level or "F16"
+        refs = [self._ref(engine, level, of_both) for engine, level in named]
+        labs = [self.lab(engine) for engine, _ in named]
+        model, base = (lab.locate(ref) for lab, ref in zip(labs, refs, strict=True))
+        require_matched_bits((model, base), bits_within)
+        # Faster by a half is a cost of two thirds.
+        budget = replace(self.budget, tolerance=1 / (1 + by) - 1, one_limit=True)
+        duel = labs[1].engine_duel(base.ref, labs[0], model.ref, workload, budget)
+        terms = terms_of(
+            (base, model),
+            duel.ran,
+            same_tokens=duel.same_tokens,
+            source_sha256=labs[0].source_sha256(model.ref.spec),
+        )
+        return EngineDuel(duel, (base_engine, engine), by, terms)
+
+    def _ref(self, engine: Engine, level: str | None, of_both: str) -> ModelRef:
+        """Return the model on an engine, at the level named with it or at the nearest to it."""
+        if level is None:
+            level = matching_level(of_both, engine, where="assert_faster")
+        return self.find(engine, level)
+
+
+def _named(text: str) -> tuple[Engine, str | None]:
+    """Read `mlx` or `mlx:4bit`."""
+    name, colon, level = text.partition(":")
+    engine = parse_engine(name, where="assert_faster")
+    return engine, parse_level(level, where="assert_faster", engine=engine) if colon else None

@@ -18,7 +18,7 @@ from pytest_asperf.measure.turn import machine_lock_path, machine_turn
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 from pytest_asperf.report.progress import TerminalNotify
-from pytest_asperf.settings import parse_path
+from pytest_asperf.settings import parse_path, split_address
 from pytest_asperf.spec import NGRAM_DRAFT, ModelRef, Pairing
 
 if TYPE_CHECKING:
@@ -185,11 +185,8 @@ class Run:
         Raises:
             ConfigError: an unknown model or level.
         """
-        address = marks.model.address if marks.model else self.settings.default_model
         engine = marks.model.engine if marks.model else None
-        ref = self.catalogue.find(address, where=node.nodeid, engine=engine)
-        if marks.model is not None:
-            ref = ModelRef(ref.spec.with_settings(marks.model.settings), ref.level)
+        ref = self._find(self.address_of(marks), node, marks, engine)
         if marks.ladder is not None:
             for rung in (*marks.ladder.levels, marks.ladder.baseline):
                 parse_level(rung, where=node.nodeid, engine=ref.spec.engine)
@@ -217,6 +214,30 @@ class Run:
             rollback=mark.rollback,
             prompts=None if mark.prompts is None else parse_path(mark.prompts, folder),
         )
+
+    def address_of(self, marks: Marks) -> str:
+        """Return the address of the model that a test measures."""
+        return marks.model.address if marks.model else self.settings.default_model
+
+    def model_on(
+        self, engine: Engine, node: pytest.Item, marks: Marks, level: str | None
+    ) -> ModelRef:
+        """Return the model a test measures on an engine, at one of that engine's levels.
+
+        Raises:
+            ConfigError: an unknown model or level.
+        """
+        name, _ = split_address(self.address_of(marks))
+        ref = self._find(name, node, marks, engine)
+        return ref if level is None else at_level(ref, level, where=node.nodeid)
+
+    def _find(
+        self, address: str, node: pytest.Item, marks: Marks, engine: Engine | None
+    ) -> ModelRef:
+        ref = self.catalogue.find(address, where=node.nodeid, engine=engine)
+        if marks.model is None:
+            return ref
+        return ModelRef(ref.spec.with_settings(marks.model.settings), ref.level)
 
     def plan_ladders(self, items: Iterable[pytest.Item]) -> None:
         """Join the ladders of all tests that share a model and a baseline, so each is one pass."""

@@ -10,6 +10,7 @@ from pytest_asperf.errors import AsperfError, ModelError
 from pytest_asperf.host import Worker
 from pytest_asperf.modelfiles.cache import file_sha256, folder_sha256
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
+from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.mlx_read import MlxInfo, hashed_files, mlx_bytes_per_token
 from pytest_asperf.modelfiles.mlx_resolve import resolve_mlx
 from pytest_asperf.modelfiles.resolve import resolve
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_asperf.host import EngineBuild
+    from pytest_asperf.spec import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,12 @@ class ModelShelf:
             locate = {"scripted": self._locate_script, "mlx": self._locate_folder}
             self._located[ref] = locate.get(self._build.engine, self._locate_gguf)(ref)
         return self._located[ref]
+
+    def source_sha256(self, spec: ModelSpec) -> str | None:
+        """Return the hash of the folder that a model's files are made from, None without one."""
+        if spec.hf_folder is None:
+            return None
+        return folder_sha256(hashed_files(hf_source(spec, spec.hf_folder)), cache=self._cache)
 
     def _locate_gguf(self, ref: ModelRef) -> LocatedModel:
         path = resolve(

@@ -124,6 +124,10 @@ class Lab:
         """Return a model's file, made if need be."""
         return self._shelf.locate(ref)
 
+    def source_sha256(self, spec: ModelSpec) -> str | None:
+        """Return the hash of what a model's files are made from, None where that is not known."""
+        return self._shelf.source_sha256(spec)
+
     def throughput(self, ref: ModelRef, workload: Workload) -> ThroughputResult:
         """Time one workload on one model."""
         return self.throughputs((ref,), workload)[ref]
@@ -153,15 +157,28 @@ class Lab:
             every = self.plan.self_check_every
             if every is not None and self.noise.count_gate() % every == 0:
                 self._self_check(ref, workloads, builds[0], budget)
-            return self._fight(ref, workloads, builds, budget, comparisons)
+            return self._fight(self._arms(ref, builds), workloads, budget, comparisons)
 
         return self._once((ref, workloads, builds, budget, comparisons), fight)
+
+    def engine_duel(
+        self, ref: ModelRef, other: Lab, other_ref: ModelRef, workload: Workload, budget: Budget
+    ) -> Duel:
+        """Hold another engine's speed against this one's, each on its own file of one model."""
+
+        def fight() -> Duel:
+            arms = (self._arm(ref), other._arm(other_ref))  # one of us
+            other.close()
+            return self._fight(arms, (workload,), budget, 1)
+
+        return self._once((ref, other_ref, workload, budget), fight)
 
     def _self_check(
         self, ref: ModelRef, workloads: tuple[Workload, ...], build: Build, budget: Budget
     ) -> None:
         """Hold a build against itself, and note whether that was a FAIL."""
-        duel = self._fight(ref, workloads, (build, build), budget, len(workloads))
+        arms = self._arms(ref, (build, build))
+        duel = self._fight(arms, workloads, budget, len(workloads))
         if duel.interrupted:
             raise KeyboardInterrupt
         failed = any(contest.test.outcome is Outcome.FAIL for contest in duel.contests)
@@ -169,21 +186,19 @@ class Lab:
 
     def _fight(
         self,
-        ref: ModelRef,
+        arms: tuple[Arm, Arm],
         workloads: tuple[Workload, ...],
-        builds: tuple[Build, Build],
         budget: Budget,
         comparisons: int,
     ) -> Duel:
-        with self._ring(ref, builds) as (model, arms, progress):
+        with self._ring(arms) as progress:
             conditions = readiness()
             duel = run_gate(
                 arms,
-                model,
                 workloads,
                 budget,
                 comparisons=comparisons,
-                text=self._corpus_text(ref.spec),
+                text=self._corpus_text(arms[0].model.ref.spec),
                 timeout_s=self.plan.call_timeout_s,
                 progress=progress,
             )
@@ -200,10 +215,10 @@ class Lab:
         """Hold the second build's PPL against the first's on one model."""
 
         def fight() -> PplDuel:
-            with self._ring(ref, builds) as (model, arms, progress):
+            arms = self._arms(ref, builds)
+            with self._ring(arms) as progress:
                 return run_ppl_gate(
                     arms,
-                    model,
                     limit,
                     seed=budget.seed,
                     comparisons=comparisons,
@@ -241,28 +256,29 @@ class Lab:
 
         return self._once((pairing, key), compete)
 
+    def _arms(self, ref: ModelRef, builds: tuple[Build, Build]) -> tuple[Arm, Arm]:
+        base, candidate = builds
+        return self._arm(ref, base), self._arm(ref, candidate)
+
+    def _arm(self, ref: ModelRef, build: Build | None = None) -> Arm:
+        """Return a side of a gate: a model under a build, or under this lab's own."""
+        settings, model = ref.spec.settings, self._shelf.locate(ref)
+        if build is None:
+            return Arm(ref.title, self.build, settings, model)
+        engine = EngineBuild(self.build.engine, build.python)
+        return Arm(f"{ref.title} in {build.name}", engine, settings.merged(build.settings), model)
+
     @contextmanager
-    def _ring(
-        self, ref: ModelRef, builds: tuple[Build, Build]
-    ) -> Iterator[tuple[LocatedModel, tuple[Arm, Arm], Callable[[str, int, int], None]]]:
+    def _ring(self, arms: tuple[Arm, Arm]) -> Iterator[Callable[[str, int, int], None]]:
         """Hold the machine for a gate, with nothing else of ours loaded."""
-        model = self._shelf.locate(ref)
         self.close()  # what no side needs would take memory and cache from both
-        base, candidate = (
-            Arm(
-                build.name,
-                EngineBuild(self.build.engine, build.python),
-                ref.spec.settings.merged(build.settings),
-            )
-            for build in builds
-        )
-        label = f"{ref.title} {candidate.name} vs {base.name}"
+        base, candidate = arms
 
         def progress(what: str, done: int, total: int) -> None:
-            self._notify.progress(f"{what} {label}", done, total)
+            self._notify.progress(f"{what} {candidate.name} vs {base.name}", done, total)
 
         with machine_turn(self._lock_path, self._notify.wait):
-            yield model, (base, candidate), progress
+            yield progress
 
     def close(self) -> None:
         """End the worker."""
