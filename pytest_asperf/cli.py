@@ -162,7 +162,8 @@ def calibrate_machine(
     """Measure this machine's noise, by a build against itself, and keep it for gates."""
     from pytest_asperf.calibrate import calibrate
     from pytest_asperf.host import EngineBuild
-    from pytest_asperf.measure.lab import Lab, Plan
+    from pytest_asperf.measure.lab import Lab
+    from pytest_asperf.measure.plan import Plan
     from pytest_asperf.measure.turn import machine_lock_path
     from pytest_asperf.modelfiles.shipped import shipped_corpus
     from pytest_asperf.spec import Build, parse_workload

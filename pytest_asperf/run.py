@@ -114,7 +114,8 @@ class Run:
 
     def _open_lab(self, engine: Engine) -> Lab:
         from pytest_asperf.host import EngineBuild  # noqa: PLC0415  # with what it brings
-        from pytest_asperf.measure.lab import Lab, Plan  # noqa: PLC0415  # numpy, scipy, psutil
+        from pytest_asperf.measure.lab import Lab  # noqa: PLC0415  # numpy, scipy, psutil
+        from pytest_asperf.measure.plan import Plan  # noqa: PLC0415
 
         settings = self.settings
         return Lab(

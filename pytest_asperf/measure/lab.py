@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import psutil
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from pytest_asperf.measure.plan import Notify, Plan
     from pytest_asperf.measure.throughput import TimedLoad
     from pytest_asperf.spec import Build, ModelSpec, Pairing, Workload
 
@@ -42,38 +43,6 @@ if TYPE_CHECKING:
 _MEMORY_SHARE: Final = 0.7
 
 Result = TypeVar("Result")
-
-
-class Notify(Protocol):
-    """Where the lab says what it is doing."""
-
-    def progress(self, label: str, done: int, total: int) -> None:
-        """`done` of `total` steps of a measurement are over."""
-
-    def done(self) -> None:
-        """The measurement is over."""
-
-    def wait(self, reason: str) -> None:
-        """The measurement cannot start yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How much is measured.
-
-    Attributes:
-        repetitions: counted runs of a throughput workload.
-        chunks: chunks that PPL is taken over, or None for all of the corpus.
-        seed: of every random order.
-        call_timeout_s: deadline of one call to the engine.
-        self_check_every: gates of a machine of which one is preceded by a self-check, or None.
-    """
-
-    repetitions: int = 10
-    chunks: int | None = 40
-    seed: int = 0
-    call_timeout_s: float = 600.0
-    self_check_every: int | None = None
 
 
 class Lab:

@@ -14,7 +14,8 @@ from models import shipped_target
 from timing import table
 
 from pytest_asperf.host import EngineBuild
-from pytest_asperf.measure.lab import Lab, Plan
+from pytest_asperf.measure.lab import Lab
+from pytest_asperf.measure.plan import Plan
 from pytest_asperf.measure.turn import machine_lock_path
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus

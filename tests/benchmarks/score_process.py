@@ -15,8 +15,9 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.host import EngineBuild, Worker
-from pytest_asperf.measure.lab import Lab, Plan
+from pytest_asperf.measure.lab import Lab
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
+from pytest_asperf.measure.plan import Plan
 from pytest_asperf.metrics import summarise_ppl
 from pytest_asperf.spec import EngineSettings, ModelSpec
 
