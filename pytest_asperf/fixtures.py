@@ -37,6 +37,12 @@ def quant(request: pytest.FixtureRequest) -> str | None:
 
 
 @pytest.fixture
+def kv_type(request: pytest.FixtureRequest) -> str | None:
+    """The type of the KV cache that a test measures: the ladder's rung, or None."""
+    return getattr(request, "param", None)
+
+
+@pytest.fixture
 def _asperf_bench(request: pytest.FixtureRequest) -> Bench:
     from pytest_asperf.config import read_marks
     from pytest_asperf.handles import Bench
@@ -57,11 +63,12 @@ def _asperf_bench(request: pytest.FixtureRequest) -> Bench:
 
 
 @pytest.fixture
-def _asperf_ref(request: pytest.FixtureRequest, quant: str | None) -> ModelRef:
+def _asperf_ref(request: pytest.FixtureRequest, quant: str | None, kv_type: str | None) -> ModelRef:
     from pytest_asperf.config import read_marks
     from pytest_asperf.stash import run_of
 
-    return run_of(request.config).model_of(request.node, read_marks(request.node), quant)
+    marks = read_marks(request.node)
+    return run_of(request.config).model_of(request.node, marks, quant, kv_type)
 
 
 @pytest.fixture
@@ -121,28 +128,23 @@ def speculation(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Specula
 def perplexity(
     request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: Bench
 ) -> Perplexity:
-    """PPL and KLD of the test's level against its baseline, on the same chunks."""
+    """PPL and KLD of the test's level, or KV cache, against its baseline, on the same chunks."""
     from pytest_asperf.config import read_marks
-    from pytest_asperf.errors import ConfigError
     from pytest_asperf.handles import Ladder
     from pytest_asperf.stash import run_of
 
-    level = _asperf_ref.level
-    ladder = read_marks(request.node).ladder
-    baseline = ladder.baseline if ladder else "F16"
-    if level is None or level == baseline:
-        raise ConfigError(
-            f"{request.node.nodeid}: {_asperf_ref.label} has no level to compare with {baseline}",
-            why="ΔPPL and KLD compare two levels",
-            remedy='mark the test with quant("Q6_K") or quant_ladder("Q8_0", "Q6_K")',
-        )
-    joint = run_of(request.config).joint_levels(_asperf_ref.spec, baseline, (level,))
-    return Ladder(_asperf_ref.spec, (level,), baseline, _asperf_bench, joint)[level]
+    run = run_of(request.config)
+    marks = read_marks(request.node)
+    ref = _asperf_ref
+    base = run.baseline_of(request.node, marks, ref)
+    name = ref.level if ref.level != base.level else ref.spec.settings.kv_name
+    joint = run.joint_rungs(base, (ref,))
+    return Ladder(base, {str(name): ref}, _asperf_bench, joint)[str(name)]
 
 
 @pytest.fixture
 def ladder(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Ladder:
-    """All levels of the test's `quant_ladder` marker, in its order."""
+    """All rungs of the test's `quant_ladder` or `kv_ladder` marker, in its order."""
     from pytest_asperf.config import read_marks
     from pytest_asperf.errors import ConfigError
     from pytest_asperf.handles import Ladder
@@ -150,16 +152,16 @@ def ladder(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Ladder:
 
     run = run_of(request.config)
     marks = read_marks(request.node)
-    if marks.ladder is None:
+    rungs = run.ladder_of(request.node, marks)
+    if not rungs:
         raise ConfigError(
-            f"{request.node.nodeid}: the ladder fixture needs a quant_ladder marker",
-            why="the marker names the levels",
+            f"{request.node.nodeid}: the ladder fixture needs a quant_ladder or kv_ladder marker",
+            why="the marker names the rungs",
             remedy='write @pytest.mark.quant_ladder("Q8_0", "Q6_K")',
         )
-    spec = run.model_of(request.node, marks, None).spec
-    wanted = marks.ladder.levels
-    joint = run.joint_levels(spec, marks.ladder.baseline, wanted)
-    return Ladder(spec, wanted, marks.ladder.baseline, _asperf_bench, joint)
+    wanted = tuple(rungs.values())
+    base = run.baseline_of(request.node, marks, wanted[0])
+    return Ladder(base, rungs, _asperf_bench, run.joint_rungs(base, wanted))
 
 
 @pytest.fixture

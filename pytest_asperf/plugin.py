@@ -16,6 +16,7 @@ from pytest_asperf.fixtures import (
     asperf_finding,
     gate,
     hardware,
+    kv_type,
     ladder,
     model,
     perplexity,

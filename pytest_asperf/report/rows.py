@@ -147,6 +147,7 @@ def level_row(result: LevelResult, baseline: str, note: str) -> Row:
         "kld_mean": estimate_data(kld.mean) if kld else None,
         "same_top": estimate_data(comparison.same_top) if comparison.same_top else None,
         "size_bytes": result.size_bytes,
+        "peak_rss_bytes": result.peak_rss_bytes,
         "chunks": chunks,
         **proof(result.ran),
     }
