@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pytest_asperf.assertions import (
         assert_bandwidth_utilization,
+        assert_fits,
         assert_monotonic,
         assert_no_regression,
         assert_pareto_optimal,
@@ -30,6 +31,7 @@ __all__ = [
     "Verdict",
     "__version__",
     "assert_bandwidth_utilization",
+    "assert_fits",
     "assert_lossless",
     "assert_monotonic",
     "assert_no_regression",
@@ -44,6 +46,7 @@ _HOMES = {
     "Outcome": "verdict",
     "Verdict": "verdict",
     "assert_bandwidth_utilization": "assertions",
+    "assert_fits": "assertions",
     "assert_lossless": "speculation_assertions",
     "assert_monotonic": "assertions",
     "assert_no_regression": "assertions",

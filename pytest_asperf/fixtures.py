@@ -10,7 +10,7 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_asperf.claims import Finding
-    from pytest_asperf.handles import Bench, Gates, Ladder, Model, Perplexity, Throughput
+    from pytest_asperf.handles import Bench, Gates, Ladder, Memories, Model, Perplexity, Throughput
     from pytest_asperf.hardware.in_force import Hardware
     from pytest_asperf.spec import ModelRef
     from pytest_asperf.speculation_handle import Speculation
@@ -44,14 +44,21 @@ def kv_type(request: pytest.FixtureRequest) -> str | None:
 
 @pytest.fixture
 def _asperf_bench(request: pytest.FixtureRequest) -> Bench:
-    from pytest_asperf.config import read_marks
-    from pytest_asperf.handles import Bench
-    from pytest_asperf.stash import note, run_of
+    from pytest_asperf.stash import run_of
 
     run = run_of(request.config)
     if not run.is_live:
         reason = f"nothing recorded for this test on {run.hardware.headline()}"
         raise pytest.skip.Exception(reason, _use_item_location=True)
+    return _bench_of(request)
+
+
+def _bench_of(request: pytest.FixtureRequest) -> Bench:
+    from pytest_asperf.config import read_marks
+    from pytest_asperf.handles import Bench
+    from pytest_asperf.stash import note, run_of
+
+    run = run_of(request.config)
     engine = run.model_of(request.node, read_marks(request.node), None).spec.engine
     return Bench(
         run.lab(engine or run.settings.engine),
@@ -72,11 +79,19 @@ def _asperf_ref(request: pytest.FixtureRequest, quant: str | None, kv_type: str 
 
 
 @pytest.fixture
-def model(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Model:
-    """The model that a test measures."""
+def model(request: pytest.FixtureRequest, _asperf_ref: ModelRef) -> Model:
+    """The model that a test's markers name; nothing is measured for it."""
     from pytest_asperf.handles import Model
 
-    return Model(_asperf_ref, _asperf_bench)
+    return Model(_asperf_ref, _bench_of(request))
+
+
+@pytest.fixture
+def memory(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Memories:
+    """Measures what the model takes when called with the context to fill, in tokens."""
+    from pytest_asperf.handles import Memories
+
+    return Memories(_asperf_ref, _asperf_bench)
 
 
 @pytest.fixture

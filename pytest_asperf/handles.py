@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pytest_asperf.errors import ConfigError, listing
+from pytest_asperf.errors import ConfigError, listing, printable
 from pytest_asperf.measure.vetting import require_valid, throughput_trips
-from pytest_asperf.report.rows import level_row, throughput_row
+from pytest_asperf.report.rows import level_row, memory_row, throughput_row
 from pytest_asperf.spec import ModelRef, parse_workload
 from pytest_asperf.verdict import Subject
 
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.gate import Budget, Duel
     from pytest_asperf.measure.lab import Lab
     from pytest_asperf.measure.ppl_gate import PplDuel
-    from pytest_asperf.measure.results import LadderResult, LevelResult, ThroughputResult
+    from pytest_asperf.measure.results import (
+        LadderResult,
+        LevelResult,
+        MemoryResult,
+        ThroughputResult,
+    )
     from pytest_asperf.metrics import Comparison
     from pytest_asperf.report.rows import Row
     from pytest_asperf.spec import Build, Workload
@@ -147,6 +152,57 @@ class Throughput:
 
 
 @dataclass(frozen=True)
+class MemoryReading:
+    """What a model takes with its context filled.
+
+    Attributes:
+        ref: the model.
+        result: what the engine allocated.
+        bench: where it was measured.
+    """
+
+    ref: ModelRef = field(repr=False)
+    result: MemoryResult = field(repr=False)
+    bench: Bench = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Memories:
+    """The `memory` fixture: call it with the context to fill."""
+
+    ref: ModelRef = field(repr=False)
+    bench: Bench = field(repr=False)
+
+    def __call__(self, context: int) -> MemoryReading:
+        """Fill the context, and read from the engine what that takes.
+
+        Args:
+            context: tokens.
+
+        Raises:
+            AsperfError: it cannot be measured; four parts say why.
+        """
+        require_positions(context, where="memory: context")
+        result = self.bench.lab.memory(self.ref, context)
+        self.bench.record(memory_row(result))
+        return MemoryReading(self.ref, result, self.bench)
+
+
+def require_positions(context: object, *, where: str) -> None:
+    """Refuse what is no length of a context.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if type(context) is not int or not 1 <= context < 2**31:
+        raise ConfigError(
+            f"{where}: {printable(repr(context), 80)} is no number of tokens",
+            why="the KV cache grows with the context",
+            remedy="write a whole number from 1, such as 4096",
+        )
+
+
+@dataclass(frozen=True)
 class Perplexity:
     """The `perplexity` fixture: one rung of a ladder against its baseline, on the same chunks.
 
@@ -249,11 +305,17 @@ class Ladder:
                 remedy=f"use one of {listing(self.levels)}, or add it to the marker",
             )
 
-    def readings(self, workload: str) -> dict[str, Reading]:
-        """Measure a workload on every rung, their turns interleaved."""
+    def readings(self, workload: str, *, with_baseline: bool = False) -> dict[str, Reading]:
+        """Measure a workload on every rung, their turns interleaved.
+
+        Args:
+            workload: its name.
+            with_baseline: measure the baseline too; it comes first, as `baseline`.
+        """
         parsed = parse_workload(workload, where="ladder")
-        results = self.bench.lab.throughputs(tuple(self.rungs.values()), parsed)
-        return {name: self.bench.reading(results[ref]) for name, ref in self.rungs.items()}
+        refs = {"baseline": self.base, **self.rungs} if with_baseline else self.rungs
+        results = self.bench.lab.throughputs(tuple(refs.values()), parsed)
+        return {name: self.bench.reading(results[ref]) for name, ref in refs.items()}
 
     def subject(self, what: str) -> Subject:
         """Return what a claim about the whole ladder is about."""

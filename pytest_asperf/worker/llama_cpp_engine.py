@@ -223,7 +223,8 @@ class LlamaCppEngine:
             raise RefusalError(
                 "settings",
                 f"llama.cpp has no {', '.join(unknown)}; of the engine settings it has "
-                f"{', '.join(sorted(_SETTINGS))}",
+                f"{', '.join(sorted(_SETTINGS))}; type_k and type_v, such as q8_0, quantise the KV "
+                "cache",
             )
         type_v = settings.get("type_v", "f16")
         if type_v not in _FLOAT_TYPES and settings.get("flash_attn") == "off":

@@ -167,7 +167,7 @@ class MlxEngine:
             raise RefusalError(
                 "settings",
                 f"MLX has no {', '.join(unknown)}; of the engine settings it has "
-                f"{', '.join(sorted(_SETTINGS))}",
+                f"{', '.join(sorted(_SETTINGS))}; kv_bits, such as 8, quantises the KV cache",
             )
         if "kv_group_size" in settings and "kv_bits" not in settings:
             raise RefusalError("kv-cache", "kv_group_size without kv_bits quantises nothing")

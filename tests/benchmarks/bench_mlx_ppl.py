@@ -31,7 +31,7 @@ _LADDERS: Final[dict[Engine, tuple[str, ...]]] = {
 }
 
 
-class _Silent:
+class Silent:
     """Shows nothing of the lab's progress."""
 
     def progress(self, label: str, done: int, total: int) -> None:
@@ -74,7 +74,7 @@ def _ladder(engine: Engine, levels: tuple[str, ...]) -> list[tuple[str, ...]]:
         corpus=shipped_corpus(),
         plan=Plan(chunks=_LADDER_CHUNKS),
         lock_path=machine_lock_path(),
-        notify=_Silent(),
+        notify=Silent(),
     ) as lab:
         spec = shipped_target(engine)
         base, *rungs = (ModelRef(spec, level) for level in ("F16", *levels))

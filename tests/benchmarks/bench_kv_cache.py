@@ -1,0 +1,90 @@
+"""Types of KV cache on both engines: what they cost in PPL, and TG after much context."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bench_mlx_ppl import Silent
+from models import shipped_target
+from timing import table
+
+from pytest_asperf.host import EngineBuild
+from pytest_asperf.measure.lab import Lab, Plan
+from pytest_asperf.measure.turn import machine_lock_path
+from pytest_asperf.modelfiles.cache import cache_root
+from pytest_asperf.modelfiles.shipped import shipped_corpus
+from pytest_asperf.spec import ModelRef, parse_kv_type, parse_workload
+
+if TYPE_CHECKING:
+    from pytest_asperf.engines import Engine
+    from pytest_asperf.measure.results import LadderResult, ThroughputResult
+
+_CHUNKS: Final = 16
+_REPETITIONS: Final = 5
+_AT_DEPTH: Final = "tg64@d1500"
+_TYPES: Final[dict[Engine, tuple[str, ...]]] = {
+    "llama_cpp": ("q8_0", "q5_0", "q4_0", "q4_0/f16"),
+    "mlx": ("8bit", "4bit", "4bit-g32"),
+}
+
+
+def main() -> bool:
+    """Print the table; nothing is promised of it."""
+    rows = [row for engine, types in _TYPES.items() for row in _of_engine(engine, types)]
+    print(f"### KV cache of the shipped target in F16: PPL over {_CHUNKS} chunks, {_AT_DEPTH}\n")
+    header = ("engine", "KV cache", "bytes of KV at 512", "ΔPPL [90 % interval]", "KLD")
+    print(table((*header, "TG, tok/s", "beside its baseline"), rows))
+    return True
+
+
+def _of_engine(engine: Engine, types: tuple[str, ...]) -> list[tuple[str, ...]]:
+    base = ModelRef(shipped_target().on(engine), "F16")
+    rungs = {name: base.with_kv(parse_kv_type(name, where=engine)) for name in types}
+    with Lab(
+        EngineBuild(engine, Path(sys.executable)),
+        cache=cache_root(os.environ),
+        corpus=shipped_corpus(),
+        plan=Plan(chunks=_CHUNKS, repetitions=_REPETITIONS),
+        lock_path=machine_lock_path(),
+        notify=Silent(),
+    ) as lab:
+        scored = lab.ladder(base, tuple(rungs.values()))
+        timed = lab.throughputs((base, *rungs.values()), parse_workload(_AT_DEPTH, where=engine))
+    for error in scored.failures.values():
+        raise error
+    plain = (engine, "not quantised", "", "0", "0", timed[base].rate.text(), "1")
+    return [plain, *(_row(engine, n, ref, base, scored, timed) for n, ref in rungs.items())]
+
+
+def _row(
+    engine: Engine,
+    name: str,
+    ref: ModelRef,
+    base: ModelRef,
+    scored: LadderResult,
+    timed: dict[ModelRef, ThroughputResult],
+) -> tuple[str, ...]:
+    found = scored.rungs[ref]
+    compared = found.comparison
+    if compared.kld is None or found.ran.memory is None:
+        raise ValueError("a ladder without KLD, or an engine that does not count")
+    ours, plain = timed[ref], timed[base]
+    # Round by round, since those of one round were measured side by side.
+    ratios = [a / b for a, b in zip(ours.rates, plain.rates, strict=True)]
+    return (
+        engine,
+        name,
+        f"{found.ran.memory.kv:,}",
+        compared.delta_ppl.text(),
+        f"{compared.kld.mean.point:.5f}",
+        ours.rate.text(),
+        f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(not main())
