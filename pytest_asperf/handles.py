@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from pytest_asperf.guards import Trip
     from pytest_asperf.hardware.in_force import Ceiling
+    from pytest_asperf.measure.engine_memory import MemoryResult
     from pytest_asperf.measure.gate import Budget, Duel
     from pytest_asperf.measure.lab import Lab
     from pytest_asperf.measure.ppl_gate import PplDuel
     from pytest_asperf.measure.results import (
         LadderResult,
         LevelResult,
-        MemoryResult,
         ThroughputResult,
     )
     from pytest_asperf.metrics import Comparison

@@ -13,23 +13,18 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 import psutil
 
-from pytest_asperf.errors import AsperfError, ConfigError, MeasurementError, ModelError
+from pytest_asperf.errors import AsperfError, ConfigError, ModelError
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.host import EngineBuild, Worker
 from pytest_asperf.measure.arms import MODEL, Arm
+from pytest_asperf.measure.engine_memory import counted_memory
 from pytest_asperf.measure.files import LocatedModel, ModelShelf, require_same_start, same_tokenizer
 from pytest_asperf.measure.gate import Budget, Duel, run_gate
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
 from pytest_asperf.measure.noise import NoiseBook
 from pytest_asperf.measure.ppl_gate import PplDuel, run_ppl_gate
-from pytest_asperf.measure.results import (
-    LadderResult,
-    LevelResult,
-    MemoryResult,
-    Ran,
-    ThroughputResult,
-)
+from pytest_asperf.measure.results import LadderResult, LevelResult, Ran, ThroughputResult
 from pytest_asperf.measure.speculation import Contestants, Rink
 from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
 from pytest_asperf.measure.turn import machine_turn
@@ -41,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from pytest_asperf.measure.engine_memory import MemoryResult
     from pytest_asperf.measure.throughput import TimedLoad
     from pytest_asperf.spec import Build, ModelSpec, Pairing
 
@@ -349,14 +345,7 @@ class Lab:
             tokens = workload_tokens(worker, name, self._corpus_text(ref.spec), fill)
             self._notify.progress(f"memory at {n_ctx} {name}", 0, 1)
             run = worker.prompt(name, tokens, 0)
-        ran = self._ran(model, self._loaded[ref], run.context)
-        if ran.memory is None:
-            raise MeasurementError(
-                f"{name}: the engine does not say what it allocated",
-                why="what a model takes is the engine's own count",
-                remedy="measure on llama_cpp or mlx; an engine without a figure cannot be judged",
-            )
-        return MemoryResult(n_ctx, ran.memory, run.peak_rss_bytes, ran)
+        return counted_memory(n_ctx, run, self._ran(model, self._loaded[ref], run.context))
 
     def _measure_ladder(self, base_ref: ModelRef, refs: tuple[ModelRef, ...]) -> LadderResult:
         base = self._shelf.locate(base_ref)

@@ -49,23 +49,6 @@ class EngineMemory:
 
 
 @dataclass(frozen=True)
-class MemoryResult:
-    """What a model takes with its context filled.
-
-    Attributes:
-        n_ctx: positions that were filled.
-        memory: what the engine says that it allocated.
-        peak_rss_bytes: the worker's peak resident memory; of what a GPU holds it knows nothing.
-        ran: proof of path.
-    """
-
-    n_ctx: int
-    memory: EngineMemory
-    peak_rss_bytes: int
-    ran: Ran
-
-
-@dataclass(frozen=True)
 class Ran:
     """Proof of path: what really ran.
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pytest_asperf.claims.evidence import Evidence
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.host import RawRun
-    from pytest_asperf.measure.results import LevelResult, MemoryResult, Ran, ThroughputResult
+    from pytest_asperf.measure.engine_memory import MemoryResult
+    from pytest_asperf.measure.results import LevelResult, Ran, ThroughputResult
     from pytest_asperf.stats.estimate import Estimate
     from pytest_asperf.verdict import Verdict
 
@@ -162,7 +163,7 @@ def memory_row(result: MemoryResult) -> Row:
         "n_ctx": result.n_ctx,
         "memory_bytes": asdict(result.memory),
         "peak_rss_bytes": result.peak_rss_bytes,
-        **_proof(result.ran),
+        **proof(result.ran),
     }
     what = f"memory at {result.n_ctx} tokens"
     return Row(result.ran.model, what, told, "1 run", ran=result.ran.rows(), raw=raw)

@@ -21,7 +21,7 @@ from pytest_asperf.spec import ModelRef, parse_kv_type, parse_workload
 
 if TYPE_CHECKING:
     from pytest_asperf.engines import Engine
-    from pytest_asperf.measure.results import LadderResult, ThroughputResult
+    from pytest_asperf.measure.results import LevelResult, ThroughputResult
 
 _CHUNKS: Final = 16
 _REPETITIONS: Final = 5
@@ -36,13 +36,13 @@ def main() -> bool:
     """Print the table; nothing is promised of it."""
     rows = [row for engine, types in _TYPES.items() for row in _of_engine(engine, types)]
     print(f"### KV cache of the shipped target in F16: PPL over {_CHUNKS} chunks, {_AT_DEPTH}\n")
-    header = ("engine", "KV cache", "bytes of KV at 512", "ΔPPL [90 % interval]", "KLD")
+    header = ("engine", "KV cache", "MB at 512", "ΔPPL [90 % interval]", "KLD")
     print(table((*header, "TG, tok/s", "beside its baseline"), rows))
     return True
 
 
 def _of_engine(engine: Engine, types: tuple[str, ...]) -> list[tuple[str, ...]]:
-    base = ModelRef(shipped_target().on(engine), "F16")
+    base = ModelRef(shipped_target(engine), "F16")
     rungs = {name: base.with_kv(parse_kv_type(name, where=engine)) for name in types}
     with Lab(
         EngineBuild(engine, Path(sys.executable)),
@@ -56,34 +56,26 @@ def _of_engine(engine: Engine, types: tuple[str, ...]) -> list[tuple[str, ...]]:
         timed = lab.throughputs((base, *rungs.values()), parse_workload(_AT_DEPTH, where=engine))
     for error in scored.failures.values():
         raise error
-    plain = (engine, "not quantised", "", "0", "0", timed[base].rate.text(), "1")
-    return [plain, *(_row(engine, n, ref, base, scored, timed) for n, ref in rungs.items())]
+    plain = timed[base]
+    rows = [
+        (engine, name, *_cost(scored.rungs[ref]), *_speed(timed[ref], plain))
+        for name, ref in rungs.items()
+    ]
+    return [(engine, "not quantised", "", "0", "0", plain.rate.text(), "1"), *rows]
 
 
-def _row(
-    engine: Engine,
-    name: str,
-    ref: ModelRef,
-    base: ModelRef,
-    scored: LadderResult,
-    timed: dict[ModelRef, ThroughputResult],
-) -> tuple[str, ...]:
-    found = scored.rungs[ref]
-    compared = found.comparison
-    if compared.kld is None or found.ran.memory is None:
+def _cost(found: LevelResult) -> tuple[str, str, str]:
+    compared, memory = found.comparison, found.ran.memory
+    if compared.kld is None or memory is None:
         raise ValueError("a ladder without KLD, or an engine that does not count")
-    ours, plain = timed[ref], timed[base]
+    return f"{memory.kv / 1e6:.2f}", compared.delta_ppl.text(), f"{compared.kld.mean.point:.5f}"
+
+
+def _speed(timed: ThroughputResult, plain: ThroughputResult) -> tuple[str, str]:
     # Round by round, since those of one round were measured side by side.
-    ratios = [a / b for a, b in zip(ours.rates, plain.rates, strict=True)]
-    return (
-        engine,
-        name,
-        f"{found.ran.memory.kv:,}",
-        compared.delta_ppl.text(),
-        f"{compared.kld.mean.point:.5f}",
-        ours.rate.text(),
-        f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
-    )
+    ratios = [a / b for a, b in zip(timed.rates, plain.rates, strict=True)]
+    middle = statistics.median(ratios)
+    return timed.rate.text(), f"{middle:.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 if __name__ == "__main__":
