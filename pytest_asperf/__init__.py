@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         assert_throughput,
     )
     from pytest_asperf.errors import AsperfError
+    from pytest_asperf.fit_assertions import assert_fits
     from pytest_asperf.speculation_assertions import assert_lossless, assert_sd_gain
     from pytest_asperf.verdict import Outcome, Verdict
 
@@ -32,6 +33,7 @@ __all__ = [
     "__version__",
     "assert_bandwidth_utilization",
     "assert_faster",
+    "assert_fits",
     "assert_lossless",
     "assert_monotonic",
     "assert_no_regression",
@@ -46,6 +48,7 @@ _HOMES = {
     "Outcome": "verdict",
     "Verdict": "verdict",
     "assert_bandwidth_utilization": "assertions",
+    "assert_fits": "fit_assertions",
     "assert_lossless": "speculation_assertions",
     "assert_faster": "assertions",
     "assert_monotonic": "assertions",

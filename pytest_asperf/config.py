@@ -26,6 +26,7 @@ MARKERS: Final = (
     "model(address, engine=None, **settings): the model to measure, with settings over its own",
     "quant(level): the quantisation level to measure the model at",
     'quant_ladder(*levels, baseline="F16"): run the test once per level, against the baseline',
+    'kv_ladder(*types): run the test per type of KV cache ("q8_0", on mlx "8bit"), against F16',
     (
         "speculative(draft, target, k=4, **settings): the pair whose speculation is measured; "
         "settings are temperature, n_tokens, rollback and prompts"
@@ -177,6 +178,7 @@ def read_marks(node: pytest.Item) -> Marks:
         model=_parsed(node, node.get_closest_marker("model"), marks.parse_model),
         quant=_parsed(node, levels.get("quant"), marks.parse_quant),
         ladder=_parsed(node, levels.get("quant_ladder"), marks.parse_ladder),
+        kv_ladder=_parsed(node, node.get_closest_marker("kv_ladder"), marks.parse_kv_ladder),
         hardware=_parsed(node, node.get_closest_marker("hardware"), marks.parse_hardware),
         speculative=_parsed(node, node.get_closest_marker("speculative"), marks.parse_speculative),
     )

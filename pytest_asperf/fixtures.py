@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Engines,
         Gates,
         Ladder,
+        Memories,
         Model,
         Perplexity,
         Throughput,
@@ -46,12 +47,23 @@ def quant(request: pytest.FixtureRequest) -> str | None:
 
 
 @pytest.fixture
+def kv_type(request: pytest.FixtureRequest) -> str | None:
+    """The type of the KV cache that a test measures: the ladder's rung, or None."""
+    return getattr(request, "param", None)
+
+
+@pytest.fixture
 def _asperf_bench(request: pytest.FixtureRequest) -> Bench:
+    _live_run(request)
+    return _bench_of(request)
+
+
+def _bench_of(request: pytest.FixtureRequest) -> Bench:
     from pytest_asperf.config import read_marks
     from pytest_asperf.handles import Bench
-    from pytest_asperf.stash import note
+    from pytest_asperf.stash import note, run_of
 
-    run = _live_run(request)
+    run = run_of(request.config)
     engine = run.model_of(request.node, read_marks(request.node), None).spec.engine
     return Bench(
         run.lab(engine or run.settings.engine),
@@ -73,19 +85,28 @@ def _live_run(request: pytest.FixtureRequest) -> Run:
 
 
 @pytest.fixture
-def _asperf_ref(request: pytest.FixtureRequest, quant: str | None) -> ModelRef:
+def _asperf_ref(request: pytest.FixtureRequest, quant: str | None, kv_type: str | None) -> ModelRef:
     from pytest_asperf.config import read_marks
     from pytest_asperf.stash import run_of
 
-    return run_of(request.config).model_of(request.node, read_marks(request.node), quant)
+    marks = read_marks(request.node)
+    return run_of(request.config).model_of(request.node, marks, quant, kv_type)
 
 
 @pytest.fixture
-def model(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Model:
-    """The model that a test measures."""
+def model(request: pytest.FixtureRequest, _asperf_ref: ModelRef) -> Model:
+    """The model that a test's markers name; nothing is measured for it."""
     from pytest_asperf.handles import Model
 
-    return Model(_asperf_ref, _asperf_bench)
+    return Model(_asperf_ref, _bench_of(request))
+
+
+@pytest.fixture
+def memory(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Memories:
+    """Measures what the model takes when called with the context to fill, in tokens."""
+    from pytest_asperf.handles import Memories
+
+    return Memories(_asperf_ref, _asperf_bench)
 
 
 @pytest.fixture
@@ -162,28 +183,23 @@ def engines(request: pytest.FixtureRequest, quant: str | None) -> Engines:
 def perplexity(
     request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: Bench
 ) -> Perplexity:
-    """PPL and KLD of the test's level against its baseline, on the same chunks."""
+    """PPL and KLD of the test's level, or KV cache, against its baseline, on the same chunks."""
     from pytest_asperf.config import read_marks
-    from pytest_asperf.errors import ConfigError
     from pytest_asperf.handles import Ladder
     from pytest_asperf.stash import run_of
 
-    level = _asperf_ref.level
-    ladder = read_marks(request.node).ladder
-    baseline = ladder.baseline if ladder else "F16"
-    if level is None or level == baseline:
-        raise ConfigError(
-            f"{request.node.nodeid}: {_asperf_ref.label} has no level to compare with {baseline}",
-            why="ΔPPL and KLD compare two levels",
-            remedy='mark the test with quant("Q6_K") or quant_ladder("Q8_0", "Q6_K")',
-        )
-    joint = run_of(request.config).joint_levels(_asperf_ref.spec, baseline, (level,))
-    return Ladder(_asperf_ref.spec, (level,), baseline, _asperf_bench, joint)[level]
+    run = run_of(request.config)
+    marks = read_marks(request.node)
+    ref = _asperf_ref
+    base = run.baseline_of(request.node, marks, ref)
+    name = ref.level if ref.level != base.level else ref.spec.settings.kv_name
+    joint = run.joint_rungs(base, (ref,))
+    return Ladder(base, {str(name): ref}, _asperf_bench, joint)[str(name)]
 
 
 @pytest.fixture
 def ladder(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Ladder:
-    """All levels of the test's `quant_ladder` marker, in its order."""
+    """All rungs of the test's `quant_ladder` or `kv_ladder` marker, in its order."""
     from pytest_asperf.config import read_marks
     from pytest_asperf.errors import ConfigError
     from pytest_asperf.handles import Ladder
@@ -191,16 +207,16 @@ def ladder(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Ladder:
 
     run = run_of(request.config)
     marks = read_marks(request.node)
-    if marks.ladder is None:
+    rungs = run.ladder_of(request.node, marks)
+    if not rungs:
         raise ConfigError(
-            f"{request.node.nodeid}: the ladder fixture needs a quant_ladder marker",
-            why="the marker names the levels",
+            f"{request.node.nodeid}: the ladder fixture needs a quant_ladder or kv_ladder marker",
+            why="the marker names the rungs",
             remedy='write @pytest.mark.quant_ladder("Q8_0", "Q6_K")',
         )
-    spec = run.model_of(request.node, marks, None).spec
-    wanted = marks.ladder.levels
-    joint = run.joint_levels(spec, marks.ladder.baseline, wanted)
-    return Ladder(spec, wanted, marks.ladder.baseline, _asperf_bench, joint)
+    wanted = tuple(rungs.values())
+    base = run.baseline_of(request.node, marks, wanted[0])
+    return Ladder(base, rungs, _asperf_bench, run.joint_rungs(base, wanted))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.mlx_read import MlxInfo, hashed_files, mlx_bytes_per_token
 from pytest_asperf.modelfiles.mlx_resolve import resolve_mlx
 from pytest_asperf.modelfiles.resolve import resolve
-from pytest_asperf.spec import KV_BYTES_PER_ELEMENT, ModelRef
+from pytest_asperf.spec import KV_BYTES_PER_ELEMENT, ModelRef, kv_bytes_per_element
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,11 +60,11 @@ class LocatedModel:
         if self.info is None:
             told: int | None = loaded.get("bytes_per_token")
             return told
-        type_k, type_v = context["type_k"], context["type_v"]
-        sizes = KV_BYTES_PER_ELEMENT[type_k], KV_BYTES_PER_ELEMENT[type_v]
+        float_bytes = KV_BYTES_PER_ELEMENT.get(str(loaded.get("dtype")), 2.0)
+        type_k, type_v = str(context["type_k"]), str(context["type_v"])
+        sizes = kv_bytes_per_element(type_k, float_bytes), kv_bytes_per_element(type_v, float_bytes)
         if isinstance(self.info, GgufInfo):
             return bytes_per_token(self.info, depth=depth, kv_bytes_per_element=sizes)
-        float_bytes = KV_BYTES_PER_ELEMENT[str(loaded["dtype"])]
         return mlx_bytes_per_token(
             self.info, depth=depth, kv_bytes_per_element=sizes, float_bytes=float_bytes
         )

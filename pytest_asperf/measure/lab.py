@@ -18,6 +18,7 @@ from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.host import EngineBuild, Worker
 from pytest_asperf.measure.arms import MODEL, Arm
+from pytest_asperf.measure.engine_memory import counted_memory
 from pytest_asperf.measure.files import LocatedModel, ModelShelf, require_same_start, same_tokenizer
 from pytest_asperf.measure.gate import Budget, Duel, run_gate
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
@@ -28,16 +29,17 @@ from pytest_asperf.measure.speculation import Contestants, Rink
 from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
 from pytest_asperf.measure.turn import machine_turn
 from pytest_asperf.measure.vetting import require_path
-from pytest_asperf.spec import ModelRef
+from pytest_asperf.spec import ModelRef, Workload
 from pytest_asperf.verdict import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from pytest_asperf.measure.engine_memory import MemoryResult
     from pytest_asperf.measure.plan import Notify, Plan
     from pytest_asperf.measure.throughput import TimedLoad
-    from pytest_asperf.spec import Build, ModelSpec, Pairing, Workload
+    from pytest_asperf.spec import Build, ModelSpec, Pairing
 
 #: Share of the free memory that models may take together: the rest is for contexts and logits.
 _MEMORY_SHARE: Final = 0.7
@@ -107,10 +109,13 @@ class Lab:
         """Time one workload on several models, interleaved."""
         return self._once((refs, workload), lambda: self._measure_throughputs(refs, workload))
 
-    def ladder(self, spec: ModelSpec, levels: tuple[str, ...], baseline: str) -> LadderResult:
-        """Score levels of a model against its baseline."""
-        key = (spec, levels, baseline)
-        return self._once(key, lambda: self._measure_ladder(spec, levels, baseline))
+    def ladder(self, base: ModelRef, rungs: tuple[ModelRef, ...]) -> LadderResult:
+        """Score variants of a model, of its weights or its KV cache, against a baseline."""
+        return self._once((base, rungs), lambda: self._measure_ladder(base, rungs))
+
+    def memory(self, ref: ModelRef, n_ctx: int) -> MemoryResult:
+        """Fill a model's context, and return what that takes."""
+        return self._once((ref, n_ctx), lambda: self._measure_memory(ref, n_ctx))
 
     def duel(
         self,
@@ -279,15 +284,15 @@ class Lab:
         self, refs: tuple[ModelRef, ...], workload: Workload
     ) -> dict[ModelRef, ThroughputResult]:
         models = [self._shelf.locate(ref) for ref in refs]
-        by_name = {model.ref.label: model for model in models}
+        by_name = {model.ref.title: model for model in models}
         label = f"{workload.name} {', '.join(by_name)}"
         with machine_turn(self._lock_path, self._notify.wait):
             worker = self._worker_with(models)
             for model in models:
                 self._require_context(model, workload.n_ctx, workload.name)
             tokens = {
-                model.ref.label: workload_tokens(
-                    worker, model.ref.label, self._corpus_text(model.ref.spec), workload
+                model.ref.title: workload_tokens(
+                    worker, model.ref.title, self._corpus_text(model.ref.spec), workload
                 )
                 for model in models
             }
@@ -298,10 +303,10 @@ class Lab:
                 repetitions=self.plan.repetitions,
                 seed=self.plan.seed,
                 progress=lambda done, total: self._notify.progress(label, done, total),
-                load_ns={model.ref.label: self._loaded[model.ref]["load_ns"] for model in models},
+                load_ns={model.ref.title: self._loaded[model.ref]["load_ns"] for model in models},
                 reload=lambda name: self._reload(worker, by_name[name]),
             )
-        return {model.ref: self._timed(model, workload, loads[model.ref.label]) for model in models}
+        return {model.ref: self._timed(model, workload, loads[model.ref.title]) for model in models}
 
     def _timed(
         self,
@@ -316,18 +321,27 @@ class Lab:
         n_bytes = model.bytes_per_token(depth, ran.loaded, context)
         return ThroughputResult(workload, loads, n_bytes, ran)
 
-    def _measure_ladder(
-        self, spec: ModelSpec, levels: tuple[str, ...], baseline: str
-    ) -> LadderResult:
-        base = self._shelf.locate(ModelRef(spec, baseline))
-        failures: dict[str, AsperfError] = {}
+    def _measure_memory(self, ref: ModelRef, n_ctx: int) -> MemoryResult:
+        model, name = self._shelf.locate(ref), ref.title
+        with machine_turn(self._lock_path, self._notify.wait):
+            worker = self._worker_with([model])
+            self._require_context(model, n_ctx, f"memory at {n_ctx}")
+            fill = Workload("pp", n_ctx)
+            tokens = workload_tokens(worker, name, self._corpus_text(ref.spec), fill)
+            self._notify.progress(f"memory at {n_ctx} {name}", 0, 1)
+            run = worker.prompt(name, tokens, 0)
+        return counted_memory(n_ctx, run, self._ran(model, self._loaded[ref], run.context))
+
+    def _measure_ladder(self, base_ref: ModelRef, refs: tuple[ModelRef, ...]) -> LadderResult:
+        base = self._shelf.locate(base_ref)
+        failures: dict[ModelRef, AsperfError] = {}
         models: list[LocatedModel] = []
-        for level in levels:
+        for ref in refs:
             try:
-                models.append(same_tokenizer(base, self._shelf.locate(ModelRef(spec, level))))
+                models.append(same_tokenizer(base, self._shelf.locate(ref)))
             except AsperfError as err:
-                failures[level] = err
-        results: dict[str, LevelResult] = {}
+                failures[ref] = err
+        results: dict[ModelRef, LevelResult] = {}
         groups, note = self._groups(base, models)
         with machine_turn(self._lock_path, self._notify.wait):
             while groups:
@@ -336,12 +350,12 @@ class Lab:
                     results |= self._score_group(base, group)
                 except AsperfError as err:
                     if len(group) == 1:
-                        failures[group[0].level] = err
+                        failures[group[0].ref] = err
                     else:
                         # One level's fault must not cost the others their result.
                         groups = [[model] for model in group] + groups
                         note = "a level failed in the common pass, so each was scored by itself"
-        return LadderResult(spec.name, baseline, results, failures, note)
+        return LadderResult(results, failures, note)
 
     def _groups(
         self, base: LocatedModel, models: Sequence[LocatedModel]
@@ -365,31 +379,30 @@ class Lab:
 
     def _score_group(
         self, base: LocatedModel, models: Sequence[LocatedModel]
-    ) -> dict[str, LevelResult]:
-        names = {model.ref.label: model for model in models}
-        spec = base.ref.spec
-        label = f"PPL {spec.name} {', '.join(model.level for model in models)} vs {base.level}"
+    ) -> dict[ModelRef, LevelResult]:
+        names = {model.ref.title: model for model in models}
+        label = f"PPL {', '.join(names)} vs {base.ref.title}"
         worker = self._worker_with([base, *models])
         self._require_context(base, PPL_N_CTX, "PPL")
         for model in models:
             require_same_start(base, self._loaded[base.ref], model, self._loaded[model.ref])
-        chunks = self._chunks(worker, base.ref.label, spec)
+        chunks = self._chunks(worker, base.ref.title, base.ref.spec)
         scores = score_ladder(
             worker,
-            [base.ref.label, *names],
+            [base.ref.title, *names],
             chunks,
             concurrency=self._concurrency(base),
             progress=lambda done, total: self._notify.progress(label, done, total),
         )
-        base_chunks, _ = scores[base.ref.label]
+        base_chunks, _ = scores[base.ref.title]
         return {
-            model.level: LevelResult(
-                model.level,
+            model.ref: LevelResult(
                 chunks,
                 base_chunks,
                 model.size_bytes,
                 PPL_N_CTX,
                 self._ran(model, self._loaded[model.ref], context),
+                int(context["peak_rss_bytes"]),
             )
             for name, model in names.items()
             for chunks, context in [scores[name]]
@@ -418,13 +431,13 @@ class Lab:
 
     def _load(self, worker: Worker, model: LocatedModel) -> None:
         ref = model.ref
-        loaded = worker.load(ref.label, model.path, ref.spec.settings)
+        loaded = worker.load(ref.title, model.path, ref.spec.settings)
         self._ran(model, loaded, {})  # what is not what was asked for need not be measured
         self._loaded[ref] = loaded
 
     def _reload(self, worker: Worker, model: LocatedModel) -> None:
         del self._loaded[model.ref]
-        worker.unload(model.ref.label)
+        worker.unload(model.ref.title)
         self._load(worker, model)
 
     def _require_context(self, model: LocatedModel, n_ctx: int, what: str) -> None:
