@@ -29,6 +29,7 @@ from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_p
 from mlx_lm.utils import get_total_parameters, load_model, load_tokenizer
 
 from .engine import Facts, RefusalError, Timing
+from .mlx_speculation import MlxStepper
 from .pace import linger
 
 if TYPE_CHECKING:
@@ -314,13 +315,21 @@ class MlxModel:
             ids[0] = self._bos
         with _refusing("decode"):
             found = self._scorer.submit(self._evaluated, ids, first).result()
-        self._note_context(len(ids))
+        self.context = self._context_facts(len(ids))
         return found
 
     def _evaluated(self, ids: list[int], first: int) -> NDArray[np.float32]:
         found = self._model(mx.array([ids]))[0, first:].astype(mx.float32)
         mx.eval(found)
         return np.array(found, copy=False)
+
+    def stepper(self, n_ctx: int, most: int, rollback: str) -> MlxStepper:
+        """Open a cache of its own that can be stepped and rolled back."""
+        self._require_context(n_ctx)
+        with _refusing("decode"):
+            return MlxStepper(
+                self._model, self._context_facts(n_ctx), most=most, rollback=rollback
+            )
 
     def close(self) -> None:
         """Free the model."""
@@ -352,7 +361,7 @@ class MlxModel:
             mx.synchronize()
             yield cache
             self._cache, self._resident = cache, list(tokens)
-        self._note_context(len(tokens))
+        self.context = self._context_facts(len(tokens))
 
     def _cache_of(self, prefix: list[int]) -> list[Any]:
         kept = len(prefix)
@@ -382,8 +391,8 @@ class MlxModel:
                 f"the model was trained on {self.facts['n_ctx_train']}",
             )
 
-    def _note_context(self, n_ctx: int) -> None:
-        self.context = {
+    def _context_facts(self, n_ctx: int) -> Facts:
+        return {
             "n_ctx": n_ctx,
             "n_batch": self._n_batch,
             # The cache takes the type that K and V are computed in.
