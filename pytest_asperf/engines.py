@@ -226,7 +226,7 @@ def engine_name(facts: Mapping[str, Any]) -> str:
         below = f"mlx {facts['mlx_version']}"
     else:
         below = f"ggml commit {facts.get('ggml_commit') or 'unknown'}"
-    return f"{facts.get('library')} {facts.get('version')} ({below})"
+    return f"{facts.get('library')} {facts.get('version')}, {below}"
 
 
 def _nearest(level: str, engine: Engine) -> str:

@@ -96,6 +96,8 @@ def gate(request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: B
 @pytest.fixture
 def speculation(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Speculation:
     """The draft and the target of the test's `speculative` marker, against the target alone."""
+    from dataclasses import replace
+
     from pytest_asperf.config import read_marks
     from pytest_asperf.errors import ConfigError
     from pytest_asperf.speculation_handle import Speculation
@@ -111,7 +113,8 @@ def speculation(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Specula
         )
     run = run_of(request.config)
     pairing = run.pairing_of(mark, where=request.node.nodeid)
-    return Speculation(pairing, run.gate_budget, _asperf_bench)
+    bench = replace(_asperf_bench, lab=run.lab(pairing.target.spec.engine or run.settings.engine))
+    return Speculation(pairing, run.gate_budget, bench)
 
 
 @pytest.fixture

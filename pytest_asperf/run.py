@@ -203,9 +203,14 @@ class Run:
             ConfigError: an unknown model or level.
         """
         find, folder = self.catalogue.find, self.catalogue.folder
+        target = find(mark.target, where=where)
+        draft = None
+        if mark.draft != NGRAM_DRAFT:
+            # Both are loaded in one process, which has one engine.
+            draft = find(mark.draft, where=where, engine=target.spec.engine)
         return Pairing(
-            find(mark.target, where=where),
-            None if mark.draft == NGRAM_DRAFT else find(mark.draft, where=where),
+            target,
+            draft,
             k=mark.k,
             temperature=mark.temperature,
             n_tokens=mark.n_tokens,

@@ -198,7 +198,7 @@ class ModelSpec:
             another.
         engine: the engine that runs it; None is the session's.
         settings: engine settings for this model.
-        own_settings: those that hold on one engine only, under `settings`.
+        own_settings: those that hold on one engine only, over `settings`.
         corpus: a text file to score for PPL, or None for the shipped held-out corpus.
         variant: what is made of the source before it is measured or quantised, None for nothing.
     """
@@ -217,7 +217,7 @@ class ModelSpec:
     def on(self, engine: Engine) -> ModelSpec:
         """Return this model on an engine, with the settings that it has there."""
         own = dict(self.own_settings).get(engine, EngineSettings())
-        return replace(self, engine=engine, settings=own.merged(self.settings), own_settings=())
+        return replace(self, engine=engine, settings=self.settings.merged(own), own_settings=())
 
     def with_settings(self, settings: EngineSettings) -> ModelSpec:
         """Return this model run with these settings over its own."""

@@ -106,6 +106,13 @@ class ModelShelf:
             CacheError: the cache folder cannot be used.
             EngineError: the engine is missing, or failed while quantising.
         """
+        if ref.spec.variant is not None and self._build.engine != "llama_cpp":
+            raise ModelError(
+                f"{ref.label}: variants of models are made for llama.cpp, not for "
+                f"{self._build.engine}",
+                why="the model itself would be measured under the variant's name",
+                remedy="use --asperf-engine=llama_cpp, or the model without its variant",
+            )
         if ref not in self._located:
             locate = {"scripted": self._locate_script, "mlx": self._locate_folder}
             self._located[ref] = locate.get(self._build.engine, self._locate_gguf)(ref)

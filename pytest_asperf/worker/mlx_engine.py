@@ -33,7 +33,7 @@ from .mlx_speculation import MlxStepper
 from .pace import linger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from concurrent.futures import Executor
 
     from numpy.typing import NDArray
@@ -46,6 +46,8 @@ _PREFILL_STEP: Final = 2048
 _CLEAR_EVERY: Final = 256
 #: A model whose configuration names no context.
 _CONTEXT_UNSTATED: Final = 2**20
+#: What a folder made here says in its configuration of how a text begins: a token, or null.
+_BOS_KEY: Final = "asperf_bos"
 _MAX_HASHED_BYTES: Final = 256 * 2**20
 _MAX_TEXT: Final = 600
 
@@ -107,6 +109,23 @@ def _library_sha256() -> str:
         size = path.stat().st_size
         digest.update(path.read_bytes() if size <= _MAX_HASHED_BYTES else str(size).encode())
     return digest.hexdigest()
+
+
+def _find_bos(folder: Path, tokenizer: Any, config: Mapping[str, Any]) -> int | None:
+    """Return BOS where a text begins with it.
+
+    A tokenizer says so by beginning with it. Of a folder that configures no tokenizer, a text is
+    taken to begin with the model's own BOS, as it is where a GGUF file is made of the folder.
+    """
+    if _BOS_KEY in config:
+        kept: int | None = config[_BOS_KEY]
+        return kept
+    known = tokenizer.bos_token_id
+    if known is not None and list(tokenizer.encode("a"))[:1] == [known]:
+        return int(known)
+    stated = config.get("bos_token_id")
+    is_silent = not (folder / "tokenizer_config.json").exists()
+    return stated if is_silent and type(stated) is int else None
 
 
 class MlxEngine:
@@ -174,6 +193,12 @@ class MlxEngine:
             )
         with _refusing("quantize"):
             mlx_lm.convert(source, target, **asked)
+            # The folder that mlx-lm writes configures a tokenizer, where the source may have none.
+            config = json.loads((Path(source) / "config.json").read_text("utf-8"))
+            bos = _find_bos(Path(source), load_tokenizer(Path(source)), config)
+            made = Path(target) / "config.json"
+            content = json.loads(made.read_text("utf-8")) | {_BOS_KEY: bos}
+            made.write_text(json.dumps(content, indent=4, sort_keys=True), "utf-8")
 
 
 class MlxModel:
@@ -193,7 +218,7 @@ class MlxModel:
             self._widen()
         load_ns = time.perf_counter_ns() - started_ns
         self._tokenizer = load_tokenizer(folder)
-        self._bos = self._find_bos(folder)
+        self._bos = _find_bos(folder, self._tokenizer, self._config)
         self._dtype = self._floating_type()
         self.facts = self._describe(load_ns)
         self.context: Facts = {}
@@ -243,24 +268,6 @@ class MlxModel:
         types = [v.dtype for _, v in tree_flatten(self._model.parameters())]
         floating = [dtype for dtype in types if dtype in _TYPE_NAMES]
         return max(set(floating), key=floating.count) if floating else types[0]
-
-    def _find_bos(self, folder: Path) -> int | None:
-        """Return BOS where a text begins with it.
-
-        The tokenizer says so by doing it, or in its configuration; one that has none is taken to
-        begin with the model's own BOS, as it is where a GGUF file is made of the folder.
-        """
-        bos = self._tokenizer.bos_token_id
-        bos = self._config.get("bos_token_id") if bos is None else bos
-        if type(bos) is not int:
-            return None
-        if list(self._tokenizer.encode("a"))[:1] == [bos]:
-            return bos
-        try:
-            stated = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
-        except (OSError, ValueError):
-            stated = {}
-        return None if stated.get("add_bos_token") is False else bos
 
     def tokenize(self, text: str) -> list[int]:
         """Return the ids of a text, BOS first where it begins with one."""
@@ -371,6 +378,7 @@ class MlxModel:
             if not excess or can_trim_prompt_cache(self._cache):
                 trim_prompt_cache(self._cache, excess)
                 return self._cache
+        self._cache = None
         cache: list[Any] = make_prompt_cache(self._model)
         self._prefill(prefix, cache)
         return cache
