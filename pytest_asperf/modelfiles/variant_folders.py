@@ -108,9 +108,6 @@ def write_variant_folder(source: Path, dest: Path, variant: Variant) -> None:
     _write_safetensors(dest / "model.safetensors", dict(each for each in named if each))
     config = settings | _changes(settings, varied)
     (dest / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
-    # Without this the tokenizer's class would be the usual one of the variant's architecture.
-    stated = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"})
-    (dest / "tokenizer_config.json").write_text(stated, encoding="utf-8")
     for path in source.glob("tokenizer*"):
         shutil.copyfile(path, dest / path.name)
 
@@ -151,7 +148,11 @@ def _named(name: str, values: NDArray[Any], kind: str) -> tuple[str, NDArray[Any
 def _changes(settings: Mapping[str, Any], varied: VariedModel) -> dict[str, Any]:
     """Return what the variant's configuration has otherwise than the model's."""
     kind, sizes = varied.variant.kind, varied.state_space
-    changes: dict[str, Any] = {"num_hidden_layers": varied.n_layers}
+    changes: dict[str, Any] = {
+        "num_hidden_layers": varied.n_layers,
+        # Else it would be what tokenizers of the variant's architecture usually are.
+        "tokenizer_class": settings.get("tokenizer_class", "PreTrainedTokenizerFast"),
+    }
     if kind == "experts":
         changes |= {
             "architectures": ["MixtralForCausalLM"],
