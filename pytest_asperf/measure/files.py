@@ -108,13 +108,6 @@ class ModelShelf:
             CacheError: the cache folder cannot be used.
             EngineError: the engine is missing, or failed while quantising.
         """
-        if ref.spec.variant is not None and self._build.engine != "llama_cpp":
-            raise ModelError(
-                f"{ref.label}: variants of models are made for llama.cpp, not for "
-                f"{self._build.engine}",
-                why="the model itself would be measured under the variant's name",
-                remedy="use --asperf-engine=llama_cpp, or the model without its variant",
-            )
         if ref not in self._located:
             locate = {"scripted": self._locate_script, "mlx": self._locate_folder}
             self._located[ref] = locate.get(self._build.engine, self._locate_gguf)(ref)
@@ -151,6 +144,12 @@ class ModelShelf:
         return LocatedModel(ref, info.path, sha256, info.nbytes, info)
 
     def _locate_script(self, ref: ModelRef) -> LocatedModel:
+        if ref.spec.variant is not None:
+            raise ModelError(
+                f"{ref.label}: variants are made of models, and this is a script",
+                why="the script itself would be measured under the variant's name",
+                remedy="use --asperf-engine=llama_cpp or mlx, or the script without its variant",
+            )
         path = dict(ref.spec.files).get(ref.level or "", ref.spec.gguf)
         if path is None or not path.is_file():
             raise ModelError(

@@ -36,6 +36,7 @@ from mlx_lm.models.cache import (
 from mlx_lm.utils import get_total_parameters, load_model, load_tokenizer
 
 from .engine import Facts, RefusalError, Timing
+from .mlx_speculation import MlxStepper
 from .pace import linger
 
 if TYPE_CHECKING:
@@ -342,8 +343,15 @@ class MlxModel:
         cache = self._new_cache()
         found = self._model(mx.array([ids]), cache=cache)[0, first:].astype(mx.float32)
         mx.eval(found)
-        self._note_context(len(ids), cache)
+        self.context = self._context_facts(len(ids), cache)
         return np.array(found, copy=False)
+
+    def stepper(self, n_ctx: int, most: int, rollback: str) -> MlxStepper:
+        """Open a cache of its own that can be stepped and rolled back."""
+        self._require_context(n_ctx)
+        with _refusing("decode"):
+            context = self._context_facts(n_ctx, self._new_cache())
+            return MlxStepper(self._model, context, self._new_cache, most=most, rollback=rollback)
 
     def close(self) -> None:
         """Free the model."""
@@ -397,7 +405,7 @@ class MlxModel:
             mx.synchronize()
             yield cache
             self._cache, self._resident = cache, list(tokens)
-        self._note_context(len(tokens), cache)
+        self.context = self._context_facts(len(tokens), cache)
 
     def _cache_of(self, prefix: list[int]) -> list[Any]:
         kept = len(prefix)
@@ -428,10 +436,10 @@ class MlxModel:
                 f"the model was trained on {self.facts['n_ctx_train']}",
             )
 
-    def _note_context(self, n_ctx: int, cache: list[Any]) -> None:
+    def _context_facts(self, n_ctx: int, cache: list[Any]) -> Facts:
         kv_type = self._kv_type(cache)
         peak = int(mx.get_peak_memory())
-        self.context = {
+        return {
             "n_ctx": n_ctx,
             "n_batch": self._n_batch,
             "type_k": kv_type,
