@@ -241,12 +241,11 @@ class Run:
         Raises:
             ConfigError: an unknown model or level.
         """
-        find, folder = self.catalogue.find, self.catalogue.folder
-        target = find(mark.target, where=where)
-        draft = None
-        if mark.draft != NGRAM_DRAFT:
-            # Both are loaded in one process, which has one engine.
-            draft = find(mark.draft, where=where, engine=target.spec.engine)
+        folder = self.catalogue.folder
+        target = self.catalogue.find(mark.target, where=where)
+        draft = (
+            None if mark.draft == NGRAM_DRAFT else self.draft_of(target, mark.draft, where=where)
+        )
         return Pairing(
             target,
             draft,
@@ -256,6 +255,14 @@ class Run:
             rollback=mark.rollback,
             prompts=None if mark.prompts is None else parse_path(mark.prompts, folder),
         )
+
+    def draft_of(self, target: ModelRef, address: str, *, where: str) -> ModelRef:
+        """Return a target's draft: both are loaded in one process, which has one engine.
+
+        Raises:
+            ConfigError: an unknown model or level.
+        """
+        return self.catalogue.find(address, where=where, engine=target.spec.engine)
 
     def address_of(self, marks: Marks) -> str:
         """Return the address of the model that a test measures."""

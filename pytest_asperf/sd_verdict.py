@@ -14,7 +14,8 @@ from pytest_asperf.report.speculation_rows import (
     split_text,
 )
 from pytest_asperf.stats.estimate import CHANGE, Estimate, limit_text
-from pytest_asperf.verdict import Outcome, Subject, Verdict, guarded, judge_below
+from pytest_asperf.stats.intervals import unpaired_change_interval
+from pytest_asperf.verdict import Outcome, Subject, Verdict, guarded, judge_above, judge_below
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +37,9 @@ _ABOVE_OPEN: Final = (Outcome.INCONCLUSIVE, "neither a gain nor its absence is s
 _BELOW_GAINS: Final = (Outcome.FAIL, "a gain below the ratio: the rule is too strict here")
 _BELOW_NONE: Final = (Outcome.PASS, "no gain is shown below the rule's ratio")
 
+_BROKEN: Final = (
+    "look at what tripped the guard, in the lines above; a broken run says nothing of gains"
+)
 _BUDGET: Final = "measure more pairs (--asperf-max-pairs, --asperf-max-seconds)"
 
 
@@ -76,10 +80,36 @@ def gain_verdict(
         advice=_advice(outcome, sides, result),
         details=_details(result),
     )
-    remedy = (
-        "look at what tripped the guard, in the lines above; a broken run says nothing of gains"
+    return guarded(verdict, result.trips, remedy=_BROKEN)
+
+
+def loss_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
+    """Judge the claim that generation is slower with the draft, whatever the speed ratio."""
+    verdict = replace(judge_below(result.gain, 0.0, subject), details=_details(result))
+    return guarded(verdict, result.trips, remedy=_BROKEN)
+
+
+def more_gain_verdict(
+    result: SpeculationResult, other: SpeculationResult, subject: Subject
+) -> Verdict:
+    """Judge the claim that one pairing speeds its target up by more than another does.
+
+    Args:
+        result: the pairing that gains more.
+        other: the one that gains less.
+        subject: what the claim is about.
+    """
+    slower, faster = (
+        [pair.alone_ns / pair.speculative_ns for pair in r.pairs] for r in (other, result)
     )
-    return guarded(verdict, result.trips, remedy=remedy)
+    difference = unpaired_change_interval(slower, faster)
+    measured = [
+        f"{r.pairing.label}: gain {r.gain.text()} at a ratio of {r.ratio.text()} and "
+        f"{100 * r.acceptance:.1f} % acceptance"
+        for r in (result, other)
+    ]
+    verdict = replace(judge_above(difference, 0.0, subject), details=tuple(measured))
+    return guarded(verdict, (*result.trips, *other.trips), remedy=_BROKEN)
 
 
 def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:

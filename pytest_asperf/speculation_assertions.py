@@ -1,4 +1,4 @@
-"""assert_sd_gain and assert_lossless: claims about speculation."""
+"""Claims about speculation: what it gains, and whether the output stays the target's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pytest_asperf.sd_verdict import (
     PLACES,
     Side,
     gain_verdict,
+    loss_verdict,
     lossless_verdict,
+    more_gain_verdict,
     sampled_verdict,
 )
 from pytest_asperf.verdict import parse_percent
@@ -67,6 +69,45 @@ def assert_sd_gain(
     result = speculation.against(limit)
     subject = speculation.subject("SD gain", result)
     verdict = gain_verdict(result, subject, when_ratio=when_ratio, at_least=limit, only=only)
+    return settle(verdict, speculation.bench)
+
+
+def assert_sd_loss(speculation: Speculation) -> Verdict:
+    """Claim that generation is slower with the draft than without.
+
+    Args:
+        speculation: the fixture.
+
+    Returns:
+        The verdict, a PASS: a loss is shown, where `assert_sd_gain` is content with no gain.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        AsperfError: it could not be measured, or what was measured is broken.
+    """
+    __tracebackhide__ = True
+    result = speculation.against()
+    return settle(loss_verdict(result, speculation.subject("SD gain", result)), speculation.bench)
+
+
+def assert_sd_gains_more(speculation: Speculation, than: Speculation) -> Verdict:
+    """Claim that one draft speeds generation up by more than another.
+
+    Args:
+        speculation: the pairing that gains more.
+        than: the pairing that gains less, such as `speculation.drafted_by("asperf-target:Q4_0")`.
+
+    Returns:
+        The verdict, a PASS.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        AsperfError: one could not be measured, or what was measured is broken.
+    """
+    __tracebackhide__ = True
+    result, other = speculation.against(), than.against()
+    what = f"TG, against that of {than.pairing.label}, of"
+    verdict = more_gain_verdict(result, other, speculation.subject(what, result))
     return settle(verdict, speculation.bench)
 
 

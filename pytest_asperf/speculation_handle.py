@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_asperf.measure.speculation import run_speculation, sample_places
@@ -10,10 +10,12 @@ from pytest_asperf.report.speculation_rows import speculation_rows
 from pytest_asperf.verdict import Subject
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_asperf.handles import Bench
     from pytest_asperf.measure.gate import Budget
     from pytest_asperf.measure.speculation_result import SpeculationResult
-    from pytest_asperf.spec import Pairing
+    from pytest_asperf.spec import ModelRef, Pairing
     from pytest_asperf.stats.estimate import Estimate
 
 
@@ -23,11 +25,26 @@ class Speculation:
 
     Attributes:
         pairing: the draft and the target, and what is generated.
+        budget: what measuring may cost.
+        bench: where it is measured.
+        find: gives a draft by its address.
     """
 
     pairing: Pairing
     budget: Budget = field(repr=False)
     bench: Bench = field(repr=False)
+    find: Callable[[str], ModelRef] = field(repr=False)
+
+    def drafted_by(self, address: str) -> Speculation:
+        """Return the same target with another draft, all else equal.
+
+        Args:
+            address: the draft's.
+
+        Raises:
+            ConfigError: an unknown model or level.
+        """
+        return replace(self, pairing=replace(self.pairing, draft=self.find(address)))
 
     def against(self, limit: float = 0.0) -> SpeculationResult:
         """Measure until it is decided whether the gain is above a limit, a fraction.

@@ -161,9 +161,12 @@ def render_findings(rows: Sequence[Row], width: int, *, colour: bool) -> str:
         entry = Text(printable(row.statement), style="bold" if colour else "")
         entry.append("\n" + printable("; ".join(figures)), style="not bold")
         table.add_row(Text(row.outcome, style=_COLOURS[row.outcome]), entry)
-    recorded = any(row.source == "recorded" for row in rows)
-    note = "recorded verdicts fail no test; asperf findings explains each\n" if recorded else ""
-    return f"\n{_rendered(table, width, colour=colour)}{_counted(rows)}\n{note}"
+    notes = []
+    if any(row.source == "recorded" for row in rows):
+        notes.append("recorded verdicts fail no test; asperf findings explains each\n")
+    if any(row.source == "live" and row.outcome != "PASS" for row in rows):
+        notes.append("no test fails for a statement that its own figures do not show\n")
+    return f"\n{_rendered(table, width, colour=colour)}{_counted(rows)}\n{''.join(notes)}"
 
 
 def _counted(rows: Sequence[Row]) -> str:
