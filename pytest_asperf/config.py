@@ -94,7 +94,11 @@ _OPTIONS: Final = {
         "K",
         "hold the baseline against itself before every K-th gate of this machine (default: never)",
     ),
-    "--asperf-report": ("report", "FORMAT:PATH", "write a report, as in json:out.json; repeatable"),
+    "--asperf-report": (
+        "report",
+        "FORMAT:PATH",
+        "write a report, as in json:out.json, or pictures, plots:FOLDER; repeatable",
+    ),
 }
 _COUNTS: Final = frozenset(
     {"repetitions", "chunks", "max_pairs", "max_seconds", "seed", "self_check"}

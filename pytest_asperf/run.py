@@ -18,6 +18,7 @@ from pytest_asperf.measure.turn import machine_lock_path, machine_turn
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 from pytest_asperf.report.progress import TerminalNotify
+from pytest_asperf.report.speculation_picture import require_matplotlib
 from pytest_asperf.settings import parse_path, split_address
 from pytest_asperf.spec import NGRAM_DRAFT, EngineSettings, ModelRef, Pairing
 
@@ -45,6 +46,7 @@ class Run:
 
     Attributes:
         notify: where progress goes.
+        written: at the end of the session, the files of reports.
         unwritten: at the end of the session, the reports that could not be written, and why.
 
     Raises:
@@ -54,6 +56,7 @@ class Run:
     def __init__(self, config: pytest.Config) -> None:
         self._labs: dict[Engine, Lab] = {}
         self.notify = TerminalNotify(config)
+        self.written: list[Path] = []
         self.unwritten: dict[Path, CacheError] = {}
         self._ladders: dict[ModelRef, tuple[ModelRef, ...]] = {}
         # Without a pytest configuration, `--pyargs` puts the root into site-packages.
@@ -160,13 +163,16 @@ class Run:
         return Budget(settings.tolerance, settings.max_pairs, settings.max_seconds, self.seed)
 
     def check(self) -> None:
-        """Refuse hardware that nothing is known of.
+        """Refuse what would be missed only once everything was measured.
 
         Raises:
+            ConfigError: a build or a finding is not usable, or pictures cannot be drawn.
             HardwareError: the option or the configuration file names no profile.
         """
         self.hardware  # noqa: B018  # made, and checked, by being asked for
         self.builds  # noqa: B018  # as above
+        if any(target.format == "plots" for target in self.settings.report):
+            require_matplotlib()
         if self.settings.findings or self.settings.records:
             self.findings  # noqa: B018  # as above
 

@@ -10,10 +10,13 @@ where they assume 1.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+#: Speed ratio of draft to target from which speculation is said to pay, whatever the pair.
+RULE_RATIO: Final = 2.5
 
 
 def emitted_per_round(acceptance: float, k: int) -> float:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Source = Literal["auto", "live", "recorded"]
 Inconclusive = Literal["fail", "xfail", "skip"]
-ReportFormat = Literal["json"]
+ReportFormat = Literal["json", "plots"]
 
 #: Longest piece of foreign text that a message repeats.
 _MAX_SHOWN: Final = 200
@@ -30,7 +30,12 @@ _MAX_SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class ReportTarget:
-    """A report to write at the end of the session."""
+    """A report to write at the end of the session.
+
+    Attributes:
+        format: `json` is one file, `plots` the pictures.
+        path: the file, or the folder of the pictures.
+    """
 
     format: ReportFormat
     path: Path

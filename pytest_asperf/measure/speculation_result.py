@@ -163,11 +163,13 @@ class SpeculationResult:
         categories: of each prompt.
         pairs: the suite in both arms, in the order it ran.
         gain: rate with the draft over that of the target alone, less 1.
-        divergences: where greedy outputs part; empty where tokens were sampled.
+        divergences: where greedy outputs part; empty where tokens were sampled, and where it was
+            stopped before they were looked for.
         contexts: what the contexts resolved to, by `target` and `draft`.
         reloads: whether each pair began with a load.
         seed: of the coin.
         ran: proof of path of the target, and of a draft that is a model.
+        interrupted: whether it was stopped from outside.
     """
 
     pairing: Pairing
@@ -179,6 +181,7 @@ class SpeculationResult:
     reloads: bool
     seed: int
     ran: tuple[Ran, ...]
+    interrupted: bool = False
 
     @property
     def runs(self) -> Iterable[PromptRun]:

@@ -35,13 +35,16 @@ def speculation_rows(result: SpeculationResult) -> list[Row]:
         ("time with SD", split_text(result), rounds),
     ]
     ran = result.ran[0].rows()
+    remarks = [str(trip) for trip in result.trips]
+    if result.interrupted:
+        remarks.append(f"stopped after {gain.n} pairs")
     head = Row(
         label,
         "SD gain",
         f"{gain.text()} ({result.alone_rate:.4g} → {result.speculative_rate:.4g} tok/s)",
         pairs,
         ran=ran,
-        note="\n".join(f"{label}: {trip}" for trip in result.trips),
+        note="\n".join(f"{label}: {remark}" for remark in remarks),
         raw=_raw(result),
     )
     return [head, *(Row(label, what, text, basis, ran=ran) for what, text, basis in texts)]
@@ -90,6 +93,10 @@ def _raw(result: SpeculationResult) -> dict[str, Any]:
         "n_tokens": pairing.n_tokens,
         "rollback": {name: dict(facts) for name, facts in result.contexts.items()},
         "seed": result.seed,
+        "interrupted": result.interrupted,
+        "trips": [
+            {"guard": trip.guard, "consequence": str(trip.consequence)} for trip in result.trips
+        ],
         "reloads": result.reloads,
         "gain": estimate_data(result.gain),
         "predicted_gain": estimate_data(result.predicted_gain),
