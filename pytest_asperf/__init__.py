@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         assert_throughput,
     )
     from pytest_asperf.errors import AsperfError
+    from pytest_asperf.level_assertions import assert_degrades_less, assert_equivalent
     from pytest_asperf.speculation_assertions import assert_lossless, assert_sd_gain
     from pytest_asperf.verdict import Outcome, Verdict
 
@@ -30,6 +31,8 @@ __all__ = [
     "Verdict",
     "__version__",
     "assert_bandwidth_utilization",
+    "assert_degrades_less",
+    "assert_equivalent",
     "assert_lossless",
     "assert_monotonic",
     "assert_no_regression",
@@ -44,6 +47,8 @@ _HOMES = {
     "Outcome": "verdict",
     "Verdict": "verdict",
     "assert_bandwidth_utilization": "assertions",
+    "assert_degrades_less": "level_assertions",
+    "assert_equivalent": "level_assertions",
     "assert_lossless": "speculation_assertions",
     "assert_monotonic": "assertions",
     "assert_no_regression": "assertions",

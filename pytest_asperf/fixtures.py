@@ -115,7 +115,7 @@ def speculation(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Specula
 
 @pytest.fixture
 def perplexity(
-    request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: Bench
+    request: pytest.FixtureRequest, quant: str | None, _asperf_ref: ModelRef, _asperf_bench: Bench
 ) -> Perplexity:
     """PPL and KLD of the test's level against its baseline, on the same chunks."""
     from pytest_asperf.config import read_marks
@@ -123,17 +123,18 @@ def perplexity(
     from pytest_asperf.handles import Ladder
     from pytest_asperf.stash import run_of
 
-    level = _asperf_ref.level
-    ladder = read_marks(request.node).ladder
-    baseline = ladder.baseline if ladder else "F16"
+    level = quant or _asperf_ref.level
+    marks = read_marks(request.node)
+    baseline = marks.ladder.baseline if marks.ladder else "F16"
     if level is None or level == baseline:
         raise ConfigError(
             f"{request.node.nodeid}: {_asperf_ref.label} has no level to compare with {baseline}",
             why="ΔPPL and KLD compare two levels",
             remedy='mark the test with quant("Q6_K") or quant_ladder("Q8_0", "Q6_K")',
         )
-    joint = run_of(request.config).joint_levels(_asperf_ref.spec, baseline, (level,))
-    return Ladder(_asperf_ref.spec, (level,), baseline, _asperf_bench, joint)[level]
+    run = run_of(request.config)
+    wanted = run.ladder_of(request.node, marks, (level,))
+    return Ladder((level,), wanted, run.joint_ladder(wanted), _asperf_bench)[level]
 
 
 @pytest.fixture
@@ -152,7 +153,6 @@ def ladder(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Ladder:
             why="the marker names the levels",
             remedy='write @pytest.mark.quant_ladder("Q8_0", "Q6_K")',
         )
-    spec = run.model_of(request.node, marks, None).spec
-    wanted = marks.ladder.levels
-    joint = run.joint_levels(spec, marks.ladder.baseline, wanted)
-    return Ladder(spec, wanted, marks.ladder.baseline, _asperf_bench, joint)
+    levels = marks.ladder.levels
+    wanted = run.ladder_of(request.node, marks, levels)
+    return Ladder(levels, wanted, run.joint_ladder(wanted), _asperf_bench)

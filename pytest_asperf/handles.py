@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_asperf.errors import ConfigError, listing
 from pytest_asperf.measure.vetting import require_valid, throughput_trips
 from pytest_asperf.report.rows import level_row, throughput_row
-from pytest_asperf.spec import ModelRef, parse_workload
+from pytest_asperf.spec import parse_workload
 from pytest_asperf.verdict import Subject
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.results import LadderResult, LevelResult, ThroughputResult
     from pytest_asperf.metrics import Comparison
     from pytest_asperf.report.rows import Row
-    from pytest_asperf.spec import Build, ModelSpec, Workload
+    from pytest_asperf.spec import Build, LadderRequest, ModelRef, Workload
     from pytest_asperf.stats.estimate import Estimate
 
 _DEFAULT_WORKLOAD = "tg128"
@@ -193,19 +193,28 @@ class Perplexity:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The `ladder` fixture: all levels of a `quant_ladder` marker, in its order."""
+    """The `ladder` fixture: all levels of a `quant_ladder` marker, in its order.
 
-    spec: ModelSpec = field(repr=False)
+    Attributes:
+        levels: as the marker names them.
+        request: what they are, in the same order.
+        joint: that, with others that are scored in the same pass.
+    """
+
     levels: tuple[str, ...]
-    baseline: str
+    request: LadderRequest = field(repr=False)
+    joint: LadderRequest = field(repr=False)
     bench: Bench = field(repr=False)
-    joint_levels: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def baseline(self) -> str:
+        """The baseline's level."""
+        return str(self.request.base.level)
 
     @cached_property
     def result(self) -> LadderResult:
         """The scored levels, and others that are scored in the same pass."""
-        levels = self.joint_levels or self.levels
-        return self.bench.lab.ladder(self.spec, levels, self.baseline)
+        return self.bench.lab.ladder(self.joint)
 
     def __getitem__(self, level: str) -> Perplexity:
         """Return a level's PPL and KLD against the baseline.
@@ -215,9 +224,10 @@ class Ladder:
             ConfigError: the ladder does not have it.
         """
         self.require(level)
-        if level in self.result.failures:
-            raise self.result.failures[level]
-        found = self.result.levels[level]
+        ref = self._refs[level]
+        if ref in self.result.failures:
+            raise self.result.failures[ref]
+        found = self.result.levels[ref]
         self.bench.record(level_row(found, self.baseline, self.result.note))
         return Perplexity(found, self.baseline, self.bench)
 
@@ -233,15 +243,17 @@ class Ladder:
     def readings(self, workload: str) -> dict[str, Reading]:
         """Measure a workload on every level, their turns interleaved."""
         parsed = parse_workload(workload, where="ladder")
-        refs = tuple(ModelRef(self.spec, level) for level in self.levels)
-        results = self.bench.lab.throughputs(refs, parsed)
-        pairs = zip(self.levels, refs, strict=True)
-        return {level: self.bench.reading(results[ref]) for level, ref in pairs}
+        results = self.bench.lab.throughputs(self.request.rungs, parsed)
+        return {level: self.bench.reading(results[ref]) for level, ref in self._refs.items()}
+
+    @property
+    def _refs(self) -> dict[str, ModelRef]:
+        return dict(zip(self.levels, self.request.rungs, strict=True))
 
     def subject(self, what: str) -> Subject:
         """Return what a claim about the whole ladder is about."""
         ran = self[self.levels[0]].result.ran.rows()
-        return Subject(f"{what} {self.spec.name}", "live", ran)
+        return Subject(f"{what} {self.request.base.spec.name}", "live", ran)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 from pytest_asperf.catalogue import Catalogue, at_level, load_catalogue
 from pytest_asperf.config import parse_settings, read_marks
 from pytest_asperf.engines import engine_name, parse_level
-from pytest_asperf.errors import AsperfError, CacheError, HardwareError, printable
+from pytest_asperf.errors import (
+    AsperfError,
+    CacheError,
+    ConfigError,
+    HardwareError,
+    printable,
+)
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import Ceiling, Hardware, in_force
 from pytest_asperf.measure.turn import machine_lock_path, machine_turn
@@ -19,7 +25,7 @@ from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 from pytest_asperf.report.progress import TerminalNotify
 from pytest_asperf.settings import parse_path
-from pytest_asperf.spec import NGRAM_DRAFT, ModelRef, Pairing
+from pytest_asperf.spec import NGRAM_DRAFT, LadderRequest, ModelRef, Pairing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,7 +60,7 @@ class Run:
         self._labs: dict[Engine, Lab] = {}
         self.notify = TerminalNotify(config)
         self.unwritten: dict[Path, CacheError] = {}
-        self._ladders: dict[tuple[ModelSpec, str], tuple[str, ...]] = {}
+        self._ladders: dict[tuple[ModelRef, int | None], tuple[ModelRef, ...]] = {}
         # Without a pytest configuration, `--pyargs` puts the root into site-packages.
         folder = config.rootpath if config.inipath else config.invocation_params.dir
         catalogue = load_catalogue(folder, shipped_models())
@@ -161,16 +167,56 @@ class Run:
         Raises:
             ConfigError: an unknown model or level.
         """
+        where = node.nodeid
         address = marks.model.address if marks.model else self.settings.default_model
         engine = marks.model.engine if marks.model else None
-        ref = self.catalogue.find(address, where=node.nodeid, engine=engine)
-        if marks.model is not None:
-            ref = ModelRef(ref.spec.with_settings(marks.model.settings), ref.level)
+        ref = self._find(address, marks, where=where, engine=engine)
         if marks.ladder is not None:
             for rung in (*marks.ladder.levels, marks.ladder.baseline):
-                parse_level(rung, where=node.nodeid, engine=ref.spec.engine)
+                self._rung(ref.spec, rung, marks, where=where)
         level = level or (marks.quant.level if marks.quant else None)
-        return ref if level is None else at_level(ref, level, where=node.nodeid)
+        if level is None:
+            return ref
+        if ":" in level:
+            return self._rung(ref.spec, level, marks, where=where)
+        return at_level(ref, level, where=where)
+
+    def ladder_of(self, node: pytest.Item, marks: Marks, levels: tuple[str, ...]) -> LadderRequest:
+        """Return what scores these levels against the baseline that a test's markers name.
+
+        Args:
+            node: the test.
+            marks: its markers.
+            levels: levels of its model, and addresses of others on the same engine.
+
+        Raises:
+            ConfigError: an unknown model or level, or two that are the same.
+        """
+        spec, where = self.model_of(node, marks, None).spec, node.nodeid
+        base = ModelRef(spec, marks.ladder.baseline if marks.ladder else "F16")
+        rungs = tuple(self._rung(spec, level, marks, where=where) for level in levels)
+        labels = [ref.label for ref in (base, *rungs)]
+        for position, label in enumerate(labels):
+            if label in labels[:position]:
+                raise ConfigError(
+                    f"{where}: {label} stands twice in the ladder, the baseline included",
+                    why="a level compared with itself shows nothing",
+                    remedy="name each once; give one of two models of the same name another",
+                )
+        return LadderRequest(base, rungs, marks.ladder.chunks if marks.ladder else None)
+
+    def _find(self, address: str, marks: Marks, *, where: str, engine: Engine | None) -> ModelRef:
+        """Return a model with the settings of the model marker over its own."""
+        ref = self.catalogue.find(address, where=where, engine=engine)
+        if marks.model is None:
+            return ref
+        return ModelRef(ref.spec.with_settings(marks.model.settings), ref.level)
+
+    def _rung(self, spec: ModelSpec, rung: str, marks: Marks, *, where: str) -> ModelRef:
+        """Return a level of a model, or another model at a level on the same engine."""
+        if ":" in rung:
+            return self._find(rung, marks, where=where, engine=spec.engine)
+        return ModelRef(spec, parse_level(rung, where=where, engine=spec.engine))
 
     def pairing_of(self, mark: SpeculativeMark, *, where: str) -> Pairing:
         """Return the draft and the target that a marker names.
@@ -196,20 +242,18 @@ class Run:
                 continue
             try:
                 marks = read_marks(item)
-                spec = self.model_of(item, marks, None).spec
+                levels = _levels_of(item, marks.ladder) if marks.ladder else ()
+                request = self.ladder_of(item, marks, levels)
             except Exception:  # noqa: BLE001, S112  # told by the test's own set-up
                 continue
-            if marks.ladder is not None:
-                key = (spec, marks.ladder.baseline)
-                levels = (*self._ladders.get(key, ()), *_levels_of(item, marks.ladder))
-                self._ladders[key] = tuple(dict.fromkeys(levels))
+            key = (request.base, request.at_most)
+            rungs = (*self._ladders.get(key, ()), *request.rungs)
+            self._ladders[key] = tuple(dict.fromkeys(rungs))
 
-    def joint_levels(
-        self, spec: ModelSpec, baseline: str, wanted: tuple[str, ...]
-    ) -> tuple[str, ...]:
-        """Return the levels to score in one pass so that these are among them."""
-        joint = self._ladders.get((spec, baseline), ())
-        return joint if set(wanted) <= set(joint) else wanted
+    def joint_ladder(self, request: LadderRequest) -> LadderRequest:
+        """Return what to score in one pass so that these levels are among it."""
+        joint = self._ladders.get((request.base, request.at_most), ())
+        return replace(request, rungs=joint) if set(request.rungs) <= set(joint) else request
 
     def ceiling(self, result: ThroughputResult) -> Ceiling:
         """Return what bounds a TG measurement: the memory that its weights were read from.

@@ -247,6 +247,21 @@ class ModelRef:
         return f"{self.label} on mlx" if self.spec.engine == "mlx" else self.label
 
 
+@dataclass(frozen=True, slots=True)
+class LadderRequest:
+    """Levels to score against one baseline, all in one pass.
+
+    Attributes:
+        base: the baseline.
+        rungs: the levels; they may be of other models that split text alike.
+        at_most: chunks to score, where that is less than the session's number; None for those.
+    """
+
+    base: ModelRef
+    rungs: tuple[ModelRef, ...]
+    at_most: int | None = None
+
+
 Rollback = Literal["auto", "trim", "checkpoint"]
 
 #: The draft that is no model: what followed the last occurrence of the text's end.

@@ -219,6 +219,35 @@ def judge_monotonic(
     )
 
 
+def judge_all_below(
+    figures: Sequence[Figure], limit: float, subject: Subject, *, threshold: str
+) -> Verdict:
+    """Judge the claim that each of several quantities is below `limit`.
+
+    Args:
+        figures: the quantities by name, in one unit, with the error shared among them
+            (`stats.intervals.shared_confidence`).
+        limit: the limit, in that unit.
+        subject: what the claim is about.
+        threshold: the claim's other half, in words.
+
+    Raises:
+        ValueError: there are no quantities.
+    """
+    if not figures:
+        raise ValueError("nothing to judge")
+    open_ = [figure for figure in figures if not figure[1].shown_below(limit)]
+    outcome = _outcome(holds=not open_, broken=any(e.shown_at_least(limit) for _, e in figures))
+    return Verdict(
+        outcome,
+        subject,
+        threshold,
+        measured=", ".join(f"{name} {e.text(apart_from=(limit,))}" for name, e in figures),
+        figures=tuple(figures),
+        advice=_advice(outcome, subject, [(figure, (limit,)) for figure in open_]),
+    )
+
+
 def judge_pareto(
     others: Mapping[str, Sequence[Estimate]],
     objectives: Sequence[Metric],

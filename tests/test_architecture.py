@@ -31,7 +31,7 @@ TIERS = (
     # One session with a user: pytest's, or the command line's. The package itself hands out names.
     {
         *("plugin", "config", "collect", "fixtures", "stash", "run", "handles", "assertions"),
-        *("speculation_handle", "speculation_assertions", "sd_verdict"),
+        *("speculation_handle", "speculation_assertions", "sd_verdict", "level_assertions"),
         *("gate_verdict", "report", "findings", "cli", "doctor", "calibrate", "inventory"),
         *("checks", "predict_command", "predict_text", "audit", "console", "__init__"),
     },

@@ -18,7 +18,7 @@ from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.host import EngineBuild, Worker
 from pytest_asperf.measure.arms import MODEL, Arm
-from pytest_asperf.measure.files import LocatedModel, ModelShelf, same_tokenizer
+from pytest_asperf.measure.files import LocatedModel, ModelShelf, same_tokenizer, work_of
 from pytest_asperf.measure.gate import Budget, Duel, run_gate
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
 from pytest_asperf.measure.noise import NoiseBook
@@ -28,7 +28,6 @@ from pytest_asperf.measure.speculation import Contestants, Rink
 from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
 from pytest_asperf.measure.turn import machine_turn
 from pytest_asperf.measure.vetting import require_path
-from pytest_asperf.spec import ModelRef
 from pytest_asperf.verdict import Outcome
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_asperf.measure.throughput import TimedLoad
-    from pytest_asperf.spec import Build, ModelSpec, Pairing, Workload
+    from pytest_asperf.spec import Build, LadderRequest, ModelRef, ModelSpec, Pairing, Workload
 
 #: Share of the free memory that models may take together: the rest is for contexts and logits.
 _MEMORY_SHARE: Final = 0.7
@@ -134,10 +133,9 @@ class Lab:
         """Time one workload on several models, interleaved."""
         return self._once((refs, workload), lambda: self._measure_throughputs(refs, workload))
 
-    def ladder(self, spec: ModelSpec, levels: tuple[str, ...], baseline: str) -> LadderResult:
-        """Score levels of a model against its baseline."""
-        key = (spec, levels, baseline)
-        return self._once(key, lambda: self._measure_ladder(spec, levels, baseline))
+    def ladder(self, request: LadderRequest) -> LadderResult:
+        """Score levels against their baseline."""
+        return self._once(request, lambda: self._measure_ladder(request))
 
     def duel(
         self,
@@ -331,32 +329,30 @@ class Lab:
         n_bytes = model.bytes_per_token(depth, ran.loaded, context)
         return ThroughputResult(workload, loads, n_bytes, ran)
 
-    def _measure_ladder(
-        self, spec: ModelSpec, levels: tuple[str, ...], baseline: str
-    ) -> LadderResult:
-        base = self._shelf.locate(ModelRef(spec, baseline))
-        failures: dict[str, AsperfError] = {}
+    def _measure_ladder(self, request: LadderRequest) -> LadderResult:
+        base = self._shelf.locate(request.base)
+        failures: dict[ModelRef, AsperfError] = {}
         models: list[LocatedModel] = []
-        for level in levels:
+        for ref in request.rungs:
             try:
-                models.append(same_tokenizer(base, self._shelf.locate(ModelRef(spec, level))))
+                models.append(same_tokenizer(base, self._shelf.locate(ref)))
             except AsperfError as err:
-                failures[level] = err
-        results: dict[str, LevelResult] = {}
+                failures[ref] = err
+        results: dict[ModelRef, LevelResult] = {}
         groups, note = self._groups(base, models)
         with machine_turn(self._lock_path, self._notify.wait):
             while groups:
                 group = groups.pop(0)
                 try:
-                    results |= self._score_group(base, group)
+                    results |= self._score_group(base, group, request.at_most)
                 except AsperfError as err:
                     if len(group) == 1:
-                        failures[group[0].level] = err
+                        failures[group[0].ref] = err
                     else:
                         # One level's fault must not cost the others their result.
                         groups = [[model] for model in group] + groups
                         note = "a level failed in the common pass, so each was scored by itself"
-        return LadderResult(spec.name, baseline, results, failures, note)
+        return LadderResult(results, failures, note)
 
     def _groups(
         self, base: LocatedModel, models: Sequence[LocatedModel]
@@ -379,14 +375,14 @@ class Lab:
         return float(min([psutil.virtual_memory().available, *(pool for pool in pools if pool)]))
 
     def _score_group(
-        self, base: LocatedModel, models: Sequence[LocatedModel]
-    ) -> dict[str, LevelResult]:
+        self, base: LocatedModel, models: Sequence[LocatedModel], at_most: int | None
+    ) -> dict[ModelRef, LevelResult]:
         names = {model.ref.label: model for model in models}
         spec = base.ref.spec
         label = f"PPL {spec.name} {', '.join(model.level for model in models)} vs {base.level}"
         worker = self._worker_with([base, *models])
         self._require_context(base, PPL_N_CTX, "PPL")
-        chunks = self._chunks(worker, base.ref.label, spec)
+        chunks = self._chunks(worker, base.ref.label, spec, at_most)
         scores = score_ladder(
             worker,
             [base.ref.label, *names],
@@ -395,17 +391,19 @@ class Lab:
             progress=lambda done, total: self._notify.progress(label, done, total),
         )
         base_chunks, _ = scores[base.ref.label]
+        work = work_of(base, chunks)
         return {
-            model.level: LevelResult(
+            model.ref: LevelResult(
                 model.level,
-                chunks,
+                scored,
                 base_chunks,
                 model.size_bytes,
                 PPL_N_CTX,
                 self._ran(model, self._loaded[model.ref], context),
+                work,
             )
             for name, model in names.items()
-            for chunks, context in [scores[name]]
+            for scored, context in [scores[name]]
         }
 
     def _concurrency(self, base: LocatedModel) -> int:
@@ -450,12 +448,15 @@ class Lab:
                 remedy=f"stay within {n_ctx_train} tokens, depth included, or take another model",
             )
 
-    def _chunks(self, worker: Worker, name: str, spec: ModelSpec) -> list[Sequence[int]]:
-        """Return the chunks that a model's PPL is taken over."""
+    def _chunks(
+        self, worker: Worker, name: str, spec: ModelSpec, at_most: int | None = None
+    ) -> list[Sequence[int]]:
+        """Return the chunks that a model's PPL is taken over, no more of them than asked for."""
+        limits = [limit for limit in (self.plan.chunks, at_most) if limit is not None]
         return split_chunks(
             worker.tokenize(name, self._corpus_text(spec)),
             n_ctx=PPL_N_CTX,
-            at_most=self.plan.chunks,
+            at_most=min(limits, default=None),
             corpus=str(spec.corpus or self._corpus),
         )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_asperf.host import RawRun
     from pytest_asperf.measure.throughput import TimedLoad
     from pytest_asperf.metrics import ChunkScore
-    from pytest_asperf.spec import Workload
+    from pytest_asperf.spec import ModelRef, Workload
     from pytest_asperf.stats.estimate import Estimate
 
 _DEVICES_SHOWN: Final = 4
@@ -128,6 +128,7 @@ class LevelResult:
         size_bytes: size of the file.
         n_ctx: tokens of a chunk.
         ran: proof of path.
+        work: what another level must have been scored on to be compared with it.
     """
 
     level: str
@@ -136,6 +137,7 @@ class LevelResult:
     size_bytes: int
     n_ctx: int
     ran: Ran
+    work: Mapping[str, str]
 
     @cached_property
     def comparison(self) -> metrics.Comparison:
@@ -145,18 +147,14 @@ class LevelResult:
 
 @dataclass(frozen=True)
 class LadderResult:
-    """The levels of one model against one baseline.
+    """Levels against one baseline.
 
     Attributes:
-        model: the model's name.
-        baseline: the baseline level.
-        levels: what was measured, by level.
-        failures: what could not be, by level.
+        levels: what was measured.
+        failures: what could not be.
         note: how it was measured, where that was not all models in one pass.
     """
 
-    model: str
-    baseline: str
-    levels: Mapping[str, LevelResult]
-    failures: Mapping[str, AsperfError]
+    levels: Mapping[ModelRef, LevelResult]
+    failures: Mapping[ModelRef, AsperfError]
     note: str = ""

@@ -18,6 +18,7 @@ from pytest_asperf.measure.lab import Lab, Plan
 from pytest_asperf.measure.turn import machine_lock_path
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus
+from pytest_asperf.spec import LadderRequest, ModelRef
 
 if TYPE_CHECKING:
     from pytest_asperf.engines import Engine
@@ -75,12 +76,14 @@ def _ladder(engine: Engine, levels: tuple[str, ...]) -> list[tuple[str, ...]]:
         lock_path=machine_lock_path(),
         notify=_Silent(),
     ) as lab:
-        result = lab.ladder(shipped_target(engine), levels, "F16")
+        target = shipped_target(engine)
+        rungs = tuple(ModelRef(target, level) for level in levels)
+        result = lab.ladder(LadderRequest(ModelRef(target, "F16"), rungs))
     for error in result.failures.values():
         raise error
     rows: list[tuple[str, ...]] = []
-    for level in levels:
-        found = result.levels[level]
+    for level, rung in zip(levels, rungs, strict=True):
+        found = result.levels[rung]
         compared = found.comparison
         if compared.kld is None or compared.same_top is None:
             raise ValueError("a ladder without KLD")

@@ -18,7 +18,7 @@ from pytest_asperf.host import EngineBuild, Worker
 from pytest_asperf.measure.lab import Lab, Plan
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
 from pytest_asperf.metrics import summarise_ppl
-from pytest_asperf.spec import EngineSettings, ModelSpec
+from pytest_asperf.spec import EngineSettings, LadderRequest, ModelRef, ModelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,12 +73,13 @@ def _score_ladder(files: Mapping[str, Path], corpus: Path, chunks: int | None) -
             notify=_Silent(),
         )
         with lab:
-            result = lab.ladder(spec, tuple(levels), baseline)
+            rungs = {level: ModelRef(spec, level) for level in levels}
+            result = lab.ladder(LadderRequest(ModelRef(spec, baseline), tuple(rungs.values())))
     for error in result.failures.values():
         raise error
-    comparisons = {level: result.levels[level].comparison for level in levels}
+    comparisons = {level: result.levels[rung].comparison for level, rung in rungs.items()}
     ppl = {level: _figure(c.ppl) for level, c in comparisons.items()}
-    any_level = result.levels[levels[0]]
+    any_level = result.levels[rungs[levels[0]]]
     return {
         "ppl": {baseline: _figure(any_level.comparison.ppl_base), **ppl},
         "levels": {level: _figures(c) for level, c in comparisons.items()},
