@@ -162,7 +162,8 @@ def calibrate_machine(
     """Measure this machine's noise, by a build against itself, and keep it for gates."""
     from pytest_asperf.calibrate import calibrate
     from pytest_asperf.host import EngineBuild
-    from pytest_asperf.measure.lab import Lab, Plan
+    from pytest_asperf.measure.lab import Lab
+    from pytest_asperf.measure.plan import Plan
     from pytest_asperf.measure.turn import machine_lock_path
     from pytest_asperf.modelfiles.shipped import shipped_corpus
     from pytest_asperf.spec import Build, parse_workload
@@ -326,6 +327,19 @@ def audit_files(
     else:
         print_sections(sections(found), last_line=found.headline)
     raise typer.Exit(found.exit_code)
+
+
+@app.command("findings")
+def list_findings(
+    *,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the page of docs/findings.md.")
+    ] = False,
+) -> None:
+    """Say which published findings the recorded figures show, and which not."""
+    from pytest_asperf.findings_page import listing
+
+    typer.echo(listing(_project(None).catalogue.settings, as_markdown=as_markdown))
 
 
 @models_app.callback(invoke_without_command=True)

@@ -25,12 +25,16 @@ T = TypeVar("T")
 MARKERS: Final = (
     "model(address, engine=None, **settings): the model to measure, with settings over its own",
     "quant(level): the quantisation level to measure the model at",
-    'quant_ladder(*levels, baseline="F16", chunks=None): run the test once per level, or address of'
-    " another model at a level, against the baseline, on at most so many chunks",
+    (
+        'quant_ladder(*levels, baseline="F16", chunks=None): run the test once per level, or address '
+        "of another model at a level, against the baseline, on at most so many chunks"
+    ),
+    'kv_ladder(*types): run the test per type of KV cache ("q8_0", on mlx "8bit"), against F16',
     (
         "speculative(draft, target, k=4, **settings): the pair whose speculation is measured; "
         "settings are temperature, n_tokens, rollback and prompts"
     ),
+    "finding(id): the published finding that the test measures; elsewhere it is judged as recorded",
     "hardware(*names, min_memory_gb, min_cpu_cores, min_gpu_cores): skip the test elsewhere",
 )
 
@@ -177,6 +181,7 @@ def read_marks(node: pytest.Item) -> Marks:
         model=_parsed(node, node.get_closest_marker("model"), marks.parse_model),
         quant=_parsed(node, levels.get("quant"), marks.parse_quant),
         ladder=_parsed(node, levels.get("quant_ladder"), marks.parse_ladder),
+        kv_ladder=_parsed(node, node.get_closest_marker("kv_ladder"), marks.parse_kv_ladder),
         hardware=_parsed(node, node.get_closest_marker("hardware"), marks.parse_hardware),
         speculative=_parsed(node, node.get_closest_marker("speculative"), marks.parse_speculative),
     )

@@ -62,7 +62,8 @@ LLAMA_FTYPES: Final[dict[str, int]] = {
 #: Levels without quantisation, which both engines have, with MLX's name of the type.
 FLOAT_LEVELS: Final[dict[str, str]] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
-_MLX_GROUP_SIZE: Final = 64
+#: Weights that share a scale where a level does not say.
+MLX_GROUP_SIZE: Final = 64
 _MLX_AFFINE: Final = re.compile(r"(?P<bits>[234568])bit(-g(?P<group>[1-9]\d{0,3}))?", re.ASCII)
 
 
@@ -93,7 +94,7 @@ class MlxScheme:
         """The level's name."""
         if self.mode != "affine":
             return self.mode
-        group = "" if self.group_size == _MLX_GROUP_SIZE else f"-g{self.group_size}"
+        group = "" if self.group_size == MLX_GROUP_SIZE else f"-g{self.group_size}"
         return f"{self.bits}bit{group}"
 
 
@@ -128,7 +129,7 @@ def mlx_scheme(level: str) -> MlxScheme | None:
     """Return how MLX makes a quantised level, None for a name that is none of its own."""
     match = _MLX_AFFINE.fullmatch(level.lower())
     if match:
-        return MlxScheme(int(match["bits"]), int(match["group"] or _MLX_GROUP_SIZE))
+        return MlxScheme(int(match["bits"]), int(match["group"] or MLX_GROUP_SIZE))
     return _MLX_MODES.get(level.lower())
 
 
@@ -226,7 +227,7 @@ def engine_name(facts: Mapping[str, Any]) -> str:
         below = f"mlx {facts['mlx_version']}"
     else:
         below = f"ggml commit {facts.get('ggml_commit') or 'unknown'}"
-    return f"{facts.get('library')} {facts.get('version')} ({below})"
+    return f"{facts.get('library')} {facts.get('version')}, {below}"
 
 
 def _nearest(level: str, engine: Engine) -> str:

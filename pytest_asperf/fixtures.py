@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_asperf.handles import Bench, Gates, Ladder, Model, Perplexity, Throughput
+    from pytest_asperf.claims import Finding
+    from pytest_asperf.handles import (
+        Bench,
+        Engines,
+        Gates,
+        Ladder,
+        Memories,
+        Model,
+        Perplexity,
+        Throughput,
+    )
     from pytest_asperf.hardware.in_force import Hardware
+    from pytest_asperf.run import Run
     from pytest_asperf.spec import ModelRef
     from pytest_asperf.speculation_handle import Speculation
 
@@ -36,15 +47,23 @@ def quant(request: pytest.FixtureRequest) -> str | None:
 
 
 @pytest.fixture
+def kv_type(request: pytest.FixtureRequest) -> str | None:
+    """The type of the KV cache that a test measures: the ladder's rung, or None."""
+    return getattr(request, "param", None)
+
+
+@pytest.fixture
 def _asperf_bench(request: pytest.FixtureRequest) -> Bench:
+    _live_run(request)
+    return _bench_of(request)
+
+
+def _bench_of(request: pytest.FixtureRequest) -> Bench:
     from pytest_asperf.config import read_marks
     from pytest_asperf.handles import Bench
     from pytest_asperf.stash import note, run_of
 
     run = run_of(request.config)
-    if not run.is_live:
-        reason = f"nothing recorded for this test on {run.hardware.headline()}"
-        raise pytest.skip.Exception(reason, _use_item_location=True)
     engine = run.model_of(request.node, read_marks(request.node), None).spec.engine
     return Bench(
         run.lab(engine or run.settings.engine),
@@ -52,23 +71,43 @@ def _asperf_bench(request: pytest.FixtureRequest) -> Bench:
         run.ceiling,
         run.roof,
         run.settings.max_cv,
+        run.gate_budget,
     )
 
 
+def _live_run(request: pytest.FixtureRequest) -> Run:
+    from pytest_asperf.stash import run_of
+
+    run = run_of(request.config)
+    if not run.is_live:
+        reason = f"nothing recorded for this test on {run.hardware.headline()}"
+        raise pytest.skip.Exception(reason, _use_item_location=True)
+    return run
+
+
 @pytest.fixture
-def _asperf_ref(request: pytest.FixtureRequest, quant: str | None) -> ModelRef:
+def _asperf_ref(request: pytest.FixtureRequest, quant: str | None, kv_type: str | None) -> ModelRef:
     from pytest_asperf.config import read_marks
     from pytest_asperf.stash import run_of
 
-    return run_of(request.config).model_of(request.node, read_marks(request.node), quant)
+    marks = read_marks(request.node)
+    return run_of(request.config).model_of(request.node, marks, quant, kv_type)
 
 
 @pytest.fixture
-def model(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Model:
-    """The model that a test measures."""
+def model(request: pytest.FixtureRequest, _asperf_ref: ModelRef) -> Model:
+    """The model that a test's markers name; nothing is measured for it."""
     from pytest_asperf.handles import Model
 
-    return Model(_asperf_ref, _asperf_bench)
+    return Model(_asperf_ref, _bench_of(request))
+
+
+@pytest.fixture
+def memory(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Memories:
+    """Measures what the model takes when called with the context to fill, in tokens."""
+    from pytest_asperf.handles import Memories
+
+    return Memories(_asperf_ref, _asperf_bench)
 
 
 @pytest.fixture
@@ -95,6 +134,8 @@ def gate(request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: B
 @pytest.fixture
 def speculation(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Speculation:
     """The draft and the target of the test's `speculative` marker, against the target alone."""
+    from dataclasses import replace
+
     from pytest_asperf.config import read_marks
     from pytest_asperf.errors import ConfigError
     from pytest_asperf.speculation_handle import Speculation
@@ -110,49 +151,90 @@ def speculation(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Specula
         )
     run = run_of(request.config)
     pairing = run.pairing_of(mark, where=request.node.nodeid)
-    return Speculation(pairing, run.gate_budget, _asperf_bench)
+    bench = replace(_asperf_bench, lab=run.lab(pairing.target.spec.engine or run.settings.engine))
+    return Speculation(pairing, run.gate_budget, bench)
+
+
+@pytest.fixture
+def engines(request: pytest.FixtureRequest, quant: str | None) -> Engines:
+    """The test's model on any two engines at matched levels, for `assert_faster`."""
+    from pytest_asperf.config import read_marks
+    from pytest_asperf.errors import ConfigError
+    from pytest_asperf.handles import Engines
+    from pytest_asperf.settings import split_address
+    from pytest_asperf.stash import note
+
+    run, marks = _live_run(request), read_marks(request.node)
+    if marks.model is not None and marks.model.engine is not None:
+        raise ConfigError(
+            f"{request.node.nodeid}: the model marker names the engine {marks.model.engine}",
+            why="two engines are compared, and the claim names them",
+            remedy="leave engine= out of the marker",
+        )
+    return Engines(
+        quant or split_address(run.address_of(marks))[1],
+        lambda engine, level: run.model_on(engine, request.node, marks, level),
+        run.lab,
+        run.gate_budget,
+        lambda row: note(request.node, row),
+    )
 
 
 @pytest.fixture
 def perplexity(
-    request: pytest.FixtureRequest, quant: str | None, _asperf_ref: ModelRef, _asperf_bench: Bench
+    request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: Bench
 ) -> Perplexity:
-    """PPL and KLD of the test's level against its baseline, on the same chunks."""
+    """PPL and KLD of the test's level, or KV cache, against its baseline, on the same chunks."""
     from pytest_asperf.config import read_marks
-    from pytest_asperf.errors import ConfigError
     from pytest_asperf.handles import Ladder
+    from pytest_asperf.run import at_most
     from pytest_asperf.stash import run_of
 
-    level = quant or _asperf_ref.level
-    marks = read_marks(request.node)
-    baseline = marks.ladder.baseline if marks.ladder else "F16"
-    if level is None or level == baseline:
-        raise ConfigError(
-            f"{request.node.nodeid}: {_asperf_ref.label} has no level to compare with {baseline}",
-            why="ΔPPL and KLD compare two levels",
-            remedy='mark the test with quant("Q6_K") or quant_ladder("Q8_0", "Q6_K")',
-        )
     run = run_of(request.config)
-    wanted = run.ladder_of(request.node, marks, (level,))
-    return Ladder((level,), wanted, run.joint_ladder(wanted), _asperf_bench)[level]
+    marks = read_marks(request.node)
+    ref = _asperf_ref
+    base = run.baseline_of(request.node, marks, ref)
+    name = ref.level if ref.level != base.level else ref.spec.settings.kv_name
+    if ref.spec.name != base.spec.name:
+        name = ref.label
+    joint = run.joint_rungs(base, (ref,), marks)
+    return Ladder(base, {str(name): ref}, _asperf_bench, joint, at_most(marks))[str(name)]
 
 
 @pytest.fixture
 def ladder(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Ladder:
-    """All levels of the test's `quant_ladder` marker, in its order."""
+    """All rungs of the test's `quant_ladder` or `kv_ladder` marker, in its order."""
     from pytest_asperf.config import read_marks
     from pytest_asperf.errors import ConfigError
     from pytest_asperf.handles import Ladder
+    from pytest_asperf.run import at_most
     from pytest_asperf.stash import run_of
 
     run = run_of(request.config)
     marks = read_marks(request.node)
-    if marks.ladder is None:
+    rungs = run.ladder_of(request.node, marks)
+    if not rungs:
         raise ConfigError(
-            f"{request.node.nodeid}: the ladder fixture needs a quant_ladder marker",
-            why="the marker names the levels",
+            f"{request.node.nodeid}: the ladder fixture needs a quant_ladder or kv_ladder marker",
+            why="the marker names the rungs",
             remedy='write @pytest.mark.quant_ladder("Q8_0", "Q6_K")',
         )
-    levels = marks.ladder.levels
-    wanted = run.ladder_of(request.node, marks, levels)
-    return Ladder(levels, wanted, run.joint_ladder(wanted), _asperf_bench)
+    wanted = tuple(rungs.values())
+    base = run.baseline_of(request.node, marks, wanted[0])
+    joint = run.joint_rungs(base, wanted, marks)
+    return Ladder(base, rungs, _asperf_bench, joint, at_most(marks))
+
+
+@pytest.fixture
+def asperf_finding(request: pytest.FixtureRequest) -> Finding:
+    """A published finding that nothing measures live, one for each test of that name."""
+    from pytest_asperf.stash import run_of
+
+    run = run_of(request.config)
+    found: Finding = request.param
+    reason = run.out_of_scope(found)
+    if not reason and run.is_live:
+        reason = "nothing measures it live; --asperf-source=recorded judges its published figures"
+    if reason:
+        raise pytest.skip.Exception(reason, _use_item_location=True)
+    return found

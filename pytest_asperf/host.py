@@ -98,6 +98,7 @@ _REMEDIES: Final = {
     "import": "install the engine: pip install {package}, or name the interpreter that has it with "
     "--asperf-python; where pip finds no package, the engine does not run on this platform or "
     "Python",
+    "kv-cache": "choose another type for the KV cache, or leave it out",
     "load": "check the file with: asperf models verify, or load it with the engine's own tools",
     "memory": "use a smaller model, level or context, or close other programs",
     "non-finite": "the model's output holds NaN or infinity: the file or the kernel is broken",

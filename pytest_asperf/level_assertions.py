@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from pytest_asperf import guards, metrics
 from pytest_asperf.assertions import metric_of, settle, unknown_word
 from pytest_asperf.errors import ConfigError
+from pytest_asperf.gate_verdict import equivalence_verdict
 from pytest_asperf.handles import Ladder, Perplexity
-from pytest_asperf.stats.estimate import CHANGE, DECISION_CONFIDENCE, Estimate, limit_text
+from pytest_asperf.joint_verdict import judge_each
+from pytest_asperf.report.rows import verdict_row
+from pytest_asperf.stats.estimate import CHANGE, DECISION_CONFIDENCE, Estimate
 from pytest_asperf.stats.intervals import (
     chunk_difference_interval,
     delta_ppl,
-    paired_change_interval,
     paired_differences,
     shared_confidence,
 )
 from pytest_asperf.verdict import (
     Subject,
-    judge_all_below,
+    judge_below,
     judge_invalid,
     judge_within,
     parse_percent,
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_asperf.guards import Trip
-    from pytest_asperf.measure.results import Ran
     from pytest_asperf.stats.intervals import Chunks
     from pytest_asperf.verdict import Figure, Verdict
 
@@ -78,15 +80,12 @@ def assert_degrades_less(
         "live",
         tuple(dict.fromkeys(row for level in (*ours, *theirs) for row in level.result.ran.rows())),
     )
-    threshold = f"below {limit_text(0, CHANGE if quantity == 'ppl' else metrics.KLD.unit)}"
-    if len(ours) > 1:
-        threshold += " at each level and step"
     bench = ours[0].bench
     if problems := [str(trip) for pair in zip(ours, theirs, strict=True) for trip in _trips(*pair)]:
         remedy = "name two models of the same baseline that differ, in one quant_ladder marker"
-        return settle(judge_invalid(subject, threshold, problems, remedy=remedy), bench)
+        return settle(judge_invalid(subject, "below 0", problems, remedy=remedy), bench)
     figures = _figures(ours, theirs, quantity)
-    return settle(judge_all_below(figures, 0.0, subject, threshold=threshold), bench)
+    return settle(judge_each(figures, partial(judge_below, limit=0.0), subject), bench)
 
 
 def assert_equivalent(
@@ -103,10 +102,11 @@ def assert_equivalent(
     because too little was measured is INCONCLUSIVE.
 
     Args:
-        ladder: the levels; rates are measured in interleaved turns of all of them.
+        ladder: the levels.
         level: a level, as the marker names it.
         other: what it is held against, likewise.
-        quantity: `size`, `ppl` or a workload such as `tg128`.
+        quantity: `size`, `ppl`, or a workload such as `tg128`, which is run in pairs until it is
+            decided, as a gate's are.
         within: how far the first may be from the second either way, `"5%"` or a fraction.
 
     Returns:
@@ -127,10 +127,40 @@ def assert_equivalent(
             why="that shows nothing",
             remedy="name two levels of the ladder",
         )
-    change, (ran_base, ran) = _change(ladder, quantity, other, level)
-    name = f"{quantity} of {ran.model} against {ran_base.model}"
-    subject = Subject(name, "live", tuple(dict.fromkeys((*ran.rows(), *ran_base.rows()))))
-    return settle(judge_within(change, subject, at_least=0 - limit, at_most=limit), ladder.bench)
+    metric = metric_of(quantity)
+    if metric in {metrics.TG, metrics.PP}:
+        return _as_fast(ladder, level, other, quantity, limit)
+    first, second = ladder[other].result, ladder[level].result
+    if metric is metrics.SIZE:
+        change = Estimate.exact(second.size_bytes / first.size_bytes - 1, CHANGE)
+    elif metric is metrics.PPL:
+        change = delta_ppl([c.nll for c in first.chunks], [c.nll for c in second.chunks])
+    else:
+        raise ConfigError(
+            f"assert_equivalent: {quantity} has no relative change",
+            why="it is itself a distance from the baseline, and 0 there",
+            remedy="use size, ppl or a workload such as tg128",
+        )
+    name = f"{quantity} of {second.ran.model} against {first.ran.model}"
+    ran = tuple(dict.fromkeys((*second.ran.rows(), *first.ran.rows())))
+    verdict = judge_within(change, Subject(name, "live", ran), at_least=0 - limit, at_most=limit)
+    return settle(verdict, ladder.bench)
+
+
+def _as_fast(ladder: Ladder, level: str, other: str, workload: str, within: float) -> Verdict:
+    __tracebackhide__ = True
+    if not within:
+        raise ConfigError(
+            "assert_equivalent: within=0 cannot be shown of a rate",
+            why="no number of pairs shows that two rates are the same to the last digit",
+            remedy='allow a difference that does not matter, such as within="5%"',
+        )
+    duel = ladder.duel(level, other, workload, within)
+    verdict = equivalence_verdict(duel)
+    if duel.interrupted:
+        ladder.bench.record(verdict_row(verdict))
+        raise KeyboardInterrupt
+    return settle(verdict, ladder.bench)
 
 
 def _levels(given: object, where: str) -> list[Perplexity]:
@@ -169,17 +199,22 @@ def _figures(
     a = [_scores(level, quantity) for level in ours]
     b = [_scores(level, quantity) for level in theirs]
     figures = [
-        (level.level, _compared(y, x, quantity, confidence))
+        (_short(level) if len(ours) > 1 else "", _compared(y, x, quantity, confidence))
         for level, x, y in zip(ours, a, b, strict=True)
     ]
     steps = zip(pairwise(ours), pairwise(a), pairwise(b), strict=True)
     return figures + [
         (
-            f"{first.level} → {second.level}",
+            f"{_short(first)} → {_short(second)}",
             _compared(paired_differences(*y), paired_differences(*x), quantity, confidence),
         )
         for (first, second), x, y in steps
     ]
+
+
+def _short(level: Perplexity) -> str:
+    """Return a level without the model that has it."""
+    return level.level.rpartition(":")[2]
 
 
 def _scores(level: Perplexity, quantity: Quantity) -> list[Sequence[float]]:
@@ -190,26 +225,3 @@ def _compared(base: Chunks, other: Chunks, quantity: Quantity, confidence: float
     if quantity == "ppl":
         return delta_ppl(base, other, confidence)
     return chunk_difference_interval(base, other, confidence, unit=metrics.KLD.unit)
-
-
-def _change(
-    ladder: Ladder, quantity: str, base: str, other: str
-) -> tuple[Estimate, tuple[Ran, Ran]]:
-    """Return a quantity's relative change from one level to another, and what ran for each."""
-    metric = metric_of(quantity)
-    if metric in {metrics.TG, metrics.PP}:
-        readings = ladder.readings(quantity)
-        a, b = readings[base].result, readings[other].result
-        return paired_change_interval(a.rates, b.rates), (a.ran, b.ran)
-    if metric not in {metrics.SIZE, metrics.PPL}:
-        raise ConfigError(
-            f"assert_equivalent: {quantity} has no relative change",
-            why="it is itself a distance from the baseline, and 0 there",
-            remedy="use size, ppl or a workload such as tg128",
-        )
-    first, second = ladder[base].result, ladder[other].result
-    if metric is metrics.SIZE:
-        change = Estimate.exact(second.size_bytes / first.size_bytes - 1, CHANGE)
-    else:
-        change = delta_ppl([c.nll for c in first.chunks], [c.nll for c in second.chunks])
-    return change, (first.ran, second.ran)

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from pytest_asperf.engines import parse_engine, parse_level
 from pytest_asperf.errors import ConfigError, listing, suggest
 from pytest_asperf.settings import shown, split_address
-from pytest_asperf.spec import NGRAM_DRAFT, EngineSettings, Rollback, parse_settings
+from pytest_asperf.spec import (
+    NGRAM_DRAFT,
+    EngineSettings,
+    Rollback,
+    parse_kv_type,
+    parse_settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -50,6 +56,17 @@ class LadderMark:
     levels: tuple[str, ...]
     baseline: str
     chunks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KvLadderMark:
+    """`kv_ladder(*types)`: types of KV cache to measure, each against F16 and the same weights.
+
+    Attributes:
+        types: the settings that make each type, by its name.
+    """
+
+    types: dict[str, EngineSettings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +116,7 @@ class Marks:
     model: ModelMark | None = None
     quant: QuantMark | None = None
     ladder: LadderMark | None = None
+    kv_ladder: KvLadderMark | None = None
     hardware: HardwareMark | None = None
     speculative: SpeculativeMark | None = None
 
@@ -153,6 +171,32 @@ def parse_ladder(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
         if level in levels[:position]:
             raise _unusable(f"{level} stands twice", "name each level once", where=where)
     return LadderMark(levels, baseline, chunks)
+
+
+def parse_kv_ladder(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
+) -> KvLadderMark:
+    """Read `kv_ladder(*types)`.
+
+    Raises:
+        ConfigError: no type, an unknown or repeated one, the baseline among them, or an argument
+            by name.
+    """
+    if kwargs:
+        named = listing(map(shown, kwargs))
+        raise _unusable(f"argument {named}", "the baseline is always F16", where=where)
+    types: dict[str, EngineSettings] = {}
+    for arg in args:
+        settings = parse_kv_type(_text(arg, "a type of KV cache", where=where), where=where)
+        name = settings.kv_name
+        if not name:
+            raise _unusable("f16 is the baseline too", "leave it out of the types", where=where)
+        if name in types:
+            raise _unusable(f"{name} stands twice", "name each type once", where=where)
+        types[name] = settings
+    if not types:
+        raise _unusable("no type", 'name at least one, as in kv_ladder("q8_0")', where=where)
+    return KvLadderMark(types)
 
 
 def parse_hardware(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> HardwareMark:

@@ -13,9 +13,13 @@ from pytest_asperf.config import MARKERS, add_options, usage_errors, was_configu
 from pytest_asperf.fixtures import (
     _asperf_bench,
     _asperf_ref,
+    asperf_finding,
+    engines,
     gate,
     hardware,
+    kv_type,
     ladder,
+    memory,
     model,
     perplexity,
     quant,
@@ -31,9 +35,13 @@ if TYPE_CHECKING:
 __all__ = [
     "_asperf_bench",
     "_asperf_ref",
+    "asperf_finding",
+    "engines",
     "gate",
     "hardware",
+    "kv_type",
     "ladder",
+    "memory",
     "model",
     "perplexity",
     "quant",
@@ -42,9 +50,10 @@ __all__ = [
 ]
 
 _FIXTURES = "pytest_asperf.fixtures"
-_OUR_MARKERS = frozenset({"quant_ladder", "speculative", "hardware"})
+_LADDERS = frozenset({"quant_ladder", "kv_ladder"})
+_OUR_MARKERS = _LADDERS | {"speculative", "hardware"}
 #: Other projects have markers of these names: they are ours on a test that measures.
-_COMMON_MARKERS = frozenset({"model", "quant"})
+_COMMON_MARKERS = frozenset({"finding", "model", "quant"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -73,10 +82,24 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test once for each rung of its ladder."""
-    if metafunc.definition.get_closest_marker("quant_ladder"):
+    if any(map(metafunc.definition.get_closest_marker, _LADDERS)):
         from pytest_asperf.collect import parametrize_ladder
 
         parametrize_ladder(metafunc)
+    if "asperf_finding" in metafunc.fixturenames:
+        from pytest_asperf.collect import parametrize_findings
+
+        parametrize_findings(metafunc)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Judge findings by recorded figures where nothing is measured."""
+    if any(item.get_closest_marker("finding") and _measures(item) for item in items):
+        from pytest_asperf.collect import replace_by_recorded
+
+        with usage_errors():
+            replace_by_recorded(config, items)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -144,7 +167,7 @@ def pytest_report_teststatus(
     report: pytest.TestReport | pytest.CollectReport,
 ) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:
     """Give INCONCLUSIVE and INVALID letters of their own."""
-    if not hasattr(report, "asperf_outcome"):
+    if not hasattr(report, "asperf_outcome") and not hasattr(report, "asperf_recorded"):
         return None
     from pytest_asperf.report.outcome import status
 
@@ -194,6 +217,8 @@ def _measured(terminal: TerminalReporter) -> list[Any]:
 
 def _measures(item: pytest.Item) -> bool:
     """Tell whether a test uses fixtures of ours, and not a project's own of the same names."""
+    if getattr(item, "asperf_measures", False):
+        return True
     info = getattr(item, "_fixtureinfo", None)
     found = info.name2fixturedefs.values() if info is not None else ()
     return any(defs[-1].func.__module__ == _FIXTURES for defs in found)

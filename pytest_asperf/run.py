@@ -11,21 +11,15 @@ from typing import TYPE_CHECKING
 from pytest_asperf.catalogue import Catalogue, at_level, load_catalogue
 from pytest_asperf.config import parse_settings, read_marks
 from pytest_asperf.engines import engine_name, parse_level
-from pytest_asperf.errors import (
-    AsperfError,
-    CacheError,
-    ConfigError,
-    HardwareError,
-    printable,
-)
+from pytest_asperf.errors import AsperfError, CacheError, ConfigError, HardwareError, printable
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import Ceiling, Hardware, in_force
 from pytest_asperf.measure.turn import machine_lock_path, machine_turn
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 from pytest_asperf.report.progress import TerminalNotify
-from pytest_asperf.settings import parse_path
-from pytest_asperf.spec import NGRAM_DRAFT, LadderRequest, ModelRef, Pairing
+from pytest_asperf.settings import parse_path, split_address
+from pytest_asperf.spec import NGRAM_DRAFT, EngineSettings, ModelRef, Pairing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,13 +27,14 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from pytest_asperf.claims import Finding, Findings
     from pytest_asperf.engines import Engine
     from pytest_asperf.hardware.machine import Bandwidth
-    from pytest_asperf.marks import HardwareMark, LadderMark, Marks, SpeculativeMark
+    from pytest_asperf.marks import HardwareMark, Marks, SpeculativeMark
     from pytest_asperf.measure.gate import Budget
     from pytest_asperf.measure.lab import Lab
     from pytest_asperf.measure.results import ThroughputResult
-    from pytest_asperf.spec import Build, ModelSpec
+    from pytest_asperf.spec import Build
 
 
 class Run:
@@ -84,6 +79,27 @@ class Run:
             return self.hardware.is_this_machine
         return self.settings.source == "live"
 
+    @cached_property
+    def findings(self) -> Findings:
+        """Published findings, the shipped ones and the project's own.
+
+        Raises:
+            ConfigError: a file of the project's is not usable.
+        """
+        from pytest_asperf.claims import load_findings  # noqa: PLC0415  # numpy, scipy
+
+        return load_findings(self.settings.findings, self.settings.records)
+
+    def out_of_scope(self, finding: Finding) -> str:
+        """Return why a finding says nothing of this run, or nothing."""
+        profile = self.hardware.profile
+        if not finding.suits(profile.id if profile else ""):
+            about = " or ".join(finding.hardware)
+            return f"the finding is about {about}, this is {self.hardware.name}"
+        if self.is_live and finding.engine not in {"", self.settings.engine}:
+            return f"the finding is about {finding.engine}, this is {self.settings.engine}"
+        return ""
+
     def lab(self, engine: Engine) -> Lab:
         """Return an engine's lab, opened when the first measurement asks for it.
 
@@ -98,7 +114,8 @@ class Run:
 
     def _open_lab(self, engine: Engine) -> Lab:
         from pytest_asperf.host import EngineBuild  # noqa: PLC0415  # with what it brings
-        from pytest_asperf.measure.lab import Lab, Plan  # noqa: PLC0415  # numpy, scipy, psutil
+        from pytest_asperf.measure.lab import Lab  # noqa: PLC0415  # numpy, scipy, psutil
+        from pytest_asperf.measure.plan import Plan  # noqa: PLC0415
 
         settings = self.settings
         return Lab(
@@ -150,73 +167,87 @@ class Run:
         """
         self.hardware  # noqa: B018  # made, and checked, by being asked for
         self.builds  # noqa: B018  # as above
+        if self.settings.findings or self.settings.records:
+            self.findings  # noqa: B018  # as above
 
     def close(self) -> None:
         """End what was started."""
         for lab in self._labs.values():
             lab.close()
 
-    def model_of(self, node: pytest.Item, marks: Marks, level: str | None) -> ModelRef:
+    def model_of(
+        self, node: pytest.Item, marks: Marks, level: str | None, kv_type: str | None = None
+    ) -> ModelRef:
         """Return the model a test measures: its markers', or the default one.
 
         Args:
             node: the test.
             marks: its markers.
-            level: the level of a ladder's rung, where the test is one.
+            level: the level of a ladder's rung, where the test is one, or another model's address.
+            kv_type: the KV cache of a ladder's rung, likewise.
 
         Raises:
             ConfigError: an unknown model or level.
         """
-        where = node.nodeid
-        address = marks.model.address if marks.model else self.settings.default_model
         engine = marks.model.engine if marks.model else None
-        ref = self._find(address, marks, where=where, engine=engine)
+        ref = self._find(self.address_of(marks), node, marks, engine)
         if marks.ladder is not None:
             for rung in (*marks.ladder.levels, marks.ladder.baseline):
-                self._rung(ref.spec, rung, marks, where=where)
+                if ":" not in rung:
+                    parse_level(rung, where=node.nodeid, engine=ref.spec.engine)
         level = level or (marks.quant.level if marks.quant else None)
-        if level is None:
-            return ref
-        if ":" in level:
-            return self._rung(ref.spec, level, marks, where=where)
-        return at_level(ref, level, where=where)
+        if level is not None and ":" in level:
+            ref = self._find(level, node, marks, ref.spec.engine)
+        elif level is not None:
+            ref = at_level(ref, level, where=node.nodeid)
+        if kv_type is not None and marks.kv_ladder is not None:
+            ref = ref.with_kv(marks.kv_ladder.types[kv_type])
+        return ref
 
-    def ladder_of(self, node: pytest.Item, marks: Marks, levels: tuple[str, ...]) -> LadderRequest:
-        """Return what scores these levels against the baseline that a test's markers name.
+    def baseline_of(self, node: pytest.Item, marks: Marks, ref: ModelRef) -> ModelRef:
+        """Return what a test's model is compared with.
 
-        Args:
-            node: the test.
-            marks: its markers.
-            levels: levels of its model, and addresses of others on the same engine.
+        One thing differs: the level of the weights, where it is not the baseline's, or else the
+        type of the KV cache.
 
         Raises:
-            ConfigError: an unknown model or level, or two that are the same.
+            ConfigError: the model is that itself.
         """
-        spec, where = self.model_of(node, marks, None).spec, node.nodeid
-        base = ModelRef(spec, marks.ladder.baseline if marks.ladder else "F16")
-        rungs = tuple(self._rung(spec, level, marks, where=where) for level in levels)
-        labels = [ref.label for ref in (base, *rungs)]
-        for position, label in enumerate(labels):
-            if label in labels[:position]:
-                raise ConfigError(
-                    f"{where}: {label} stands twice in the ladder, the baseline included",
-                    why="a level compared with itself shows nothing",
-                    remedy="name each once; give one of two models of the same name another",
-                )
-        return LadderRequest(base, rungs, marks.ladder.chunks if marks.ladder else None)
+        baseline = marks.ladder.baseline if marks.ladder else "F16"
+        if marks.ladder is not None:  # whose rungs may be of other models
+            return replace(self.model_of(node, marks, None), level=baseline)
+        if marks.kv_ladder is None and ref.level not in {None, baseline}:
+            return replace(ref, level=baseline)
+        plain = ref.with_kv(EngineSettings())
+        if plain == ref:
+            raise ConfigError(
+                f"{node.nodeid}: {ref.label} has no level to compare with {baseline}, and no KV "
+                "cache to compare with F16",
+                why="ΔPPL and KLD compare two levels of the weights, or two types of the cache",
+                remedy='mark the test with quant("Q6_K"), quant_ladder("Q8_0", "Q6_K") or '
+                'kv_ladder("q8_0")',
+            )
+        return plain
 
-    def _find(self, address: str, marks: Marks, *, where: str, engine: Engine | None) -> ModelRef:
-        """Return a model with the settings of the model marker over its own."""
-        ref = self.catalogue.find(address, where=where, engine=engine)
-        if marks.model is None:
-            return ref
-        return ModelRef(ref.spec.with_settings(marks.model.settings), ref.level)
+    def ladder_of(self, node: pytest.Item, marks: Marks) -> dict[str, ModelRef]:
+        """Return the rungs of a test's ladder by name; none where it has no ladder.
 
-    def _rung(self, spec: ModelSpec, rung: str, marks: Marks, *, where: str) -> ModelRef:
-        """Return a level of a model, or another model at a level on the same engine."""
-        if ":" in rung:
-            return self._find(rung, marks, where=where, engine=spec.engine)
-        return ModelRef(spec, parse_level(rung, where=where, engine=spec.engine))
+        Raises:
+            ConfigError: an unknown model or level, or two rungs that are called the same.
+        """
+        levels = marks.ladder.levels if marks.ladder else ()
+        types = marks.kv_ladder.types if marks.kv_ladder else ()
+        rungs = {level: self.model_of(node, marks, level) for level in levels}
+        refs = tuple(rungs.values())
+        bases = (self.baseline_of(node, marks, ref) for ref in refs[:1])
+        labels = [ref.label for ref in (*refs, *bases)]
+        if repeated := [label for label in labels if labels.count(label) > 1]:
+            raise ConfigError(
+                f"{node.nodeid}: {repeated[0]} stands twice in the ladder, the baseline included",
+                why="a level compared with itself shows nothing",
+                remedy="name each once; give one of two models of the same name another",
+            )
+        return rungs | {name: self.model_of(node, marks, None, name) for name in types}
 
     def pairing_of(self, mark: SpeculativeMark, *, where: str) -> Pairing:
         """Return the draft and the target that a marker names.
@@ -225,9 +256,14 @@ class Run:
             ConfigError: an unknown model or level.
         """
         find, folder = self.catalogue.find, self.catalogue.folder
+        target = find(mark.target, where=where)
+        draft = None
+        if mark.draft != NGRAM_DRAFT:
+            # Both are loaded in one process, which has one engine.
+            draft = find(mark.draft, where=where, engine=target.spec.engine)
         return Pairing(
-            find(mark.target, where=where),
-            None if mark.draft == NGRAM_DRAFT else find(mark.draft, where=where),
+            target,
+            draft,
             k=mark.k,
             temperature=mark.temperature,
             n_tokens=mark.n_tokens,
@@ -235,25 +271,50 @@ class Run:
             prompts=None if mark.prompts is None else parse_path(mark.prompts, folder),
         )
 
+    def address_of(self, marks: Marks) -> str:
+        """Return the address of the model that a test measures."""
+        return marks.model.address if marks.model else self.settings.default_model
+
+    def model_on(
+        self, engine: Engine, node: pytest.Item, marks: Marks, level: str | None
+    ) -> ModelRef:
+        """Return the model a test measures on an engine, at one of that engine's levels.
+
+        Raises:
+            ConfigError: an unknown model or level.
+        """
+        name, _ = split_address(self.address_of(marks))
+        ref = self._find(name, node, marks, engine)
+        return ref if level is None else at_level(ref, level, where=node.nodeid)
+
+    def _find(
+        self, address: str, node: pytest.Item, marks: Marks, engine: Engine | None
+    ) -> ModelRef:
+        ref = self.catalogue.find(address, where=node.nodeid, engine=engine)
+        if marks.model is None:
+            return ref
+        return ModelRef(ref.spec.with_settings(marks.model.settings), ref.level)
+
     def plan_ladders(self, items: Iterable[pytest.Item]) -> None:
         """Join the ladders of all tests that share a model and a baseline, so each is one pass."""
         for item in items:
-            if item.get_closest_marker("quant_ladder") is None:
+            if not any(map(item.get_closest_marker, ("quant_ladder", "kv_ladder"))):
                 continue
             try:
                 marks = read_marks(item)
-                levels = _levels_of(item, marks.ladder) if marks.ladder else ()
-                request = self.ladder_of(item, marks, levels)
+                rungs = _measured_by(item, self.ladder_of(item, marks))
+                base = self.baseline_of(item, marks, rungs[0])
             except Exception:  # noqa: BLE001, S112  # told by the test's own set-up
                 continue
-            key = (request.base, request.at_most)
-            rungs = (*self._ladders.get(key, ()), *request.rungs)
-            self._ladders[key] = tuple(dict.fromkeys(rungs))
+            key = (base, at_most(marks))
+            self._ladders[key] = tuple(dict.fromkeys((*self._ladders.get(key, ()), *rungs)))
 
-    def joint_ladder(self, request: LadderRequest) -> LadderRequest:
-        """Return what to score in one pass so that these levels are among it."""
-        joint = self._ladders.get((request.base, request.at_most), ())
-        return replace(request, rungs=joint) if set(request.rungs) <= set(joint) else request
+    def joint_rungs(
+        self, base: ModelRef, wanted: tuple[ModelRef, ...], marks: Marks
+    ) -> tuple[ModelRef, ...]:
+        """Return what to score in one pass with a baseline so that these are among it."""
+        joint = self._ladders.get((base, at_most(marks)), ())
+        return joint if set(wanted) <= set(joint) else wanted
 
     def ceiling(self, result: ThroughputResult) -> Ceiling:
         """Return what bounds a TG measurement: the memory that its weights were read from.
@@ -329,8 +390,15 @@ class Run:
         return [*lines, f"asperf: live, engine {engine_name(engine)}, cache {self.cache}"]
 
 
-def _levels_of(item: pytest.Item, ladder: LadderMark) -> tuple[str, ...]:
-    """Return the levels that a test measures: its rung, or all that the marker names."""
+def at_most(marks: Marks) -> int | None:
+    """Return the chunks that a test's ladder is scored on at most, None for the session's."""
+    return marks.ladder.chunks if marks.ladder else None
+
+
+def _measured_by(item: pytest.Item, rungs: dict[str, ModelRef]) -> tuple[ModelRef, ...]:
+    """Return the rungs that a test measures: its own, or all that the marker names."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
-    is_rung = "quant" in params and "ladder" not in getattr(item, "fixturenames", ())
-    return (params["quant"],) if is_rung else ladder.levels
+    own = [name for key in ("quant", "kv_type") if (name := params.get(key)) in rungs]
+    if own and "ladder" not in getattr(item, "fixturenames", ()):
+        return tuple(rungs[name] for name in own)
+    return tuple(rungs.values())

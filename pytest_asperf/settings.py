@@ -62,6 +62,8 @@ class Settings:
         cache: folder for files that are made once, or None for the platform's own.
         python: interpreter that the engine runs in.
         report: reports to write.
+        findings: a project's own files of findings, beside the shipped ones.
+        records: its own files of recorded figures.
     """
 
     hardware: str = "auto"
@@ -83,6 +85,8 @@ class Settings:
     cache: Path | None = None
     python: Path = field(default_factory=lambda: Path(sys.executable))
     report: tuple[ReportTarget, ...] = ()
+    findings: tuple[Path, ...] = ()
+    records: tuple[Path, ...] = ()
 
 
 def shown(value: object) -> str:
@@ -237,6 +241,12 @@ def _reports(value: object, folder: Path) -> tuple[ReportTarget, ...]:
     return tuple(_report(item, folder) for item in value)
 
 
+def _paths(value: object, folder: Path) -> tuple[Path, ...]:
+    if not isinstance(value, list):
+        raise ValueError
+    return tuple(parse_path(item, folder) for item in value)
+
+
 def _report(text: str, folder: Path) -> ReportTarget:
     name, _, path = text.partition(":")
     for known in get_args(ReportFormat):
@@ -300,6 +310,12 @@ _KEYS: Final[Mapping[str, _Key]] = {
         _interpreter,
         "the path of a Python interpreter, or its name on PATH",
         "the engine runs in that interpreter",
+    ),
+    "findings": _Key(
+        _paths, "a list of paths of TOML files", "findings left out would not be missed"
+    ),
+    "records": _Key(
+        _paths, "a list of paths of TOML files", "findings rest on the figures in them"
     ),
     "report": _Key(
         _reports,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_asperf.guards.trip import Trip
     from pytest_asperf.metrics import Metric
 
-Source = Literal["live", "recorded"]
+Source = Literal["live", "recorded", "predicted"]
 Figure = tuple[str, Estimate]
 
 _PERCENT: Final = re.compile(r"(?P<number>[+-]?(\d+(\.\d*)?|\.\d+))\s*%", re.ASCII)
@@ -56,7 +56,8 @@ class Subject:
 
     Attributes:
         name: metric and models, such as ``ΔPPL asperf-target Q6_K vs F16``.
-        source: whether the figures were measured now or come from a published record.
+        source: whether the figures were measured now, come from a published record, or were
+            reckoned from sizes.
         ran: proof of path, as rows of label and value.
         if_failed: what to do about a FAIL.
     """
@@ -98,7 +99,7 @@ class Verdict:
         """Return the verdict on one line, safe to print."""
         basis = [
             *_bases(self.figures),
-            *(["recorded"] if self.subject.source == "recorded" else []),
+            *([self.subject.source] if self.subject.source != "live" else []),
         ]
         tail = f" ({', '.join(basis)})" if basis else ""
         return f"{self.outcome}  {printable(self.claim)}: {printable(self.measured)}{tail}"
@@ -216,35 +217,6 @@ def judge_monotonic(
         measured=measured,
         figures=figures,
         advice=_advice(outcome, subject, [(figure, (0.0,)) for figure in not_shown]),
-    )
-
-
-def judge_all_below(
-    figures: Sequence[Figure], limit: float, subject: Subject, *, threshold: str
-) -> Verdict:
-    """Judge the claim that each of several quantities is below `limit`.
-
-    Args:
-        figures: the quantities by name, in one unit, with the error shared among them
-            (`stats.intervals.shared_confidence`).
-        limit: the limit, in that unit.
-        subject: what the claim is about.
-        threshold: the claim's other half, in words.
-
-    Raises:
-        ValueError: there are no quantities.
-    """
-    if not figures:
-        raise ValueError("nothing to judge")
-    open_ = [figure for figure in figures if not figure[1].shown_below(limit)]
-    outcome = _outcome(holds=not open_, broken=any(e.shown_at_least(limit) for _, e in figures))
-    return Verdict(
-        outcome,
-        subject,
-        threshold,
-        measured=", ".join(f"{name} {e.text(apart_from=(limit,))}" for name, e in figures),
-        figures=tuple(figures),
-        advice=_advice(outcome, subject, [(figure, (limit,)) for figure in open_]),
     )
 
 

@@ -23,17 +23,34 @@ ROOT = Path(pytest_asperf.__file__).parent
 # nothing from a higher one.
 TIERS = (
     # Functions of values: what a number means, and what follows from it.
-    {"errors", "stats", "metrics", "verdict", "sd_model", "guards", "predict"},
+    {"errors", "stats", "metrics", "verdict", "joint_verdict", "sd_model", "guards", "predict"},
     # What may be asked for, parsed and frozen.
-    {"engines", "spec", "settings", "marks", "catalogue", "recorded"},
+    {"engines", "spec", "settings", "marks", "catalogue", "recorded", "claims", "toml_place"},
     # What touches the machine: files, processes, clocks. `testing` starts workers for an engine.
     {"hardware", "modelfiles", "worker", "host", "measure", "testing"},
     # One session with a user: pytest's, or the command line's. The package itself hands out names.
     {
         *("plugin", "config", "collect", "fixtures", "stash", "run", "handles", "assertions"),
-        *("speculation_handle", "speculation_assertions", "sd_verdict", "level_assertions"),
-        *("gate_verdict", "report", "findings", "cli", "doctor", "calibrate", "inventory"),
-        *("checks", "predict_command", "predict_text", "audit", "console", "__init__"),
+        *(
+            "fit_assertions",
+            "level_assertions",
+            "speculation_handle",
+            "speculation_assertions",
+            "sd_verdict",
+            "fit_verdict",
+        ),
+        *(
+            "gate_verdict",
+            "fit_verdict",
+            "report",
+            "findings",
+            "cli",
+            "doctor",
+            "calibrate",
+            "inventory",
+        ),
+        *("checks", "predict_command", "predict_text", "findings_page", "audit", "console"),
+        "__init__",
     },
 )
 

@@ -10,7 +10,7 @@ import pytest
 from pytest_asperf import assert_monotonic, assert_pareto_optimal
 
 if TYPE_CHECKING:
-    from pytest_asperf.handles import Ladder, Throughput
+    from pytest_asperf.handles import Ladder
 
 pytestmark = [
     pytest.mark.skipif(find_spec("mlx_lm") is None, reason="pytest-asperf[mlx] is not installed"),
@@ -23,8 +23,3 @@ def test_divergence_rises_as_bits_fall(ladder: Ladder) -> None:
     """4 bits diverge further from F16 than 8, and neither is both larger and worse."""
     assert_monotonic(ladder, "kld")
     assert_pareto_optimal(ladder, "8bit", objectives=("size", "kld"))
-
-
-def test_a_prompt_outpaces_generation(throughput: Throughput) -> None:
-    """A batch reads each weight once for many tokens, so PP is faster than TG."""
-    assert_monotonic([throughput("tg64"), throughput("pp256")], direction="rising")

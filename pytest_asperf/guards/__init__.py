@@ -18,6 +18,8 @@ from pytest_asperf.guards.bounds import (
     token_accounting,
 )
 from pytest_asperf.guards.outputs import (
+    counted_decode_errors,
+    counted_remote_errors,
     decode_errors,
     degenerate_output,
     degenerate_tokens,
@@ -43,6 +45,8 @@ __all__ = [
     "Consequence",
     "Trip",
     "coefficient_of_variation",
+    "counted_decode_errors",
+    "counted_remote_errors",
     "dead_counter",
     "decode_errors",
     "degenerate_output",

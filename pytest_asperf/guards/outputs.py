@@ -48,13 +48,22 @@ def decode_errors(lines: Iterable[str]) -> Trip | None:
     Args:
         lines: the log.
     """
-    count, first = _matching(lines, _DECODE_ERROR)
+    return counted_decode_errors(*_matching(lines, _DECODE_ERROR))
+
+
+def counted_decode_errors(count: int, first: str = "") -> Trip | None:
+    """Trip where a log is said to hold lines about failed decodes.
+
+    Args:
+        count: such lines.
+        first: the first of them, where it is known.
+    """
     if not count:
         return None
     return Trip(
         "decode-errors",
         Consequence.INVALID,
-        f"{count} of the log's lines say that a decode failed, the first: {first!r}",
+        f"{count} of the log's lines say that a decode failed{_quoted(first)}",
         "no failed decode (0 lines)",
     )
 
@@ -65,13 +74,22 @@ def remote_errors(lines: Iterable[str]) -> Trip | None:
     Args:
         lines: the log.
     """
-    count, first = _matching(lines, _REMOTE_ERROR)
+    return counted_remote_errors(*_matching(lines, _REMOTE_ERROR))
+
+
+def counted_remote_errors(count: int, first: str = "") -> Trip | None:
+    """Trip where a log is said to hold lines about a remote or device that did not do its part.
+
+    Args:
+        count: such lines.
+        first: the first of them, where it is known.
+    """
     if not count:
         return None
     return Trip(
         "path-mismatch",
         Consequence.INVALID,
-        f"{count} of the log's lines say that a device did not do its part, the first: {first!r}",
+        f"{count} of the log's lines say that a device did not do its part{_quoted(first)}",
         "the device that was asked for does the work (0 lines)",
     )
 
@@ -145,6 +163,10 @@ def _matching(lines: Iterable[str], pattern: re.Pattern[str]) -> tuple[int, str]
             count += 1
             first = first or printable(line.strip(), _LINE_SHOWN)
     return count, first
+
+
+def _quoted(first: str) -> str:
+    return f", the first: {first!r}" if first else ""
 
 
 def _in_loops(units: Iterable[Hashable]) -> Iterator[bool]:

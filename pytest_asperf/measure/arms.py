@@ -1,4 +1,4 @@
-"""The two sides of a gate: a build each, in a process each, on one model file."""
+"""The two sides of a gate: a build and a model file each, in a process each."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ class Arm:
     """One side of a gate, before it runs.
 
     Attributes:
-        name: the build's name.
+        name: what a reader calls it: the model, and the build where that tells it apart.
         build: its engine and interpreter.
         settings: engine settings of the model in this arm.
+        model: the model file.
     """
 
     name: str
     build: EngineBuild
     settings: EngineSettings
+    model: LocatedModel
 
 
 class Side:
@@ -39,7 +41,6 @@ class Side:
 
     Args:
         arm: what runs.
-        model: the model file.
         timeout_s: deadline of one call to the engine.
 
     Attributes:
@@ -47,9 +48,8 @@ class Side:
         loaded: what the last load resolved to.
     """
 
-    def __init__(self, arm: Arm, model: LocatedModel, timeout_s: float) -> None:
+    def __init__(self, arm: Arm, timeout_s: float) -> None:
         self._arm = arm
-        self._model = model
         self.worker = Worker(arm.build, call_timeout_s=timeout_s)
         try:
             self._described = self.worker.describe()
@@ -61,7 +61,7 @@ class Side:
     def load(self) -> float:
         """Load the model, and return how long that took in seconds."""
         began = time.perf_counter()
-        self.loaded = self.worker.load(MODEL, self._model.path, self._arm.settings)
+        self.loaded = self.worker.load(MODEL, self._arm.model.path, self._arm.settings)
         elapsed_s = time.perf_counter() - began
         self.ran({})
         return elapsed_s
@@ -82,9 +82,9 @@ class Side:
         """
         return require_path(
             Ran(
-                f"{self._model.ref.title} in {self._arm.name}",
-                self._model.path,
-                self._model.sha256,
+                self._arm.name,
+                self._arm.model.path,
+                self._arm.model.sha256,
                 self._described,
                 self.loaded,
                 context,

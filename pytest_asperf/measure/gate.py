@@ -23,13 +23,12 @@ from pytest_asperf.host import usable_cores
 from pytest_asperf.measure.arms import MODEL, Side
 from pytest_asperf.measure.noise import Surroundings
 from pytest_asperf.measure.throughput import load_is_cheap, time_workload, workload_tokens
-from pytest_asperf.stats.sequential import PairedTest
+from pytest_asperf.stats.sequential import EquivalenceTest, PairedTest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_asperf.measure.arms import Arm
-    from pytest_asperf.measure.files import LocatedModel
     from pytest_asperf.measure.results import Ran
     from pytest_asperf.spec import Workload
 
@@ -44,6 +43,8 @@ class Budget:
 
     Attributes:
         tolerance: slowdown that is accepted, a fraction.
+        one_limit: FAIL where the candidate is slower than that, instead of slower at all.
+        both_sides: PASS only where it is not faster by more than that either.
         max_pairs: pairs after which it gives up.
         max_seconds: seconds after which it begins no further pair.
         seed: of the coin.
@@ -56,6 +57,8 @@ class Budget:
     max_seconds: float
     seed: int
     min_pairs: int = 5
+    one_limit: bool = False
+    both_sides: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,7 @@ class Duel:
         draws_cores: whether each pair ran on a draw of the cores, the same for both arms.
         budget: what it could cost.
         ran: proof of path of each arm, baseline first.
+        same_tokens: whether both arms were fed the same tokens.
         interrupted: whether it was stopped from outside.
         surroundings: what it ran in.
     """
@@ -131,6 +135,7 @@ class Duel:
     draws_cores: bool
     budget: Budget
     ran: tuple[Ran, Ran]
+    same_tokens: bool
     interrupted: bool = False
     surroundings: Surroundings = field(default_factory=Surroundings)
 
@@ -143,7 +148,6 @@ class Duel:
 
 def run_gate(
     arms: tuple[Arm, Arm],
-    model: LocatedModel,
     workloads: Sequence[Workload],
     budget: Budget,
     *,
@@ -152,11 +156,10 @@ def run_gate(
     timeout_s: float,
     progress: Callable[[str, int, int], None],
 ) -> Duel:
-    """Hold the second arm against the first on one model file.
+    """Hold the second arm against the first.
 
     Args:
         arms: baseline and candidate.
-        model: the model file, the same for both.
         workloads: what is timed.
         budget: what it may cost.
         comparisons: tests that share the error, these workloads among them.
@@ -169,7 +172,7 @@ def run_gate(
     """
     contests = [_contest(workload, budget, comparisons) for workload in workloads]
     with ExitStack() as stack:
-        base, candidate = sides = [Side(arm, model, timeout_s) for arm in arms]
+        base, candidate = sides = [Side(arm, timeout_s) for arm in arms]
         for side in sides:
             stack.callback(side.worker.close)
         tokens = {
@@ -194,16 +197,27 @@ def run_gate(
         except KeyboardInterrupt:
             interrupted = True
     ran = (base.ran(bout.contexts[base]), candidate.ran(bout.contexts[candidate]))
-    return Duel(tuple(contests), bout.reloads, bout.n_cores is not None, budget, ran, interrupted)
+    return Duel(
+        tuple(contests),
+        bout.reloads,
+        bout.n_cores is not None,
+        budget,
+        ran,
+        all(tokens[base, w] == tokens[candidate, w] for w in workloads),
+        interrupted,
+    )
 
 
 def _contest(workload: Workload, budget: Budget, comparisons: int) -> Contest:
-    test = PairedTest(
-        budget.tolerance,
-        min_pairs=min(budget.min_pairs, budget.max_pairs),
-        max_pairs=budget.max_pairs,
-        comparisons=comparisons,
-    )
+    bounds = {
+        "min_pairs": min(budget.min_pairs, budget.max_pairs),
+        "max_pairs": budget.max_pairs,
+        "comparisons": comparisons,
+    }
+    if budget.both_sides:
+        test: PairedTest = EquivalenceTest(budget.tolerance, **bounds)
+    else:
+        test = PairedTest(budget.tolerance, one_limit=budget.one_limit, **bounds)
     return Contest(workload, test, [])
 
 

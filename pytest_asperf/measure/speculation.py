@@ -31,7 +31,7 @@ from pytest_asperf.measure.vetting import require_path
 from pytest_asperf.stats.sequential import PairedTest, log_cost_ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pytest_asperf.host import EngineBuild
     from pytest_asperf.measure.files import LocatedModel
@@ -113,7 +113,8 @@ def run_speculation(
             test.update(log_cost_ratio(candidate=alone_ns, baseline=speculative_ns))
             if _is_decided(test, limit):
                 break
-        divergences = bout.divergences(pairs) if not pairing.temperature else ()
+        runs = [run for pair in pairs for run in pair.runs if not pairing.temperature]
+        divergences = find_divergences(bout.pair, bout.prompts, runs)
         proofs = tuple(_proof(contestants, rink, bout.pair, n) for n in bout.pair.loaded)
     return SpeculationResult(
         pairing=pairing,
@@ -252,31 +253,43 @@ class _Bout:
         seed = self._coin.randrange(2**32)
         return self.pair.generate(prompt, speculative=speculative, seed=seed)
 
-    def divergences(self, pairs: list[SuitePair]) -> tuple[Divergence, ...]:
-        """Return where outputs of the arms part, each different parting once."""
-        found: dict[tuple[int, int, int, int], Divergence] = {}
-        for run in (run for pair in pairs for run in pair.runs):
-            position = guards.first_divergence(run.alone.tokens, run.speculative.tokens)
-            if position is None:
-                continue
-            tokens = (run.alone.tokens[position], run.speculative.tokens[position])
-            key = (run.prompt, position, *tokens)
-            if key not in found:
-                found[key] = self._divergence(run, position, tokens)
-        return tuple(found.values())
 
-    def _divergence(self, run: PromptRun, position: int, tokens: tuple[int, int]) -> Divergence:
-        _, prompt = self.prompts[run.prompt]
-        emitted = 0
-        for one in run.speculative.rounds:
-            if emitted + one.emitted > position:
-                break
-            emitted += one.emitted
-        batch = one.drafted + 1
-        margin = self.pair.margin(
-            (*prompt, *run.alone.tokens[:position]),
-            batch=batch,
-            behind=batch - 1 - (position - emitted),
-            tokens=tokens,
-        )
-        return Divergence(run.prompt, position, tokens, margin)
+def find_divergences(
+    pair: OpenPair, prompts: Prompts, runs: Iterable[PromptRun]
+) -> tuple[Divergence, ...]:
+    """Return where greedy outputs of the arms part, each different parting once.
+
+    Args:
+        pair: the models, open; the target is asked how near to a tie each parting is.
+        prompts: category and tokens of each.
+        runs: what the arms generated after them.
+    """
+    found: dict[tuple[int, int, int, int], Divergence] = {}
+    for run in runs:
+        position = guards.first_divergence(run.alone.tokens, run.speculative.tokens)
+        if position is None:
+            continue
+        tokens = (run.alone.tokens[position], run.speculative.tokens[position])
+        key = (run.prompt, position, *tokens)
+        if key not in found:
+            found[key] = _divergence(pair, prompts, run, position, tokens)
+    return tuple(found.values())
+
+
+def _divergence(
+    pair: OpenPair, prompts: Prompts, run: PromptRun, position: int, tokens: tuple[int, int]
+) -> Divergence:
+    _, prompt = prompts[run.prompt]
+    emitted = 0
+    for one in run.speculative.rounds:
+        if emitted + one.emitted > position:
+            break
+        emitted += one.emitted
+    batch = one.drafted + 1
+    margin = pair.margin(
+        (*prompt, *run.alone.tokens[:position]),
+        batch=batch,
+        behind=batch - 1 - (position - emitted),
+        tokens=tokens,
+    )
+    return Divergence(run.prompt, position, tokens, margin)

@@ -28,6 +28,19 @@ CONVERTER_VERSION: Final = 1
 #: What is read from a folder in Hugging Face format.
 HF_FILES: Final = ("config.json", "model.safetensors", "tokenizer.json")
 
+#: Parts of a layer: what GGUF calls them, and what Hugging Face does.
+LLAMA_PARTS: Final = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
 _MAX_JSON_BYTES: Final = 256 * 1024 * 1024
 
 
@@ -79,9 +92,7 @@ def hf_to_gguf(folder: Path, dest: Path) -> None:
     tokenizer = folder / "tokenizer.json"
     vocabulary = read_vocabulary(tokenizer, _read_json(tokenizer), n_vocab=config.n_vocab)
     weights = folder / "model.safetensors"
-    stored = read_safetensors(weights)
-    mapped = tuple(_mapped_tensors(config))
-    _check_tensors(weights, stored, mapped)
+    stored, mapped = _stored_tensors(weights, config)
     writer = GGUFWriter(None, "llama")
     writer.add_name(folder.name)
     _add_config(writer, config)
@@ -98,6 +109,30 @@ def hf_to_gguf(folder: Path, dest: Path) -> None:
             writer.write_tensor_data(_converted(weights, stored[tensor.source], tensor))
     finally:
         writer.close()
+
+
+def read_llama(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return a Hugging Face Llama model's configuration, and its weights by their names in GGUF.
+
+    Weights are in F16, norms in F32; Q and K rotate halves of a head, as they do in the folder.
+
+    Raises:
+        ModelError: as for `hf_to_gguf`.
+    """
+    settings = _read_json(folder / "config.json")
+    config = _parse_config(folder / "config.json", settings)
+    weights = folder / "model.safetensors"
+    stored, mapped = _stored_tensors(weights, config)
+    return settings, {t.name: _narrowed(weights, stored[t.source], t) for t in mapped}
+
+
+def _stored_tensors(
+    weights: Path, config: _LlamaConfig
+) -> tuple[dict[str, StoredTensor], tuple[_Mapped, ...]]:
+    stored = read_safetensors(weights)
+    mapped = tuple(_mapped_tensors(config))
+    _check_tensors(weights, stored, mapped)
+    return stored, mapped
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -213,20 +248,25 @@ def _mapped_tensors(config: _LlamaConfig) -> Iterator[_Mapped]:
     yield _Mapped("model.norm.weight", "output_norm.weight", (n_embd,))
     if not config.tied:
         yield _Mapped("lm_head.weight", "output.weight", vocabulary)
+    shapes = {
+        "attn_norm": (n_embd,),
+        "attn_q": (q_rows, n_embd),
+        "attn_k": (kv_rows, n_embd),
+        "attn_v": (kv_rows, n_embd),
+        "attn_output": (n_embd, q_rows),
+        "ffn_norm": (n_embd,),
+        "ffn_gate": (n_ff, n_embd),
+        "ffn_up": (n_ff, n_embd),
+        "ffn_down": (n_embd, n_ff),
+    }
+    heads = {"attn_q": config.n_heads, "attn_k": config.n_kv_heads}
     for layer in range(config.n_layers):
-        for source, name, shape, heads in (
-            ("input_layernorm", "attn_norm", (n_embd,), None),
-            ("self_attn.q_proj", "attn_q", (q_rows, n_embd), config.n_heads),
-            ("self_attn.k_proj", "attn_k", (kv_rows, n_embd), config.n_kv_heads),
-            ("self_attn.v_proj", "attn_v", (kv_rows, n_embd), None),
-            ("self_attn.o_proj", "attn_output", (n_embd, q_rows), None),
-            ("post_attention_layernorm", "ffn_norm", (n_embd,), None),
-            ("mlp.gate_proj", "ffn_gate", (n_ff, n_embd), None),
-            ("mlp.up_proj", "ffn_up", (n_ff, n_embd), None),
-            ("mlp.down_proj", "ffn_down", (n_embd, n_ff), None),
-        ):
+        for name, source in LLAMA_PARTS.items():
             yield _Mapped(
-                f"model.layers.{layer}.{source}.weight", f"blk.{layer}.{name}.weight", shape, heads
+                f"model.layers.{layer}.{source}.weight",
+                f"blk.{layer}.{name}.weight",
+                shapes[name],
+                heads.get(name),
             )
 
 
@@ -257,6 +297,11 @@ def _mismatch(path: Path, reason: str) -> ModelError:
 
 
 def _converted(path: Path, stored: StoredTensor, tensor: _Mapped) -> NDArray[Any]:
+    values = _narrowed(path, stored, tensor)
+    return values if tensor.rotated_heads is None else _interleaved(values, tensor.rotated_heads)
+
+
+def _narrowed(path: Path, stored: StoredTensor, tensor: _Mapped) -> NDArray[Any]:
     values = stored.as_float32()
     if not np.isfinite(values).all():
         raise _mismatch(path, f"{tensor.source} holds infinite or undefined numbers")
@@ -264,12 +309,10 @@ def _converted(path: Path, stored: StoredTensor, tensor: _Mapped) -> NDArray[Any
         return values
     if np.abs(values).max() > np.finfo(np.float16).max:
         raise _mismatch(path, f"{tensor.source} holds numbers too large for F16")
-    if tensor.rotated_heads is not None:
-        values = _interleaved(values, tensor.rotated_heads)
     return values.astype(np.float16)
 
 
-def _interleaved(values: NDArray[np.float32], n_heads: int) -> NDArray[np.float32]:
+def _interleaved(values: NDArray[Any], n_heads: int) -> NDArray[Any]:
     """Reorder the rows of Q or K: transformers rotates halves of a head, llama.cpp neighbours."""
     rows, columns = values.shape
     halves = values.reshape(n_heads, 2, rows // n_heads // 2, columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.engines import mlx_scheme
 from pytest_asperf.errors import ModelError
@@ -15,14 +15,22 @@ from pytest_asperf.modelfiles.mlx_read import (
     shown_level,
     unquantised_misfit,
 )
-from pytest_asperf.modelfiles.resolve import cached_path, published, without_source
+from pytest_asperf.modelfiles.resolve import cached_path, published, variant_recipe, without_source
+from pytest_asperf.modelfiles.variant_folders import (
+    require_variable_folder,
+    write_variant_folder,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from pytest_asperf.modelfiles.resolve import Quantize
-    from pytest_asperf.spec import ModelRef
+    from pytest_asperf.spec import ModelRef, ModelSpec, Variant
+
+
+#: Part of the key of every folder made here: raise it when the same input gives another folder.
+_MAKER_VERSION: Final = 1
 
 
 def resolve_mlx(
@@ -47,7 +55,7 @@ def resolve_mlx(
         CacheError: the cache folder cannot be used.
     """
     spec, level = ref.spec, ref.level
-    if spec.files:
+    if spec.files and spec.variant is None:
         level, path = published(ref)
         info = inspect_mlx(path)
         _require_level(info, level)
@@ -57,6 +65,8 @@ def resolve_mlx(
             return inspect_mlx(spec.gguf)
         raise without_source(spec)
     source = inspect_mlx(hf_source(spec, spec.hf_folder))
+    if spec.variant is not None:
+        source = _varied(spec, spec.variant, source, cache=cache, on_wait=on_wait)
     if level is None or level == source.level:
         return source
     if source.is_quantised:
@@ -71,6 +81,7 @@ def resolve_mlx(
         "level": level,
         "source_sha256": folder_sha256(hashed_files(source.path), cache=cache),
         "quantizer": quantizer_id(),
+        "maker": str(_MAKER_VERSION),
     }
 
     def build(target: Path) -> None:
@@ -78,6 +89,27 @@ def resolve_mlx(
         made = inspect_mlx(target)
         _require_whole(source.path, made, level)
         _require_level(made, level)
+
+    path = build_once(
+        cached_path(cache, spec, recipe, ".mlx"), build, recipe=recipe, on_wait=on_wait
+    )
+    return inspect_mlx(path)
+
+
+def _varied(
+    spec: ModelSpec,
+    variant: Variant,
+    source: MlxInfo,
+    *,
+    cache: Path,
+    on_wait: Callable[[str], None] | None,
+) -> MlxInfo:
+    require_variable_folder(source)
+    sha256 = folder_sha256(hashed_files(source.path), cache=cache)
+    recipe = variant_recipe(spec, variant, sha256)
+
+    def build(target: Path) -> None:
+        write_variant_folder(source.path, target, variant)
 
     path = build_once(
         cached_path(cache, spec, recipe, ".mlx"), build, recipe=recipe, on_wait=on_wait

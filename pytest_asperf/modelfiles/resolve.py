@@ -16,7 +16,8 @@ from pytest_asperf.modelfiles.convert import CONVERTER_VERSION, HF_FILES, hf_to_
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import require_quantizable
-from pytest_asperf.modelfiles.variants import VARIANTS_VERSION, require_variable, write_variant
+from pytest_asperf.modelfiles.variant_gguf import require_variable, write_variant
+from pytest_asperf.modelfiles.variants import VARIANTS_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -152,13 +153,7 @@ def _varied(
     on_wait: Callable[[str], None] | None,
 ) -> Path:
     require_variable(inspect_gguf(source))
-    recipe = {
-        "model": spec.name,
-        "level": "F16",
-        "variant": f"{variant.kind}={variant.n}",
-        "variants": str(VARIANTS_VERSION),
-        "source_sha256": file_sha256(source, cache=cache),
-    }
+    recipe = variant_recipe(spec, variant, file_sha256(source, cache=cache))
 
     def build(target: Path) -> None:
         write_variant(source, target, variant)
@@ -166,6 +161,17 @@ def _varied(
     return build_once(
         cached_path(cache, spec, recipe, ".gguf"), build, recipe=recipe, on_wait=on_wait
     )
+
+
+def variant_recipe(spec: ModelSpec, variant: Variant, source_sha256: str) -> dict[str, str]:
+    """Return what a variant's file, or folder, is made of."""
+    return {
+        "model": spec.name,
+        "level": "F16",
+        "variant": f"{variant.kind}={variant.n}",
+        "variants": str(VARIANTS_VERSION),
+        "source_sha256": source_sha256,
+    }
 
 
 def _source_sha256(path: Path, cache: Path) -> str:

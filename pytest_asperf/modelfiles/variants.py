@@ -1,25 +1,22 @@
 """Variants of a Llama model in F16: the same function at another cost, or on another memory.
 
 With them one pair of models covers regimes that would take many: acceptance stays what it is, as
-the logits do, while what a step costs, or how it is rolled back, is a dial.
+the logits do, while what a step costs, or how it is rolled back, is a dial. What a variant consists
+of is decided here, for every format that is written, under GGUF's names of tensors.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from gguf import GGUFReader, GGUFValueType, GGUFWriter
-
-from pytest_asperf.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from pytest_asperf.modelfiles.gguf_read import GgufInfo
     from pytest_asperf.spec import Variant
 
 #: Part of the key of every file made here: raise it when the same input gives other bytes.
@@ -28,195 +25,129 @@ VARIANTS_VERSION: Final = 1
 Tensor = tuple[str, "NDArray[Any]"]
 
 _ZEROED: Final = ("attn_output.weight", "ffn_down.weight")
-_ROTATED: Final = ("attn_q.weight", "attn_k.weight")
-
-# Sizes of the state-space parts: as small as the architectures admit.
-_D_CONV: Final = 4
-_D_STATE: Final = 16
-_D_INNER: Final = 64
-_N_SSM_HEADS: Final = 2
-_DT_RANK: Final = 16
 
 
-def require_variable(info: GgufInfo) -> None:
-    """Check that variants can be made of a file.
+@dataclass(frozen=True, slots=True)
+class StateSpace:
+    """Sizes of a layer's state-space part: as small as the architectures admit.
 
-    Raises:
-        ModelError: it is no Llama model in F16, or its output head is its own.
+    Attributes:
+        d_inner: channels.
+        n_heads: heads that share a time step; 0 where each channel has its own.
+        d_conv: positions that are convolved.
+        d_state: numbers that each channel remembers.
+        dt_rank: rank of the time step's projection, where channels have their own.
     """
-    if info.architecture == "llama" and info.level == "F16" and not info.n_experts:
-        return
-    raise ModelError(
-        f"{info.path}: variants are made of dense Llama models in F16, this is "
-        f"{info.architecture or 'unknown'} in {info.level or 'an unknown level'}",
-        why="a variant must have the same logits, which is known for these only",
-        remedy="use a shipped model, such as asperf-target+layers=8",
-    )
+
+    d_inner: int
+    n_heads: int
+    d_conv: int = 4
+    d_state: int = 16
+    dt_rank: int = 16
 
 
-def write_variant(source: Path, dest: Path, variant: Variant) -> None:
-    """Write a variant of a Llama model in F16.
+class VariedModel:
+    """What a variant consists of.
+
+    `layers` are n more layers whose output projections are zero; `experts` n copies of each
+    feed-forward part, of which a router of random weights takes one for each token; `hybrid` is a
+    Falcon-H1 with the model's attention and a state-space part whose output is zero; `recurrent` a
+    Mamba of n layers and random weights on the model's embedding. All but the last have the
+    model's logits.
 
     Args:
-        source: the model.
-        dest: the file to write.
-        variant: `layers`, n more layers whose output projections are zero; `experts`, n copies of
-            each feed-forward part of which a router of random weights takes one for each token;
-            `hybrid`, a Falcon-H1 with the model's attention and a state-space part whose output is
-            zero; `recurrent`, a Mamba of n layers and random weights on the model's embedding.
-            All but the last have the model's logits.
+        tensors: the model's, by their names in GGUF.
+        variant: which.
+        n_layers: the model's layers.
+        n_embd: its width.
 
-    Raises:
-        OSError: `dest` cannot be written.
+    Attributes:
+        variant: which.
+        n_layers: the variant's layers.
+        state_space: sizes of its state-space parts, None where it has none.
     """
-    reader = GGUFReader(source)
-    tensors = {t.name: np.array(t.data) for t in reader.tensors}
-    made = _Made(reader, tensors, variant)
-    writer = GGUFWriter(dest, made.architecture)
-    _copy_fields(reader, writer, made.architecture)
-    made.add_fields(writer)
-    for name, values in made.all_tensors():
-        writer.add_tensor(name, values)
-    try:
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-    finally:
-        writer.close()
-
-
-def _copy_fields(reader: GGUFReader, writer: GGUFWriter, architecture: str) -> None:
-    for key, field in reader.fields.items():
-        if key.startswith("GGUF.") or key in {"general.architecture", "llama.block_count"}:
-            continue
-        name = key.replace("llama.", f"{architecture}.", 1) if key.startswith("llama.") else key
-        kind, *element = field.types
-        contents = field.contents()
-        if kind == GGUFValueType.ARRAY:
-            writer.add_key_value(name, contents, kind, sub_type=element[0])
-        else:
-            writer.add_key_value(name, contents, kind)
-
-
-class _Made:
-    """What a variant consists of."""
 
     def __init__(
-        self, reader: GGUFReader, tensors: dict[str, NDArray[Any]], variant: Variant
+        self, tensors: Mapping[str, NDArray[Any]], variant: Variant, *, n_layers: int, n_embd: int
     ) -> None:
+        self.variant = variant
         self._tensors = tensors
-        self._variant = variant
-        self._n_layers = self._number(reader, "block_count")
-        self._n_embd = self._number(reader, "embedding_length")
-        self._head_dim = self._number(reader, "attention.key_length")
+        self._n_given = n_layers
+        self._n_embd = n_embd
+        layers = {"layers": n_layers + variant.n, "recurrent": variant.n}
+        self.n_layers = layers.get(variant.kind, n_layers)
+        spaces = {"hybrid": StateSpace(64, 2), "recurrent": StateSpace(2 * n_embd, 0)}
+        self.state_space = spaces.get(variant.kind)
         # The same address is the same model, everywhere.
         self._random = np.random.default_rng(20261121)
-        kinds = {"hybrid": "falcon-h1", "recurrent": "mamba"}
-        self.architecture = kinds.get(variant.kind, "llama")
-
-    @staticmethod
-    def _number(reader: GGUFReader, key: str) -> int:
-        field = reader.get_field(f"llama.{key}")
-        if field is None:
-            raise ValueError(f"no llama.{key}")
-        return int(field.contents())
-
-    def add_fields(self, writer: GGUFWriter) -> None:
-        """Write what the variant has and the model has not, or has otherwise."""
-        kind, n = self._variant.kind, self._variant.n
-        layers = {"layers": self._n_layers + n, "recurrent": n}
-        writer.add_block_count(layers.get(kind, self._n_layers))
-        if kind == "experts":
-            writer.add_expert_count(n)
-            writer.add_expert_used_count(1)
-        if kind in {"hybrid", "recurrent"}:
-            recurrent = kind == "recurrent"
-            writer.add_ssm_conv_kernel(_D_CONV)
-            writer.add_ssm_state_size(_D_STATE)
-            writer.add_ssm_inner_size(2 * self._n_embd if recurrent else _D_INNER)
-            writer.add_ssm_time_step_rank(_DT_RANK if recurrent else _N_SSM_HEADS)
-            if not recurrent:
-                writer.add_ssm_group_count(1)
 
     def all_tensors(self) -> Iterator[Tensor]:
         """Yield the variant's tensors."""
-        kind = self._variant.kind
-        if kind == "recurrent":
-            yield from self._recurrent()
+        kind = self.variant.kind
+        if kind == "recurrent" and self.state_space is not None:
+            yield from self._recurrent(self.state_space)
             return
         for name, values in self._tensors.items():
             yield self._changed(name, values)
         if kind == "layers":
             yield from self._more_layers()
-        for layer in range(self._n_layers):
+        for layer in range(self._n_given):
             if kind == "experts":
-                router = self._normal(self._variant.n, self._n_embd, scale=1.0)
+                router = self._normal(self.variant.n, self._n_embd, scale=1.0)
                 yield f"blk.{layer}.ffn_gate_inp.weight", router
-            elif kind == "hybrid":
-                yield from self._state_space(layer)
+            elif self.state_space is not None:
+                yield from self._beside_attention(layer, self.state_space)
 
     def _changed(self, name: str, values: NDArray[Any]) -> Tensor:
         """Return one of the model's tensors as the variant has it."""
-        kind = self._variant.kind
         part = name.removeprefix("blk.").partition(".")[2]
-        is_norm = part == "ffn_norm.weight"
-        if kind == "experts" and part.startswith("ffn_") and not is_norm:
-            return name.replace(".weight", "_exps.weight"), np.stack([values] * self._variant.n)
-        if kind == "hybrid" and part in _ROTATED:
-            return name, _halves(values, self._head_dim)
-        if kind == "hybrid" and is_norm:
-            return name.removesuffix(".weight"), values  # as this architecture has it
-        return name, values
+        if self.variant.kind != "experts" or not part.startswith("ffn_") or "norm" in part:
+            return name, values
+        return name.replace(".weight", "_exps.weight"), np.stack([values] * self.variant.n)
 
     def _more_layers(self) -> Iterator[Tensor]:
-        for extra in range(self._variant.n):
-            prefix = f"blk.{extra % self._n_layers}."
+        for extra in range(self.variant.n):
+            prefix = f"blk.{extra % self._n_given}."
             for name, values in self._tensors.items():
                 if name.startswith(prefix):
                     part = name.removeprefix(prefix)
                     made = np.zeros_like(values) if part in _ZEROED else values
-                    yield f"blk.{self._n_layers + extra}.{part}", made
+                    yield f"blk.{self._n_given + extra}.{part}", made
 
-    def _state_space(self, layer: int) -> Iterator[Tensor]:
+    def _beside_attention(self, layer: int, sizes: StateSpace) -> Iterator[Tensor]:
         prefix = f"blk.{layer}.ssm_"
-        convolved = _D_INNER + 2 * _D_STATE
-        projected = _D_INNER + convolved + _N_SSM_HEADS
+        n_heads, d_inner = sizes.n_heads, sizes.d_inner
+        convolved = d_inner + 2 * sizes.d_state
+        projected = d_inner + convolved + n_heads
         yield prefix + "in.weight", self._normal(projected, self._n_embd).astype(np.float16)
-        yield prefix + "conv1d.weight", self._normal(convolved, _D_CONV, scale=0.2)
+        yield prefix + "conv1d.weight", self._normal(convolved, sizes.d_conv, scale=0.2)
         yield prefix + "conv1d.bias", np.zeros(convolved, np.float32)
-        yield prefix + "dt.bias", np.zeros(_N_SSM_HEADS, np.float32)
-        yield prefix + "a", np.full((_N_SSM_HEADS, 1), -1, np.float32)
-        yield prefix + "d", np.ones((_N_SSM_HEADS, 1), np.float32)
-        yield prefix + "norm.weight", np.ones((1, _D_INNER), np.float32)
-        yield prefix + "out.weight", np.zeros((self._n_embd, _D_INNER), np.float16)
+        yield prefix + "dt.bias", np.zeros(n_heads, np.float32)
+        yield prefix + "a", np.full((n_heads, 1), -1, np.float32)
+        yield prefix + "d", np.ones((n_heads, 1), np.float32)
+        yield prefix + "norm.weight", np.ones((1, d_inner), np.float32)
+        yield prefix + "out.weight", np.zeros((self._n_embd, d_inner), np.float16)
 
-    def _recurrent(self) -> Iterator[Tensor]:
-        inner = 2 * self._n_embd
+    def _recurrent(self, sizes: StateSpace) -> Iterator[Tensor]:
+        inner, rank = sizes.d_inner, sizes.dt_rank
         for name in ("token_embd.weight", "output_norm.weight", "output.weight"):
             if name in self._tensors:
                 yield name, self._tensors[name]
-        for layer in range(self._variant.n):
+        for layer in range(self.n_layers):
             prefix = f"blk.{layer}.ssm_"
-            decay = -np.arange(1, _D_STATE + 1, dtype=np.float32)
+            decay = -np.arange(1, sizes.d_state + 1, dtype=np.float32)
             half = np.float16
             yield f"blk.{layer}.attn_norm.weight", np.ones(self._n_embd, np.float32)
             yield prefix + "in.weight", self._normal(2 * inner, self._n_embd).astype(half)
-            yield prefix + "conv1d.weight", self._normal(inner, _D_CONV, scale=0.5)
+            yield prefix + "conv1d.weight", self._normal(inner, sizes.d_conv, scale=0.5)
             yield prefix + "conv1d.bias", np.zeros(inner, np.float32)
-            yield prefix + "x.weight", self._normal(_DT_RANK + 2 * _D_STATE, inner).astype(half)
-            yield prefix + "dt.weight", self._normal(inner, _DT_RANK, scale=0.1)
+            yield prefix + "x.weight", self._normal(rank + 2 * sizes.d_state, inner).astype(half)
+            yield prefix + "dt.weight", self._normal(inner, rank, scale=0.1)
             yield prefix + "dt.bias", np.full(inner, -2, np.float32)
-            yield prefix + "a", np.broadcast_to(decay, (inner, _D_STATE)).copy()
+            yield prefix + "a", np.broadcast_to(decay, (inner, sizes.d_state)).copy()
             yield prefix + "d", np.ones(inner, np.float32)
             yield prefix + "out.weight", self._normal(self._n_embd, inner).astype(half)
 
     def _normal(self, *shape: int, scale: float | None = None) -> NDArray[np.float32]:
         spread = shape[-1] ** -0.5 if scale is None else scale
         return (self._random.standard_normal(shape) * spread).astype(np.float32)
-
-
-def _halves(values: NDArray[Any], head_dim: int) -> NDArray[Any]:
-    """Reorder rows of Q or K that rotate neighbours so that they rotate halves of a head."""
-    rows, columns = values.shape
-    pairs = values.reshape(rows // head_dim, head_dim // 2, 2, columns)
-    return pairs.swapaxes(1, 2).reshape(rows, columns)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import re
-import tomllib
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from functools import cache
 from importlib import resources
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pytest_asperf.errors import ConfigError, listing, printable, suggest
@@ -28,14 +24,20 @@ from pytest_asperf.recorded.model import (
     Table,
 )
 from pytest_asperf.recorded.printed import read_printed
+from pytest_asperf.toml_place import (
+    LONGEST,
+    Place,
+    checked_id,
+    open_document,
+    read_text,
+    twice,
+    unusable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
-_SCHEMA: Final = 1
-_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
-_LONGEST: Final = 600
 _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 _SCOPE: Final = tuple(field.name for field in fields(Scope))
 _SPREAD: Final = tuple(field.name for field in fields(Spread))
@@ -58,7 +60,7 @@ def load_recorded(
     Raises:
         ConfigError: a file cannot be read or used; names file, table, row and key.
     """
-    texts = [(path.name, _read(path)) for path in paths]
+    texts = [(path.name, read_text(path)) for path in paths]
     return _records(texts, beside or Records(()), hardware)
 
 
@@ -95,73 +97,6 @@ def shipped_records() -> Records:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A table of a file as read, with the words by which an error names it."""
-
-    words: tuple[str, ...]
-    table: Mapping[str, Any]
-
-    def __str__(self) -> str:
-        return ": ".join(self.words)
-
-    def inner(self, word: str, table: object) -> _Place:
-        words = (*self.words, printable(word, 80))
-        if not isinstance(table, dict):
-            raise _unusable(": ".join(words), table, "a table")
-        return _Place(words, MappingProxyType(table))
-
-    def only(self, valid: Collection[str]) -> None:
-        """Refuse a key that nothing reads."""
-        for key in self.table:
-            if key not in valid:
-                raise ConfigError(
-                    f"{self}: unknown key {printable(repr(key), 80)}{suggest(key, valid)}",
-                    why="a key that nothing reads would leave out what was meant by it",
-                    remedy=f"use one of {listing(valid)}; a name with a dot needs quotes",
-                )
-
-    def text(self, key: str, *, required: bool = False) -> str:
-        value = self.table.get(key, "")
-        if not isinstance(value, str) or len(value) > _LONGEST or (required and not value):
-            raise _unusable(f"{self}: {key}", value, f"text of at most {_LONGEST} characters")
-        return value
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        value = self.table.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise _unusable(f"{self}: {key}", value, "a list of texts")
-        return tuple(value)
-
-    def id(self, key: str = "id") -> str:
-        return _checked_id(self.text(key), f"{self}: {key}")
-
-    def choice(self, key: str, valid: Collection[str], default: str = "") -> str:
-        value = self.table.get(key, default)
-        if isinstance(value, str) and value in valid:
-            return value
-        raise ConfigError(
-            f"{self}: {key} is {printable(repr(value), 80)}{suggest(str(value), valid)}",
-            why="what the figures mean cannot be told from it",
-            remedy=f"use one of {listing(valid)}",
-        )
-
-    def number(self, key: str) -> float | None:
-        value = self.table.get(key)
-        return None if value is None else _finite(value, f"{self}: {key}")
-
-    def pair(self, key: str) -> tuple[float, float] | None:
-        value = self.table.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, list) or len(value) != 2:
-            raise _unusable(f"{self}: {key}", value, "[low, high]")
-        low, high = (_finite(each, f"{self}: {key}") for each in value)
-        if low > high:
-            raise _unusable(f"{self}: {key}", value, "[low, high] with low <= high")
-        return low, high
-
-
-@dataclass(frozen=True, slots=True)
 class _Ids:
     """Where a cell stands, and what a reference from it means."""
 
@@ -176,7 +111,7 @@ class _Ids:
         """Return the id that `column`, `row/column`, `table/row/column` or a full id means."""
         parts = reference.split("/")
         if not 1 <= len(parts) <= 4 or not all(parts):
-            raise _unusable(where, reference, "column, row/column, table/row/column or a full id")
+            raise unusable(where, reference, "column, row/column, table/row/column or a full id")
         full = [self.source, self.table, self.row][: 4 - len(parts)] + parts
         return "/".join([full[0], full[1], self.row if full[2] == "*" else full[2], full[3]])
 
@@ -189,7 +124,7 @@ def _records(
     for where, text in texts:
         document = _document(text, printable(where, 200), hardware)
         if document.source.id in {each.source.id for each in documents}:
-            raise _twice(f"{where}: source", document.source.id)
+            raise twice(f"{where}: source", document.source.id)
         documents.append(document)
         files[document.source.id] = where
     records = Records(tuple(documents))
@@ -198,30 +133,19 @@ def _records(
 
 
 def _document(text: str, where: str, hardware: Collection[str]) -> Document:
-    try:
-        content = tomllib.loads(text, parse_float=Decimal)
-    except tomllib.TOMLDecodeError as error:
-        raise _broken(where, f"is not valid TOML: {error}", "mend the file there") from error
-    except RecursionError:
-        raise _broken(where, "is nested too deeply", "flatten it") from None
-    file = _Place((where,), content)
+    file = open_document(text, where)
     file.only(("schema", "source", "table"))
-    if content.get("schema") != _SCHEMA or isinstance(content["schema"], bool):
-        raise _broken(where, f"does not say schema = {_SCHEMA}", f"write schema = {_SCHEMA} first")
-    source = _source(file.inner("source", content.get("source")))
+    source = _source(file.inner("source", file.table.get("source")))
     tables: list[Table] = []
-    entries = content.get("table", [])
-    if not isinstance(entries, list) or not entries:
-        raise _unusable(f"{where}: table", entries, "at least one [[table]]")
-    for entry in entries:
+    for entry in file.entries("table"):
         table = _table(file, entry, source.id, hardware)
         if table.id in {each.id for each in tables}:
-            raise _twice(f"{where}: table", table.id)
+            raise twice(f"{where}: table", table.id)
         tables.append(table)
     return Document(source, tuple(tables))
 
 
-def _source(place: _Place) -> Source:
+def _source(place: Place) -> Source:
     place.only(_SOURCE)
     return Source(
         id=place.id(),
@@ -233,7 +157,7 @@ def _source(place: _Place) -> Source:
     )
 
 
-def _table(file: _Place, entry: object, source: str, hardware: Collection[str]) -> Table:
+def _table(file: Place, entry: object, source: str, hardware: Collection[str]) -> Table:
     name = entry.get("id", "?") if isinstance(entry, dict) else "?"
     place = file.inner(f"table {name}", entry)
     place.only(_TABLE)
@@ -245,15 +169,15 @@ def _table(file: _Place, entry: object, source: str, hardware: Collection[str]) 
         for key, column in place.inner("columns", place.table.get("columns")).table.items()
     ]
     if not columns:
-        raise _unusable(f"{place}: columns", {}, "at least one column")
+        raise unusable(f"{place}: columns", {}, "at least one column")
     rows = []
     for key, row in place.inner("rows", place.table.get("rows")).table.items():
         inner = place.inner(f"row {key}", row)
-        ids = _Ids(source, id_, _checked_id(key, str(inner)))
+        ids = _Ids(source, id_, checked_id(key, str(inner)))
         own = replace(scope, **{key_is: key}) if key_is else scope
         rows.append(_row(inner, ids, columns, own, hardware))
     if not rows:
-        raise _unusable(f"{place}: rows", {}, "at least one row")
+        raise unusable(f"{place}: rows", {}, "at least one row")
     return Table(
         id=id_,
         title=place.text("title", required=True),
@@ -266,10 +190,10 @@ def _table(file: _Place, entry: object, source: str, hardware: Collection[str]) 
     )
 
 
-def _column(place: _Place, key: str) -> tuple[Column, _Place]:
+def _column(place: Place, key: str) -> tuple[Column, Place]:
     place.only(_COLUMN)
-    if _checked_id(key, str(place)) in _SCOPE:
-        raise _unusable(str(place), key, f"a name other than {listing(_SCOPE)}")
+    if checked_id(key, str(place)) in _SCOPE:
+        raise unusable(str(place), key, f"a name other than {listing(_SCOPE)}")
     kind = place.choice("kind", _KINDS)
     column = Column(
         key=key,
@@ -281,9 +205,9 @@ def _column(place: _Place, key: str) -> tuple[Column, _Place]:
 
 
 def _row(
-    place: _Place,
+    place: Place,
     ids: _Ids,
-    columns: list[tuple[Column, _Place]],
+    columns: list[tuple[Column, Place]],
     scope: Scope,
     hardware: Collection[str],
 ) -> Row:
@@ -299,22 +223,22 @@ def _row(
     return Row(ids.row, tuple(cells))
 
 
-def _cell(place: _Place, ids: _Ids, column: Column, defaults: _Place, scope: Scope) -> Cell:
+def _cell(place: Place, ids: _Ids, column: Column, defaults: Place, scope: Scope) -> Cell:
     place.only(_CELL)
     value = place.table.get("value")
     if isinstance(value, bool) or not isinstance(value, int | Decimal | str) or value == "":
-        raise _unusable(str(place), value, "a number or text, or a table with `value`")
+        raise unusable(str(place), value, "a number or text, or a table with `value`")
     try:
         printed = read_printed(value)
     except ValueError:
-        raise _unusable(str(place), value, "a finite number, or LOW-HIGH") from None
-    if len(printed.text) > _LONGEST:
-        raise _unusable(str(place), value, f"text of at most {_LONGEST} characters")
+        raise unusable(str(place), value, "a finite number, or LOW-HIGH") from None
+    if len(printed.text) > LONGEST:
+        raise unusable(str(place), value, f"text of at most {LONGEST} characters")
     kind = _kind(place.choice("kind", _KINDS, column.kind))
     is_word = printed.form == "word"
     for key in ("formula", "follows"):
         if is_word and key in place.table:
-            raise _unusable(f"{place}: {key}", place.table[key], "it beside a number")
+            raise unusable(f"{place}: {key}", place.table[key], "it beside a number")
     derivation = None if is_word else _derivation(place, defaults, ids)
     if kind == "derived" and derivation is None and not is_word:
         raise ConfigError(
@@ -334,7 +258,7 @@ def _cell(place: _Place, ids: _Ids, column: Column, defaults: _Place, scope: Sco
     )
 
 
-def _derivation(place: _Place, defaults: _Place, ids: _Ids) -> Derivation | None:
+def _derivation(place: Place, defaults: Place, ids: _Ids) -> Derivation | None:
     giver = place if "formula" in place.table or "from" in place.table else defaults
     follows = place.table.get("follows", True)
     why = place.text("why")
@@ -346,7 +270,7 @@ def _derivation(place: _Place, defaults: _Place, ids: _Ids) -> Derivation | None
         )
     if "formula" not in giver.table and "from" not in giver.table:
         if "follows" in place.table:
-            raise _unusable(f"{place}: follows", follows, "`formula` and `from` beside it")
+            raise unusable(f"{place}: follows", follows, "`formula` and `from` beside it")
         return None
     formula = FORMULAS[giver.choice("formula", FORMULAS)]
     inputs = giver.texts("from")
@@ -362,21 +286,21 @@ def _derivation(place: _Place, defaults: _Place, ids: _Ids) -> Derivation | None
     return Derivation(formula.name, resolved, follows, why)
 
 
-def _spread(place: _Place, defaults: _Place | None) -> Spread:
+def _spread(place: Place, defaults: Place | None) -> Spread:
     near = place.table
     far: Mapping[str, Any] = {} if defaults is None else defaults.table
     n = near.get("n", far.get("n"))
     if n is not None and (not isinstance(n, int) or isinstance(n, bool) or n < 1):
-        raise _unusable(f"{place}: n", n, "a count of at least 1")
+        raise unusable(f"{place}: n", n, "a count of at least 1")
     origin = place.text("origin")
     if not origin and defaults is not None:
         origin = defaults.text("origin")
     for key in ("sd", "se"):
         if (place.number(key) or 0) < 0:
-            raise _unusable(f"{place}: {key}", near[key], "a number of at least 0")
+            raise unusable(f"{place}: {key}", near[key], "a number of at least 0")
     confidence = place.number("confidence")
     if confidence is not None and not 0 < confidence < 1:
-        raise _unusable(f"{place}: confidence", confidence, "a number between 0 and 1, as 0.95")
+        raise unusable(f"{place}: confidence", confidence, "a number between 0 and 1, as 0.95")
     return Spread(
         n=n,
         sd=place.number("sd"),
@@ -389,7 +313,7 @@ def _spread(place: _Place, defaults: _Place | None) -> Spread:
     )
 
 
-def _scope(place: _Place, outer: Scope, hardware: Collection[str]) -> Scope:
+def _scope(place: Place, outer: Scope, hardware: Collection[str]) -> Scope:
     own = {key: place.text(key) for key in _SCOPE if key in place.table}
     if hardware and own.get("hardware"):
         place.choice("hardware", hardware)
@@ -421,53 +345,3 @@ def _check_inputs(records: Records, files: Mapping[str, str]) -> None:
 
 def _kind(word: str) -> Kind:
     return next(kind for kind in _KINDS if kind == word)
-
-
-def _checked_id(text: str, where: str) -> str:
-    if _ID.fullmatch(text):
-        return text
-    raise ConfigError(
-        f"{where}: {printable(repr(text), 80)} is not usable as part of an id",
-        why="a number is named source-id/table-id/row/column",
-        remedy="use 1 to 64 of A-Z a-z 0-9 . _ + - and begin with a letter or digit",
-    )
-
-
-def _finite(value: object, where: str) -> float:
-    is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
-    number = float(value) if is_number else math.nan  # type: ignore[arg-type]  # checked above
-    if not math.isfinite(number):
-        raise _unusable(where, value, "a finite number")
-    return number
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        problem, remedy = f"cannot be read: {error.strerror}", "name a file that can be read"
-    except UnicodeDecodeError as error:
-        problem, remedy = f"is not UTF-8: byte {error.start}", "save it as UTF-8"
-    raise _broken(printable(path, 300), problem, remedy)
-
-
-def _broken(where: str, problem: str, remedy: str) -> ConfigError:
-    why = "findings and comparisons rest on the figures in it"
-    return ConfigError(f"{where} {problem}", why=why, remedy=remedy)
-
-
-def _twice(where: str, id_: str) -> ConfigError:
-    return ConfigError(
-        f"{where} {id_!r} is there twice",
-        why="one id must mean one figure",
-        remedy="rename one of the two",
-    )
-
-
-def _unusable(where: str, value: object, accepted: str) -> ConfigError:
-    shown = value if isinstance(value, str | int | float | Decimal) else type(value).__name__
-    return ConfigError(
-        f"{where}: {printable(repr(shown), 80)} is not usable",
-        why="what it should say cannot be told from it",
-        remedy=f"write {accepted}",
-    )

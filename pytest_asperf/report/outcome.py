@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.errors import AsperfError, VerdictError, printable
-from pytest_asperf.report.rows import broken_row
+from pytest_asperf.report.rows import about_finding, broken_row
 from pytest_asperf.stash import take_notes
 from pytest_asperf.verdict import Outcome
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from pytest_asperf.report.rows import Row
     from pytest_asperf.run import Run
     from pytest_asperf.settings import Inconclusive
 
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 _STATUS: Final[Mapping[str, tuple[str, str, tuple[str, Mapping[str, bool]]]]] = {
     "INCONCLUSIVE": ("inconclusive", "I", ("INCONCLUSIVE", {"yellow": True})),
     "INVALID": ("invalid", "V", ("INVALID", {"purple": True})),
+}
+#: Of a verdict on recorded figures: it fails no test, and never looks like a pass.
+_RECORDED_STATUS: Final[Mapping[str, tuple[str, str, tuple[str, Mapping[str, bool]]]]] = {
+    "FAIL": ("recorded FAIL", "f", ("FAIL (recorded)", {"red": True})),
+    "INCONCLUSIVE": ("recorded INCONCLUSIVE", "i", ("INCONCLUSIVE (recorded)", {"yellow": True})),
+    "INVALID": ("recorded INVALID", "v", ("INVALID (recorded)", {"purple": True})),
 }
 
 
@@ -43,6 +50,8 @@ def settle(
     error = call.excinfo.value if call.excinfo is not None and report.failed else None
     if isinstance(error, AsperfError) and error.breaks_measurement:
         rows.append(broken_row(item.nodeid, error))
+    if rows and run is not None:
+        rows = _about_finding(item, rows, run)
     if rows:
         extras.asperf_rows = [row.as_dict() for row in rows]
     if run and run.notify.take_waited():
@@ -51,6 +60,9 @@ def settle(
         _tell(item, call, report, error)
     elif isinstance(error, VerdictError):
         _shorten(report, error)
+    if isinstance(error, VerdictError) and error.verdict.subject.source == "recorded":
+        _soften_recorded(report, error)
+        return
     outcome = _outcome(error)
     if outcome is None:
         return
@@ -107,6 +119,32 @@ def _soften(
         report.longrepr = (path, (line or 0) + 1, f"Skipped: {reason}")
 
 
+def _about_finding(item: pytest.Item, rows: list[Row], run: Run) -> list[Row]:
+    """Say of a verdict's row which published finding it is on."""
+    if not any(row.outcome for row in rows):
+        return rows
+    from pytest_asperf.collect import finding_of  # noqa: PLC0415  # collect brings run's tier
+
+    try:
+        finding = finding_of(item)
+    except AsperfError:  # the test's own set-up told it
+        return rows
+    if finding is None:
+        return rows
+    evidence = run.findings.evidence
+    return [about_finding(row, finding, evidence) if row.outcome else row for row in rows]
+
+
+def _soften_recorded(report: pytest.TestReport, error: VerdictError) -> None:
+    """Report a verdict on recorded figures as expected: no test of this machine failed."""
+    extras: Any = report
+    report.outcome = "skipped"
+    extras.asperf_recorded = str(error.verdict.outcome)
+    extras.wasxfail = f"recorded {error.verdict.outcome}: {_in_short(error)}"
+
+
 def status(report: Any) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:
     """Return pytest's category, letter and word for an outcome of ours."""
+    if hasattr(report, "asperf_recorded"):
+        return _RECORDED_STATUS.get(report.asperf_recorded)
     return _STATUS.get(report.asperf_outcome) if report.failed else None

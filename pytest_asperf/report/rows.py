@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from pytest_asperf.claims.judge import published_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_asperf.claims import Finding
+    from pytest_asperf.claims.evidence import Evidence
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.host import RawRun
+    from pytest_asperf.measure.engine_memory import MemoryResult
     from pytest_asperf.measure.results import LevelResult, Ran, ThroughputResult
     from pytest_asperf.stats.estimate import Estimate
     from pytest_asperf.verdict import Verdict
@@ -26,10 +31,13 @@ class Row:
         basis: what the interval rests on.
         threshold: the claim's other half; empty for a measurement that nothing judged.
         outcome: the verdict; empty likewise.
-        source: `live` or `recorded`.
+        source: `live`, `recorded` or `predicted`.
         ran: proof of path, label and text.
         note: what is to be known of how it was measured, one remark a line.
         raw: counts, nanoseconds and scores, for the JSON report.
+        finding: id of the published finding that it is a verdict on; empty where there is none.
+        statement: the finding in one sentence.
+        published: the figures that documents give for it.
     """
 
     model: str
@@ -42,6 +50,9 @@ class Row:
     ran: tuple[tuple[str, str], ...] = ()
     note: str = ""
     raw: dict[str, Any] = field(default_factory=dict)
+    finding: str = ""
+    statement: str = ""
+    published: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data."""
@@ -75,6 +86,17 @@ def verdict_row(verdict: Verdict, note: str = "") -> Row:
         note,
         raw={"figures": figures, "advice": verdict.advice},
     )
+
+
+def about_finding(row: Row, finding: Finding, evidence: Evidence) -> Row:
+    """Return a verdict's row with the published finding that it is on."""
+    published = published_text(finding, evidence)
+    return replace(row, finding=finding.id, statement=finding.statement, published=published)
+
+
+def finding_row(finding: Finding, evidence: Evidence, verdict: Verdict) -> Row:
+    """Return the row of a verdict on a published finding."""
+    return about_finding(verdict_row(verdict), finding, evidence)
 
 
 def broken_row(what: str, error: AsperfError) -> Row:
@@ -126,11 +148,25 @@ def level_row(result: LevelResult, baseline: str, note: str) -> Row:
         "kld_mean": estimate_data(kld.mean) if kld else None,
         "same_top": estimate_data(comparison.same_top) if comparison.same_top else None,
         "size_bytes": result.size_bytes,
+        "peak_rss_bytes": result.peak_rss_bytes,
         "chunks": chunks,
         **proof(result.ran),
     }
     basis, what = f"{delta.n} {delta.counted}", f"PPL vs {baseline}"
     return Row(result.ran.model, what, measured, basis, ran=result.ran.rows(), note=note, raw=raw)
+
+
+def memory_row(result: MemoryResult) -> Row:
+    """Return the row of what a model takes with its context filled."""
+    told = f"{result.memory}; peak RSS {result.peak_rss_bytes / 1e6:.4g} MB"
+    raw = {
+        "n_ctx": result.n_ctx,
+        "memory_bytes": asdict(result.memory),
+        "peak_rss_bytes": result.peak_rss_bytes,
+        **proof(result.ran),
+    }
+    what = f"memory at {result.n_ctx} tokens"
+    return Row(result.ran.model, what, told, "1 run", ran=result.ran.rows(), raw=raw)
 
 
 def _run(run: RawRun, load: int) -> dict[str, int]:

@@ -73,10 +73,20 @@ def _print_tables(terminal: TerminalReporter, rows: Sequence[Row]) -> None:
         for row in rows
         if not row.outcome
     }
-    terminal.write(render_measurements(list(shared.values()), width, colour=colour))
+    _write(terminal, render_measurements(list(shared.values()), width, colour=colour))
     for text in sorted({line for row in rows for line in row.note.splitlines()}):
         terminal.line(f"note: {printable(text)}")
-    terminal.write(render_verdicts([row for row in rows if row.outcome], width, colour=colour))
+    verdicts = [row for row in rows if row.outcome]
+    claims = [row for row in verdicts if not row.finding]
+    _write(terminal, render_verdicts(claims, width, colour=colour))
+    findings = [row for row in verdicts if row.finding]
+    _write(terminal, render_findings(findings, width, colour=colour))
+
+
+def _write(terminal: TerminalReporter, text: str) -> None:
+    """Write a table; of letters that the terminal's encoding lacks, pytest would escape it all."""
+    encoding = getattr(terminal._tw._file, "encoding", None) or "utf-8"  # noqa: SLF001  # no other way
+    terminal.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def _print_waits(terminal: TerminalReporter) -> None:
@@ -130,9 +140,35 @@ def render_verdicts(rows: Sequence[Row], width: int, *, colour: bool) -> str:
         outcome = Text(row.outcome, style=_COLOURS[row.outcome])
         claim = " ".join(filter(None, (row.subject, row.threshold))) + f": {row.measured}"
         table.add_row(outcome, *_cells(claim, row.basis))
+    return f"\n{_rendered(table, width, colour=colour)}{_counted(rows)}\n"
+
+
+def render_findings(rows: Sequence[Row], width: int, *, colour: bool) -> str:
+    """Return one entry for each finding: verdict, statement, published and found; and their count.
+
+    Args:
+        rows: verdicts on findings.
+        width: columns of the terminal.
+        colour: whether the terminal shows colours.
+    """
+    if not rows:
+        return ""
+    table = _table("verdict", "finding; published, and measured or recorded [90 % interval]")
+    for row in rows:
+        found = "measured" if row.source == "live" else "recorded"
+        figures = [f"published {row.published}"] if row.published else []
+        figures.append(f"{found} {row.measured}" + (f" ({row.basis})" if row.basis else ""))
+        entry = Text(printable(row.statement), style="bold" if colour else "")
+        entry.append("\n" + printable("; ".join(figures)), style="not bold")
+        table.add_row(Text(row.outcome, style=_COLOURS[row.outcome]), entry)
+    recorded = any(row.source == "recorded" for row in rows)
+    note = "recorded verdicts fail no test; asperf findings explains each\n" if recorded else ""
+    return f"\n{_rendered(table, width, colour=colour)}{_counted(rows)}\n{note}"
+
+
+def _counted(rows: Sequence[Row]) -> str:
     counts = {word: sum(row.outcome == word for row in rows) for word in _COLOURS}
-    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    return f"\n{_rendered(table, width, colour=colour)}{told}\n"
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 
 
 def _table(*headers: str) -> Table:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
-from scipy.special import bdtr, stdtrit  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import bdtr, chdtri, ndtri, stdtrit  # type: ignore[import-untyped]  # scipy ships no types
 
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.stats.estimate import CHANGE, DECISION_CONFIDENCE, SHARE, Estimate
@@ -300,6 +300,40 @@ def share_interval(
         counted="chunks",
         confidence=confidence,
     )
+
+
+def sd_interval(
+    sd: float, n: int, confidence: float = DECISION_CONFIDENCE, *, unit: str, counted: str = "runs"
+) -> Estimate:
+    """Return a standard deviation with its chi-square interval, for normal samples.
+
+    Raises:
+        ValueError: fewer than two samples, or a negative deviation.
+    """
+    if n < 2 or not sd >= 0:
+        raise ValueError(f"a standard deviation of {sd} over {n} {counted}")
+    tail = (1 - _proper(confidence)) / 2
+    low, high = (sd * math.sqrt((n - 1) / float(chdtri(n - 1, p))) for p in (tail, 1 - tail))
+    return Estimate(
+        sd,
+        low,
+        high,
+        n,
+        method=f"chi-square over {counted}",
+        unit=unit,
+        counted=counted,
+        confidence=confidence,
+    )
+
+
+def t_quantile(degrees: float, confidence: float) -> float:
+    """Return the half-width of a two-sided Student's t interval in standard errors."""
+    return _t(degrees, confidence)
+
+
+def z_quantile(confidence: float) -> float:
+    """Return the half-width of a two-sided normal interval in standard errors."""
+    return float(ndtri(0.5 + _proper(confidence) / 2))
 
 
 def shared_confidence(confidence: float, comparisons: int) -> float:

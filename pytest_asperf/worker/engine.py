@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,6 +79,23 @@ class Stepper(Protocol):
         """Free the context."""
 
 
+@runtime_checkable
+class Steppable(Protocol):
+    """A loaded model that speculation can be measured on."""
+
+    def stepper(self, n_ctx: int, most: int, rollback: str) -> Stepper:
+        """Open a context of `n_ctx` tokens that can be rolled back.
+
+        Args:
+            n_ctx: tokens that it holds.
+            most: positions of the largest batch whose logits will be asked for.
+            rollback: `auto` for whatever works, or the one way that may be used.
+
+        Raises:
+            RefusalError: of kind `rollback`, where it cannot be rolled back.
+        """
+
+
 class Model(Protocol):
     """A loaded model. Tokens are ids of its own vocabulary.
 
@@ -108,18 +125,6 @@ class Model(Protocol):
 
         The first token is replaced by BOS where the tokenizer adds one. The array may be a view
         that the next call overwrites.
-        """
-
-    def stepper(self, n_ctx: int, most: int, rollback: str) -> Stepper:
-        """Open a context of `n_ctx` tokens that can be rolled back.
-
-        Args:
-            n_ctx: tokens that it holds.
-            most: positions of the largest batch whose logits will be asked for.
-            rollback: `auto` for whatever works, or the one way that may be used.
-
-        Raises:
-            RefusalError: of kind `rollback`, where it cannot be rolled back.
         """
 
     def close(self) -> None:

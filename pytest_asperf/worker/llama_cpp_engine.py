@@ -51,8 +51,15 @@ _LOG_LEVEL_CONT: Final = 5
 _MAX_TEXT: Final = 200
 _MAX_HASHED_LIBRARY_BYTES: Final = 256 * 2**20
 
+#: The settings that llama.cpp has, of those that engines can be asked for.
+_SETTINGS: Final = frozenset(
+    {"threads", "n_gpu_layers", "flash_attn", "type_k", "type_v", "n_batch", "n_ubatch", "slow_by"}
+)
+_FLOAT_TYPES: Final = ("f32", "f16", "bf16")
+
 _BUFFER = re.compile(r"(\S+) (model|KV|RS|compute|output) buffer size += +([\d.]+) MiB")
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
+_KV_TYPES = re.compile(r"K \((\w+)\): +[\d.]+ MiB, V \((\w+)\):")
 _FLASH = re.compile(r"Flash Attention (enabled|not supported)|flash_attn += (enabled|disabled)")
 
 
@@ -180,6 +187,11 @@ def _device(ggml: Any, index: int) -> Facts:
     }
 
 
+def _nbytes(buffers_mib: Facts, *kinds: str) -> int:
+    """Return the bytes that buffers of some kinds take on all devices, as the log rounds them."""
+    return round(sum(sum(buffers_mib.get(kind, {}).values()) for kind in kinds) * 2**20)
+
+
 class LlamaCppEngine:
     """The engine: one library, any number of models."""
 
@@ -207,6 +219,18 @@ class LlamaCppEngine:
 
     def load(self, path: str, settings: dict[str, Any]) -> LlamaCppModel:
         """Load a GGUF file."""
+        if unknown := sorted(set(settings) - _SETTINGS):
+            raise RefusalError(
+                "settings",
+                f"llama.cpp has no {', '.join(unknown)}; of the engine settings it has "
+                f"{', '.join(sorted(_SETTINGS))}; type_k and type_v, such as q8_0, quantise the KV "
+                "cache",
+            )
+        type_v = settings.get("type_v", "f16")
+        if type_v not in _FLOAT_TYPES and settings.get("flash_attn") == "off":
+            raise RefusalError(
+                "kv-cache", f"type_v {type_v} needs flash attention, and flash_attn is off"
+            )
         return LlamaCppModel(path, settings, self._log)
 
     def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
@@ -442,6 +466,11 @@ class LlamaCppModel:
 
     def _describe_context(self, context: Any, params: Any) -> Facts:
         names = {value: name for name, value in _GGML_TYPES.items()}
+        asked = names[params.type_k], names[params.type_v]
+        # What a memory without a KV cache, or with two, says of itself is not looked for.
+        logged = self._log.last(_KV_TYPES)
+        type_k, type_v = logged.groups() if logged else asked
+        buffers = self._log.buffers()
         flash = self._log.last(_FLASH)
         resolved = None if flash is None else "enabled" in (flash[1] or flash[2])
         return {
@@ -449,10 +478,15 @@ class LlamaCppModel:
             "n_batch": llama_cpp.llama_n_batch(context),
             "n_ubatch": llama_cpp.llama_n_ubatch(context),
             "threads": llama_cpp.llama_n_threads(context),
-            "type_k": names[params.type_k],
-            "type_v": names[params.type_v],
+            "type_k": type_k,
+            "type_v": type_v,
             "flash_attn": {None: "unknown", True: "on", False: "off"}[resolved],
-            "buffers_mib": self._log.buffers(),
+            "buffers_mib": buffers,
+            "memory_bytes": {
+                "weights": _nbytes(self.facts["buffers_mib"], "model"),
+                "kv": _nbytes(buffers, "KV", "RS"),
+                "compute": _nbytes(buffers, "compute", "output"),
+            },
         }
 
     def _close_context(self) -> None:

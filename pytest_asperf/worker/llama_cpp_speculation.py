@@ -9,20 +9,18 @@ depends on it.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import llama_cpp
 import numpy as np
 
 from .engine import Facts, RefusalError
+from .rollback import find_way_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
-
-#: Most that a logit may move when the same tokens are decoded again from a checkpoint.
-_SAME_LOGITS: Final = 1e-3
 
 
 class LlamaCppStepper:
@@ -70,7 +68,8 @@ class LlamaCppStepper:
         self._rows: tuple[int, int, NDArray[np.float32]] | None = None
         self._make_batch(max(most, min(llama_cpp.llama_n_batch(context), 512)))
         try:
-            self.facts = facts | self._ways_back(model, rollback)
+            way = find_way_back(self, _memory_kind(model), rollback, self._use)
+            self.facts = facts | way
         except BaseException:
             self.close()
             raise
@@ -198,43 +197,11 @@ class LlamaCppStepper:
                 "position", f"the memory ends at position {found}, not {self.n_past - 1}"
             )
 
-    def _ways_back(self, model: Any, asked: str) -> Facts:
-        """Find out how this context can be rolled back."""
-        kind = "attention only"
-        if llama_cpp.llama_model_is_hybrid(model):
-            kind = "hybrid"
-        elif llama_cpp.llama_model_is_recurrent(model):
-            kind = "recurrent"
-        way = "none"
-        if asked in {"auto", "trim"} and self._can_trim():
-            way = "trim"
-        elif asked in {"auto", "checkpoint"} and self._can_return():
-            way = "checkpoint"
-        self.begin([], fresh=True)
-        if way == "none":
-            raise RefusalError(
-                "rollback",
-                f"the model's memory is {kind} and cannot be rolled back "
-                + ("by forgetting its tail" if asked == "trim" else "by any way that was tried"),
-            )
+    def _use(self, way: str) -> None:
         self._checkpoints = way == "checkpoint"
-        return {"memory": kind, "rollback": way}
 
-    def _can_trim(self) -> bool:
-        self.begin([0, 0, 0], fresh=True)
-        return self._forget(1)
 
-    def _can_return(self) -> bool:
-        """Try a checkpoint: the same tokens must give the same logits after it."""
-        self._checkpoints = True
-        try:
-            self.begin([0], fresh=True)
-            self.mark()
-            first = self.decode([0, 0], 1).copy()
-            self.keep(self.n_past - 2)
-            again = self.decode([0, 0], 1)
-            return bool(np.abs(again - first).max() < _SAME_LOGITS)
-        except RefusalError:
-            return False
-        finally:
-            self._checkpoints = False
+def _memory_kind(model: Any) -> str:
+    if llama_cpp.llama_model_is_hybrid(model):
+        return "hybrid"
+    return "recurrent" if llama_cpp.llama_model_is_recurrent(model) else "attention only"

@@ -127,7 +127,10 @@ class Server:
             scores = score_chunk(logits, targets, share_out=pool.map)
         return {
             "scores": dict(zip(models, scores, strict=True)),
-            "contexts": {name: self._model(name).context for name in models},
+            "contexts": {
+                name: {**self._model(name).context, "peak_rss_bytes": _peak_rss_bytes()}
+                for name in models
+            },
         }
 
     def _quantize(self, source: str, target: str, recipe: dict[str, Any]) -> dict[str, Any]:
@@ -146,15 +149,19 @@ def _failure(kind: str, message: str, trace: str = "") -> dict[str, Any]:
 
 
 def _timed(timing: Timing, model: Model) -> dict[str, Any]:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "n_tokens": timing.n_tokens,
         "elapsed_ns": timing.elapsed_ns,
         "step_ns": list(timing.step_ns),
         "context": model.context,
-        # macOS counts bytes, Linux kibibytes (getrusage(2) of either).
-        "peak_rss_bytes": peak if sys.platform == "darwin" else peak * 1024,
+        "peak_rss_bytes": _peak_rss_bytes(),
     }
+
+
+def _peak_rss_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # macOS counts bytes, Linux kibibytes (getrusage(2) of either).
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _capture_output(log_fd: int) -> None:

@@ -2,7 +2,9 @@
 
 The loops are those of mlx-lm's own `generate_step`: prompts in pieces of 2,048, a cache evaluated
 after each; generation with one step in flight while the next is prepared; the allocator's cache
-cleared as often. What is evaluated lazily is evaluated inside the clock.
+cleared as often. A quantised KV cache is quantised from the first token on, where `generate_step`
+has its first piece in floating point first: what is scored is then what the bits cost. What is
+evaluated lazily is evaluated inside the clock.
 """
 
 from __future__ import annotations
@@ -24,27 +26,37 @@ import mlx.core as mx
 import mlx_lm
 import numpy as np
 from mlx.utils import tree_flatten
-from mlx_lm.generate import wired_limit
-from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
+from mlx_lm.generate import maybe_quantize_kv_cache, wired_limit
+from mlx_lm.models.cache import (
+    QuantizedKVCache,
+    can_trim_prompt_cache,
+    make_prompt_cache,
+    trim_prompt_cache,
+)
 from mlx_lm.utils import get_total_parameters, load_model, load_tokenizer
 
 from .engine import Facts, RefusalError, Timing
+from .mlx_speculation import MlxStepper
 from .pace import linger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from concurrent.futures import Executor
 
     from numpy.typing import NDArray
 
 #: The settings that MLX has, of those that engines can be asked for.
-_SETTINGS: Final = frozenset({"n_batch", "slow_by"})
+_SETTINGS: Final = frozenset({"kv_bits", "kv_group_size", "n_batch", "slow_by"})
 #: `prefill_step_size` of mlx-lm.
 _PREFILL_STEP: Final = 2048
+#: `kv_group_size` of mlx-lm.
+_KV_GROUP_SIZE: Final = 64
 #: Tokens after which mlx-lm clears the allocator's cache.
 _CLEAR_EVERY: Final = 256
 #: A model whose configuration names no context.
 _CONTEXT_UNSTATED: Final = 2**20
+#: What a folder made here says in its configuration of how a text begins: a token, or null.
+_BOS_KEY: Final = "asperf_bos"
 _MAX_HASHED_BYTES: Final = 256 * 2**20
 _MAX_TEXT: Final = 600
 
@@ -108,6 +120,23 @@ def _library_sha256() -> str:
     return digest.hexdigest()
 
 
+def _find_bos(folder: Path, tokenizer: Any, config: Mapping[str, Any]) -> int | None:
+    """Return BOS where a text begins with it.
+
+    A tokenizer says so by beginning with it. Of a folder that configures no tokenizer, a text is
+    taken to begin with the model's own BOS, as it is where a GGUF file is made of the folder.
+    """
+    if _BOS_KEY in config:
+        kept: int | None = config[_BOS_KEY]
+        return kept
+    known = tokenizer.bos_token_id
+    if known is not None and list(tokenizer.encode("a"))[:1] == [known]:
+        return int(known)
+    stated = config.get("bos_token_id")
+    is_silent = not (folder / "tokenizer_config.json").exists()
+    return stated if is_silent and type(stated) is int else None
+
+
 class MlxEngine:
     """The engine: one library, any number of models."""
 
@@ -139,8 +168,10 @@ class MlxEngine:
             raise RefusalError(
                 "settings",
                 f"MLX has no {', '.join(unknown)}; of the engine settings it has "
-                f"{', '.join(sorted(_SETTINGS))}",
+                f"{', '.join(sorted(_SETTINGS))}; kv_bits, such as 8, quantises the KV cache",
             )
+        if "kv_group_size" in settings and "kv_bits" not in settings:
+            raise RefusalError("kv-cache", "kv_group_size without kv_bits quantises nothing")
         if not Path(path).is_dir():
             raise RefusalError("load", f"{path} is not a folder, and nothing is downloaded")
         with _refusing("load"):
@@ -173,6 +204,12 @@ class MlxEngine:
             )
         with _refusing("quantize"):
             mlx_lm.convert(source, target, **asked)
+            # The folder that mlx-lm writes configures a tokenizer, where the source may have none.
+            config = json.loads((Path(source) / "config.json").read_text("utf-8"))
+            bos = _find_bos(Path(source), load_tokenizer(Path(source)), config)
+            made = Path(target) / "config.json"
+            content = json.loads(made.read_text("utf-8")) | {_BOS_KEY: bos}
+            made.write_text(json.dumps(content, indent=4, sort_keys=True), "utf-8")
 
 
 class MlxModel:
@@ -182,6 +219,8 @@ class MlxModel:
         self._scorer = scorer
         self._slow_by = settings.get("slow_by", 0.0)
         self._n_batch = settings.get("n_batch", _PREFILL_STEP)
+        self._kv_bits: int | None = settings.get("kv_bits")
+        self._kv_group_size: int = settings.get("kv_group_size", _KV_GROUP_SIZE)
         self._resident: list[int] = []
         self._cache: list[Any] | None = None
         mx.reset_peak_memory()
@@ -192,13 +231,15 @@ class MlxModel:
             self._widen()
         load_ns = time.perf_counter_ns() - started_ns
         self._tokenizer = load_tokenizer(folder)
-        self._bos = self._find_bos(folder)
+        self._bos = _find_bos(folder, self._tokenizer, self._config)
         self._dtype = self._floating_type()
+        self._size_bytes = sum(v.nbytes for _, v in tree_flatten(self._model.parameters()))
+        self._try_cache()
         self.facts = self._describe(load_ns)
         self.context: Facts = {}
 
     def _describe(self, load_ns: int) -> Facts:
-        size = sum(value.nbytes for _, value in tree_flatten(self._model.parameters()))
+        size = self._size_bytes
         scheme = self._config.get("quantization") or {}
         quantisation = {key: scheme[key] for key in ("bits", "group_size", "mode") if key in scheme}
         coded = "{bits} bits in groups of {group_size}" if quantisation else "{dtype}"
@@ -242,24 +283,6 @@ class MlxModel:
         types = [v.dtype for _, v in tree_flatten(self._model.parameters())]
         floating = [dtype for dtype in types if dtype in _TYPE_NAMES]
         return max(set(floating), key=floating.count) if floating else types[0]
-
-    def _find_bos(self, folder: Path) -> int | None:
-        """Return BOS where a text begins with it.
-
-        The tokenizer says so by doing it, or in its configuration; one that has none is taken to
-        begin with the model's own BOS, as it is where a GGUF file is made of the folder.
-        """
-        bos = self._tokenizer.bos_token_id
-        bos = self._config.get("bos_token_id") if bos is None else bos
-        if type(bos) is not int:
-            return None
-        if list(self._tokenizer.encode("a"))[:1] == [bos]:
-            return bos
-        try:
-            stated = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
-        except (OSError, ValueError):
-            stated = {}
-        return None if stated.get("add_bos_token") is False else bos
 
     def tokenize(self, text: str) -> list[int]:
         """Return the ids of a text, BOS first where it begins with one."""
@@ -313,20 +336,49 @@ class MlxModel:
         if self._bos is not None:
             ids[0] = self._bos
         with _refusing("decode"):
-            found = self._scorer.submit(self._evaluated, ids, first).result()
-        self._note_context(len(ids))
-        return found
+            return self._scorer.submit(self._evaluated, ids, first).result()
 
     def _evaluated(self, ids: list[int], first: int) -> NDArray[np.float32]:
-        found = self._model(mx.array([ids]))[0, first:].astype(mx.float32)
+        mx.reset_peak_memory()
+        cache = self._new_cache()
+        found = self._model(mx.array([ids]), cache=cache)[0, first:].astype(mx.float32)
         mx.eval(found)
+        self.context = self._context_facts(len(ids), cache)
         return np.array(found, copy=False)
+
+    def stepper(self, n_ctx: int, most: int, rollback: str) -> MlxStepper:
+        """Open a cache of its own that can be stepped and rolled back."""
+        self._require_context(n_ctx)
+        with _refusing("decode"):
+            context = self._context_facts(n_ctx, self._new_cache())
+            return MlxStepper(self._model, context, self._new_cache, most=most, rollback=rollback)
 
     def close(self) -> None:
         """Free the model."""
         del self._model
         self._cache, self._resident = None, []
         mx.clear_cache()
+
+    def _new_cache(self) -> list[Any]:
+        cache: list[Any] = make_prompt_cache(self._model)
+        if self._kv_bits is not None:
+            # A layer without keys and values, such as a recurrent one, has nothing to quantise.
+            maybe_quantize_kv_cache(cache, 0, self._kv_group_size, self._kv_bits)
+        return cache
+
+    def _try_cache(self) -> None:
+        """Refuse a quantised cache that this model cannot have, before anything is measured."""
+        if self._kv_bits is None:
+            return
+        what = f"kv_bits {self._kv_bits}, kv_group_size {self._kv_group_size}"
+        try:
+            cache = self._new_cache()
+            mx.eval(self._model(mx.array([[0]]), cache=cache))
+        except Exception as err:  # whatever a model's own cache makes of it
+            text = f"{what}: {type(err).__name__}: {err}"[:_MAX_TEXT]
+            raise RefusalError("kv-cache", text) from err
+        if not any(isinstance(layer, QuantizedKVCache) for layer in cache):
+            raise RefusalError("kv-cache", f"{what}: none of the model's layers can have it")
 
     def _step(self, token: int, cache: list[Any]) -> Any:
         logits = self._model(mx.array([[token]]), cache=cache)
@@ -346,13 +398,14 @@ class MlxModel:
     def _running(self, tokens: Sequence[int], depth: int) -> Iterator[list[Any]]:
         """Have exactly `tokens[:depth]` in the cache; afterwards, note what is in it."""
         self._require_context(len(tokens))
+        mx.reset_peak_memory()
         with _refusing("decode"), wired_limit(self._model):
             cache = self._cache_of(list(tokens[:depth]))
             self._resident = []
             mx.synchronize()
             yield cache
             self._cache, self._resident = cache, list(tokens)
-        self._note_context(len(tokens))
+        self.context = self._context_facts(len(tokens), cache)
 
     def _cache_of(self, prefix: list[int]) -> list[Any]:
         kept = len(prefix)
@@ -362,7 +415,8 @@ class MlxModel:
             if not excess or can_trim_prompt_cache(self._cache):
                 trim_prompt_cache(self._cache, excess)
                 return self._cache
-        cache: list[Any] = make_prompt_cache(self._model)
+        self._cache = None
+        cache = self._new_cache()
         self._prefill(prefix, cache)
         return cache
 
@@ -382,16 +436,32 @@ class MlxModel:
                 f"the model was trained on {self.facts['n_ctx_train']}",
             )
 
-    def _note_context(self, n_ctx: int) -> None:
-        self.context = {
+    def _context_facts(self, n_ctx: int, cache: list[Any]) -> Facts:
+        kv_type = self._kv_type(cache)
+        peak = int(mx.get_peak_memory())
+        return {
             "n_ctx": n_ctx,
             "n_batch": self._n_batch,
-            # The cache takes the type that K and V are computed in.
-            "type_k": self.facts["dtype"],
-            "type_v": self.facts["dtype"],
+            "type_k": kv_type,
+            "type_v": kv_type,
             # mx.fast.scaled_dot_product_attention decides by device and shape, and does not say.
             "flash_attn": "the engine's own",
             "threads": 1,
             # MLX's own allocations: what a GPU holds is not in the process's resident memory.
-            "peak_memory_bytes": int(mx.get_peak_memory()),
+            "peak_memory_bytes": peak,
+            "memory_bytes": {
+                "weights": self._size_bytes,
+                "kv": sum(layer.nbytes for layer in cache),
+                # What was there for a while only, of whatever is loaded beside this model.
+                "compute": max(0, peak - int(mx.get_active_memory())),
+            },
         }
+
+    def _kv_type(self, cache: list[Any]) -> str:
+        """Return the type of K and V in the name of a level; unquantised, what is computed in."""
+        quantised = [layer for layer in cache if isinstance(layer, QuantizedKVCache)]
+        if not quantised:
+            return str(self.facts["dtype"])
+        group_size = quantised[0].group_size
+        group = "" if group_size == _KV_GROUP_SIZE else f"-g{group_size}"
+        return f"{quantised[0].bits}bit{group}"

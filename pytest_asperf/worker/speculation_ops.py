@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
-from .engine import RefusalError
+from .engine import RefusalError, Steppable
 from .speculation import (
     AcceptanceRule,
     Choice,
@@ -75,12 +75,12 @@ class Pairs:
         self, *, pair: str, target: str, draft: str, n_ctx: int, k: int, rollback: str
     ) -> Reply:
         """Open contexts for a target and a draft, `ngram` for lookup, that can be rolled back."""
-        stepper = self._find(target).stepper(n_ctx, k + 1, rollback)
+        stepper = self._stepper(target, n_ctx, k, rollback)
         facts: Facts = {"target": stepper.facts, "draft": None}
         second = None
         try:
             if draft != NGRAM:
-                second = self._find(draft).stepper(n_ctx, k + 1, rollback)
+                second = self._stepper(draft, n_ctx, k, rollback)
                 facts["draft"] = second.facts
                 if second.n_vocab != stepper.n_vocab:
                     raise RefusalError(
@@ -212,6 +212,12 @@ class Pairs:
                 equal = favour == favour[token]
                 places.append(float(odds[more].sum() + ties.random() * odds[equal].sum()))
         return {"places": places}
+
+    def _stepper(self, name: str, n_ctx: int, k: int, rollback: str) -> Stepper:
+        model = self._find(name)
+        if not isinstance(model, Steppable):
+            raise RefusalError("speculation", "this engine cannot be stepped and rolled back here")
+        return model.stepper(n_ctx, k + 1, rollback)
 
     def _pair(self, name: str) -> _Pair:
         try:

@@ -33,19 +33,6 @@ _LEVELS: Final = ("4bit", "3bit")
 _SAME_RATE: Final = 0.05
 
 
-class _Silent:
-    """Shows nothing of the lab's progress."""
-
-    def progress(self, label: str, done: int, total: int) -> None:
-        """Show nothing."""
-
-    def done(self) -> None:
-        """Show nothing."""
-
-    def wait(self, reason: str) -> None:
-        """Show nothing."""
-
-
 def main() -> bool:
     """Print both tables, and return whether QAT is shown to cost less at equal size and speed."""
     target = shipped_target("mlx")

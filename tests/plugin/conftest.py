@@ -15,6 +15,7 @@ import pytest
 
 # Each run inside this process forgets what it imported, and numpy cannot be imported twice.
 import pytest_asperf.assertions
+import pytest_asperf.claims
 import pytest_asperf.hardware.bandwidth
 import pytest_asperf.measure.lab
 import pytest_asperf.report.outcome

@@ -119,3 +119,11 @@ def test_a_bad_claim_is_told_before_anything_runs(pair: Project, arguments: str,
     """A limit that is none is refused at once."""
     pair.test(_test(_SHORT, f"assert_sd_gain(speculation, {arguments})"))
     pair.run().stdout.fnmatch_lines([told])
+
+
+def test_a_variant_is_not_measured_under_another_engine(pair: Project) -> None:
+    """Where no variant can be made, the model itself must not stand in for it."""
+    mark = _MARK.replace("asperf-draft:F16", "asperf-draft+layers=2")
+    pair.config(engine="scripted")
+    pair.test(_test(_SHORT, "assert_sd_gain(speculation)", mark))
+    pair.run().stdout.fnmatch_lines(["*variants are made of models, and this is a script*"])

@@ -14,7 +14,7 @@ def test_the_option_overrides_the_file(project: Project) -> None:
     project.test('def test_it(throughput):\n    throughput("tg8")\n')
     result = project.run("--asperf-engine=scripted", "--asperf-model=fake:F16")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["asperf: live, engine scripted 1 *"])
+    result.stdout.fnmatch_lines(["asperf: live, engine scripted 1, *"])
 
 
 def test_an_unknown_engine_is_a_usage_error(project: Project) -> None:
@@ -22,4 +22,6 @@ def test_an_unknown_engine_is_a_usage_error(project: Project) -> None:
     project.test("def test_it():\n    pass\n")
     result = project.run("--asperf-engine=lama_cpp")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*'lama_cpp'*did you mean 'llama_cpp'?", "*llama_cpp, scripted*"])
+    result.stderr.fnmatch_lines(
+        ["*'lama_cpp'*did you mean 'llama_cpp'?", "*llama_cpp, mlx, scripted*"]
+    )

@@ -18,6 +18,8 @@ from pytest_asperf.spec import EngineSettings, ModelRef, ModelSpec, Variant
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_asperf.engines import Engine
+
     Load = Callable[..., Catalogue]
 
 SHIPPED = (
@@ -330,3 +332,62 @@ def test_a_variant_of_a_model_is_addressed_by_its_name(load: Load) -> None:
     assert ref.label == "asperf-target+layers=8:Q8_0"
     with pytest.raises(ConfigError, match="did you mean 'layers'"):
         catalogue.find("asperf-target+layer=8", where="here")
+
+
+def test_a_model_may_name_its_engine_and_settings_for_each(load: Load) -> None:
+    """The test's engine wins over the model's, and that over the session's."""
+    catalogue = load(
+        """
+        engine = "scripted"
+        [models.m]
+        hf = "m"
+        engine = "mlx"
+        settings = { n_batch = 64, llama_cpp = { threads = 2, n_batch = 128 } }
+        [models.n]
+        hf = "n"
+        """
+    )
+
+    def found(name: str, engine: Engine | None = None) -> ModelSpec:
+        return catalogue.find(name, where="t", engine=engine).spec
+
+    assert (found("m").engine, found("m").settings) == ("mlx", EngineSettings(n_batch=64))
+    other = found("m", "llama_cpp")
+    # What is said of one engine holds over what is said of all.
+    assert (other.engine, other.settings) == ("llama_cpp", EngineSettings(threads=2, n_batch=128))
+    assert found("n").engine == "scripted"
+
+
+@pytest.mark.parametrize(
+    ("address", "folder", "hub_id", "level"),
+    [
+        ("owner/Name-4bit", "owner/Name-4bit", "owner/Name-4bit", None),
+        ("owner/name:8bit", "owner/name", "owner/name", "8bit"),
+        ("./some/folder", "some/folder", None, None),
+        ("a/b/c", "a/b/c", None, None),
+    ],
+)
+def test_on_mlx_a_path_is_a_folder_or_a_model_of_the_hub(
+    address: str, folder: str, hub_id: str | None, level: str | None
+) -> None:
+    """Which of the two is found out where it is used; a GGUF file stays one, to be refused."""
+    catalogue = Catalogue(Path("/root"), SHIPPED, Settings(engine="mlx"))
+    ref = catalogue.find(address, where="t")
+    assert (ref.spec.hf_folder, ref.spec.hub_id) == (Path("/root", folder), hub_id)
+    assert ref.level == level
+    assert catalogue.find("a/b.gguf", where="t").spec.gguf == Path("/root/a/b.gguf")
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ('engine = "mxl"', "models.m.engine: unknown engine 'mxl'; did you mean 'mlx'?"),
+        ("settings = { mlx = { threds = 1 } }", "models.m.settings.mlx.threds: unknown engine"),
+        ("settings = { llama = { threads = 1 } }", "models.m.settings.llama: "),
+    ],
+)
+def test_an_unknown_engine_of_a_model_is_refused(load: Load, lines: str, told: str) -> None:
+    """The key is named."""
+    with pytest.raises(ConfigError) as caught:
+        load(f'[models.m]\nhf = "m"\n{lines}')
+    assert told in caught.value.what

@@ -14,7 +14,6 @@ from pytest_asperf.verdict import (
     Outcome,
     Subject,
     judge_above,
-    judge_all_below,
     judge_below,
     judge_invalid,
     judge_monotonic,
@@ -185,34 +184,6 @@ def test_monotonic_needs_every_step(
     assert rising.outcome == falling.outcome == outcome
     assert phrase in rising.measured
     assert rising.threshold == "rising along F16, Q8_0, Q6_K, Q5_K_M"
-
-
-@pytest.mark.parametrize(
-    ("figures", "outcome"),
-    [
-        (((-1, 0.5), (-2, 0.5)), "PASS"),
-        (((-1, 0.5), (-2, 3)), "INCONCLUSIVE"),
-        (((-1, 0.5), (2, 0.5)), "FAIL"),
-        (((-2, 3), (2, 0.5)), "FAIL"),
-        (((-1, 0.5), (0, 0)), "FAIL"),
-    ],
-)
-def test_all_below_needs_every_figure(
-    figures: tuple[tuple[float, float], ...], outcome: str
-) -> None:
-    """All shown below pass, one shown not to be fails, an open one leaves it open and is named."""
-    named = [(name, change(*figure)) for name, figure in zip("ab", figures, strict=True)]
-    verdict = judge_all_below(named, 0.0, SUBJECT, threshold="below 0 %")
-    assert verdict.outcome == outcome
-    assert verdict.measured == f"a {named[0][1]}, b {named[1][1]}"
-    assert verdict.advice.startswith("b: about") == (outcome == "INCONCLUSIVE")
-    assert verdict.figures == tuple(named)
-
-
-def test_all_below_refuses_nothing() -> None:
-    """A claim about no figure would always hold."""
-    with pytest.raises(ValueError, match="nothing to judge"):
-        judge_all_below([], 0.0, SUBJECT, threshold="below 0 %")
 
 
 def test_monotonic_advice_names_the_open_step() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +28,15 @@ TARGET, DRAFT, _ = shipped_models()
 DRAFT_FOLDER = DRAFT.hf_folder or Path()
 TEXT = shipped_corpus().read_text("utf-8")
 N_CHUNKS = 2
+BEGINS_WITH_BOS = {
+    "type": "TemplateProcessing",
+    "single": [
+        {"SpecialToken": {"id": "<|bos|>", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+    ],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+    "special_tokens": {"<|bos|>": {"id": "<|bos|>", "ids": [0], "tokens": ["<|bos|>"]}},
+}
 
 #: Gives tokens and NLL of each, of the shipped target in F16 on an engine.
 Scored = Callable[["Engine"], tuple[list[int], list[float]]]
@@ -95,6 +106,32 @@ def test_a_run_says_what_it_used(worker: Worker, tokens: list[int]) -> None:
     context = worker.generate("draft", tokens[:24], 16).context
     assert (context["type_k"], context["n_ctx"]) == (("f16", "f32")[sys.platform != "darwin"], 24)
     assert context["peak_memory_bytes"] > 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("configured", "begins", "adds"),
+    [
+        (None, None, True),
+        ({}, None, False),
+        ({"bos_token": "<|bos|>"}, None, False),
+        ({"bos_token": "<|bos|>"}, BEGINS_WITH_BOS, True),
+    ],
+)
+def test_a_text_begins_with_bos_where_its_tokenizer_says_so(
+    worker: Worker, tmp_path: Path, configured: dict[str, Any] | None, begins: object, *, adds: bool
+) -> None:
+    """A folder without a tokenizer's configuration leaves it to the model's; a copy keeps it."""
+    folder = Path(shutil.copytree(DRAFT_FOLDER, tmp_path / "hf"))
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer | {"post_processor": begins}))
+    if configured is not None:
+        known = {"tokenizer_class": "PreTrainedTokenizerFast", **configured}
+        (folder / "tokenizer_config.json").write_text(json.dumps(known))
+    worker.quantize(folder, tmp_path / "made", level_recipe("8bit", "mlx"))
+    for one in (folder, tmp_path / "made"):
+        assert worker.load("told", one, EngineSettings())["add_bos"] is adds
+        assert (worker.tokenize("told", "def f")[0] == 0) is adds
+        worker.unload("told")
 
 
 def test_a_depth_is_reached_from_wherever_the_cache_is(worker: Worker, tokens: list[int]) -> None:

@@ -20,11 +20,17 @@ from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.speculation import Greedy, NgramDrafter, Proposal, Sampled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
+    from pytest_asperf.engines import Engine
+
+#: Levels by what they are to the model: itself, a good draft, and a poor one.
+_LEVELS = {
+    "llama_cpp": {"whole": "F16", "good": "Q4_0", "poor": "Q2_K"},
+    "mlx": {"whole": "F16", "good": "4bit", "poor": "2bit"},
+}
 _TEXT = "def area(width, height):\n    return width * height\n\n\ndef volume(width, height, depth)"
 _N_NEW = 48
-_SETTINGS = EngineSettings(threads=1)
 
 
 @dataclass(frozen=True)
@@ -56,32 +62,36 @@ class Bench:
         return 0.0
 
 
-@pytest.fixture(scope="module")
-def worker(draft: Callable[[str], Path], session_cache: Path) -> Iterator[Worker]:
-    """One process with all models of this module."""
-    build = EngineBuild("llama_cpp", Path(sys.executable))
+@pytest.fixture(scope="module", params=list(_LEVELS))
+def worker(request: pytest.FixtureRequest, session_cache: Path) -> Iterator[Worker]:
+    """One process with all models of this module, on each engine."""
+    engine: Engine = request.param
+    if engine == "mlx":
+        request.getfixturevalue("mlx")
+    build = EngineBuild(engine, Path(sys.executable))
     shelf = ModelShelf(build, cache=session_cache, call_timeout_s=120)
     (spec,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
+    settings = EngineSettings(threads=1) if engine == "llama_cpp" else EngineSettings()
     with Worker(build) as worker:
-        for level in ("F16", "Q4_0", "Q2_K"):
-            worker.load(level, draft(level), _SETTINGS)
+        for name, level in _LEVELS[engine].items():
+            worker.load(name, shelf.locate(ModelRef(spec, level)).path, settings)
         for variant in (Variant("hybrid", 0), Variant("recurrent", 1)):
             varied = ModelSpec(variant.kind, hf_folder=spec.hf_folder, variant=variant)
-            worker.load(variant.kind, shelf.locate(ModelRef(varied)).path, _SETTINGS)
+            worker.load(variant.kind, shelf.locate(ModelRef(varied)).path, settings)
         yield worker
 
 
 @pytest.fixture
 def bench(worker: Worker) -> Iterator[Bench]:
     """The worker and a prompt, with no pair open."""
-    yield Bench(worker, worker.tokenize("F16", _TEXT))
+    yield Bench(worker, worker.tokenize("whole", _TEXT))
     with contextlib.suppress(EngineRefusedError):  # a test may have opened none
         worker.call("pair_close", pair="pair")
 
 
 def test_speculation_emits_what_the_target_alone_does(bench: Bench) -> None:
     """Greedy output differs from the target's own at a near-tie or not at all, with counts."""
-    facts = bench.open("F16", "Q4_0")
+    facts = bench.open("whole", "good")
     assert (facts["target"]["rollback"], facts["draft"]["rollback"]) == ("trim", "trim")
     alone, both = bench.generate(0), bench.generate(4)
     assert len(alone["tokens"]) == len(both["tokens"]) == _N_NEW
@@ -98,7 +108,7 @@ def test_speculation_emits_what_the_target_alone_does(bench: Bench) -> None:
 
 def test_the_target_alone_drafts_nothing(bench: Bench) -> None:
     """Without a draft each round is one token, and no time goes into drafting."""
-    bench.open("F16", "Q4_0")
+    bench.open("whole", "good")
     rounds = np.array(bench.generate(0)["rounds"])
     assert (rounds[:, :3] == [0, 0, 1]).all()
     assert len(rounds) == _N_NEW
@@ -106,7 +116,7 @@ def test_the_target_alone_drafts_nothing(bench: Bench) -> None:
 
 def test_a_repeated_run_is_the_same_run(bench: Bench) -> None:
     """What an earlier run left in the memory changes nothing: greedy, sampled, with and without."""
-    bench.open("F16", "Q4_0")
+    bench.open("whole", "good")
     for k, temperature in ((0, 0.0), (4, 0.0), (4, 1.0), (4, 0.0), (0, 0.0), (4, 1.0)):
         first, again = (bench.generate(k, temperature=temperature) for _ in range(2))
         assert first["tokens"] == again["tokens"]
@@ -114,10 +124,10 @@ def test_a_repeated_run_is_the_same_run(bench: Bench) -> None:
 
 def test_a_hybrid_is_rolled_back_by_checkpoints(bench: Bench) -> None:
     """A recurrent part cannot forget its tail: the state is put back, and that takes time."""
-    bench.open("F16", "Q4_0")
+    bench.open("whole", "good")
     plain = bench.generate(4)
     bench.worker.call("pair_close", pair="pair")
-    facts = bench.open("hybrid", "Q4_0")
+    facts = bench.open("hybrid", "good")
     assert (facts["target"]["memory"], facts["target"]["rollback"]) == ("hybrid", "checkpoint")
     both = bench.generate(4)
     assert bench.shortfall(bench.generate(0)["tokens"], both["tokens"]) <= 0.5
@@ -128,16 +138,16 @@ def test_a_hybrid_is_rolled_back_by_checkpoints(bench: Bench) -> None:
 def test_what_cannot_be_rolled_back_is_refused_before_a_decode_fails(bench: Bench) -> None:
     """A hybrid without checkpoints is refused with the reason, and the engine saw no error."""
     with pytest.raises(EngineRefusedError, match="hybrid and cannot be rolled back") as caught:
-        bench.open("hybrid", "Q4_0", rollback="trim")
+        bench.open("hybrid", "good", rollback="trim")
     assert caught.value.breaks_measurement
     assert "decode" not in bench.worker.log_tail
     with pytest.raises(EngineRefusedError, match="recurrent and cannot be rolled back"):
-        bench.open("F16", "recurrent", rollback="trim")
+        bench.open("whole", "recurrent", rollback="trim")
 
 
 def test_a_recurrent_draft_is_rolled_back_too(bench: Bench) -> None:
     """A draft of another function is mostly rejected; its state follows the text nevertheless."""
-    facts = bench.open("F16", "recurrent")
+    facts = bench.open("whole", "recurrent")
     assert facts["draft"]["rollback"] == "checkpoint"
     alone, both = bench.generate(0), bench.generate(3)
     assert bench.shortfall(alone["tokens"], both["tokens"]) <= 0.5
@@ -152,7 +162,7 @@ def test_a_recurrent_model_is_its_own_perfect_draft(bench: Bench) -> None:
 
 def test_lookup_drafts_from_the_text_itself(bench: Bench) -> None:
     """The draft that is no model costs next to nothing and is right where text repeats."""
-    bench.open("F16", "ngram")
+    bench.open("whole", "ngram")
     alone, both = bench.generate(0), bench.generate(4)
     assert bench.shortfall(alone["tokens"], both["tokens"]) <= 0.5
     rounds = np.array(both["rounds"])
@@ -162,7 +172,7 @@ def test_lookup_drafts_from_the_text_itself(bench: Bench) -> None:
 
 def test_costs_are_timed_by_batch(bench: Bench) -> None:
     """Each batch asked for is timed as often as asked."""
-    bench.open("F16", "Q4_0")
+    bench.open("whole", "good")
     found = bench.worker.call(
         "pair_costs", pair="pair", prompt=bench.prompt, batches=[1, 3], k=2, repeats=2
     )
@@ -171,16 +181,19 @@ def test_costs_are_timed_by_batch(bench: Bench) -> None:
     assert (len(firsts), len(pairs), len(later)) == (2, 2, 4)
 
 
-@pytest.mark.parametrize("drafter", ["Q4_0", "ngram"])
+@pytest.mark.parametrize("drafter", ["good", "ngram"])
 def test_sampling_keeps_the_targets_distribution(bench: Bench, drafter: str) -> None:
     """Places of sampled tokens in the target's distribution are uniform."""
-    bench.open("F16", drafter)
-    assert _p_value(_places(bench, "exact")) > 1e-3
+    bench.open("whole", drafter)
+    # MLX is slow without a GPU.
+    n_samples = 25 if bench.worker.describe()["engine"] == "mlx" else 150
+    assert _p_value(_places(bench, "exact", n_samples)) > 1e-3
 
 
+@pytest.mark.parametrize("worker", ["llama_cpp"], indirect=True)
 def test_a_wrong_acceptance_rule_is_seen(bench: Bench) -> None:
     """Drawing from the target instead of the residual keeps too much of the draft's."""
-    bench.open("F16", "Q2_K")
+    bench.open("whole", "poor")
     assert _p_value(_places(bench, "exact")) > 1e-3
     assert _p_value(_places(bench, "no-residual")) < 1e-5
 
@@ -190,17 +203,17 @@ def _p_value(places: list[float]) -> float:
     return float(kstest(places, "uniform").pvalue)
 
 
-def _places(bench: Bench, rule: str) -> list[float]:
+def _places(bench: Bench, rule: str, n_samples: int = 150) -> list[float]:
     asked: dict[str, Any] = {
         "n_new": 8,
         "k": 4,
         "temperature": 1.0,
-        "seeds": list(range(150)),
+        "seeds": list(range(n_samples)),
         "rule": rule,
     }
     found = bench.worker.call("pair_ranks", pair="pair", prompt=bench.prompt, **asked)
     places: list[float] = found["places"]
-    assert len(places) == 1200
+    assert len(places) == 8 * n_samples
     return places
 
 

@@ -1,0 +1,20 @@
+"""Published findings as data: a statement, the recorded figures it rests on, and a check of them.
+
+`data/findings/README.md` says what may stand in a file. The files of that folder ship, and a
+project may have its own in the same schema.
+"""
+
+from __future__ import annotations
+
+from pytest_asperf.claims.judge import judge_recorded, published_text
+from pytest_asperf.claims.load import load_findings, parse_findings
+from pytest_asperf.claims.model import Finding, Findings
+
+__all__ = [
+    "Finding",
+    "Findings",
+    "judge_recorded",
+    "load_findings",
+    "parse_findings",
+    "published_text",
+]

@@ -1,0 +1,177 @@
+"""What holds of speculation on MLX alone: caches of its own, and a fault of mlx-lm that is found."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_asperf.host import EngineRefusedError, Worker
+from pytest_asperf.measure.files import LocatedModel
+from pytest_asperf.measure.pair import TARGET, OpenPair, StepCosts
+from pytest_asperf.measure.speculation import find_divergences
+from pytest_asperf.measure.speculation_result import PromptRun, SpeculationResult, SuitePair
+from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.sd_verdict import lossless_verdict
+from pytest_asperf.spec import ModelRef, Pairing
+from pytest_asperf.stats.sequential import PairedTest
+from pytest_asperf.verdict import Outcome, Subject, Verdict
+from pytest_asperf.worker.speculation import Generation, Round
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_asperf.host import EngineBuild
+
+#: Its second token from the end decides what follows.
+_TEXT = "def area(width, height):\n    return width"
+_N_NEW = 24
+_K = 3
+_STEP_NS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The shipped pair on MLX, and the verdict on whatever claims to be its output."""
+
+    pair: OpenPair
+    pairing: Pairing
+    prompt: list[int]
+
+    def verdict(self, output: Generation) -> Verdict:
+        """Judge output of the pair by the target's own, as `assert_lossless` does.
+
+        Times are made up, those of a target that verifies a batch in a step and a half.
+        """
+        alone = self.pair.generate(self.prompt, speculative=False, seed=0)
+        run = PromptRun(
+            0,
+            replace(alone, elapsed_ns=_N_NEW * _STEP_NS),
+            replace(output, elapsed_ns=2 * len(output.rounds) * _STEP_NS),
+            speculative_first=False,
+        )
+        draft_ns = _STEP_NS // (2 * _K)
+        costs = StepCosts(
+            {1: (_STEP_NS,), _K + 1: (3 * _STEP_NS // 2,)},
+            {"first": (draft_ns,), "first_of_two": (), "next": (draft_ns,)},
+            (),
+        )
+        test = PairedTest(min_pairs=5, max_pairs=5)
+        for _ in range(5):
+            test.update(math.log(run.alone.elapsed_ns / run.speculative.elapsed_ns))
+        result = SpeculationResult(
+            pairing=self.pairing,
+            categories=("code",),
+            pairs=(SuitePair((run,), costs, _K),) * 5,
+            gain=test.estimate,
+            divergences=find_divergences(self.pair, (("code", tuple(self.prompt)),), [run]),
+            contexts=self.pair.contexts,
+            reloads=False,
+            seed=0,
+            ran=(),
+        )
+        return lossless_verdict(result, Subject("greedy output", "live"))
+
+
+@pytest.fixture(scope="module")
+def judge(mlx: EngineBuild) -> Iterator[Judge]:
+    """A worker with the shipped pair open."""
+    refs = {spec.name: ModelRef(spec) for spec in shipped_models()}
+    target, draft = (refs[f"asperf-{name}"] for name in ("target", "draft"))
+    pairing = Pairing(target, draft, k=_K, n_tokens=_N_NEW)
+    files = [
+        LocatedModel(ref, ref.spec.hf_folder or Path(), "", 0, None) for ref in (target, draft)
+    ]
+    with Worker(mlx) as worker:
+        pair = OpenPair(worker, pairing, *files)
+        pair.open(256, _K)
+        yield Judge(pair, pairing, worker.tokenize(TARGET, _TEXT))
+
+
+class MlxLm:
+    """The same pair through mlx-lm's own speculation, with a prompt cache."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        import mlx.core as mx
+        from mlx_lm import load
+
+        (self.target, self.tokenizer), (self.draft, _) = (load(str(path)) for path in folders)
+        if sys.platform != "darwin":  # as the worker does
+            for model in (self.target, self.draft):
+                model.set_dtype(mx.float32)
+
+    def new_cache(self) -> list[Any]:
+        """Return an empty cache of both models."""
+        from mlx_lm.models.cache import make_prompt_cache
+
+        return [*make_prompt_cache(self.target), *make_prompt_cache(self.draft)]
+
+    def generate(self, prompt: list[int], n_new: int, cache: list[Any]) -> Generation:
+        """Generate after a prompt, and read the rounds off which tokens the draft wrote."""
+        from mlx_lm import stream_generate
+
+        told = stream_generate(
+            self.target,
+            self.tokenizer,
+            prompt,
+            max_tokens=n_new,
+            draft_model=self.draft,
+            num_draft_tokens=_K,
+            prompt_cache=cache,
+        )
+        tokens, rounds, accepted = [], [], 0
+        for one in told:
+            tokens.append(int(one.token))
+            accepted += one.from_draft
+            if not one.from_draft or len(tokens) == n_new:
+                emitted = accepted + (not one.from_draft)
+                rounds.append(Round(_K, accepted, emitted, 0, 1, 0))
+                accepted = 0
+        return Generation(tokens, len(rounds), rounds)
+
+
+@pytest.fixture(scope="module")
+def mlx_lm(judge: Judge) -> MlxLm:
+    """The shipped pair in this process."""
+    models = (judge.pairing.target, judge.pairing.draft)
+    return MlxLm([ref.spec.hf_folder for ref in models if ref and ref.spec.hf_folder])
+
+
+def test_mlx_lms_own_speculation_is_lossless(judge: Judge, mlx_lm: MlxLm) -> None:
+    """With a cache of its own each run gives the target's own output."""
+    verdict = judge.verdict(mlx_lm.generate(judge.prompt, _N_NEW, mlx_lm.new_cache()))
+    assert verdict.outcome is Outcome.PASS, verdict.note()
+
+
+def test_a_reused_prompt_cache_is_found_out(judge: Judge, mlx_lm: MlxLm) -> None:
+    """mlx-lm 0.32.2 leaves the target's cache a token short after a run that its own token ends.
+
+    Whoever goes back in it by what was generated, which is right after a run without a draft or
+    one that a drafted token ends, replays the prompt without one of its tokens.
+    """
+    from mlx_lm.models.cache import trim_prompt_cache
+
+    replays = {}
+    for n_new in range(4, 12):
+        cache = mlx_lm.new_cache()
+        first = mlx_lm.generate(judge.prompt, n_new, cache)
+        ends_on_draft = first.rounds[-1].accepted == first.rounds[-1].emitted
+        if ends_on_draft in replays:
+            continue
+        is_whole = cache[0].offset == len(judge.prompt) + n_new
+        # A version without the fault is given it.
+        trim_prompt_cache(cache, n_new + 1 + (is_whole and not ends_on_draft))
+        replays[ends_on_draft] = judge.verdict(mlx_lm.generate(judge.prompt[-1:], _N_NEW, cache))
+    assert replays[True].outcome is Outcome.PASS, replays[True].note()
+    assert replays[False].outcome is Outcome.FAIL, replays[False].note()
+    assert "below the likeliest token's logit" in replays[False].measured
+
+
+def test_a_context_is_not_exceeded(judge: Judge) -> None:
+    """MLX's caches grow without end; what was asked for is the limit nevertheless."""
+    with pytest.raises(EngineRefusedError, match="exceed 256"):
+        judge.pair.generate(list(range(2, 250)), speculative=False, seed=0)
