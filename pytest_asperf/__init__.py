@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.fit_assertions import assert_fits
+    from pytest_asperf.level_assertions import assert_degrades_less, assert_equivalent
     from pytest_asperf.speculation_assertions import (
         assert_lossless,
         assert_sd_gain,
@@ -37,6 +38,8 @@ __all__ = [
     "Verdict",
     "__version__",
     "assert_bandwidth_utilization",
+    "assert_degrades_less",
+    "assert_equivalent",
     "assert_faster",
     "assert_fits",
     "assert_lossless",
@@ -55,6 +58,8 @@ _HOMES = {
     "Outcome": "verdict",
     "Verdict": "verdict",
     "assert_bandwidth_utilization": "assertions",
+    "assert_degrades_less": "level_assertions",
+    "assert_equivalent": "level_assertions",
     "assert_fits": "fit_assertions",
     "assert_lossless": "speculation_assertions",
     "assert_faster": "assertions",

@@ -192,7 +192,7 @@ def assert_monotonic(
     """
     __tracebackhide__ = True
     if direction not in {"rising", "falling"}:
-        raise _unknown("direction", str(direction), ("rising", "falling"))
+        raise unknown_word("direction", str(direction), ("rising", "falling"))
     details: tuple[str, ...] = ()
     readings: list[Reading] = []
     if isinstance(series, Ladder):
@@ -253,7 +253,7 @@ def assert_pareto_optimal(
         for other in others
     }
     subject = ladder.subject(f"{level} of")
-    chosen = [_metric(objective) for objective in objectives]
+    chosen = [metric_of(objective) for objective in objectives]
     return settle(judge_pareto(differences, chosen, subject), ladder.bench)
 
 
@@ -400,15 +400,21 @@ def _require_two(labels: Sequence[str]) -> None:
         )
 
 
-def _metric(quantity: str) -> metrics.Metric:
+def metric_of(quantity: str) -> metrics.Metric:
+    """Return what a ladder's quantity is: `ppl`, `kld`, `size` or a workload.
+
+    Raises:
+        ConfigError: no such quantity.
+    """
     if quantity in _SCORES:
         return _SCORES[quantity]
     if quantity[:2] in {"tg", "pp"}:
         return metrics.TG if quantity.startswith("tg") else metrics.PP
-    raise _unknown("quantity", quantity, (*_SCORES, "tg128", "pp512"))
+    raise unknown_word("quantity", quantity, (*_SCORES, "tg128", "pp512"))
 
 
-def _unknown(what: str, word: str, valid: Sequence[str]) -> ConfigError:
+def unknown_word(what: str, word: str, valid: Sequence[str]) -> ConfigError:
+    """Return the error for an argument that is none of the words it may be."""
     return ConfigError(
         f"unknown {what} {word!r}{suggest(word, valid)}",
         why="the claim is about it",
@@ -426,7 +432,7 @@ def _difference(
     ladder: Ladder, quantity: str, level: str, other: str, confidence: float
 ) -> Estimate:
     """Return by how much `other` exceeds `level` in a quantity, from paired observations."""
-    metric = _metric(quantity)
+    metric = metric_of(quantity)
     if metric is metrics.SIZE:
         sizes = [ladder[name].result.size_bytes for name in (level, other)]
         return Estimate.exact((sizes[1] - sizes[0]) / 1e6, metrics.SIZE.unit)

@@ -71,6 +71,7 @@ def _bench_of(request: pytest.FixtureRequest) -> Bench:
         run.ceiling,
         run.roof,
         run.settings.max_cv,
+        run.gate_budget,
     )
 
 
@@ -188,6 +189,7 @@ def perplexity(
     """PPL and KLD of the test's level, or KV cache, against its baseline, on the same chunks."""
     from pytest_asperf.config import read_marks
     from pytest_asperf.handles import Ladder
+    from pytest_asperf.run import at_most
     from pytest_asperf.stash import run_of
 
     run = run_of(request.config)
@@ -195,8 +197,10 @@ def perplexity(
     ref = _asperf_ref
     base = run.baseline_of(request.node, marks, ref)
     name = ref.level if ref.level != base.level else ref.spec.settings.kv_name
-    joint = run.joint_rungs(base, (ref,))
-    return Ladder(base, {str(name): ref}, _asperf_bench, joint)[str(name)]
+    if ref.spec.name != base.spec.name:
+        name = ref.label
+    joint = run.joint_rungs(base, (ref,), marks)
+    return Ladder(base, {str(name): ref}, _asperf_bench, joint, at_most(marks))[str(name)]
 
 
 @pytest.fixture
@@ -205,6 +209,7 @@ def ladder(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Ladder:
     from pytest_asperf.config import read_marks
     from pytest_asperf.errors import ConfigError
     from pytest_asperf.handles import Ladder
+    from pytest_asperf.run import at_most
     from pytest_asperf.stash import run_of
 
     run = run_of(request.config)
@@ -218,7 +223,8 @@ def ladder(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Ladder:
         )
     wanted = tuple(rungs.values())
     base = run.baseline_of(request.node, marks, wanted[0])
-    return Ladder(base, rungs, _asperf_bench, run.joint_rungs(base, wanted))
+    joint = run.joint_rungs(base, wanted, marks)
+    return Ladder(base, rungs, _asperf_bench, joint, at_most(marks))
 
 
 @pytest.fixture

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.stats.sequential import ALPHA, detectable_tolerance
-from pytest_asperf.verdict import Outcome, Subject, Verdict
+from pytest_asperf.verdict import Outcome, Subject, Verdict, judge_within
 
 if TYPE_CHECKING:
     from pytest_asperf.handles import EngineDuel
@@ -79,6 +80,30 @@ def faster_verdict(versus: EngineDuel) -> Verdict:
         _advice(test.outcome, subject, test.expected_pairs_left, _AT_THE_LIMIT),
         details,
     )
+
+
+def equivalence_verdict(duel: Duel) -> Verdict:
+    """Return the verdict that the pairs of two models came to, that were to be equally fast."""
+    (contest,) = duel.contests
+    base, candidate = duel.ran
+    within = contest.test.tolerance
+    subject = Subject(
+        f"{contest.workload.name} of {candidate.model} against {base.model}",
+        "live",
+        _ran_rows((candidate.model, base.model), (candidate, base)),
+        if_failed="one is slower: claim less, or see in which the two differ",
+    )
+    details = (
+        f"covers the variance of {duel.covers}; order by coin, --asperf-seed={duel.budget.seed}",
+        *_disturbances(duel),
+        *_fitness(duel),
+    )
+    if not contest.pairs:
+        return _nothing(subject, f"within ±{100 * within:g} %", "pair", details)
+    rate = contest.test.estimate.as_ratio().inverted()
+    # A rate is the inverse of a cost: the same limits, the other way round.
+    verdict = judge_within(rate, subject, at_least=1 / (1 + within), at_most=1 + within)
+    return replace(verdict, details=details)
 
 
 def _terms(versus: EngineDuel, *, is_matched: bool) -> str:

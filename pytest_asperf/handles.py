@@ -49,6 +49,7 @@ class Bench:
         ceiling: gives what bounds a TG reading; raises HardwareError where that is unknown.
         roof: gives what no TG reading can exceed, None where that is unknown.
         max_cv: coefficient of variation of a reading's runs that is accepted.
+        budget: what pairs may cost.
     """
 
     lab: Lab
@@ -56,6 +57,7 @@ class Bench:
     ceiling: Callable[[ThroughputResult], Ceiling]
     roof: Callable[[ThroughputResult], Ceiling | None]
     max_cv: float
+    budget: Budget
 
     def reading(self, result: ThroughputResult) -> Reading:
         """Note a measurement, and return it unless guards find it broken.
@@ -260,12 +262,14 @@ class Ladder:
         base: what each rung is compared with.
         rungs: levels of the weights, or types of the KV cache, by name.
         joint: these and others that are scored in the same pass.
+        at_most: chunks to score, where that is less than the session's number; None for those.
     """
 
     base: ModelRef = field(repr=False)
     rungs: Mapping[str, ModelRef]
     bench: Bench = field(repr=False)
     joint: tuple[ModelRef, ...] = field(repr=False)
+    at_most: int | None = field(default=None, repr=False)
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -275,7 +279,7 @@ class Ladder:
     @cached_property
     def result(self) -> LadderResult:
         """The scored rungs, and others that are scored in the same pass."""
-        return self.bench.lab.ladder(self.base, self.joint)
+        return self.bench.lab.ladder(self.base, self.joint, self.at_most)
 
     def __getitem__(self, level: str) -> Perplexity:
         """Return a rung's PPL and KLD against the baseline.
@@ -295,7 +299,7 @@ class Ladder:
 
     def _baseline_of(self, ref: ModelRef) -> str:
         """Return what a rung's baseline is called, by that in which it differs."""
-        if ref.level == self.base.level:
+        if ref.level == self.base.level and ref.spec.name == self.base.spec.name:
             return "a cache that is not quantised" if ref.spec.engine == "mlx" else "an F16 cache"
         kv = self.base.spec.settings.kv_name
         return f"{self.base.level} KV {kv}" if kv else str(self.base.level)
@@ -320,6 +324,19 @@ class Ladder:
         refs = {"baseline": self.base, **self.rungs} if with_baseline else self.rungs
         results = self.bench.lab.throughputs(tuple(refs.values()), parsed)
         return {name: self.bench.reading(results[ref]) for name, ref in refs.items()}
+
+    def duel(self, level: str, other: str, workload: str, within: float) -> Duel:
+        """Time two rungs in pairs until they are shown to be alike, or not to be.
+
+        Args:
+            level: a rung; the candidate.
+            other: another; the baseline.
+            workload: its name.
+            within: how far their costs may be apart either way, a fraction above 0.
+        """
+        parsed, lab = parse_workload(workload, where="ladder"), self.bench.lab
+        budget = replace(self.bench.budget, tolerance=within, both_sides=True)
+        return lab.engine_duel(self.rungs[other], lab, self.rungs[level], parsed, budget)
 
     def subject(self, what: str) -> Subject:
         """Return what a claim about the whole ladder is about."""

@@ -58,7 +58,7 @@ class Run:
         self.notify = TerminalNotify(config)
         self.written: list[Path] = []
         self.unwritten: dict[Path, CacheError] = {}
-        self._ladders: dict[ModelRef, tuple[ModelRef, ...]] = {}
+        self._ladders: dict[tuple[ModelRef, int | None], tuple[ModelRef, ...]] = {}
         # Without a pytest configuration, `--pyargs` puts the root into site-packages.
         folder = config.rootpath if config.inipath else config.invocation_params.dir
         catalogue = load_catalogue(folder, shipped_models())
@@ -189,7 +189,7 @@ class Run:
         Args:
             node: the test.
             marks: its markers.
-            level: the level of a ladder's rung, where the test is one.
+            level: the level of a ladder's rung, where the test is one, or another model's address.
             kv_type: the KV cache of a ladder's rung, likewise.
 
         Raises:
@@ -199,9 +199,12 @@ class Run:
         ref = self._find(self.address_of(marks), node, marks, engine)
         if marks.ladder is not None:
             for rung in (*marks.ladder.levels, marks.ladder.baseline):
-                parse_level(rung, where=node.nodeid, engine=ref.spec.engine)
+                if ":" not in rung:
+                    parse_level(rung, where=node.nodeid, engine=ref.spec.engine)
         level = level or (marks.quant.level if marks.quant else None)
-        if level is not None:
+        if level is not None and ":" in level:
+            ref = self._find(level, node, marks, ref.spec.engine)
+        elif level is not None:
             ref = at_level(ref, level, where=node.nodeid)
         if kv_type is not None and marks.kv_ladder is not None:
             ref = ref.with_kv(marks.kv_ladder.types[kv_type])
@@ -217,6 +220,8 @@ class Run:
             ConfigError: the model is that itself.
         """
         baseline = marks.ladder.baseline if marks.ladder else "F16"
+        if marks.ladder is not None:  # whose rungs may be of other models
+            return replace(self.model_of(node, marks, None), level=baseline)
         if marks.kv_ladder is None and ref.level not in {None, baseline}:
             return replace(ref, level=baseline)
         plain = ref.with_kv(EngineSettings())
@@ -234,11 +239,20 @@ class Run:
         """Return the rungs of a test's ladder by name; none where it has no ladder.
 
         Raises:
-            ConfigError: an unknown model or level.
+            ConfigError: an unknown model or level, or two rungs that are called the same.
         """
         levels = marks.ladder.levels if marks.ladder else ()
         types = marks.kv_ladder.types if marks.kv_ladder else ()
         rungs = {level: self.model_of(node, marks, level) for level in levels}
+        refs = tuple(rungs.values())
+        bases = (self.baseline_of(node, marks, ref) for ref in refs[:1])
+        labels = [ref.label for ref in (*refs, *bases)]
+        if repeated := [label for label in labels if labels.count(label) > 1]:
+            raise ConfigError(
+                f"{node.nodeid}: {repeated[0]} stands twice in the ladder, the baseline included",
+                why="a level compared with itself shows nothing",
+                remedy="name each once; give one of two models of the same name another",
+            )
         return rungs | {name: self.model_of(node, marks, None, name) for name in types}
 
     def pairing_of(self, mark: SpeculativeMark, *, where: str) -> Pairing:
@@ -305,11 +319,14 @@ class Run:
                 base = self.baseline_of(item, marks, rungs[0])
             except Exception:  # noqa: BLE001, S112  # told by the test's own set-up
                 continue
-            self._ladders[base] = tuple(dict.fromkeys((*self._ladders.get(base, ()), *rungs)))
+            key = (base, at_most(marks))
+            self._ladders[key] = tuple(dict.fromkeys((*self._ladders.get(key, ()), *rungs)))
 
-    def joint_rungs(self, base: ModelRef, wanted: tuple[ModelRef, ...]) -> tuple[ModelRef, ...]:
+    def joint_rungs(
+        self, base: ModelRef, wanted: tuple[ModelRef, ...], marks: Marks
+    ) -> tuple[ModelRef, ...]:
         """Return what to score in one pass with a baseline so that these are among it."""
-        joint = self._ladders.get(base, ())
+        joint = self._ladders.get((base, at_most(marks)), ())
         return joint if set(wanted) <= set(joint) else wanted
 
     def ceiling(self, result: ThroughputResult) -> Ceiling:
@@ -384,6 +401,11 @@ class Run:
             reason = printable(err.what)
             return [*lines, f"asperf: live, engine {self.settings.engine} unavailable: {reason}"]
         return [*lines, f"asperf: live, engine {engine_name(engine)}, cache {self.cache}"]
+
+
+def at_most(marks: Marks) -> int | None:
+    """Return the chunks that a test's ladder is scored on at most, None for the session's."""
+    return marks.ladder.chunks if marks.ladder else None
 
 
 def _measured_by(item: pytest.Item, rungs: dict[str, ModelRef]) -> tuple[ModelRef, ...]:

@@ -33,6 +33,7 @@ TIERS = (
         *("plugin", "config", "collect", "fixtures", "stash", "run", "handles", "assertions"),
         *(
             "fit_assertions",
+            "level_assertions",
             "speculation_handle",
             "speculation_assertions",
             "sd_verdict",

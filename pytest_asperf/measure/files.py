@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,7 @@ from pytest_asperf.modelfiles.resolve import resolve
 from pytest_asperf.spec import KV_BYTES_PER_ELEMENT, ModelRef, kv_bytes_per_element
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_asperf.host import EngineBuild
@@ -167,6 +169,20 @@ class ModelShelf:
     def _quantize(self, source: Path, target: Path, level: str) -> None:
         with Worker(self._build, call_timeout_s=self._call_timeout_s) as worker:
             worker.quantize(source, target, level_recipe(level, self._build.engine))
+
+
+def work_of(base: LocatedModel, chunks: Sequence[Sequence[int]]) -> dict[str, str]:
+    """Return what scores must have been taken on to be compared: by name, a hash of each part.
+
+    Args:
+        base: the baseline, whose tokenizer all levels have.
+        chunks: the tokens that were scored, by chunk.
+    """
+    tokens = hashlib.sha256(json.dumps([list(chunk) for chunk in chunks]).encode()).hexdigest()
+    parts = {"baseline": base.sha256, "tokens": tokens}
+    if base.info is not None and base.info.tokenizer_sha256 is not None:
+        parts["tokenizer"] = base.info.tokenizer_sha256
+    return {name: f"sha256 {digest[:12]}" for name, digest in parts.items()}
 
 
 def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:

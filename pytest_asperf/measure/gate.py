@@ -23,7 +23,7 @@ from pytest_asperf.host import usable_cores
 from pytest_asperf.measure.arms import MODEL, Side
 from pytest_asperf.measure.noise import Surroundings
 from pytest_asperf.measure.throughput import load_is_cheap, time_workload, workload_tokens
-from pytest_asperf.stats.sequential import PairedTest
+from pytest_asperf.stats.sequential import EquivalenceTest, PairedTest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +44,7 @@ class Budget:
     Attributes:
         tolerance: slowdown that is accepted, a fraction.
         one_limit: FAIL where the candidate is slower than that, instead of slower at all.
+        both_sides: PASS only where it is not faster by more than that either.
         max_pairs: pairs after which it gives up.
         max_seconds: seconds after which it begins no further pair.
         seed: of the coin.
@@ -57,6 +58,7 @@ class Budget:
     seed: int
     min_pairs: int = 5
     one_limit: bool = False
+    both_sides: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,13 +209,15 @@ def run_gate(
 
 
 def _contest(workload: Workload, budget: Budget, comparisons: int) -> Contest:
-    test = PairedTest(
-        budget.tolerance,
-        one_limit=budget.one_limit,
-        min_pairs=min(budget.min_pairs, budget.max_pairs),
-        max_pairs=budget.max_pairs,
-        comparisons=comparisons,
-    )
+    bounds = {
+        "min_pairs": min(budget.min_pairs, budget.max_pairs),
+        "max_pairs": budget.max_pairs,
+        "comparisons": comparisons,
+    }
+    if budget.both_sides:
+        test: PairedTest = EquivalenceTest(budget.tolerance, **bounds)
+    else:
+        test = PairedTest(budget.tolerance, one_limit=budget.one_limit, **bounds)
     return Contest(workload, test, [])
 
 

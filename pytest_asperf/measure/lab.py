@@ -19,7 +19,13 @@ from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.host import EngineBuild, Worker
 from pytest_asperf.measure.arms import MODEL, Arm
 from pytest_asperf.measure.engine_memory import counted_memory
-from pytest_asperf.measure.files import LocatedModel, ModelShelf, require_same_start, same_tokenizer
+from pytest_asperf.measure.files import (
+    LocatedModel,
+    ModelShelf,
+    require_same_start,
+    same_tokenizer,
+    work_of,
+)
 from pytest_asperf.measure.gate import Budget, Duel, run_gate
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
 from pytest_asperf.measure.noise import NoiseBook
@@ -109,9 +115,12 @@ class Lab:
         """Time one workload on several models, interleaved."""
         return self._once((refs, workload), lambda: self._measure_throughputs(refs, workload))
 
-    def ladder(self, base: ModelRef, rungs: tuple[ModelRef, ...]) -> LadderResult:
-        """Score variants of a model, of its weights or its KV cache, against a baseline."""
-        return self._once((base, rungs), lambda: self._measure_ladder(base, rungs))
+    def ladder(
+        self, base: ModelRef, rungs: tuple[ModelRef, ...], at_most: int | None = None
+    ) -> LadderResult:
+        """Score variants of a model against a baseline, on at most so many chunks."""
+        key = (base, rungs, at_most)
+        return self._once(key, lambda: self._measure_ladder(base, rungs, at_most))
 
     def memory(self, ref: ModelRef, n_ctx: int) -> MemoryResult:
         """Fill a model's context, and return what that takes."""
@@ -138,7 +147,7 @@ class Lab:
     def engine_duel(
         self, ref: ModelRef, other: Lab, other_ref: ModelRef, workload: Workload, budget: Budget
     ) -> Duel:
-        """Hold another engine's speed against this one's, each on its own file of one model."""
+        """Hold another model's, or engine's, speed against this one's, each on its own file."""
 
         def fight() -> Duel:
             arms = (self._arm(ref), other._arm(other_ref))  # one of us
@@ -332,7 +341,9 @@ class Lab:
             run = worker.prompt(name, tokens, 0)
         return counted_memory(n_ctx, run, self._ran(model, self._loaded[ref], run.context))
 
-    def _measure_ladder(self, base_ref: ModelRef, refs: tuple[ModelRef, ...]) -> LadderResult:
+    def _measure_ladder(
+        self, base_ref: ModelRef, refs: tuple[ModelRef, ...], at_most: int | None
+    ) -> LadderResult:
         base = self._shelf.locate(base_ref)
         failures: dict[ModelRef, AsperfError] = {}
         models: list[LocatedModel] = []
@@ -347,7 +358,7 @@ class Lab:
             while groups:
                 group = groups.pop(0)
                 try:
-                    results |= self._score_group(base, group)
+                    results |= self._score_group(base, group, at_most)
                 except AsperfError as err:
                     if len(group) == 1:
                         failures[group[0].ref] = err
@@ -378,7 +389,7 @@ class Lab:
         return float(min([psutil.virtual_memory().available, *(pool for pool in pools if pool)]))
 
     def _score_group(
-        self, base: LocatedModel, models: Sequence[LocatedModel]
+        self, base: LocatedModel, models: Sequence[LocatedModel], at_most: int | None
     ) -> dict[ModelRef, LevelResult]:
         names = {model.ref.title: model for model in models}
         label = f"PPL {', '.join(names)} vs {base.ref.title}"
@@ -386,7 +397,7 @@ class Lab:
         self._require_context(base, PPL_N_CTX, "PPL")
         for model in models:
             require_same_start(base, self._loaded[base.ref], model, self._loaded[model.ref])
-        chunks = self._chunks(worker, base.ref.title, base.ref.spec)
+        chunks = self._chunks(worker, base.ref.title, base.ref.spec)[:at_most]
         scores = score_ladder(
             worker,
             [base.ref.title, *names],
@@ -395,17 +406,19 @@ class Lab:
             progress=lambda done, total: self._notify.progress(label, done, total),
         )
         base_chunks, _ = scores[base.ref.title]
+        work = work_of(base, chunks)
         return {
             model.ref: LevelResult(
-                chunks,
+                scored,
                 base_chunks,
                 model.size_bytes,
                 PPL_N_CTX,
                 self._ran(model, self._loaded[model.ref], context),
                 int(context["peak_rss_bytes"]),
+                work,
             )
             for name, model in names.items()
-            for chunks, context in [scores[name]]
+            for scored, context in [scores[name]]
         }
 
     def _concurrency(self, base: LocatedModel) -> int:

@@ -161,6 +161,7 @@ class LevelResult:
         n_ctx: tokens of a chunk.
         ran: proof of path.
         peak_rss_bytes: the worker's peak resident memory, with all rungs that were loaded together.
+        work: what another rung must have been scored on to be compared with this one.
     """
 
     chunks: tuple[ChunkScore, ...]
@@ -169,6 +170,7 @@ class LevelResult:
     n_ctx: int
     ran: Ran
     peak_rss_bytes: int
+    work: Mapping[str, str]
 
     @cached_property
     def comparison(self) -> metrics.Comparison:
@@ -178,7 +180,7 @@ class LevelResult:
 
 @dataclass(frozen=True)
 class LadderResult:
-    """Variants of one model, the rungs, against one baseline.
+    """The rungs of a ladder against one baseline.
 
     Attributes:
         rungs: what was measured.

@@ -340,6 +340,25 @@ class PairedTest:
         return (needed / found - 1) * self.n if found > 0 else math.inf
 
 
+class EquivalenceTest(PairedTest):
+    """The test of a claim that two costs are alike: `interval` lies within the tolerance, or not.
+
+    PASS where the whole of it is within ``± ln(1 + tolerance)``, FAIL where none of it is. As it is
+    valid at every n at once, either errs with a probability of at most `alpha` or `beta`, whenever
+    it is returned.
+    """
+
+    def _decide(self) -> Outcome | None:
+        if self.n < self.min_pairs:
+            return None
+        low, high = self.interval
+        if -self._limit <= low and high <= self._limit:
+            return Outcome.PASS
+        if low >= self._limit or high <= -self._limit:
+            return Outcome.FAIL
+        return Outcome.INCONCLUSIVE if self.n >= self.max_pairs else None
+
+
 def crossing(falling: Callable[[float], float], low: float, high: float) -> float:
     """Return where a falling function changes its sign, to the last bit (bisection)."""
     while low < (middle := (low + high) / 2) < high:
