@@ -16,6 +16,7 @@ import subprocess
 import time
 from collections import deque
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import llama_cpp
@@ -73,6 +74,7 @@ class _Log:
 
     def __init__(self) -> None:
         self._recent: deque[str] = deque(maxlen=2000)
+        self.held = Lock()
         # The library keeps the pointer only: collected, the callback would be a crash.
         self.callback = llama_cpp.llama_log_callback(self._write)
         llama_cpp.llama_log_set(self.callback, ctypes.c_void_p(0))
@@ -434,7 +436,6 @@ class LlamaCppModel:
                 f"{n_ctx} tokens were asked for, "
                 f"the model was trained on {self.facts['n_ctx_train']}",
             )
-        self._log.clear()
         settings = self._settings
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = n_ctx
@@ -447,10 +448,13 @@ class LlamaCppModel:
         params.no_perf = True
         if n_outputs is not None and hasattr(params, "n_outputs_max_per_seq"):
             params.n_outputs_max_per_seq = n_outputs
-        context = llama_cpp.llama_init_from_model(self._model, params)
-        if not context:
-            raise RefusalError("context", self._log.complaint())
-        return context, self._describe_context(context, params)
+        # Models are scored side by side, and what one logs must not be read as the other's.
+        with self._log.held:
+            self._log.clear()
+            context = llama_cpp.llama_init_from_model(self._model, params)
+            if not context:
+                raise RefusalError("context", self._log.complaint())
+            return context, self._describe_context(context, params)
 
     def stepper(self, n_ctx: int, most: int, rollback: str) -> LlamaCppStepper:
         """Open a context of its own that can be stepped and rolled back."""
