@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from pytest_asperf.handles import Ladder, Memories, Perplexity
     from pytest_asperf.hardware.in_force import Hardware
 
-pytestmark = pytest.mark.model("asperf-target:F16")
+pytestmark = pytest.mark.model("asperf-target:F16", engine="llama_cpp")
 
 
+@pytest.mark.finding("kv-q8-below-1-percent")
 @pytest.mark.kv_ladder("q8_0")
 def test_q8_0_cache_is_near_lossless(perplexity: Perplexity) -> None:
     """A q8_0 cache costs less than 1 % of PPL."""
