@@ -70,5 +70,5 @@ def test_qat_is_no_larger(ladder: Ladder) -> None:
     ],
 )
 def test_qat_generates_as_fast(ladder: Ladder, levels: tuple[str, str]) -> None:
-    """TG of QAT and PTQ, in turns, differs by less than 5 %."""
-    assert_equivalent(ladder, *levels, "tg32", within="5%")
+    """TG of QAT and PTQ, in pairs, differs by less than 5 %."""
+    assert_equivalent(ladder, *levels, "tg16", within="5%")

@@ -209,15 +209,14 @@ def run_gate(
 
 
 def _contest(workload: Workload, budget: Budget, comparisons: int) -> Contest:
-    bounds = {
-        "min_pairs": min(budget.min_pairs, budget.max_pairs),
-        "max_pairs": budget.max_pairs,
-        "comparisons": comparisons,
-    }
-    if budget.both_sides:
-        test: PairedTest = EquivalenceTest(budget.tolerance, **bounds)
-    else:
-        test = PairedTest(budget.tolerance, one_limit=budget.one_limit, **bounds)
+    kind = EquivalenceTest if budget.both_sides else PairedTest
+    test = kind(
+        budget.tolerance,
+        one_limit=budget.one_limit,
+        min_pairs=min(budget.min_pairs, budget.max_pairs),
+        max_pairs=budget.max_pairs,
+        comparisons=comparisons,
+    )
     return Contest(workload, test, [])
 
 

@@ -7,30 +7,29 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bench_mlx_ppl import Silent
 from models import shipped_target
 from timing import table
 
 from pytest_asperf.host import EngineBuild
-from pytest_asperf.measure.lab import Lab, Plan
+from pytest_asperf.measure.gate import Budget
+from pytest_asperf.measure.lab import Lab
+from pytest_asperf.measure.plan import Plan
 from pytest_asperf.measure.turn import machine_lock_path
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
-from pytest_asperf.spec import LadderRequest, ModelRef, parse_workload
-from pytest_asperf.stats.intervals import (
-    chunk_difference_interval,
-    delta_ppl,
-    paired_change_interval,
-)
+from pytest_asperf.spec import ModelRef, parse_workload
+from pytest_asperf.stats.intervals import chunk_difference_interval, delta_ppl
 
 if TYPE_CHECKING:
-    from pytest_asperf.measure.results import LevelResult, ThroughputResult
+    from pytest_asperf.measure.gate import Duel
+    from pytest_asperf.measure.results import LevelResult
 
 _CHUNKS: Final = 6
-_ROUNDS: Final = 15
-_WORKLOAD: Final = parse_workload("tg32", where="bench_qat")
+_WORKLOAD: Final = parse_workload("tg16", where="bench_qat")
 _LEVELS: Final = ("4bit", "3bit")
-#: As promised by the findings: by how much the rates may differ.
-_SAME_RATE: Final = 0.05
+#: By how much the rates may differ, and what finding that out may cost.
+_BUDGET: Final = Budget(0.05, 60, 30.0, seed=20261121, both_sides=True)
 
 
 def main() -> bool:
@@ -42,64 +41,69 @@ def main() -> bool:
         for level in _LEVELS
         for way, spec in (("QAT", tuned), ("PTQ", target))
     }
-    rates: dict[ModelRef, ThroughputResult] = {}
     with Lab(
         EngineBuild("mlx", Path(sys.executable)),
         cache=cache_root(os.environ),
         corpus=shipped_corpus(),
-        plan=Plan(chunks=_CHUNKS, repetitions=_ROUNDS),
+        plan=Plan(chunks=_CHUNKS),
         lock_path=machine_lock_path(),
-        notify=_Silent(),
+        notify=Silent(),
     ) as lab:
-        for level in _LEVELS:
-            rates |= lab.throughputs((refs["QAT", level], refs["PTQ", level]), _WORKLOAD)
-        result = lab.ladder(LadderRequest(ModelRef(target, "F16"), tuple(refs.values())))
+        duels = {
+            level: lab.engine_duel(refs["PTQ", level], lab, refs["QAT", level], _WORKLOAD, _BUDGET)
+            for level in _LEVELS
+        }
+        result = lab.ladder(ModelRef(target, "F16"), tuple(refs.values()))
     for error in result.failures.values():
         raise error
-    print(f"### Each against F16, {_CHUNKS} chunks, {_ROUNDS} rounds of {_WORKLOAD.name}\n")
-    header = ("level", "", "MB", "PPL", "ΔPPL [90 % interval]", "KLD, nats", "TG, tok/s")
-    rows = [_row(way, result.levels[ref], rates[ref]) for (way, _), ref in refs.items()]
+    print(f"### Each against F16, {_CHUNKS} chunks, {_WORKLOAD.name}\n")
+    rows = [_row(way, level, result.rungs[ref], duels[level]) for (way, level), ref in refs.items()]
+    header = ("level", "", "MB", "PPL", "ΔPPL [90 % interval]", "KLD, nats", "TG, tok/s (median)")
     print(table(header, rows))
-    print("\n### QAT against PTQ, paired by chunk and by round\n")
-    holds = True
-    compared = []
-    for level in _LEVELS:
-        qat, ptq = refs["QAT", level], refs["PTQ", level]
-        row, shown = _compared(result.levels[qat], result.levels[ptq], rates[qat], rates[ptq])
-        compared.append((level, *row))
-        holds &= shown
-    print(table(("level", "PPL", "KLD, nats", "size, bytes", "TG"), compared))
-    return holds
+    print("\n### QAT against PTQ, paired\n")
+    compared = [
+        (level, *_compared(result.rungs[refs["QAT", level]], result.rungs[refs["PTQ", level]]))
+        for level in _LEVELS
+    ]
+    rates = [_rate(duels[level]) for level in _LEVELS]
+    names = ("level", "PPL", "KLD, nats", "size, bytes", "TG, times", "pairs")
+    print(table(names, [(*row, *rate) for row, rate in zip(compared, rates, strict=True)]))
+    return all(str(duel.contests[0].test.outcome) == "PASS" for duel in duels.values())
 
 
-def _row(way: str, found: LevelResult, rate: ThroughputResult) -> tuple[str, ...]:
+def _row(way: str, level: str, found: LevelResult, duel: Duel) -> tuple[str, ...]:
     compared = found.comparison
     if compared.kld is None:
         raise ValueError("a ladder without KLD")
+    runs_ns = sorted(
+        run
+        for pair in duel.contests[0].pairs
+        for run in (pair.candidate_runs_ns if way == "QAT" else pair.baseline_runs_ns)
+    )
     return (
-        found.level,
+        level,
         way,
         f"{found.size_bytes / 1e6:.3f}",
         f"{compared.ppl.value:.3f}",
         compared.delta_ppl.text(),
         compared.kld.mean.text().replace(" nats", ""),
-        rate.rate.text().replace(" tok/s", ""),
+        f"{_WORKLOAD.n_tokens * 1e9 / runs_ns[len(runs_ns) // 2]:.0f}",
     )
 
 
-def _compared(
-    qat: LevelResult, ptq: LevelResult, qat_rate: ThroughputResult, ptq_rate: ThroughputResult
-) -> tuple[tuple[str, ...], bool]:
-    """Return QAT less PTQ in words, and whether all that is promised of it is shown."""
+def _compared(qat: LevelResult, ptq: LevelResult) -> tuple[str, ...]:
+    """Return by how much QAT is less than PTQ, in words."""
     ppl = delta_ppl([c.nll for c in ptq.chunks], [c.nll for c in qat.chunks])
     kld = chunk_difference_interval(
         [c.kld for c in ptq.chunks], [c.kld for c in qat.chunks], unit="nats"
     )
-    rate = paired_change_interval(ptq_rate.rates, qat_rate.rates)
-    same_rate = rate.shown_at_least(-_SAME_RATE) and rate.shown_at_most(_SAME_RATE)
     bytes_more = qat.size_bytes - ptq.size_bytes
-    row = (ppl.text(), kld.text().replace(" nats", ""), f"{bytes_more:+d}", rate.text())
-    return row, kld.shown_below(0) and same_rate
+    return ppl.text(), kld.text().replace(" nats", ""), f"{bytes_more:+d}"
+
+
+def _rate(duel: Duel) -> tuple[str, str]:
+    test = duel.contests[0].test
+    return test.estimate.as_ratio().inverted().text(), str(test.n)
 
 
 if __name__ == "__main__":
