@@ -277,15 +277,28 @@ class SpeculationResult:
         return median_interval(values, unit=unit, counted="pairs")
 
     @property
+    def drafting(self) -> float:
+        """What drafting costs in a round, on average, in steps of the target alone."""
+        return self.c.point * self.drafted / len(self.rounds)
+
+    @property
+    def verifying(self) -> float:
+        """What the rest of a round costs by prediction, on average, in the same unit.
+
+        C(k + 1) where every round drafts k tokens. A lookup often drafts fewer, or none.
+        """
+        return self.mean_length / (1 + self.predicted_gain.point) - self.drafting
+
+    @property
     def break_even_ratio(self) -> float:
         """Speed ratio from which this draft, as often accepted, would gain; infinite where none.
 
-        The ratio at hand times what drafting costs over what it may cost. With c the reciprocal of
-        the ratio, that is `sd_model.break_even_ratio`.
+        The ratio at hand times what drafting costs over what it may cost, where the prediction is
+        0. For rounds that are all alike, and c the reciprocal of the ratio, that is
+        `sd_model.break_even_ratio`.
         """
-        cost = self.pairing.k * self.c.point
-        spare = self.mean_length - self.verify[self.pairing.k + 1].point
-        return self.ratio.point * cost / spare if spare > 0 else math.inf
+        spare = self.mean_length - self.verifying
+        return self.ratio.point * self.drafting / spare if spare > 0 else math.inf
 
     @cached_property
     def alpha(self) -> float:

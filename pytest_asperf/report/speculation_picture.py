@@ -102,7 +102,7 @@ def _figure(points: Sequence[SpeculationPoint], headline: Sequence[str]) -> Figu
     captions = [_caption(n, point) for n, point in numbered[:_MOST_SHOWN]]
     if left_out := len(numbered) - len(captions):
         captions.append(f"{left_out} more are in the table and in the JSON report")
-    captions += ["", *(_plain(line, 110) for line in headline)]
+    captions += ["", *(_plain(line, 125) for line in headline)]
     below_in = _LINE_IN * len(captions) + 0.15
     height_in = _PLOT_IN + below_in
     figure = Figure(figsize=(_WIDTH_IN, height_in))
@@ -128,8 +128,8 @@ def _plot(axes: Axes, shown: Sequence[tuple[int, SpeculationPoint]]) -> None:
     axes.set_xlabel("speed ratio: rate of the draft by itself / rate of the target by itself")
     axes.set_ylabel("gain in rate over the target alone, %")
     axes.set_title(
-        "Speculation: measured gain with its 90 % interval, and gain predicted from acceptance, c\n"
-        "and C(k + 1) for drafts of other speeds; a tick on the zero line is break-even",
+        "Speculation: gain measured, with its 90 % interval, and predicted for drafts of other\n"
+        "speeds from acceptance and the costs of rounds; a tick on the zero line is break-even",
         loc="left",
         fontsize=9,
     )
@@ -184,8 +184,8 @@ def _plot_measured(
     axes.errorbar(
         [x],
         [100 * gain.point],
-        xerr=[[x - min(max(ratio.low, low), x)], [max(min(ratio.high, high), x) - x]],
-        yerr=[[100 * (gain.point - gain.low)], [100 * (gain.high - gain.point)]],
+        xerr=_reach(x, max(ratio.low, low), min(ratio.high, high)),
+        yerr=_reach(100 * gain.point, 100 * gain.low, 100 * gain.high),
         color=colour,
         marker=marker if x == ratio.point else ">",
         markersize=7,
@@ -195,6 +195,11 @@ def _plot_measured(
         clip_on=False,
         zorder=3,
     )
+
+
+def _reach(at: float, low: float, high: float) -> list[list[float]] | None:
+    """Return how far an interval reaches below and above; None where there is none to draw."""
+    return [[max(0.0, at - low)], [max(0.0, high - at)]] if low < high else None
 
 
 def _number(
@@ -244,7 +249,7 @@ def _caption(number: int, point: SpeculationPoint) -> str:
         return f"{name}: INVALID, not drawn"
     return (
         f"{name}: ratio {ratio_text(point.ratio.point)}, {100 * point.acceptance:.1f} % accepted, "
-        f"C({point.k + 1}) = {point.verify:.2f}, break-even {ratio_text(point.break_even)}"
+        f"verifying {point.verifying:.2f} steps, break-even {ratio_text(point.break_even)}"
     )
 
 

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_asperf import sd_model
 from pytest_asperf.guards import Consequence
 
 if TYPE_CHECKING:
@@ -39,10 +38,9 @@ class SpeculationPoint:
         ratio: speed ratio of draft to target.
         predicted: the gain that acceptance and costs predict.
         acceptance: accepted of drafted tokens.
-        k: tokens drafted per round.
-        emitted: tokens that a round emits on average.
-        c: cost of one step of the draft, in steps of the target.
-        verify: C(k + 1), cost of verifying a round's batch, likewise.
+        emitted: tokens that a round emits, on average.
+        drafting: what drafting costs in a round, on average, in steps of the target alone.
+        verifying: what the rest of a round costs by prediction, likewise.
         break_even: speed ratio from which the pair would gain; infinite where none.
         best_k: number of drafted tokens with the highest predicted gain, and that gain.
         is_invalid: whether a guard says that the measurement is broken.
@@ -53,18 +51,17 @@ class SpeculationPoint:
     ratio: Span
     predicted: float
     acceptance: float
-    k: int
     emitted: float
-    c: float
-    verify: float
+    drafting: float
+    verifying: float
     break_even: float
     best_k: tuple[int, float]
     is_invalid: bool
 
     def predicted_at(self, ratio: float) -> float:
         """Return the gain predicted for a draft of another speed that is accepted as often."""
-        c = self.c * self.ratio.point / ratio
-        return sd_model.gain(self.emitted, self.k, c, self.verify)
+        drafting = self.drafting * self.ratio.point / ratio
+        return self.emitted / (drafting + self.verifying) - 1
 
     def cells(self) -> tuple[str, ...]:
         """Return ratio, gain, predicted gain, acceptance, break-even and best k as text."""
@@ -100,17 +97,16 @@ def _gain_text(gain: Span) -> str:
 
 
 def _point(label: str, raw: Mapping[str, Any]) -> SpeculationPoint:
-    k, even = raw["k"], raw["break_even_ratio"]
+    even = raw["break_even_ratio"]
     return SpeculationPoint(
         label,
         _span(raw["gain"]),
         _span(raw["ratio"]),
         raw["predicted_gain"]["point"],
         raw["acceptance"],
-        k,
         raw["mean_length"],
-        raw["c"]["point"],
-        raw["verify"][str(k + 1)]["point"],
+        raw["drafting"],
+        raw["verifying"],
         math.inf if even is None else even,
         (raw["best_k"]["k"], raw["best_k"]["gain"]),
         any(trip["consequence"] == Consequence.INVALID for trip in raw["trips"]),

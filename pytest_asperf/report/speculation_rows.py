@@ -61,9 +61,8 @@ def break_even_text(result: SpeculationResult) -> str:
     ratio = result.break_even_ratio
     if ratio < math.inf:
         return f"break-even at {ratio:.3g} x"
-    k = result.pairing.k
-    cost = result.verify[k + 1].point
-    return f"no break-even: C({k + 1}) = {cost:.2f} and a round emits {result.mean_length:.2f}"
+    emitted, cost = result.mean_length, result.verifying
+    return f"no break-even: a round emits {emitted:.2f}, and verifying it costs {cost:.2f} steps"
 
 
 def best_text(result: SpeculationResult) -> str:
@@ -108,6 +107,8 @@ def _raw(result: SpeculationResult) -> dict[str, Any]:
         "acceptance_by_position": list(result.acceptance_by_position),
         "mean_length": result.mean_length,
         "mean_length_by_category": result.length_by_category,
+        "drafting": result.drafting,
+        "verifying": result.verifying,
         "drafted": result.drafted,
         "accepted": result.accepted,
         "c": estimate_data(result.c),

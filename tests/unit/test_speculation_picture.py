@@ -32,14 +32,13 @@ def _row(
     """Return a row of rounds that emit 3 tokens for 4 / ratio + 2 steps."""
     gain = 3 / (4 / ratio + 2) - 1
     known = {
-        "k": 4,
         "gain": _estimate(gain, half),
         "ratio": _estimate(ratio, None if half is None else 0.1),
         "predicted_gain": _estimate(gain, None),
         "acceptance": 0.5,
         "mean_length": 3.0,
-        "c": _estimate(1 / ratio, None),
-        "verify": {"5": _estimate(2.0, None)},
+        "drafting": 4 / ratio,
+        "verifying": 2.0,
         "break_even_ratio": 4.0,
         "best_k": {"k": 2, "gain": 0.1},
         "trips": [],
