@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.audit.llama_bench import MarkdownReader
 from pytest_asperf.audit.mlx_log import MlxReader
-from pytest_asperf.audit.model_facts import ModelReader
-from pytest_asperf.audit.perplexity_log import PerplexityReader
-from pytest_asperf.audit.speculation_log import SpeculationReader
-from pytest_asperf.audit.timings import ServerReader
+from pytest_asperf.worker.printed.model_facts import ModelReader
+from pytest_asperf.worker.printed.perplexity_log import PerplexityReader
+from pytest_asperf.worker.printed.speculation_log import SpeculationReader
+from pytest_asperf.worker.printed.timings import ServerReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pytest_asperf.audit.llama_bench import BenchRow
     from pytest_asperf.audit.mlx_log import MlxTrial
-    from pytest_asperf.audit.model_facts import ModelFacts
-    from pytest_asperf.audit.perplexity_log import PerplexityRun
-    from pytest_asperf.audit.speculation_log import Drafter, SpeculationRun
-    from pytest_asperf.audit.timings import Request
+    from pytest_asperf.worker.printed.bench_rows import BenchRow
+    from pytest_asperf.worker.printed.model_facts import ModelFacts
+    from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
+    from pytest_asperf.worker.printed.speculation_log import Drafter, SpeculationRun
+    from pytest_asperf.worker.printed.timings import Request
 
 # Since 2026 lines begin with minutes, seconds, milli- and microseconds and a letter, and those of a
 # router's children with their port. They begin anywhere in a line of the text that is generated.
