@@ -58,10 +58,12 @@ class EngineBuild:
     Attributes:
         engine: the engine's name, a key of `pytest_asperf.worker.main.ENGINES`.
         python: the interpreter that has the engine installed.
+        tools: the folder of programs that the engine runs, for one that runs programs.
     """
 
     engine: Engine
     python: Path
+    tools: Path | None = None
 
 
 class WorkerError(EngineError):
@@ -90,7 +92,7 @@ class EngineRefusedError(EngineError):
 
 
 #: Refusals in the middle of the work, whose figures would be of broken decodes.
-_BREAKING: Final = {"decode", "internal", "logits", "non-finite", "position", "rollback"}
+_BREAKING: Final = {"decode", "internal", "logits", "non-finite", "position", "rollback", "tool"}
 
 _REMEDIES: Final = {
     "context": "ask for less context, or for a smaller depth",
@@ -107,11 +109,15 @@ _REMEDIES: Final = {
     "rollback": "speculate with models of attention only, or leave rollback at auto, which uses "
     "the engine's checkpoints where it has them",
     "quantize": "choose a level that this file can be quantised to",
+    "tool": "run the program by hand; report it to llama.cpp with the model named",
+    "tools": "name a folder that has llama-bench, llama-perplexity and llama-quantize, with "
+    "--asperf-tools or as `tools` of a build",
+    "unsupported": "measure it on an engine that can, with --asperf-engine",
 }
 
 
 #: Refusals that the engine's log explains further.
-_LOGGED: Final = {"decode", "import", "internal", "load", "memory", "quantize"}
+_LOGGED: Final = {"decode", "import", "internal", "load", "memory", "quantize", "tool"}
 
 
 def usable_cores() -> tuple[int, ...]:
@@ -174,6 +180,7 @@ class Worker:
             str(self.build.python),
             *("-I", "-c", _BOOTSTRAP, str(_WORKER_FOLDER), self.build.engine),
             *map(str, child_fds),
+            *([] if self.build.tools is None else [str(self.build.tools)]),
         ]
         try:
             self._process = subprocess.Popen(
@@ -343,7 +350,7 @@ class Worker:
             return result
         if reply.get("ok") is False:
             kind, message = str(reply.get("kind"))[:40], str(reply.get("message"))[:4000]
-            if kind in {"import", "protocol"}:
+            if kind in {"import", "protocol", "tools"}:
                 self.close()
             trace = _indented(str(reply.get("trace", ""))[-4000:].splitlines()[-16:])
             log = self.log_tail if kind in _LOGGED and not trace else trace
@@ -425,6 +432,8 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # what it started
         self._log_thread.join(timeout=1.0)
 
     @property

@@ -28,7 +28,6 @@ from pytest_asperf.worker.printed.timings import request_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_asperf.audit.log import Log
     from pytest_asperf.audit.powermetrics import PowerLog
     from pytest_asperf.audit.tables import TableRow
     from pytest_asperf.worker.printed.bench_rows import BenchRow

@@ -101,7 +101,8 @@ class Model(Protocol):
 
     Attributes:
         facts: what loading it resolved to; `bytes_per_token` where the engine knows what a step
-            reads and its file is no GGUF.
+            reads and its file is no GGUF; `loads_each_run` where each timed run has a load of its
+            own; `log_probabilities` where `logits` gives those, cut off at a floor.
         context: what the last run's context resolved to (size, KV types, flash attention).
     """
 
@@ -131,11 +132,24 @@ class Model(Protocol):
         """Free the model."""
 
 
+@runtime_checkable
+class ScoresInOrder(Protocol):
+    """A model that goes through a text from its beginning, and cannot go back cheaply."""
+
+    context: Facts
+
+    def nll(self, tokens: Sequence[int], first: int) -> list[float]:
+        """Return the NLL of `tokens[first + 1:]` in nats, whatever the order of such requests."""
+
+
 class Engine(Protocol):
     """An engine inside its own process."""
 
     def describe(self) -> Facts:
-        """Return library, version, build, devices: what is needed to say what ran."""
+        """Return library, version, build, devices: what is needed to say what ran.
+
+        `cannot` names what an engine refuses, and why: an operation, a setting, or `step_ns`.
+        """
 
     def load(self, path: str, settings: dict[str, Any]) -> Model:
         """Load a model file with the settings that were set; the rest are the engine's own."""
