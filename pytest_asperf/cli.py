@@ -177,7 +177,7 @@ def calibrate_machine(
     with (
         console.status("calibrating") as status,
         Lab(
-            EngineBuild(ref.spec.engine or settings.engine, project.python),
+            EngineBuild(ref.spec.engine or settings.engine, project.python, settings.tools),
             cache=project.cache,
             corpus=shipped_corpus(),
             plan=Plan(call_timeout_s=settings.call_timeout_s),
@@ -187,7 +187,7 @@ def calibrate_machine(
     ):
         sections = calibrate(
             lab,
-            Build("current", project.python),
+            Build("current", project.python, tools=settings.tools),
             ref,
             workloads,
             pairs=pairs,

@@ -22,7 +22,7 @@ from .saved_scores import PROGRAM, SavedScores, Text
 from .tool_process import Toolbox
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -43,7 +43,11 @@ _OPTIONS: Final = {
     "n_batch": ("-b", "", "n_batch"),
     "n_ubatch": ("-ub", "", "n_ubatch"),
 }
-_FLASH_CELLS: Final = {"auto": ("-1", "auto"), "on": ("1", "true", "on"), "off": ("0", "false", "off")}
+_FLASH_CELLS: Final = {
+    "auto": ("-1", "auto"),
+    "on": ("1", "true", "on"),
+    "off": ("0", "false", "off"),
+}
 #: What cannot be asked of these programs, and what can do it.
 _CANNOT: Final = {
     "first_token": "no program of llama.cpp times the first token by itself; pp512 times the "
@@ -90,12 +94,7 @@ class LlamaToolsEngine:
         version = self._version()
         commit = _COMMIT.search(version)
         threads = _THREADS.search(self._tools.help(_BENCH))
-        files = {
-            path.name: path
-            for path in sorted(folder.iterdir())
-            if (path.is_file() and (path.name.startswith("llama-") or ".so" in path.name))
-            or path.suffix == ".dylib"
-        }
+        programs = [path for path in sorted(folder.glob("llama-*")) if path.is_file()]
         return {
             "engine": "llama_tools",
             "library": "llama.cpp tools",
@@ -105,8 +104,8 @@ class LlamaToolsEngine:
             "ggml_version": None,
             "ggml_commit": None,
             "library_path": str(folder),
-            "library_sha256": files_sha256(files.values()),
-            "tools": [name for name in files if name.startswith("llama-")],
+            "library_sha256": files_sha256(sorted({*_resolved(programs), *_libraries(folder)})),
+            "tools": [path.name for path in programs],
             "devices": self._devices(),
             "default_threads": int(threads[1]) if threads else None,
             "cannot": _CANNOT,
@@ -138,8 +137,8 @@ class LlamaToolsEngine:
 
     def load(self, path: str, settings: dict[str, Any]) -> LlamaToolsModel:
         """Have llama-bench load a GGUF file and say what became of it."""
-        for key in settings:
-            if key in _CANNOT and settings[key]:
+        for key, value in settings.items():
+            if key in _CANNOT and value:
                 raise RefusalError("unsupported", _CANNOT[key])
             if key not in {*_OPTIONS, "slow_by"}:
                 raise RefusalError("unsupported", f"these programs have no setting {key}")
@@ -190,7 +189,9 @@ class LlamaToolsModel:
     def _describe(self, row: BenchRow, run: ToolRun, load_ns: int) -> Facts:
         log = run.log
         info = {found[1]: found[2] for line in log if (found := _INFO.match(line))}
-        missing = {"n_layer", "n_ctx_train", "n_vocab"} - {k for k, v in info.items() if v.isdigit()}
+        missing = {"n_layer", "n_ctx_train", "n_vocab"} - {
+            k for k, v in info.items() if v.isdigit()
+        }
         if missing:
             raise run.failure(f"did not log {', '.join(sorted(missing))}")
         bos = [found[1] for line in log if (found := _ADD_BOS.search(line))]
@@ -331,9 +332,7 @@ class LlamaToolsModel:
                 f"{n} tokens were asked for, the model was trained on {self.facts['n_ctx_train']}",
             )
 
-    def _bench(
-        self, n_prompt: int, n_gen: int, depth: int, *more: str
-    ) -> tuple[BenchRow, ToolRun]:
+    def _bench(self, n_prompt: int, n_gen: int, depth: int, *more: str) -> tuple[BenchRow, ToolRun]:
         """Run one test once, and believe nothing of it that was not asked for."""
         arguments = ["-m", self._path, "-p", str(n_prompt), "-n", str(n_gen), "-d", str(depth)]
         arguments += ["-r", "1", "-o", "jsonl", "-v", *more]
@@ -370,6 +369,17 @@ class LlamaToolsModel:
         if key != "flash_attn" or takes_words:
             return str(value)
         return _FLASH_CELLS[str(value)][0]
+
+
+def _resolved(paths: Iterable[Path]) -> set[Path]:
+    return {path.resolve() for path in paths}
+
+
+def _libraries(folder: Path) -> set[Path]:
+    """Return the libraries beside the programs, or where an installation has them."""
+    places = (folder, folder.parent / "lib")
+    found = _resolved(path for place in places for path in place.glob("lib*") if path.is_file())
+    return {path for path in found if ".so" in path.name or path.suffix == ".dylib"}
 
 
 def _is_same(cell: str, asked: object, told: object) -> bool:

@@ -131,9 +131,7 @@ class Server:
                     what = f"{name} and {models[0]} differ in vocabulary size"
                     raise RefusalError("vocabulary", what)
             saved = bool(self._model(models[0]).facts.get("log_probabilities"))
-            found = score_chunk(
-                logits, targets, are_log_probabilities=saved, share_out=pool.map
-            )
+            found = score_chunk(logits, targets, are_log_probabilities=saved, share_out=pool.map)
         return {
             "scores": dict(zip(models, found, strict=True)),
             "contexts": {

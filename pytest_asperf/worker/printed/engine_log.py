@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 #: Since 2026 lines begin with minutes, seconds, milli- and microseconds and a letter for their
-#: level, and those of a router's children with their port. They begin anywhere in a line of the text
-#: that is generated.
+#: level, and those of a router's children with their port. They begin anywhere in a line of
+#: the text that is generated.
 LOG_PREFIX: Final = re.compile(r"(?:\[\d{1,6}\] )?\d{1,6}\.\d\d\.\d{3}\.\d{3} [A-Z] ")
 _BUFFER: Final = re.compile(
     r"(\S+) (model|KV|RS|compute|output) buffer size += +(\d{1,12}(?:\.\d{1,6})?) MiB"
