@@ -292,6 +292,24 @@ class Worker:
         """Write a model at another level; `recipe` as `engines.level_recipe` gives it."""
         self.call("quantize", source=str(source), target=str(target), recipe=recipe)
 
+    def speculate(
+        self, target: str, draft: str, prompt: str, *, n_new: int, k: int
+    ) -> dict[str, Any]:
+        """Generate with the engine's own program for speculation; return its counts and time."""
+        return self.call("speculate", model=target, draft=draft, prompt=prompt, n_new=n_new, k=k)
+
+    def batch_costs(
+        self, name: str, sizes: Sequence[int], *, depth: int, n_steps: int
+    ) -> dict[int, int]:
+        """Time `n_steps` decodes of each batch size with the engine's own program, in ns."""
+        answer = self.call(
+            "batch_costs", model=name, sizes=list(sizes), depth=depth, n_steps=n_steps
+        )
+        try:
+            return {int(size): int(elapsed_ns) for size, elapsed_ns in answer["elapsed_ns"]}
+        except (KeyError, TypeError, ValueError) as err:
+            raise self.garbled("batch_costs", f"the times are malformed: {err!r}") from err
+
     def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int) -> RawRun:
         answer = self.call(op, model=name, tokens=list(tokens), depth=depth)
         try:

@@ -39,10 +39,10 @@ from pytest_asperf.spec import ModelRef, Workload
 from pytest_asperf.verdict import Outcome
 
 if TYPE_CHECKING:
-    from pytest_asperf.host import EngineBuild
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from pytest_asperf.host import EngineBuild
     from pytest_asperf.measure.engine_memory import MemoryResult
     from pytest_asperf.measure.plan import Notify, Plan
     from pytest_asperf.measure.throughput import TimedLoad

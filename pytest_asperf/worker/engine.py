@@ -142,6 +142,17 @@ class ScoresInOrder(Protocol):
         """Return the NLL of `tokens[first + 1:]` in nats, whatever the order of such requests."""
 
 
+@runtime_checkable
+class SpeculatesByItself(Protocol):
+    """A model whose engine has a program for the whole of a speculation, and cannot be stepped."""
+
+    def speculate(self, draft: Any, prompt: str, n_new: int, k: int) -> Facts:
+        """Generate `n_new` tokens greedily with a draft of k tokens a round; return counts."""
+
+    def batch_costs(self, sizes: Sequence[int], depth: int, n_steps: int) -> dict[int, int]:
+        """Return the time of `n_steps` decodes of each batch size, in ns."""
+
+
 class Engine(Protocol):
     """An engine inside its own process."""
 

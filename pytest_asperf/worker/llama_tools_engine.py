@@ -20,6 +20,7 @@ from .printed.bench_rows import BrokenRowError, bench_row
 from .printed.engine_log import buffers_mib, flash_attention, layers_offloaded
 from .saved_scores import PROGRAM, SavedScores, Text
 from .tool_process import Toolbox
+from .tool_speculation import batch_costs, speculate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -48,6 +49,8 @@ _FLASH_CELLS: Final = {
     "on": ("1", "true", "on"),
     "off": ("0", "false", "off"),
 }
+#: Cells that proof of path is made of.
+_NEEDED: Final = ("n_threads", "type_k", "type_v", "model_n_params")
 #: What cannot be asked of these programs, and what can do it.
 _CANNOT: Final = {
     "first_token": "no program of llama.cpp times the first token by itself; pp512 times the "
@@ -144,9 +147,9 @@ class LlamaToolsEngine:
                 raise RefusalError("unsupported", f"these programs have no setting {key}")
         return LlamaToolsModel(self._tools, path, settings, self._texts)
 
-    def quantize(self, source: str, target: str, ftype: int) -> None:
+    def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
         """Quantise a GGUF file with llama-quantize."""
-        run = self._tools.start(_QUANTIZE, source, target, str(ftype))
+        run = self._tools.start(_QUANTIZE, source, target, str(recipe["ftype"]))
         try:
             run.finish()
         except RefusalError as err:
@@ -169,7 +172,7 @@ class LlamaToolsModel:
         self, tools: Toolbox, path: str, settings: dict[str, Any], texts: list[Text]
     ) -> None:
         self._tools = tools
-        self._path = path
+        self.path = path
         self._settings = {key: value for key, value in settings.items() if key in _OPTIONS}
         self._texts = texts
         self._scores: SavedScores | None = None
@@ -216,7 +219,7 @@ class LlamaToolsModel:
     def tokenize(self, text: str) -> list[int]:
         """Return the tokens that llama-perplexity makes of a text."""
         # Chunks of one token leave none over; the tokens come before anything is scored.
-        arguments = ("-m", self._path, "-ngl", "0", "-b", "1", "--no-warmup")
+        arguments = ("-m", self.path, "-ngl", "0", "-b", "1", "--no-warmup")
         saved = SavedScores(self._tools, arguments, text, 1)
         saved.close()
         self._texts[:] = [*(known for known in self._texts if known.text != text)]
@@ -269,6 +272,22 @@ class LlamaToolsModel:
         self.context = _context(scores.run.log, self._settings, self.facts["threads"])
         return found
 
+    def speculate(self, draft: LlamaToolsModel, prompt: str, n_new: int, k: int) -> Facts:
+        """Generate with a draft by llama-speculative-simple; see `tool_speculation.speculate`."""
+        arguments = self._common(self._settings)
+        return speculate(self._tools, arguments, draft.path, prompt, n_new=n_new, k=k)
+
+    def batch_costs(self, sizes: Sequence[int], depth: int, n_steps: int) -> dict[int, int]:
+        """Time steps of several batch sizes, in ns; see `tool_speculation.batch_costs`."""
+        self._require_context(depth + n_steps)
+        arguments = self._common(self._settings)
+        return batch_costs(self._tools, arguments, sizes, depth=depth, n_steps=n_steps)
+
+    def _common(self, settings: Facts) -> list[str]:
+        """Return model and settings as all programs but llama-bench take them."""
+        told = ((_OPTIONS[key][1], str(value)) for key, value in settings.items())
+        return ["-m", self.path, *(word for option in told if option[0] for word in option)]
+
     def close(self) -> None:
         """End what is at work."""
         self._stop()
@@ -306,12 +325,10 @@ class LlamaToolsModel:
         settings = self._settings
         n_batch = min(settings.get("n_batch", n), n)
         n_ubatch = min(settings.get("n_ubatch", 512), n_batch)
-        arguments = ["-m", self._path, "-b", str(n_batch), "-ub", str(n_ubatch), "-lv", "4"]
+        arguments = self._common(settings)
+        arguments += ["-b", str(n_batch), "-ub", str(n_ubatch), "-lv", "4"]
         if "--fit" in self._tools.help(PROGRAM):
             arguments += ["--fit", "off"]  # it would change what was not set
-        for key, value in settings.items():
-            if option := _OPTIONS[key][1]:
-                arguments += [option, str(value)]
         scores = SavedScores(self._tools, arguments, text.text, n)
         if scores.tokens != text.tokens[: len(scores.tokens)]:
             scores.close()
@@ -334,34 +351,16 @@ class LlamaToolsModel:
 
     def _bench(self, n_prompt: int, n_gen: int, depth: int, *more: str) -> tuple[BenchRow, ToolRun]:
         """Run one test once, and believe nothing of it that was not asked for."""
-        arguments = ["-m", self._path, "-p", str(n_prompt), "-n", str(n_gen), "-d", str(depth)]
+        arguments = ["-m", self.path, "-p", str(n_prompt), "-n", str(n_gen), "-d", str(depth)]
         arguments += ["-r", "1", "-o", "jsonl", "-v", *more]
         for key, value in self._settings.items():
             arguments += [_OPTIONS[key][0], self._bench_value(key, value)]
         run = self._tools.run(_BENCH, *arguments)
-        rows = [line for line in run.output.splitlines() if line.strip()]
-        if len(rows) != 1:
-            raise run.failure(f"exited with 0 and printed {len(rows)} tests instead of 1")
-        try:
-            cells = json.loads(rows[0])
-            row = bench_row(cells)
-        except BrokenRowError as err:
-            raise run.failure(f"printed a test that {err}") from err
-        except (ValueError, RecursionError) as err:
-            raise run.failure("printed a test that is cut off or not JSON") from err
-        if len(row.samples_ns) != 1:
-            raise run.failure(f"timed {len(row.samples_ns)} runs instead of 1")
         asked = {
-            "model_filename": self._path, "n_prompt": n_prompt, "n_gen": n_gen, "n_depth": depth,
+            "model_filename": self.path, "n_prompt": n_prompt, "n_gen": n_gen, "n_depth": depth,
             **{_OPTIONS[key][2]: value for key, value in self._settings.items()},
         }  # fmt: skip
-        for cell, value in asked.items():
-            if not _is_same(cell, value, cells.get(cell)):
-                raise run.failure(f"was asked for {cell} {value} and says {cells.get(cell)}")
-        for cell in ("n_threads", "type_k", "type_v", "model_n_params"):
-            if cell not in cells:
-                raise run.failure(f"printed a test without {cell}")
-        self._cells: Facts = cells
+        row, self._cells = _believed(run, asked)
         return row, run
 
     def _bench_value(self, key: str, value: object) -> str:
@@ -369,6 +368,31 @@ class LlamaToolsModel:
         if key != "flash_attn" or takes_words:
             return str(value)
         return _FLASH_CELLS[str(value)][0]
+
+
+def _believed(run: ToolRun, asked: Facts) -> tuple[BenchRow, Facts]:
+    """Return the one test that was printed, with its cells, if it is the one that was asked for."""
+    rows = [line for line in run.output.splitlines() if line.strip()]
+    if len(rows) != 1:
+        raise run.failure(f"exited with 0 and printed {len(rows)} tests instead of 1")
+    try:
+        cells = json.loads(rows[0])
+    except (ValueError, RecursionError) as err:
+        raise run.failure("printed a test that is cut off or not JSON") from err
+    if not isinstance(cells, dict):
+        raise run.failure("printed no test but other JSON")
+    try:
+        row = bench_row(cells)
+    except BrokenRowError as err:
+        raise run.failure(f"printed a test that {err}") from err
+    if len(row.samples_ns) != 1:
+        raise run.failure(f"timed {len(row.samples_ns)} runs instead of 1")
+    if missing := [cell for cell in _NEEDED if cell not in cells]:
+        raise run.failure(f"printed a test without {', '.join(missing)}")
+    for cell, value in asked.items():
+        if not _is_same(cell, value, cells.get(cell)):
+            raise run.failure(f"was asked for {cell} {value} and says {cells.get(cell)}")
+    return row, cells
 
 
 def _resolved(paths: Iterable[Path]) -> set[Path]:

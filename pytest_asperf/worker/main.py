@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from .engine import RefusalError, ScoresInOrder
+from .engine import RefusalError, ScoresInOrder, SpeculatesByItself
 from .wire import MAX_LINE_BYTES, WireError, decode, encode, write_all
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class Server:
             "first_token": self._first_token,
             "score": self._score,
             "quantize": self._quantize,
+            "speculate": self._speculate,
+            "batch_costs": self._batch_costs,
         }
 
     @cached_property
@@ -143,6 +145,22 @@ class Server:
     def _quantize(self, source: str, target: str, recipe: dict[str, Any]) -> dict[str, Any]:
         self._engine.quantize(source, target, recipe)
         return {}
+
+    def _speculate(self, model: str, draft: str, prompt: str, n_new: int, k: int) -> dict[str, Any]:
+        target = self._speculating(model)
+        return target.speculate(self._model(draft), prompt, n_new, k)
+
+    def _batch_costs(
+        self, model: str, sizes: list[int], depth: int, n_steps: int
+    ) -> dict[str, Any]:
+        found = self._speculating(model).batch_costs(sizes, depth, n_steps)
+        return {"elapsed_ns": list(map(list, found.items()))}
+
+    def _speculating(self, name: str) -> SpeculatesByItself:
+        found = self._model(name)
+        if isinstance(found, SpeculatesByItself):
+            return found
+        raise RefusalError("unsupported", "only llama_tools has programs that speculate")
 
     def _model(self, name: str) -> Model:
         try:

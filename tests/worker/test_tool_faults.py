@@ -1,0 +1,158 @@
+"""What the programs of llama.cpp do wrong is told; all of these replay recorded output."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_asperf.host import EngineBuild, EngineRefusedError, Worker, WorkerError
+from pytest_asperf.spec import EngineSettings
+from tests.worker.replayed_tools import replayed_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+THREADS = EngineSettings(threads=1)
+TEXT = "def area(width, height):\n    return width * height\n" * 4
+
+
+@contextmanager
+def opened(folder: Path, *, call_timeout_s: float = 30.0, **plan: Any) -> Iterator[Worker]:
+    """Give a worker on replayed programs, with a model loaded."""
+    build = EngineBuild("llama_tools", Path(sys.executable), replayed_tools(folder, **plan))
+    with Worker(build, call_timeout_s=call_timeout_s) as worker:
+        worker.load("model", folder / "model.gguf", THREADS)
+        yield worker
+
+
+def generate(folder: Path, **plan: Any) -> None:
+    """Time a generation of 8 tokens at depth 8."""
+    with opened(folder, **plan) as worker:
+        worker.generate("model", [0] * 16, 8)
+
+
+def score(folder: Path, **plan: Any) -> tuple[float, ...]:
+    """Score both chunks of the recorded text; return the NLL of all."""
+    with opened(folder, **plan) as worker:
+        tokens = worker.tokenize("model", TEXT)
+        scored = [worker.score(["model"], tokens[at : at + 16], 8) for at in (0, 16)]
+        return tuple(nll for one in scored for nll in one["model"][0].nll)
+
+
+def test_a_sound_replay_is_believed(tmp_path: Path) -> None:
+    """Without a fault, the replayed programs are timed and scored."""
+    generate(tmp_path)
+    assert len(score(tmp_path)) == 2 * 7
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        ({"prints": ""}, "exited with 0 and printed 0 tests instead of 1"),
+        ({"prints": '{"n_prompt": 0, "n_g'}, "printed a test that is cut off or not JSON"),
+        ({"prints": '[["n_prompt"]]\n'}, "printed no test but other JSON"),
+        ({"without": ["n_threads", "type_k"]}, "printed a test without n_threads, type_k"),
+        ({"without": ["avg_ns"]}, "printed a test that is cut off or broken"),
+        ({"without": ["samples_ns"]}, "timed 0 runs instead of 1"),
+        ({"row": {"samples_ns": [0]}}, "has a time or rate that is none"),
+        ({"row": {"samples_ns": [5, 6]}}, "timed 2 runs instead of 1"),
+        ({"row": {"n_gen": 4}}, "was asked for n_gen 8 and says 4"),
+        ({"row": {"n_depth": 0}}, "was asked for n_depth 8 and says 0"),
+        ({"row": {"n_threads": 2}}, "was asked for n_threads 1 and says 2"),
+        ({"status": 1}, "exited with status 1"),
+        ({"log": "\ndecode: failed to decode, ret = -1"}, "exited with 0 and said: .*ret = -1"),
+        ({"harm": "crash", "harm_when": "bench"}, "was ended by SIGSEGV.*its last words: "),
+    ],
+)  # fmt: skip
+def test_a_broken_bench_is_invalid(tmp_path: Path, plan: dict[str, Any], told: str) -> None:
+    """Whatever is wrong with a timed run breaks the measurement, and its exit status is no help."""
+    with pytest.raises(EngineRefusedError, match=told) as caught:
+        generate(tmp_path, **plan)
+    assert caught.value.breaks_measurement
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        ({"chunks": 1}, "did not score all of the text"),
+        ({"says": ["[1]5.4815,", "[2]4.9997,"]}, "printed PPL 4.9997 after chunk 2, .* 4.499"),
+        ({"says": ["[1]nan,", "[2]nan,"]}, "PPL is nan after chunk 1"),
+        ({"magic": "_Logits_"}, "in a format that is not known"),
+    ],
+)
+def test_broken_scores_are_invalid(tmp_path: Path, plan: dict[str, Any], told: str) -> None:
+    """What was saved must be whole, and give the PPL that was printed."""
+    with pytest.raises(EngineRefusedError, match=told) as caught:
+        score(tmp_path, **plan)
+    assert caught.value.breaks_measurement
+
+
+def test_a_hang_ends_the_program_too(tmp_path: Path) -> None:
+    """At the deadline the worker ends, its last words are told, and the program is gone."""
+    with (
+        pytest.raises(WorkerError, match=r"no answer within 1\.5 s") as caught,
+        opened(tmp_path, call_timeout_s=1.5, harm="hang", harm_when="bench") as worker,
+    ):
+        worker.generate("model", [0] * 16, 8)
+    assert "llama-bench: " in str(caught.value)
+    program = int((tmp_path / "pid").read_text())
+    for _ in range(100):
+        try:
+            os.kill(program, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.02)
+    pytest.fail("llama-bench outlived its worker")
+
+
+def test_what_is_not_resolved_is_unknown(tmp_path: Path) -> None:
+    """A setting of which only the request is printed is not taken for what ran."""
+    with opened(tmp_path, log_without=["Flash Attention"]) as worker:
+        assert worker.generate("model", [0] * 16, 8).context["flash_attn"] == "unknown"
+
+
+def test_a_build_that_does_not_know_its_commit_says_so(tmp_path: Path) -> None:
+    """Neither a commit nor a number is made up."""
+    tools = replayed_tools(tmp_path, version="version: 0 (unknown)")
+    with Worker(EngineBuild("llama_tools", Path(sys.executable), tools)) as worker:
+        described = worker.describe()
+    assert described["version"] == "0 (unknown)"
+    assert described["llama_commit"] is None
+
+
+def test_devices_are_those_that_the_programs_list(tmp_path: Path) -> None:
+    """GPUs come with their memory."""
+    listed = "Available devices:\n  CUDA0: NVIDIA H100 (81559 MiB, 80000 MiB free)\n"
+    tools = replayed_tools(tmp_path, devices=listed)
+    with Worker(EngineBuild("llama_tools", Path(sys.executable), tools)) as worker:
+        gpus = [one for one in worker.describe()["devices"] if one["type"] == "GPU"]
+    assert [(one["name"], one["memory_free_bytes"]) for one in gpus] == [("CUDA0", 80000 << 20)]
+
+
+def test_a_folder_without_programs_is_refused(tmp_path: Path) -> None:
+    """The message says which program is missing, and how to name a folder."""
+    with (
+        Worker(EngineBuild("llama_tools", Path(sys.executable), tmp_path)) as worker,
+        pytest.raises(EngineRefusedError, match="no program llama-bench in ") as caught,
+    ):
+        worker.describe()
+    assert "--asperf-tools" in caught.value.remedy
+    with pytest.raises(EngineRefusedError, match=r"no folder '' of llama\.cpp's programs"):
+        Worker(EngineBuild("llama_tools", Path(sys.executable)))
+
+
+def test_what_it_cannot_do_names_what_can(tmp_path: Path) -> None:
+    """A setting that has no counterpart is refused, with an engine that has it."""
+    tools = replayed_tools(tmp_path)
+    with (
+        Worker(EngineBuild("llama_tools", Path(sys.executable), tools)) as worker,
+        pytest.raises(EngineRefusedError, match=r"unsupported.*engines llama_cpp and") as caught,
+    ):
+        worker.load("model", tmp_path / "model.gguf", EngineSettings(slow_by=0.1))
+    assert not caught.value.breaks_measurement
