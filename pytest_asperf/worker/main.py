@@ -213,9 +213,12 @@ def _end_with_parent(request_fd: int) -> None:
         poll.register(request_fd, 0)  # a hang-up is reported whatever is asked for
         poll.poll()
         if os.getpgrp() == os.getpid():
-            os.killpg(os.getpgrp(), signal.SIGKILL)
+            os.killpg(0, signal.SIGHUP)
+            os.killpg(0, signal.SIGCONT)  # one that stands still dies of it when it goes on
         os._exit(0)
 
+    # A handler, unlike ignoring, is not inherited by programs.
+    signal.signal(signal.SIGHUP, lambda *_: None)
     threading.Thread(target=watch, daemon=True).start()
 
 

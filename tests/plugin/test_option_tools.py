@@ -86,12 +86,12 @@ def test_a_folder_that_no_engine_runs_is_a_usage_error(project: Project) -> None
 def test_programs_are_no_match_for_a_library(project: Project) -> None:
     """A folder against an interpreter is refused: they feed and load differently."""
     (project.path / "llama-bench").touch()
-    project.config('[builds.tools]\ntools = "."\n')
-    project.test(SOUND)
-    result = project.run("--asperf-baseline=current", "--asperf-candidate=tools")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["*the engine is scripted, and the build tools is */*", "*name two folders with *"]
+    project.config('[builds.programs]\ntools = "."\n', default_model="fake:F16")
+    project.test(GATE.replace('@pytest.mark.quant("F16")', ""))
+    result = project.run("--asperf-baseline=current", "--asperf-candidate=programs")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*the engine is scripted, and the build programs is */*", "*name two folders of *"]
     )
 
 

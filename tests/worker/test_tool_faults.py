@@ -13,12 +13,14 @@ import pytest
 
 from pytest_asperf.host import EngineBuild, EngineRefusedError, Worker, WorkerError
 from pytest_asperf.spec import EngineSettings
+from pytest_asperf.worker import wire
 from tests.worker.replayed_tools import replayed_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 THREADS = EngineSettings(threads=1)
+ARGUMENTS = {"model": "model", "tokens": [0] * 16, "depth": 8}
 TEXT = "def area(width, height):\n    return width * height\n" * 4
 
 
@@ -101,8 +103,24 @@ def test_a_hang_ends_the_program_too(tmp_path: Path) -> None:
     ):
         worker.generate("model", [0] * 16, 8)
     assert "llama-bench: " in str(caught.value)
-    program = int((tmp_path / "pid").read_text())
-    for _ in range(100):
+    _require_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_parent_that_dies_takes_the_program_along(tmp_path: Path) -> None:
+    """A closed pipe is all that the worker notices of its parent's death; it ends its program."""
+    with opened(tmp_path, harm="hang", harm_when="bench") as worker:
+        worker._send(wire.encode({"id": 9, "op": "generate", "args": ARGUMENTS}), time.monotonic() + 9)
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            time.sleep(0.02)
+        os.close(worker._requests)
+        os.close(worker._replies)
+        worker._requests = -1
+        _require_gone(int((tmp_path / "pid").read_text()))
+        assert worker._process.wait(timeout=5) == 0
+
+
+def _require_gone(program: int) -> None:
+    for _ in range(250):
         try:
             os.kill(program, 0)
         except ProcessLookupError:
