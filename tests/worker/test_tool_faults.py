@@ -1,7 +1,13 @@
-"""What the programs of llama.cpp do wrong is told; all of these replay recorded output."""
+"""What the programs of llama.cpp do wrong is told.
+
+None of these runs the real programs, which show no such fault: scripts print what they printed once
+(`fixtures/tools`, of the shipped draft), with only the numbers filled in that repeat the request,
+and one fault. What the real ones do is in test_llama_tools.py.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -14,10 +20,104 @@ import pytest
 from pytest_asperf.host import EngineBuild, EngineRefusedError, Worker, WorkerError
 from pytest_asperf.spec import EngineSettings
 from pytest_asperf.worker import wire
-from tests.worker.replayed_tools import replayed_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_RECORDED = Path(__file__).parents[2] / "fixtures" / "tools"
+
+_SCRIPT = """#!{python} -IS
+import json, os, signal, struct, sys, time
+recorded, plan = {recorded!r}, json.loads({plan!r})
+arguments = sys.argv[1:]
+
+def read(name, mode="r"):
+    with open(os.path.join(recorded, name), mode) as file:
+        return file.read()
+
+def option(name, default="0"):
+    return arguments[arguments.index(name) + 1] if name in arguments else default
+
+def harm(when):
+    if plan.get("harm_when") != when:
+        return
+    sys.stdout.flush()
+    with open(plan["pid_file"], "w") as file:
+        file.write(str(os.getpid()))
+    if plan["harm"] == "hang":
+        time.sleep(3600)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def bench():
+    row = json.loads(read("bench.jsonl"))
+    row |= {{"model_filename": option("-m"), "n_threads": int(option("-t", "2"))}}
+    counts = {{"n_prompt": "-p", "n_gen": "-n", "n_depth": "-d"}}
+    row |= {{cell: int(option(name)) for cell, name in counts.items()}}
+    is_timed = "--no-warmup" not in arguments
+    if is_timed:
+        row |= plan.get("row", {{}})
+        row = {{key: value for key, value in row.items() if key not in plan.get("without", [])}}
+    log = read("bench.log")
+    for line in plan.get("log_without", []):
+        log = "\\n".join(one for one in log.split("\\n") if line not in one)
+    sys.stderr.write(log + (plan.get("log", "") if is_timed else ""))
+    if is_timed:
+        harm("bench")
+    text = json.dumps(row) + "\\n"
+    sys.stdout.write(plan.get("prints", text) if is_timed else text)
+    sys.exit(plan.get("status", 0) if is_timed else 0)
+
+def perplexity():
+    scores = read("scores.bin", "rb")
+    n_ctx, head = int(option("-c")), 8 + 12
+    n_tokens = 32
+    tokens = scores[head : head + 4 * n_tokens]
+    with open(option("--save-all-logits"), "wb", buffering=0) as out:
+        if n_ctx == 1:
+            out.write(scores[:8] + struct.pack("<iii", 1, 2048, n_tokens) + tokens)
+            return
+        sys.stderr.write(read("perplexity.log"))
+        magic = plan.get("magic", "_logits_").encode()
+        out.write(magic + scores[len(magic) : head + 4 * n_tokens])
+        rows = scores[head + 4 * n_tokens:]
+        chunks = [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
+        says = plan.get("says", ["[1]5.4815,", "[2]4.4997,"])
+        for rows, said in zip(chunks[: plan.get("chunks", 2)], says):
+            sys.stdout.write(said)
+            sys.stdout.flush()
+            time.sleep(0.05)  # what is printed is there before what is saved
+            out.write(rows)
+    harm("score")
+
+if "--help" in arguments:
+    print(read("bench_help.txt"))
+elif "--version" in arguments:
+    print(plan.get("version", read("version.txt")))
+elif "--list-devices" in arguments:
+    print(plan.get("devices", "Available devices:\\n  (none)"))
+else:
+    {{"llama-bench": bench, "llama-perplexity": perplexity}}[os.path.basename(sys.argv[0])]()
+"""
+
+
+def _replayed_tools(folder: Path, **plan: Any) -> Path:
+    """Write a folder of such programs.
+
+    Args:
+        folder: where to.
+        plan: the fault. Of a timed llama-bench: `row` (cells over the recorded ones), `without`
+            (cells), `log` (more lines), `log_without`, `prints`, `status`; `version`, `devices`.
+            Of a scoring llama-perplexity: `magic`, `chunks` that it saves, `says` (what it prints).
+            `harm` (`crash` or `hang`) with `harm_when` (`bench` or `score`) and `pid_file`.
+    """
+    plan["pid_file"] = str(folder / "pid")
+    text = _SCRIPT.format(python=sys.executable, recorded=str(_RECORDED), plan=json.dumps(plan))
+    for name in ("llama-bench", "llama-perplexity"):
+        path = folder / name
+        path.write_text(text)
+        path.chmod(0o755)
+    return folder
+
 
 THREADS = EngineSettings(threads=1)
 ARGUMENTS = {"model": "model", "tokens": [0] * 16, "depth": 8}
@@ -27,7 +127,7 @@ TEXT = "def area(width, height):\n    return width * height\n" * 4
 @contextmanager
 def opened(folder: Path, *, call_timeout_s: float = 30.0, **plan: Any) -> Iterator[Worker]:
     """Give a worker on replayed programs, with a model loaded."""
-    build = EngineBuild("llama_tools", Path(sys.executable), replayed_tools(folder, **plan))
+    build = EngineBuild("llama_tools", Path(sys.executable), _replayed_tools(folder, **plan))
     with Worker(build, call_timeout_s=call_timeout_s) as worker:
         worker.load("model", folder / "model.gguf", THREADS)
         yield worker
@@ -109,7 +209,9 @@ def test_a_hang_ends_the_program_too(tmp_path: Path) -> None:
 def test_a_parent_that_dies_takes_the_program_along(tmp_path: Path) -> None:
     """A closed pipe is all that the worker notices of its parent's death; it ends its program."""
     with opened(tmp_path, harm="hang", harm_when="bench") as worker:
-        worker._send(wire.encode({"id": 9, "op": "generate", "args": ARGUMENTS}), time.monotonic() + 9)
+        worker._send(
+            wire.encode({"id": 9, "op": "generate", "args": ARGUMENTS}), time.monotonic() + 9
+        )
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
             time.sleep(0.02)
         os.close(worker._requests)
@@ -137,7 +239,7 @@ def test_what_is_not_resolved_is_unknown(tmp_path: Path) -> None:
 
 def test_a_build_that_does_not_know_its_commit_says_so(tmp_path: Path) -> None:
     """Neither a commit nor a number is made up."""
-    tools = replayed_tools(tmp_path, version="version: 0 (unknown)")
+    tools = _replayed_tools(tmp_path, version="version: 0 (unknown)")
     with Worker(EngineBuild("llama_tools", Path(sys.executable), tools)) as worker:
         described = worker.describe()
     assert described["version"] == "0 (unknown)"
@@ -147,7 +249,7 @@ def test_a_build_that_does_not_know_its_commit_says_so(tmp_path: Path) -> None:
 def test_devices_are_those_that_the_programs_list(tmp_path: Path) -> None:
     """GPUs come with their memory."""
     listed = "Available devices:\n  CUDA0: NVIDIA H100 (81559 MiB, 80000 MiB free)\n"
-    tools = replayed_tools(tmp_path, devices=listed)
+    tools = _replayed_tools(tmp_path, devices=listed)
     with Worker(EngineBuild("llama_tools", Path(sys.executable), tools)) as worker:
         gpus = [one for one in worker.describe()["devices"] if one["type"] == "GPU"]
     assert [(one["name"], one["memory_free_bytes"]) for one in gpus] == [("CUDA0", 80000 << 20)]
@@ -167,7 +269,7 @@ def test_a_folder_without_programs_is_refused(tmp_path: Path) -> None:
 
 def test_what_it_cannot_do_names_what_can(tmp_path: Path) -> None:
     """A setting that has no counterpart is refused, with an engine that has it."""
-    tools = replayed_tools(tmp_path)
+    tools = _replayed_tools(tmp_path)
     with (
         Worker(EngineBuild("llama_tools", Path(sys.executable), tools)) as worker,
         pytest.raises(EngineRefusedError, match=r"unsupported.*engines llama_cpp and") as caught,
