@@ -121,7 +121,8 @@ class Catalogue:
         if name in known:
             build = known[name]
         elif has_separator(name):
-            key = "tools" if (self.folder / name).expanduser().is_dir() else "python"
+            is_folder = _path(name, self.folder, where=where).is_dir()
+            key = "tools" if is_folder else "python"
             path = parse_values({key: name}, where=lambda _: where, folder=self.folder)
             build = replace(Build(name, python), **path)
         else:

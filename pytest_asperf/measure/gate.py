@@ -248,8 +248,9 @@ class _Bout:
         self._coin = coin
         self._turns: dict[Workload, int] = {}
         self._usable_cores = usable_cores()
-        self._loads_each_run = loads_each_run(base.loaded)
-        self.reloads = self._loads_each_run
+        # Of the others each run has a load and a warm-up of its own.
+        self._kept = [side for side in (base, candidate) if not loads_each_run(side.loaded)]
+        self.reloads = not self._kept
         self.n_cores: int | None = None
         self.contexts: dict[Side, dict[str, Any]] = {}
 
@@ -261,8 +262,8 @@ class _Bout:
                 self._time(side, workload)
             slowest_ns = max(self._turn_ns(side, workload) for side in sides)
             self._turns[workload] = min(_MOST_TURNS, max(1, round(_RUN_NS / slowest_ns)))
-        if not self._loads_each_run:
-            self.reloads = load_is_cheap(1e9 * max(side.reload() for side in sides), _RUN_NS)
+        if self._kept:
+            self.reloads = load_is_cheap(1e9 * max(side.reload() for side in self._kept), _RUN_NS)
         self.n_cores = self._fewest_cores()
 
     def run_pair(self, contests: Sequence[Contest]) -> None:
@@ -274,9 +275,10 @@ class _Bout:
             cores = self._coin.sample(self._usable_cores, self.n_cores)
             for side in order:
                 side.worker.confine(cores)
-        if self.reloads and not self._loads_each_run:
+        if self.reloads:
             for side in order:
-                side.reload()
+                if side in self._kept:
+                    side.reload()
         for contest in contests:
             began = time.monotonic()
             pair = self._run_turns(contest.workload, order)
@@ -295,8 +297,8 @@ class _Bout:
         return wanted if wanted < len(self._usable_cores) else None
 
     def _run_turns(self, workload: Workload, order: list[Side]) -> Pair:
-        if not self._loads_each_run:
-            for side in order:
+        for side in order:
+            if side in self._kept:
                 self._time(side, workload)  # the load's warm-up
         times_ns: dict[Side, list[int]] = {side: [] for side in order}
         for number in range(self._turns[workload]):
@@ -312,7 +314,7 @@ class _Bout:
         """Return what a turn of a side takes: where it loads for each run, that too."""
         began_ns = time.perf_counter_ns()
         run_ns = self._time(side, workload)
-        return time.perf_counter_ns() - began_ns if self._loads_each_run else run_ns
+        return time.perf_counter_ns() - began_ns if side not in self._kept else run_ns
 
     def _time(self, side: Side, workload: Workload) -> int:
         run = time_workload(side.worker, MODEL, self._tokens[side, workload], workload)

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 from .engine import Facts, RefusalError, Timing
 from .identity import files_sha256
 from .printed.bench_rows import BrokenRowError, bench_row
-from .printed.engine_log import buffers_mib, flash_attention, layers_offloaded
+from .printed.engine_log import (
+    buffers_mib,
+    cache_types,
+    flash_attention,
+    layers_offloaded,
+    memory_bytes,
+)
 from .saved_scores import PROGRAM, SavedScores, Text
 from .tool_process import Toolbox
 from .tool_speculation import batch_costs, speculate
@@ -65,7 +71,6 @@ _DEVICE: Final = re.compile(r"^ +(\S+): (.+) \((\d{1,9}) MiB, (\d{1,9}) MiB free
 _THREADS: Final = re.compile(r"--threads <n> +\(default: (\d{1,5})\)")
 _INFO: Final = re.compile(r"print_info: (n_layer|n_ctx_train|n_vocab|arch) += (\w{1,40})")
 _CONTEXT: Final = re.compile(r"llama_context: n_ctx +(?:=) (\d{1,9})")
-_CACHE: Final = re.compile(r"K \((\w+)\): +[\d.]+ MiB, V \((\w+)\)")
 _ADD_BOS: Final = re.compile(r"tokenizer\.ggml\.add_bos_token +bool += (true|false)")
 
 
@@ -414,16 +419,15 @@ def _is_same(cell: str, asked: object, told: object) -> bool:
 
 def _context(log: list[str], told: Facts, threads: int) -> Facts:
     """Return what the log says that a context became; what is not there is not known."""
-
-    def last(pattern: re.Pattern[str]) -> re.Match[str] | None:
-        return next((found for line in reversed(log) if (found := pattern.search(line))), None)
-
-    n_ctx, cache = last(_CONTEXT), last(_CACHE)
+    n_ctx = next((found for line in reversed(log) if (found := _CONTEXT.search(line))), None)
+    type_k, type_v = cache_types(log)
+    buffers = buffers_mib(log)
     return {
         "n_ctx": int(n_ctx[1]) if n_ctx else None,
-        "type_k": cache[1] if cache else told.get("type_k", "f16"),
-        "type_v": cache[2] if cache else told.get("type_v", "f16"),
+        "type_k": type_k or told.get("type_k", "f16"),
+        "type_v": type_v or told.get("type_v", "f16"),
         "flash_attn": flash_attention(log),
         "threads": threads,
-        "buffers_mib": buffers_mib(log),
+        "buffers_mib": buffers,
+        "memory_bytes": memory_bytes(buffers, buffers),
     }
