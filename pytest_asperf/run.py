@@ -122,7 +122,7 @@ class Run:
 
         settings = self.settings
         return Lab(
-            EngineBuild(engine, settings.python),
+            EngineBuild(engine, settings.python, self._tools if engine == "llama_tools" else None),
             cache=self.cache,
             corpus=shipped_corpus(),
             plan=Plan(
@@ -143,10 +143,16 @@ class Run:
         if settings.candidate is None:
             return None
         find = self.catalogue.find_build
+        tools = settings.tools if settings.engine == "llama_tools" else None
         return (
-            find(settings.baseline, settings.python, where="--asperf-baseline"),
-            find(settings.candidate, settings.python, where="--asperf-candidate"),
+            find(settings.baseline, settings.python, where="--asperf-baseline", tools=tools),
+            find(settings.candidate, settings.python, where="--asperf-candidate", tools=tools),
         )
+
+    @property
+    def _tools(self) -> Path | None:
+        """The folder of programs: what only a gate's baseline names is what makes its models."""
+        return self.settings.tools or (self.builds[0].tools if self.builds else None)
 
     @cached_property
     def seed(self) -> int:

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_asperf.audit.known import Known
-    from pytest_asperf.audit.llama_bench import BenchRow
     from pytest_asperf.audit.log import Log
     from pytest_asperf.audit.mlx_log import MlxTrial
-    from pytest_asperf.audit.model_facts import ModelFacts
-    from pytest_asperf.audit.perplexity_log import PerplexityRun
     from pytest_asperf.audit.powermetrics import PowerLog
     from pytest_asperf.audit.read import Reading
-    from pytest_asperf.audit.speculation_log import SpeculationRun
-    from pytest_asperf.audit.timings import Request
+    from pytest_asperf.worker.printed.bench_rows import BenchRow
+    from pytest_asperf.worker.printed.model_facts import ModelFacts
+    from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
+    from pytest_asperf.worker.printed.speculation_log import SpeculationRun
+    from pytest_asperf.worker.printed.timings import Request
 
 _RATE: Final = "tok/s"
 #: Below it, a median of samples has no interval at 90 %.

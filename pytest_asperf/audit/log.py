@@ -11,24 +11,22 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.audit.llama_bench import MarkdownReader
 from pytest_asperf.audit.mlx_log import MlxReader
-from pytest_asperf.audit.model_facts import ModelReader
-from pytest_asperf.audit.perplexity_log import PerplexityReader
-from pytest_asperf.audit.speculation_log import SpeculationReader
-from pytest_asperf.audit.timings import ServerReader
+from pytest_asperf.worker.printed.engine_log import LOG_PREFIX
+from pytest_asperf.worker.printed.model_facts import ModelReader
+from pytest_asperf.worker.printed.perplexity_log import PerplexityReader
+from pytest_asperf.worker.printed.speculation_log import SpeculationReader
+from pytest_asperf.worker.printed.timings import ServerReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pytest_asperf.audit.llama_bench import BenchRow
     from pytest_asperf.audit.mlx_log import MlxTrial
-    from pytest_asperf.audit.model_facts import ModelFacts
-    from pytest_asperf.audit.perplexity_log import PerplexityRun
-    from pytest_asperf.audit.speculation_log import Drafter, SpeculationRun
-    from pytest_asperf.audit.timings import Request
+    from pytest_asperf.worker.printed.bench_rows import BenchRow
+    from pytest_asperf.worker.printed.model_facts import ModelFacts
+    from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
+    from pytest_asperf.worker.printed.speculation_log import Drafter, SpeculationRun
+    from pytest_asperf.worker.printed.timings import Request
 
-# Since 2026 lines begin with minutes, seconds, milli- and microseconds and a letter, and those of a
-# router's children with their port. They begin anywhere in a line of the text that is generated.
-_PREFIX: Final = re.compile(r"(?:\[\d{1,6}\] )?\d{1,6}\.\d\d\.\d{3}\.\d{3} [A-Z] ")
 _BUILD: Final = re.compile(r"build(?:_info)?: b?(\d+)(?: \(|-)(\w+)\)?")
 _PROGRAM: Final = re.compile(r"(?:main|[\w./-]+): (?:build = (\d+) \((\w+)\))")
 _ENDPOINT: Final = re.compile(r"(?:Failed to connect to|using device RPC\d+ \() *([\w.-]+:\d+)")
@@ -160,7 +158,7 @@ def read_log(lines: Iterable[str], *, give_up_after: int = 2_000_000) -> Log:
 
     unread = 0
     for raw in lines:
-        for line in filter(None, map(str.rstrip, _PREFIX.split(raw, maxsplit=1))):
+        for line in filter(None, map(str.rstrip, LOG_PREFIX.split(raw, maxsplit=1))):
             if not build and (found := _BUILD.match(line) or _PROGRAM.match(line)):
                 build = f"{found[1]} ({found[2]})"
             if not remote and ":" in line and (endpoint := _ENDPOINT.search(line)):

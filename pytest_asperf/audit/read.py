@@ -23,14 +23,14 @@ from pytest_asperf.audit.sniff import (
     sniff,
 )
 from pytest_asperf.audit.tables import rows_of_table, table_rows_of_document
-from pytest_asperf.audit.timings import request_of
+from pytest_asperf.worker.printed.timings import request_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_asperf.audit.llama_bench import BenchRow
     from pytest_asperf.audit.powermetrics import PowerLog
     from pytest_asperf.audit.tables import TableRow
+    from pytest_asperf.worker.printed.bench_rows import BenchRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.audit.log import read_log
-from pytest_asperf.audit.timings import request_of
+from pytest_asperf.worker.printed.timings import request_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,11 +11,11 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.audit.sniff import COUNT, NUMBER
-from pytest_asperf.audit.timings import read_timing
+from .numbers import COUNT, NUMBER
+from .timings import read_timing
 
 if TYPE_CHECKING:
-    from pytest_asperf.audit.timings import Timing
+    from .timings import Timing
 
 _RATE: Final = re.compile(rf"(encoded|decoded) +({COUNT}) tokens in +({NUMBER}) seconds")
 _COUNT: Final = re.compile(rf"(n_draft|n_predict|n_drafted|n_accept) += ({COUNT})$")

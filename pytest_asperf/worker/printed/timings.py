@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pytest_asperf.audit.sniff import COUNT, NUMBER
+from .numbers import COUNT, NUMBER
 
 _TIMING: Final = re.compile(
     rf"(?P<prompt>prompt )?eval time += *(?P<ms>{NUMBER}) ms / *(?P<n>{COUNT}) (?:tokens|runs) "
