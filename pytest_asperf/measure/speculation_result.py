@@ -298,7 +298,9 @@ class SpeculationResult:
         `sd_model.break_even_ratio`.
         """
         spare = self.mean_length - self.verifying
-        return self.ratio.point * self.drafting / spare if spare > 0 else math.inf
+        if spare <= sd_model.LEAST_SPARE:
+            return math.inf
+        return self.ratio.point * self.drafting / spare
 
     @cached_property
     def alpha(self) -> float:
