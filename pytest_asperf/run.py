@@ -204,7 +204,9 @@ class Run:
         """
         folder = self.catalogue.folder
         target = self.catalogue.find(mark.target, where=where)
-        draft = None if mark.draft == NGRAM_DRAFT else self.draft_of(target, mark.draft, where=where)
+        draft = (
+            None if mark.draft == NGRAM_DRAFT else self.draft_of(target, mark.draft, where=where)
+        )
         return Pairing(
             target,
             draft,

@@ -11,8 +11,8 @@ from pytest_asperf.sd_verdict import (
     PLACES,
     Side,
     gain_verdict,
-    lossless_verdict,
     loss_verdict,
+    lossless_verdict,
     more_gain_verdict,
     sampled_verdict,
 )

@@ -334,9 +334,7 @@ class MlxModel:
         """Open a cache of its own that can be stepped and rolled back."""
         self._require_context(n_ctx)
         with _refusing("decode"):
-            return MlxStepper(
-                self._model, self._context_facts(n_ctx), most=most, rollback=rollback
-            )
+            return MlxStepper(self._model, self._context_facts(n_ctx), most=most, rollback=rollback)
 
     def close(self) -> None:
         """Free the model."""

@@ -34,7 +34,10 @@ def main() -> bool:
         models: dict[str, Any] = {"target": MODEL, "draft": DRAFT, "rollback": "auto"}
         sides.worker.call("pair_open", pair="pair", n_ctx=512, k=_K, **models)
         for n_prompt in _PROMPTS:
-            arms = {"ours": partial(_ours, sides, n_prompt), "mlx-lm": partial(_theirs, sides, n_prompt)}
+            arms = {
+                "ours": partial(_ours, sides, n_prompt),
+                "mlx-lm": partial(_theirs, sides, n_prompt),
+            }
             interleave(arms, rounds=1, seed=0)  # first calls compile
             runs = interleave(arms, rounds=_ROUNDS, seed=n_prompt)
             ours, theirs = runs["ours"], runs["mlx-lm"]

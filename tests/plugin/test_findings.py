@@ -140,7 +140,8 @@ def test_a_finding_of_ones_own_is_measured_live(
 
 
 @pytest.mark.parametrize(
-    ("expected", "fails"), [("PASS", True), ("INCONCLUSIVE", True), ("FAIL", False), ("INVALID", False)]
+    ("expected", "fails"),
+    [("PASS", True), ("INCONCLUSIVE", True), ("FAIL", False), ("INVALID", False)],
 )
 def test_refuting_what_was_never_shown_fails_no_test(
     project: Project, expected: str, *, fails: bool
@@ -154,7 +155,11 @@ def test_refuting_what_was_never_shown_fails_no_test(
         result.stdout.fnmatch_lines(["test_it.py::test_it FAILED*"])
     else:
         result.stdout.fnmatch_lines(
-            ["test_it.py::test_it FAIL (live)*", "no test fails for a statement that its own figures do not show", "*1 live FAIL*"]
+            [
+                "test_it.py::test_it FAIL (live)*",
+                "no test fails for a statement that its own figures do not show",
+                "*1 live FAIL*",
+            ]
         )
 
 

@@ -1,4 +1,4 @@
-"""What holds of speculation on MLX alone: caches of its own, and a fault of mlx-lm that is found."""
+"""Speculation on MLX alone: caches of its own, and a fault of mlx-lm that is found."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ def judge(mlx: EngineBuild) -> Iterator[Judge]:
     refs = {spec.name: ModelRef(spec) for spec in shipped_models()}
     target, draft = (refs[f"asperf-{name}"] for name in ("target", "draft"))
     pairing = Pairing(target, draft, k=_K, n_tokens=_N_NEW)
-    files = [LocatedModel(ref, ref.spec.hf_folder or Path(), "", 0, None) for ref in (target, draft)]
+    files = [
+        LocatedModel(ref, ref.spec.hf_folder or Path(), "", 0, None) for ref in (target, draft)
+    ]
     with Worker(mlx) as worker:
         pair = OpenPair(worker, pairing, *files)
         pair.open(256, _K)

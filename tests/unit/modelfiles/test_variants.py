@@ -87,9 +87,7 @@ def test_another_model_is_refused(engine: Engine, session_cache: Path) -> None:
     ref = ModelRef(ModelSpec("again", **source, variant=Variant("layers", 1)))
     resolver = resolve if engine == "llama_cpp" else resolve_mlx
     with pytest.raises(ModelError, match=r"dense Llama models in F16|MixtralForCausalLM"):
-        resolver(
-            ref, cache=session_cache, quantize=lambda *_: None, quantizer_id=lambda: "none"
-        )
+        resolver(ref, cache=session_cache, quantize=lambda *_: None, quantizer_id=lambda: "none")
 
 
 @pytest.mark.usefixtures("mlx")
