@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pytest_asperf.assertions import (
         assert_bandwidth_utilization,
+        assert_faster,
         assert_monotonic,
         assert_no_regression,
         assert_pareto_optimal,
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
         assert_throughput,
     )
     from pytest_asperf.errors import AsperfError
+    from pytest_asperf.fit_assertions import assert_fits
+    from pytest_asperf.level_assertions import assert_degrades_less, assert_equivalent
     from pytest_asperf.speculation_assertions import (
         assert_lossless,
         assert_sd_gain,
@@ -35,6 +38,10 @@ __all__ = [
     "Verdict",
     "__version__",
     "assert_bandwidth_utilization",
+    "assert_degrades_less",
+    "assert_equivalent",
+    "assert_faster",
+    "assert_fits",
     "assert_lossless",
     "assert_monotonic",
     "assert_no_regression",
@@ -51,7 +58,11 @@ _HOMES = {
     "Outcome": "verdict",
     "Verdict": "verdict",
     "assert_bandwidth_utilization": "assertions",
+    "assert_degrades_less": "level_assertions",
+    "assert_equivalent": "level_assertions",
+    "assert_fits": "fit_assertions",
     "assert_lossless": "speculation_assertions",
+    "assert_faster": "assertions",
     "assert_monotonic": "assertions",
     "assert_no_regression": "assertions",
     "assert_pareto_optimal": "assertions",

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf import metrics
 from pytest_asperf.errors import ConfigError, VerdictError, listing, printable, suggest
-from pytest_asperf.gate_verdict import gate_note, ppl_verdict, speed_verdict
-from pytest_asperf.handles import Ladder, Perplexity, Reading, Throughput
+from pytest_asperf.gate_verdict import faster_verdict, gate_note, ppl_verdict, speed_verdict
+from pytest_asperf.handles import Engines, Ladder, Perplexity, Reading, Throughput
+from pytest_asperf.measure.matching import BITS_WITHIN
 from pytest_asperf.report.rows import verdict_row
 from pytest_asperf.stats.estimate import DECISION_CONFIDENCE, Estimate
 from pytest_asperf.stats.intervals import (
@@ -191,7 +192,7 @@ def assert_monotonic(
     """
     __tracebackhide__ = True
     if direction not in {"rising", "falling"}:
-        raise _unknown("direction", str(direction), ("rising", "falling"))
+        raise unknown_word("direction", str(direction), ("rising", "falling"))
     details: tuple[str, ...] = ()
     readings: list[Reading] = []
     if isinstance(series, Ladder):
@@ -252,7 +253,7 @@ def assert_pareto_optimal(
         for other in others
     }
     subject = ladder.subject(f"{level} of")
-    chosen = [_metric(objective) for objective in objectives]
+    chosen = [metric_of(objective) for objective in objectives]
     return settle(judge_pareto(differences, chosen, subject), ladder.bench)
 
 
@@ -298,6 +299,57 @@ def assert_no_regression(
     if gravest.outcome is not Outcome.PASS:
         raise VerdictError(gravest)
     return tuple(verdicts)
+
+
+def assert_faster(
+    engines: Engines,
+    faster: str = "",
+    *,
+    than: str,
+    on: str,
+    by: str | float = 0.0,
+    bits_within: str | float = BITS_WITHIN,
+) -> Verdict:
+    """Claim that one engine is faster than another on the same weights at matched levels.
+
+    Both run in pairs until the answer is decided, as the builds of a gate do. The verdict says what
+    is matched between them and what is not.
+
+    Args:
+        engines: the fixture; its model and level are those of the test's markers, F16 by default.
+        faster: the engine claimed to be faster, `"mlx"`. It runs the level, or where that is the
+            other engine's the nearest in bits per weight; `"mlx:4bit"` names one.
+        than: the other engine, likewise.
+        on: the workload: `"tg128"`, `"pp512"`, `"tg128@d1024"`, `"ttft512"`.
+        by: how much faster it is claimed to be, `"10%"` or a fraction of the other's rate.
+        bits_within: by how much the bits per weight of the two files may differ.
+
+    Returns:
+        The verdict, a PASS.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        ConfigError: no such engine or level, the same engine twice, or no level that matches.
+        AsperfError: a model that an engine cannot have, or an engine that is missing or died.
+    """
+    __tracebackhide__ = True
+    if not isinstance(engines, Engines) or not faster:  # type: ignore[redundant-expr]  # or a name
+        raise ConfigError(
+            "assert_faster needs the fixture engines, and then the engine claimed to be faster",
+            why="which model is measured, and where it is noted, comes from the test's fixture",
+            remedy="let the test take engines, and write "
+            'assert_faster(engines, "mlx", than="llama_cpp", on="tg128")',
+        )
+    least = parse_percent(by, where="assert_faster: by")
+    within = parse_percent(bits_within, where="assert_faster: bits_within")
+    versus = engines.duel(faster, than, on, by=least, bits_within=within)
+    verdict = faster_verdict(versus)
+    engines.record(verdict_row(verdict, "\n".join(verdict.details[:2])))
+    if versus.duel.interrupted:
+        raise KeyboardInterrupt
+    if verdict.outcome is not Outcome.PASS:
+        raise VerdictError(verdict)
+    return verdict
 
 
 def settle(verdict: Verdict, bench: Bench) -> Verdict:
@@ -348,15 +400,21 @@ def _require_two(labels: Sequence[str]) -> None:
         )
 
 
-def _metric(quantity: str) -> metrics.Metric:
+def metric_of(quantity: str) -> metrics.Metric:
+    """Return what a ladder's quantity is: `ppl`, `kld`, `size` or a workload.
+
+    Raises:
+        ConfigError: no such quantity.
+    """
     if quantity in _SCORES:
         return _SCORES[quantity]
     if quantity[:2] in {"tg", "pp"}:
         return metrics.TG if quantity.startswith("tg") else metrics.PP
-    raise _unknown("quantity", quantity, (*_SCORES, "tg128", "pp512"))
+    raise unknown_word("quantity", quantity, (*_SCORES, "tg128", "pp512"))
 
 
-def _unknown(what: str, word: str, valid: Sequence[str]) -> ConfigError:
+def unknown_word(what: str, word: str, valid: Sequence[str]) -> ConfigError:
+    """Return the error for an argument that is none of the words it may be."""
     return ConfigError(
         f"unknown {what} {word!r}{suggest(word, valid)}",
         why="the claim is about it",
@@ -374,7 +432,7 @@ def _difference(
     ladder: Ladder, quantity: str, level: str, other: str, confidence: float
 ) -> Estimate:
     """Return by how much `other` exceeds `level` in a quantity, from paired observations."""
-    metric = _metric(quantity)
+    metric = metric_of(quantity)
     if metric is metrics.SIZE:
         sizes = [ladder[name].result.size_bytes for name in (level, other)]
         return Estimate.exact((sizes[1] - sizes[0]) / 1e6, metrics.SIZE.unit)

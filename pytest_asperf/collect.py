@@ -18,19 +18,23 @@ if TYPE_CHECKING:
 
 
 def parametrize_ladder(metafunc: pytest.Metafunc) -> None:
-    """Run a test once for each level of its ladder, unless it takes the ladder as a whole.
+    """Run a test once for each rung of its ladder, unless it takes the ladder as a whole.
 
     A marker that cannot be read leaves the test as it is: its own set-up will refuse it, where an
     error raised here would stop the whole session.
     """
-    if "quant" not in metafunc.fixturenames:
+    if not {"quant", "kv_type"} & set(metafunc.fixturenames):
         return
     try:
-        ladder = read_marks(metafunc.definition).ladder
+        marks = read_marks(metafunc.definition)
     except ConfigError:
         return
-    if ladder is not None:
-        metafunc.parametrize("quant", ladder.levels, indirect=True, ids=ladder.levels)
+    if marks.ladder is not None and "quant" in metafunc.fixturenames:
+        levels = marks.ladder.levels
+        metafunc.parametrize("quant", levels, indirect=True, ids=levels)
+    if marks.kv_ladder is not None and "kv_type" in metafunc.fixturenames:
+        types = tuple(marks.kv_ladder.types)
+        metafunc.parametrize("kv_type", types, indirect=True, ids=types)
 
 
 def parametrize_findings(metafunc: pytest.Metafunc) -> None:
@@ -131,12 +135,22 @@ def check_item(item: pytest.Item) -> None:
     """
     marks = read_marks(item)
     names = set(_fixture_names(item))
-    if marks.ladder is not None and not names & {"quant", "ladder"}:
+    if marks.ladder is not None and marks.kv_ladder is not None:
         raise ConfigError(
-            f"{item.nodeid}: a quant_ladder marker on a test that uses none of its fixtures",
-            why="the test would run once and measure none of the levels",
-            remedy="take the perplexity, throughput, model, quant or ladder fixture",
+            f"{item.nodeid}: both a quant_ladder and a kv_ladder marker",
+            why="with weights and cache both changed, no difference would be of either",
+            remedy="keep one; a quant marker beside kv_ladder names the weights",
         )
+    for name, mark, fixture in (
+        ("quant_ladder", marks.ladder, "quant"),
+        ("kv_ladder", marks.kv_ladder, "kv_type"),
+    ):
+        if mark is not None and not names & {fixture, "ladder"}:
+            raise ConfigError(
+                f"{item.nodeid}: a {name} marker on a test that uses none of its fixtures",
+                why="the test would run once and measure none of the rungs",
+                remedy=f"take the perplexity, throughput, model, {fixture} or ladder fixture",
+            )
     if marks.speculative is not None and "speculation" not in names:
         raise ConfigError(
             f"{item.nodeid}: a speculative marker on a test that does not take its fixture",

@@ -25,7 +25,11 @@ T = TypeVar("T")
 MARKERS: Final = (
     "model(address, engine=None, **settings): the model to measure, with settings over its own",
     "quant(level): the quantisation level to measure the model at",
-    'quant_ladder(*levels, baseline="F16"): run the test once per level, against the baseline',
+    (
+        'quant_ladder(*levels, baseline="F16", chunks=None): run the test once per level, or '
+        "address of another model at a level, against the baseline, on at most so many chunks"
+    ),
+    'kv_ladder(*types): run the test per type of KV cache ("q8_0", on mlx "8bit"), against F16',
     (
         "speculative(draft, target, k=4, **settings): the pair whose speculation is measured; "
         "settings are temperature, n_tokens, rollback and prompts"
@@ -69,6 +73,7 @@ _OPTIONS: Final = {
         "PATH",
         "interpreter that the engine runs in (default: the one that runs pytest)",
     ),
+    "--asperf-tools": ("tools", "PATH", "folder of llama.cpp's programs, for llama_tools"),
     "--asperf-baseline": (
         "baseline",
         "BUILD",
@@ -93,7 +98,11 @@ _OPTIONS: Final = {
         "K",
         "hold the baseline against itself before every K-th gate of this machine (default: never)",
     ),
-    "--asperf-report": ("report", "FORMAT:PATH", "write a report, as in json:out.json; repeatable"),
+    "--asperf-report": (
+        "report",
+        "FORMAT:PATH",
+        "write a report, as in json:out.json, or pictures, plots:FOLDER; repeatable",
+    ),
 }
 _COUNTS: Final = frozenset(
     {"repetitions", "chunks", "max_pairs", "max_seconds", "seed", "self_check"}
@@ -138,6 +147,7 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
     """
     from dataclasses import replace
 
+    from pytest_asperf.errors import ConfigError
     from pytest_asperf.settings import parse_values
 
     options = {key: option for option, (key, _, _) in _OPTIONS.items()}
@@ -152,6 +162,13 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
     if chosen := [key for key in ("default_model", "engine") if key in values]:
         found = replace(catalogue, settings=settings)
         found.find(settings.default_model, where=options[chosen[0]])
+    if "tools" in values and settings.engine != "llama_tools":
+        raise ConfigError(
+            f"--asperf-tools names a folder, and the engine is {settings.engine}",
+            why="its programs would not be run",
+            remedy="give --asperf-engine=llama_tools as well; where single models name that engine,"
+            " write `tools` in the configuration file",
+        )
     return settings
 
 
@@ -177,6 +194,7 @@ def read_marks(node: pytest.Item) -> Marks:
         model=_parsed(node, node.get_closest_marker("model"), marks.parse_model),
         quant=_parsed(node, levels.get("quant"), marks.parse_quant),
         ladder=_parsed(node, levels.get("quant_ladder"), marks.parse_ladder),
+        kv_ladder=_parsed(node, node.get_closest_marker("kv_ladder"), marks.parse_kv_ladder),
         hardware=_parsed(node, node.get_closest_marker("hardware"), marks.parse_hardware),
         speculative=_parsed(node, node.get_closest_marker("speculative"), marks.parse_speculative),
     )

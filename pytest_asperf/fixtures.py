@@ -10,8 +10,18 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_asperf.claims import Finding
-    from pytest_asperf.handles import Bench, Gates, Ladder, Model, Perplexity, Throughput
+    from pytest_asperf.handles import (
+        Bench,
+        Engines,
+        Gates,
+        Ladder,
+        Memories,
+        Model,
+        Perplexity,
+        Throughput,
+    )
     from pytest_asperf.hardware.in_force import Hardware
+    from pytest_asperf.run import Run
     from pytest_asperf.spec import ModelRef
     from pytest_asperf.speculation_handle import Speculation
 
@@ -37,15 +47,23 @@ def quant(request: pytest.FixtureRequest) -> str | None:
 
 
 @pytest.fixture
+def kv_type(request: pytest.FixtureRequest) -> str | None:
+    """The type of the KV cache that a test measures: the ladder's rung, or None."""
+    return getattr(request, "param", None)
+
+
+@pytest.fixture
 def _asperf_bench(request: pytest.FixtureRequest) -> Bench:
+    _live_run(request)
+    return _bench_of(request)
+
+
+def _bench_of(request: pytest.FixtureRequest) -> Bench:
     from pytest_asperf.config import read_marks
     from pytest_asperf.handles import Bench
     from pytest_asperf.stash import note, run_of
 
     run = run_of(request.config)
-    if not run.is_live:
-        reason = f"nothing recorded for this test on {run.hardware.headline()}"
-        raise pytest.skip.Exception(reason, _use_item_location=True)
     engine = run.model_of(request.node, read_marks(request.node), None).spec.engine
     return Bench(
         run.lab(engine or run.settings.engine),
@@ -53,23 +71,43 @@ def _asperf_bench(request: pytest.FixtureRequest) -> Bench:
         run.ceiling,
         run.roof,
         run.settings.max_cv,
+        run.gate_budget,
     )
 
 
+def _live_run(request: pytest.FixtureRequest) -> Run:
+    from pytest_asperf.stash import run_of
+
+    run = run_of(request.config)
+    if not run.is_live:
+        reason = f"nothing recorded for this test on {run.hardware.headline()}"
+        raise pytest.skip.Exception(reason, _use_item_location=True)
+    return run
+
+
 @pytest.fixture
-def _asperf_ref(request: pytest.FixtureRequest, quant: str | None) -> ModelRef:
+def _asperf_ref(request: pytest.FixtureRequest, quant: str | None, kv_type: str | None) -> ModelRef:
     from pytest_asperf.config import read_marks
     from pytest_asperf.stash import run_of
 
-    return run_of(request.config).model_of(request.node, read_marks(request.node), quant)
+    marks = read_marks(request.node)
+    return run_of(request.config).model_of(request.node, marks, quant, kv_type)
 
 
 @pytest.fixture
-def model(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Model:
-    """The model that a test measures."""
+def model(request: pytest.FixtureRequest, _asperf_ref: ModelRef) -> Model:
+    """The model that a test's markers name; nothing is measured for it."""
     from pytest_asperf.handles import Model
 
-    return Model(_asperf_ref, _asperf_bench)
+    return Model(_asperf_ref, _bench_of(request))
+
+
+@pytest.fixture
+def memory(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Memories:
+    """Measures what the model takes when called with the context to fill, in tokens."""
+    from pytest_asperf.handles import Memories
+
+    return Memories(_asperf_ref, _asperf_bench)
 
 
 @pytest.fixture
@@ -120,48 +158,73 @@ def speculation(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Specula
 
 
 @pytest.fixture
-def perplexity(
-    request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: Bench
-) -> Perplexity:
-    """PPL and KLD of the test's level against its baseline, on the same chunks."""
+def engines(request: pytest.FixtureRequest, quant: str | None) -> Engines:
+    """The test's model on any two engines at matched levels, for `assert_faster`."""
     from pytest_asperf.config import read_marks
     from pytest_asperf.errors import ConfigError
-    from pytest_asperf.handles import Ladder
-    from pytest_asperf.stash import run_of
+    from pytest_asperf.handles import Engines
+    from pytest_asperf.settings import split_address
+    from pytest_asperf.stash import note
 
-    level = _asperf_ref.level
-    ladder = read_marks(request.node).ladder
-    baseline = ladder.baseline if ladder else "F16"
-    if level is None or level == baseline:
+    run, marks = _live_run(request), read_marks(request.node)
+    if marks.model is not None and marks.model.engine is not None:
         raise ConfigError(
-            f"{request.node.nodeid}: {_asperf_ref.label} has no level to compare with {baseline}",
-            why="ΔPPL and KLD compare two levels",
-            remedy='mark the test with quant("Q6_K") or quant_ladder("Q8_0", "Q6_K")',
+            f"{request.node.nodeid}: the model marker names the engine {marks.model.engine}",
+            why="two engines are compared, and the claim names them",
+            remedy="leave engine= out of the marker",
         )
-    joint = run_of(request.config).joint_levels(_asperf_ref.spec, baseline, (level,))
-    return Ladder(_asperf_ref.spec, (level,), baseline, _asperf_bench, joint)[level]
+    return Engines(
+        quant or split_address(run.address_of(marks))[1],
+        lambda engine, level: run.model_on(engine, request.node, marks, level),
+        run.lab,
+        run.gate_budget,
+        lambda row: note(request.node, row),
+    )
 
 
 @pytest.fixture
-def ladder(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Ladder:
-    """All levels of the test's `quant_ladder` marker, in its order."""
+def perplexity(
+    request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: Bench
+) -> Perplexity:
+    """PPL and KLD of the test's level, or KV cache, against its baseline, on the same chunks."""
     from pytest_asperf.config import read_marks
-    from pytest_asperf.errors import ConfigError
     from pytest_asperf.handles import Ladder
+    from pytest_asperf.run import at_most
     from pytest_asperf.stash import run_of
 
     run = run_of(request.config)
     marks = read_marks(request.node)
-    if marks.ladder is None:
+    ref = _asperf_ref
+    base = run.baseline_of(request.node, marks, ref)
+    name = ref.level if ref.level != base.level else ref.spec.settings.kv_name
+    if ref.spec.name != base.spec.name:
+        name = ref.label
+    joint = run.joint_rungs(base, (ref,), marks)
+    return Ladder(base, {str(name): ref}, _asperf_bench, joint, at_most(marks))[str(name)]
+
+
+@pytest.fixture
+def ladder(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Ladder:
+    """All rungs of the test's `quant_ladder` or `kv_ladder` marker, in its order."""
+    from pytest_asperf.config import read_marks
+    from pytest_asperf.errors import ConfigError
+    from pytest_asperf.handles import Ladder
+    from pytest_asperf.run import at_most
+    from pytest_asperf.stash import run_of
+
+    run = run_of(request.config)
+    marks = read_marks(request.node)
+    rungs = run.ladder_of(request.node, marks)
+    if not rungs:
         raise ConfigError(
-            f"{request.node.nodeid}: the ladder fixture needs a quant_ladder marker",
-            why="the marker names the levels",
+            f"{request.node.nodeid}: the ladder fixture needs a quant_ladder or kv_ladder marker",
+            why="the marker names the rungs",
             remedy='write @pytest.mark.quant_ladder("Q8_0", "Q6_K")',
         )
-    spec = run.model_of(request.node, marks, None).spec
-    wanted = marks.ladder.levels
-    joint = run.joint_levels(spec, marks.ladder.baseline, wanted)
-    return Ladder(spec, wanted, marks.ladder.baseline, _asperf_bench, joint)
+    wanted = tuple(rungs.values())
+    base = run.baseline_of(request.node, marks, wanted[0])
+    joint = run.joint_rungs(base, wanted, marks)
+    return Ladder(base, rungs, _asperf_bench, joint, at_most(marks))
 
 
 @pytest.fixture

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.stats.sequential import ALPHA, detectable_tolerance
-from pytest_asperf.verdict import Outcome, Subject, Verdict
+from pytest_asperf.verdict import Outcome, Subject, Verdict, judge_within
 
 if TYPE_CHECKING:
+    from pytest_asperf.handles import EngineDuel
     from pytest_asperf.measure.gate import Contest, Duel
     from pytest_asperf.measure.noise import Calibration
     from pytest_asperf.measure.ppl_gate import PplDuel
     from pytest_asperf.measure.results import Ran
+
+#: Where an effect can lie that more pairs do not decide.
+_WITHIN: Final = "between none and the tolerance"
+_AT_THE_LIMIT: Final = "at the limit"
 
 
 def speed_verdict(contest: Contest, duel: Duel) -> Verdict:
@@ -36,9 +42,73 @@ def speed_verdict(contest: Contest, duel: Duel) -> Verdict:
         threshold,
         f"{ratio.text()}, {contest.elapsed_s:.0f} s{bound}",
         ((contest.workload.name, ratio),),
-        _advice(test.outcome, subject, test.expected_pairs_left),
+        _advice(test.outcome, subject, test.expected_pairs_left, _WITHIN),
         details,
     )
+
+
+def faster_verdict(versus: EngineDuel) -> Verdict:
+    """Return the verdict that two engines' pairs came to, with what is matched between them."""
+    duel = versus.duel
+    (contest,) = duel.contests
+    engines, test = versus.engines, contest.test
+    base, candidate = duel.ran
+    subject = Subject(
+        f"{contest.workload.name} {candidate.model} / {base.model}",
+        "live",
+        _ran_rows(engines, duel.ran),
+        if_failed=f"on this machine {engines[1]} is not: claim less, or see what is not matched",
+    )
+    threshold = f"faster by {100 * versus.by:g} % or more" if versus.by else "faster"
+    details = (
+        f"matched: {_terms(versus, is_matched=True)}",
+        f"not matched: {_terms(versus, is_matched=False) or 'nothing'}",
+        f"covers the variance of {duel.covers}; order by coin, --asperf-seed={duel.budget.seed}",
+        *_disturbances(duel),
+        *_fitness(duel),
+    )
+    if not contest.pairs:
+        return _nothing(subject, threshold, "pair", details)
+    ratio = test.estimate.as_ratio().inverted()
+    measured = f"{ratio.text(apart_from=(1 + versus.by,))} times as fast, {contest.elapsed_s:.0f} s"
+    return Verdict(
+        test.outcome or Outcome.INCONCLUSIVE,
+        subject,
+        threshold,
+        measured,
+        ((contest.workload.name, ratio),),
+        _advice(test.outcome, subject, test.expected_pairs_left, _AT_THE_LIMIT),
+        details,
+    )
+
+
+def equivalence_verdict(duel: Duel) -> Verdict:
+    """Return the verdict that the pairs of two models came to, that were to be equally fast."""
+    (contest,) = duel.contests
+    base, candidate = duel.ran
+    within = contest.test.tolerance
+    subject = Subject(
+        f"{contest.workload.name} of {candidate.model} against {base.model}",
+        "live",
+        _ran_rows((candidate.model, base.model), (candidate, base)),
+        if_failed="one is slower: claim less, or see in which the two differ",
+    )
+    details = (
+        f"covers the variance of {duel.covers}; order by coin, --asperf-seed={duel.budget.seed}",
+        *_disturbances(duel),
+        *_fitness(duel),
+    )
+    if not contest.pairs:
+        return _nothing(subject, f"within ±{100 * within:g} %", "pair", details)
+    rate = contest.test.estimate.as_ratio().inverted()
+    # A rate is the inverse of a cost: the same limits, the other way round.
+    verdict = judge_within(rate, subject, at_least=1 / (1 + within), at_most=1 + within)
+    return replace(verdict, details=details)
+
+
+def _terms(versus: EngineDuel, *, is_matched: bool) -> str:
+    chosen = (term for term in versus.terms if term.is_matched == is_matched)
+    return "; ".join(term.text(versus.engines) for term in chosen)
 
 
 def gate_note(contest: Contest, duel: Duel) -> str:
@@ -84,18 +154,18 @@ def ppl_verdict(duel: PplDuel) -> Verdict:
 
 def _subject(what: str, ran: tuple[Ran, Ran], complaint: str) -> Subject:
     base, candidate = ran
-    rows = tuple(
-        (f"{side} {label}", text)
-        for side, arm in (("baseline", base), ("candidate", candidate))
-        for label, text in arm.rows()
-    )
     return Subject(
         f"{what} {candidate.model} / {base.model}",
         "live",
-        rows,
+        _ran_rows(("baseline", "candidate"), ran),
         if_failed=f"the candidate is {complaint}: find the change between the builds, or accept it "
         "with another limit",
     )
+
+
+def _ran_rows(sides: tuple[str, str], ran: tuple[Ran, Ran]) -> tuple[tuple[str, str], ...]:
+    named = zip(sides, ran, strict=True)
+    return tuple((f"{side} {label}", text) for side, arm in named for label, text in arm.rows())
 
 
 def _nothing(subject: Subject, threshold: str, what: str, details: tuple[str, ...]) -> Verdict:
@@ -105,15 +175,15 @@ def _nothing(subject: Subject, threshold: str, what: str, details: tuple[str, ..
     )
 
 
-def _advice(outcome: Outcome | None, subject: Subject, pairs_left: int | None) -> str:
+def _advice(outcome: Outcome | None, subject: Subject, pairs_left: int | None, reason: str) -> str:
     if outcome is Outcome.PASS:
         return ""
     if outcome is Outcome.FAIL:
         return subject.if_failed
     if pairs_left is None:
         return (
-            "more pairs would not: the effect lies between none and the tolerance, or is lost in "
-            "the machine's noise; quieten it (asperf doctor), or claim another tolerance"
+            f"more pairs would not: the effect lies {reason}, or is lost in the machine's noise; "
+            "quieten it (asperf doctor), or claim another"
         )
     return (
         f"about {pairs_left} more pairs would decide it (--asperf-max-pairs, "

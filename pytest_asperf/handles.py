@@ -6,25 +6,34 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pytest_asperf.errors import ConfigError, listing
+from pytest_asperf.engines import parse_engine, parse_level
+from pytest_asperf.errors import ConfigError, listing, printable
+from pytest_asperf.measure.matching import matching_level, require_matched_bits, terms_of
 from pytest_asperf.measure.vetting import require_valid, throughput_trips
-from pytest_asperf.report.rows import level_row, throughput_row
+from pytest_asperf.report.rows import level_row, memory_row, throughput_row
 from pytest_asperf.spec import ModelRef, parse_workload
 from pytest_asperf.verdict import Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from pytest_asperf.engines import Engine
     from pytest_asperf.guards import Trip
     from pytest_asperf.hardware.in_force import Ceiling
+    from pytest_asperf.measure.engine_memory import MemoryResult
     from pytest_asperf.measure.gate import Budget, Duel
     from pytest_asperf.measure.lab import Lab
+    from pytest_asperf.measure.matching import Term
     from pytest_asperf.measure.ppl_gate import PplDuel
-    from pytest_asperf.measure.results import LadderResult, LevelResult, ThroughputResult
+    from pytest_asperf.measure.results import (
+        LadderResult,
+        LevelResult,
+        ThroughputResult,
+    )
     from pytest_asperf.metrics import Comparison
     from pytest_asperf.report.rows import Row
-    from pytest_asperf.spec import Build, ModelSpec, Workload
+    from pytest_asperf.spec import Build, Workload
     from pytest_asperf.stats.estimate import Estimate
 
 _DEFAULT_WORKLOAD = "tg128"
@@ -40,6 +49,7 @@ class Bench:
         ceiling: gives what bounds a TG reading; raises HardwareError where that is unknown.
         roof: gives what no TG reading can exceed, None where that is unknown.
         max_cv: coefficient of variation of a reading's runs that is accepted.
+        budget: what pairs may cost.
     """
 
     lab: Lab
@@ -47,6 +57,7 @@ class Bench:
     ceiling: Callable[[ThroughputResult], Ceiling]
     roof: Callable[[ThroughputResult], Ceiling | None]
     max_cv: float
+    budget: Budget
 
     def reading(self, result: ThroughputResult) -> Reading:
         """Note a measurement, and return it unless guards find it broken.
@@ -147,17 +158,69 @@ class Throughput:
 
 
 @dataclass(frozen=True)
-class Perplexity:
-    """The `perplexity` fixture: one level against the baseline, on the same chunks."""
+class MemoryReading:
+    """What a model takes with its context filled.
 
-    result: LevelResult = field(repr=False)
-    baseline: str
+    Attributes:
+        ref: the model.
+        result: what the engine allocated.
+        bench: where it was measured.
+    """
+
+    ref: ModelRef = field(repr=False)
+    result: MemoryResult = field(repr=False)
     bench: Bench = field(repr=False)
 
-    @property
-    def level(self) -> str:
-        """The level."""
-        return self.result.level
+
+@dataclass(frozen=True)
+class Memories:
+    """The `memory` fixture: call it with the context to fill."""
+
+    ref: ModelRef = field(repr=False)
+    bench: Bench = field(repr=False)
+
+    def __call__(self, context: int) -> MemoryReading:
+        """Fill the context, and read from the engine what that takes.
+
+        Args:
+            context: tokens.
+
+        Raises:
+            AsperfError: it cannot be measured; four parts say why.
+        """
+        require_positions(context, where="memory: context")
+        result = self.bench.lab.memory(self.ref, context)
+        self.bench.record(memory_row(result))
+        return MemoryReading(self.ref, result, self.bench)
+
+
+def require_positions(context: object, *, where: str) -> None:
+    """Refuse what is no length of a context.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if type(context) is not int or not 1 <= context < 2**31:
+        raise ConfigError(
+            f"{where}: {printable(repr(context), 80)} is no number of tokens",
+            why="the KV cache grows with the context",
+            remedy="write a whole number from 1, such as 4096",
+        )
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """The `perplexity` fixture: one rung of a ladder against its baseline, on the same chunks.
+
+    Attributes:
+        level: what the rung is called: the level of its weights, or the type of its KV cache.
+        baseline: what the baseline is called.
+    """
+
+    result: LevelResult = field(repr=False)
+    level: str
+    baseline: str
+    bench: Bench = field(repr=False)
 
     @property
     def comparison(self) -> Comparison:
@@ -193,55 +256,92 @@ class Perplexity:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The `ladder` fixture: all levels of a `quant_ladder` marker, in its order."""
+    """The `ladder` fixture: all rungs of a `quant_ladder` or `kv_ladder` marker, in its order.
 
-    spec: ModelSpec = field(repr=False)
-    levels: tuple[str, ...]
-    baseline: str
+    Attributes:
+        base: what each rung is compared with.
+        rungs: levels of the weights, or types of the KV cache, by name.
+        joint: these and others that are scored in the same pass.
+        at_most: chunks to score, where that is less than the session's number; None for those.
+    """
+
+    base: ModelRef = field(repr=False)
+    rungs: Mapping[str, ModelRef]
     bench: Bench = field(repr=False)
-    joint_levels: tuple[str, ...] = field(default=(), repr=False)
+    joint: tuple[ModelRef, ...] = field(repr=False)
+    at_most: int | None = field(default=None, repr=False)
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The names of the rungs."""
+        return tuple(self.rungs)
 
     @cached_property
     def result(self) -> LadderResult:
-        """The scored levels, and others that are scored in the same pass."""
-        levels = self.joint_levels or self.levels
-        return self.bench.lab.ladder(self.spec, levels, self.baseline)
+        """The scored rungs, and others that are scored in the same pass."""
+        return self.bench.lab.ladder(self.base, self.joint, self.at_most)
 
     def __getitem__(self, level: str) -> Perplexity:
-        """Return a level's PPL and KLD against the baseline.
+        """Return a rung's PPL and KLD against the baseline.
 
         Raises:
-            AsperfError: the level could not be measured.
+            AsperfError: the rung could not be measured.
             ConfigError: the ladder does not have it.
         """
         self.require(level)
-        if level in self.result.failures:
-            raise self.result.failures[level]
-        found = self.result.levels[level]
-        self.bench.record(level_row(found, self.baseline, self.result.note))
-        return Perplexity(found, self.baseline, self.bench)
+        ref = self.rungs[level]
+        if ref in self.result.failures:
+            raise self.result.failures[ref]
+        found = self.result.rungs[ref]
+        baseline = self._baseline_of(ref)
+        self.bench.record(level_row(found, baseline, self.result.note))
+        return Perplexity(found, level, baseline, self.bench)
+
+    def _baseline_of(self, ref: ModelRef) -> str:
+        """Return what a rung's baseline is called, by that in which it differs."""
+        if ref.level == self.base.level and ref.spec.name == self.base.spec.name:
+            return "a cache that is not quantised" if ref.spec.engine == "mlx" else "an F16 cache"
+        kv = self.base.spec.settings.kv_name
+        return f"{self.base.level} KV {kv}" if kv else str(self.base.level)
 
     def require(self, level: str) -> None:
-        """Refuse a level that the marker does not name."""
+        """Refuse a rung that the marker does not name."""
         if level not in self.levels:
             raise ConfigError(
                 f"the ladder has no level {level!r}",
-                why="only the levels of the quant_ladder marker are measured",
+                why="only what the test's marker names is measured",
                 remedy=f"use one of {listing(self.levels)}, or add it to the marker",
             )
 
-    def readings(self, workload: str) -> dict[str, Reading]:
-        """Measure a workload on every level, their turns interleaved."""
+    def readings(self, workload: str, *, with_baseline: bool = False) -> dict[str, Reading]:
+        """Measure a workload on every rung, their turns interleaved.
+
+        Args:
+            workload: its name.
+            with_baseline: measure the baseline too; it comes first, as `baseline`.
+        """
         parsed = parse_workload(workload, where="ladder")
-        refs = tuple(ModelRef(self.spec, level) for level in self.levels)
-        results = self.bench.lab.throughputs(refs, parsed)
-        pairs = zip(self.levels, refs, strict=True)
-        return {level: self.bench.reading(results[ref]) for level, ref in pairs}
+        refs = {"baseline": self.base, **self.rungs} if with_baseline else self.rungs
+        results = self.bench.lab.throughputs(tuple(refs.values()), parsed)
+        return {name: self.bench.reading(results[ref]) for name, ref in refs.items()}
+
+    def duel(self, level: str, other: str, workload: str, within: float) -> Duel:
+        """Time two rungs in pairs until they are shown to be alike, or not to be.
+
+        Args:
+            level: a rung; the candidate.
+            other: another; the baseline.
+            workload: its name.
+            within: how far their costs may be apart either way, a fraction above 0.
+        """
+        parsed, lab = parse_workload(workload, where="ladder"), self.bench.lab
+        budget = replace(self.bench.budget, tolerance=within, both_sides=True)
+        return lab.engine_duel(self.rungs[other], lab, self.rungs[level], parsed, budget)
 
     def subject(self, what: str) -> Subject:
         """Return what a claim about the whole ladder is about."""
         ran = self[self.levels[0]].result.ran.rows()
-        return Subject(f"{what} {self.spec.name}", "live", ran)
+        return Subject(f"{what} {self.base.spec.name}", "live", ran)
 
 
 @dataclass(frozen=True)
@@ -304,3 +404,89 @@ class Gates:
         chosen = dict.fromkeys(names or (_DEFAULT_WORKLOAD,))
         workloads = tuple(parse_workload(n, where="gate") for n in chosen if n != "ppl")
         return Gate(self.ref, workloads, "ppl" in chosen, self.builds, self.budget, self.bench)
+
+
+@dataclass(frozen=True)
+class EngineDuel:
+    """Two engines held against each other.
+
+    Attributes:
+        duel: the pairs; the engine claimed to be faster is their candidate.
+        engines: baseline and candidate.
+        by: by how much it is claimed to be, a fraction.
+        terms: what they have in common and what they have not.
+    """
+
+    duel: Duel
+    engines: tuple[Engine, Engine]
+    by: float
+    terms: tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class Engines:
+    """The `engines` fixture: the test's model on any two engines, for `assert_faster`.
+
+    Attributes:
+        level: the level that the test's markers name, of whichever engine; None for F16.
+    """
+
+    level: str | None
+    find: Callable[[Engine, str | None], ModelRef] = field(repr=False)
+    lab: Callable[[Engine], Lab] = field(repr=False)
+    budget: Budget = field(repr=False)
+    record: Callable[[Row], None] = field(repr=False)
+
+    def duel(self, faster: str, than: str, on: str, *, by: float, bits_within: float) -> EngineDuel:
+        """Run the pairs of two engines, or return what the same claim gave before.
+
+        Args:
+            faster: the engine claimed to be faster, `mlx`, with or without its level, `mlx:4bit`.
+            than: the other, likewise.
+            on: the workload.
+            by: by how much, a fraction.
+            bits_within: by how much bits per weight may differ, a fraction.
+
+        Raises:
+            ConfigError: no such engine, level or workload, the same engine twice, or a level that
+                the other engine has no match for.
+            ModelError: bits per weight differ by more, or an engine cannot have the model.
+            EngineError: an engine is not installed, refused or died.
+        """
+        workload = parse_workload(on, where="assert_faster: on")
+        (engine, level), (base_engine, base_level) = named = _named(faster), _named(than)
+        if engine == base_engine:
+            raise ConfigError(
+                f"assert_faster: {engine} is named twice",
+                why="two engines are compared; settings or builds of one are what gate compares",
+                remedy="name two engines, as in "
+                'assert_faster(engines, "mlx", than="llama_cpp", on="tg128")',
+            )
+        of_both = level or base_level or self.level or "F16"
+        refs = [self._ref(engine, level, of_both) for engine, level in named]
+        labs = [self.lab(engine) for engine, _ in named]
+        model, base = (lab.locate(ref) for lab, ref in zip(labs, refs, strict=True))
+        require_matched_bits((model, base), bits_within)
+        # Faster by a half is a cost of two thirds.
+        budget = replace(self.budget, tolerance=1 / (1 + by) - 1, one_limit=True)
+        duel = labs[1].engine_duel(base.ref, labs[0], model.ref, workload, budget)
+        terms = terms_of(
+            (base, model),
+            duel.ran,
+            same_tokens=duel.same_tokens,
+            source_sha256=labs[0].source_sha256(model.ref.spec),
+        )
+        return EngineDuel(duel, (base_engine, engine), by, terms)
+
+    def _ref(self, engine: Engine, level: str | None, of_both: str) -> ModelRef:
+        """Return the model on an engine, at the level named with it or at the nearest to it."""
+        if level is None:
+            level = matching_level(of_both, engine, where="assert_faster")
+        return self.find(engine, level)
+
+
+def _named(text: str) -> tuple[Engine, str | None]:
+    """Read `mlx` or `mlx:4bit`."""
+    name, colon, level = text.partition(":")
+    engine = parse_engine(name, where="assert_faster")
+    return engine, parse_level(level, where="assert_faster", engine=engine) if colon else None

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pytest_asperf.engines import parse_engine, parse_level
 from pytest_asperf.errors import ConfigError, listing, suggest
-from pytest_asperf.settings import shown
-from pytest_asperf.spec import NGRAM_DRAFT, EngineSettings, Rollback, parse_settings
+from pytest_asperf.settings import shown, split_address
+from pytest_asperf.spec import (
+    NGRAM_DRAFT,
+    EngineSettings,
+    Rollback,
+    parse_kv_type,
+    parse_settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -39,10 +45,28 @@ class QuantMark:
 
 @dataclass(frozen=True, slots=True)
 class LadderMark:
-    """`quant_ladder(*levels, baseline="F16")`: levels to measure, each against the baseline."""
+    """`quant_ladder(*levels, baseline="F16", chunks=None)`: levels, each against the baseline.
+
+    Attributes:
+        levels: a level of the test's model, or `name:LEVEL` of another one.
+        baseline: a level of the test's model.
+        chunks: the most that PPL is taken over, None for the session's number.
+    """
 
     levels: tuple[str, ...]
     baseline: str
+    chunks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KvLadderMark:
+    """`kv_ladder(*types)`: types of KV cache to measure, each against F16 and the same weights.
+
+    Attributes:
+        types: the settings that make each type, by its name.
+    """
+
+    types: dict[str, EngineSettings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +116,7 @@ class Marks:
     model: ModelMark | None = None
     quant: QuantMark | None = None
     ladder: LadderMark | None = None
+    kv_ladder: KvLadderMark | None = None
     hardware: HardwareMark | None = None
     speculative: SpeculativeMark | None = None
 
@@ -122,15 +147,20 @@ def parse_quant(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str)
 
 
 def parse_ladder(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> LadderMark:
-    """Read `quant_ladder(*levels, baseline="F16")`.
+    """Read `quant_ladder(*levels, baseline="F16", chunks=None)`.
 
     Raises:
-        ConfigError: no level, an unknown or repeated one, the baseline among them, or an unknown
-            argument.
+        ConfigError: no level, an unknown or repeated one, the baseline among them, an unknown
+            argument, or a number of chunks that gives no interval.
     """
-    _refuse_unknown(kwargs, ("baseline",), where=where)
+    _refuse_unknown(kwargs, ("baseline", "chunks"), where=where)
     baseline = _level(kwargs.get("baseline", "F16"), where=where)
-    levels = tuple(_level(arg, where=where) for arg in args)
+    chunks = kwargs.get("chunks")
+    is_count = isinstance(chunks, int) and not isinstance(chunks, bool) and chunks >= 2
+    if chunks is not None and not is_count:
+        remedy = "chunks takes a whole number from 2"
+        raise _unusable(f"chunks={shown(chunks)}", remedy, where=where)
+    levels = tuple(_rung(arg, where=where) for arg in args)
     if not levels:
         raise _unusable("no level", 'name at least one, as in quant_ladder("Q8_0")', where=where)
     for position, level in enumerate(levels):
@@ -140,7 +170,33 @@ def parse_ladder(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
             )
         if level in levels[:position]:
             raise _unusable(f"{level} stands twice", "name each level once", where=where)
-    return LadderMark(levels, baseline)
+    return LadderMark(levels, baseline, chunks)
+
+
+def parse_kv_ladder(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
+) -> KvLadderMark:
+    """Read `kv_ladder(*types)`.
+
+    Raises:
+        ConfigError: no type, an unknown or repeated one, the baseline among them, or an argument
+            by name.
+    """
+    if kwargs:
+        named = listing(map(shown, kwargs))
+        raise _unusable(f"argument {named}", "the baseline is always F16", where=where)
+    types: dict[str, EngineSettings] = {}
+    for arg in args:
+        settings = parse_kv_type(_text(arg, "a type of KV cache", where=where), where=where)
+        name = settings.kv_name
+        if not name:
+            raise _unusable("f16 is the baseline too", "leave it out of the types", where=where)
+        if name in types:
+            raise _unusable(f"{name} stands twice", "name each type once", where=where)
+        types[name] = settings
+    if not types:
+        raise _unusable("no type", 'name at least one, as in kv_ladder("q8_0")', where=where)
+    return KvLadderMark(types)
 
 
 def parse_hardware(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> HardwareMark:
@@ -237,6 +293,19 @@ def _single(
     if len(given) != 1:
         raise _unusable(f"{len(given)} arguments for {name}", "give exactly one", where=where)
     return _text(given[0], f"the {name}", where=where), rest
+
+
+def _rung(value: object, *, where: str) -> str:
+    """Read a level, or the address of another model at a level."""
+    text = _text(value, "a quantisation level", where=where)
+    if ":" not in text:
+        return parse_level(text, where=where)
+    name, level = split_address(text)
+    if not name or level is None:
+        raise _unusable(
+            shown(text), 'name another model with its level, as in "name:LEVEL"', where=where
+        )
+    return f"{name}:{parse_level(level, where=where)}"
 
 
 def _level(value: object, *, where: str) -> str:

@@ -14,9 +14,12 @@ from pytest_asperf.fixtures import (
     _asperf_bench,
     _asperf_ref,
     asperf_finding,
+    engines,
     gate,
     hardware,
+    kv_type,
     ladder,
+    memory,
     model,
     perplexity,
     quant,
@@ -33,9 +36,12 @@ __all__ = [
     "_asperf_bench",
     "_asperf_ref",
     "asperf_finding",
+    "engines",
     "gate",
     "hardware",
+    "kv_type",
     "ladder",
+    "memory",
     "model",
     "perplexity",
     "quant",
@@ -44,7 +50,8 @@ __all__ = [
 ]
 
 _FIXTURES = "pytest_asperf.fixtures"
-_OUR_MARKERS = frozenset({"quant_ladder", "speculative", "hardware"})
+_LADDERS = frozenset({"quant_ladder", "kv_ladder"})
+_OUR_MARKERS = _LADDERS | {"speculative", "hardware"}
 #: Other projects have markers of these names: they are ours on a test that measures.
 _COMMON_MARKERS = frozenset({"finding", "model", "quant"})
 
@@ -75,7 +82,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test once for each rung of its ladder."""
-    if metafunc.definition.get_closest_marker("quant_ladder"):
+    if any(map(metafunc.definition.get_closest_marker, _LADDERS)):
         from pytest_asperf.collect import parametrize_ladder
 
         parametrize_ladder(metafunc)

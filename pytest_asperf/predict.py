@@ -88,11 +88,13 @@ class Fit:
         memory: the memory.
         weights_bytes: the weights of all.
         kv_bytes: the KV caches of all.
+        compute_bytes: what steps compute in; None where it is not known.
     """
 
     memory: Memory
     weights_bytes: int
     kv_bytes: int
+    compute_bytes: int | None = None
 
     @property
     def weights_limit_bytes(self) -> float:
@@ -101,8 +103,8 @@ class Fit:
 
     @property
     def needed_bytes(self) -> int:
-        """Weights and KV cache; the engine's compute buffers come on top."""
-        return self.weights_bytes + self.kv_bytes
+        """All that is known; without them, the engine's compute buffers come on top."""
+        return self.weights_bytes + self.kv_bytes + (self.compute_bytes or 0)
 
     @property
     def weights_fit(self) -> bool:
@@ -111,7 +113,7 @@ class Fit:
 
     @property
     def all_fits(self) -> bool:
-        """Whether weights and KV cache are smaller than the memory."""
+        """Whether all that is needed is smaller than the memory."""
         return self.needed_bytes < self.memory.nbytes
 
     @property
@@ -135,6 +137,9 @@ def judge_fit(found: Fit, subject: Subject) -> Verdict:
     It is arithmetic on sizes, so it is never INCONCLUSIVE; what it cannot know is in the details.
     """
     limit = f"{WEIGHTS_SHARE:.0%} of memory" if found.memory.is_shared else "the card's memory"
+    compute = "compute buffers are not counted"
+    if found.compute_bytes is not None:
+        compute = f"{_gb(found.compute_bytes)} of it are compute buffers"
     return Verdict(
         outcome=Outcome.PASS if found.fits else Outcome.FAIL,
         subject=subject,
@@ -143,7 +148,7 @@ def judge_fit(found: Fit, subject: Subject) -> Verdict:
         f"with the KV cache {_gb(found.needed_bytes)}",
         figures=(),
         advice="" if found.fits else "use a smaller level, a shorter context or q8_0 KV types",
-        details=(f"memory: {found.memory.basis}", "compute buffers are not counted"),
+        details=(f"memory: {found.memory.basis}", compute),
     )
 
 

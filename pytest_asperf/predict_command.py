@@ -17,6 +17,7 @@ from pytest_asperf.errors import ConfigError, HardwareError, printable
 from pytest_asperf.hardware.bandwidth import LARGEST_CACHE_BYTES, known_bandwidth, machine_bandwidth
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import Ceiling, in_force
+from pytest_asperf.hardware.memory import memory_of
 from pytest_asperf.measure.turn import machine_lock_path, machine_turn
 from pytest_asperf.modelfiles.sizes import KvCache, demand_of
 from pytest_asperf.predict import (
@@ -36,7 +37,7 @@ from pytest_asperf.predict import (
 )
 from pytest_asperf.predict_text import sections
 from pytest_asperf.settings import parse_path, split_address
-from pytest_asperf.spec import KV_BYTES_PER_ELEMENT, ModelRef, ModelSpec
+from pytest_asperf.spec import ModelRef, ModelSpec, kv_bytes_per_element
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -186,7 +187,9 @@ def predict(
         ref = _ref(question.draft, question, catalogue, "--draft")
         draft = demand_of(ref, _kv_cache(question, _kv_types(ref, question)))
     hardware = _hardware(question)
-    memory = _memory(hardware, question.memory_gb)
+    memory = memory_of(hardware, question.memory_gb) or Failure(
+        "its size cannot be read", "name the hardware with --hardware=NAME"
+    )
     on_card = isinstance(memory, Memory) and not memory.is_shared
     ceiling, basis = _ceiling(hardware, cache, on_wait, on_card=on_card)
 
@@ -252,13 +255,12 @@ def _folder(name: str, catalogue: Catalogue) -> Path | None:
 
 
 def _kv_types(ref: ModelRef, question: Question) -> tuple[str, str]:
-    settings = ref.spec.settings.merged(question.kv)
-    return settings.type_k or "f16", settings.type_v or "f16"
+    return ref.spec.settings.merged(question.kv).kv_types
 
 
 def _kv_cache(question: Question, types: tuple[str, str]) -> KvCache:
     type_k, type_v = types
-    per_element = (KV_BYTES_PER_ELEMENT[type_k], KV_BYTES_PER_ELEMENT[type_v])
+    per_element = kv_bytes_per_element(type_k), kv_bytes_per_element(type_v)
     return KvCache(question.context, per_element)
 
 
@@ -270,26 +272,6 @@ def _hardware(question: Question) -> Hardware:
             remedy="name the hardware to ask about with --hardware=NAME",
         )
     return in_force(question.hardware, detect(), memory_gb=question.memory_gb, option="--hardware")
-
-
-def _memory(hardware: Hardware, memory_gb: int | None) -> Memory | Failure:
-    profile, machine = hardware.declared, hardware.machine
-    if profile is not None:
-        kind = "shared by CPU and GPU" if hardware.shares_memory else "the card's own"
-        basis = "--memory" if memory_gb else "the most it is sold with; --memory=GB for another"
-        sold_gb = memory_gb or profile.max_memory_gb
-        # What is sold as a GB of memory is 2^30 bytes.
-        return Memory(sold_gb << 30, hardware.shares_memory, f"{sold_gb} GB {kind}, {basis}")
-    cards = [gpu.memory_bytes for gpu in machine.gpus if gpu.memory_bytes is not None]
-    if cards and not hardware.shares_memory:
-        note = f", one of {len(cards)}" if len(cards) > 1 else ""
-        return Memory(cards[0], is_shared=False, basis=f"this machine's card, detected{note}")
-    sizes = (machine.memory_bytes, machine.limits.memory_bytes)
-    known = [nbytes for nbytes in sizes if nbytes is not None]
-    if not known:
-        return Failure("its size cannot be read", "name the hardware with --hardware=NAME")
-    limited = "; a limit of its container" if min(known) != machine.memory_bytes else ""
-    return Memory(min(known), is_shared=True, basis=f"this machine's, detected{limited}")
 
 
 def _ceiling(

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 from pytest_asperf.catalogue import Catalogue, at_level, load_catalogue
 from pytest_asperf.config import parse_settings, read_marks
 from pytest_asperf.engines import engine_name, parse_level
-from pytest_asperf.errors import AsperfError, CacheError, HardwareError, printable
+from pytest_asperf.errors import AsperfError, CacheError, ConfigError, HardwareError, printable
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import Ceiling, Hardware, in_force
 from pytest_asperf.measure.turn import machine_lock_path, machine_turn
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 from pytest_asperf.report.progress import TerminalNotify
-from pytest_asperf.settings import parse_path
-from pytest_asperf.spec import NGRAM_DRAFT, ModelRef, Pairing
+from pytest_asperf.report.speculation_picture import require_matplotlib
+from pytest_asperf.settings import parse_path, split_address
+from pytest_asperf.spec import NGRAM_DRAFT, EngineSettings, ModelRef, Pairing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,11 +31,11 @@ if TYPE_CHECKING:
     from pytest_asperf.claims import Finding, Findings
     from pytest_asperf.engines import Engine
     from pytest_asperf.hardware.machine import Bandwidth
-    from pytest_asperf.marks import HardwareMark, LadderMark, Marks, SpeculativeMark
+    from pytest_asperf.marks import HardwareMark, Marks, SpeculativeMark
     from pytest_asperf.measure.gate import Budget
     from pytest_asperf.measure.lab import Lab
     from pytest_asperf.measure.results import ThroughputResult
-    from pytest_asperf.spec import Build, ModelSpec
+    from pytest_asperf.spec import Build
 
 
 class Run:
@@ -45,6 +46,7 @@ class Run:
 
     Attributes:
         notify: where progress goes.
+        written: at the end of the session, the files of reports.
         unwritten: at the end of the session, the reports that could not be written, and why.
 
     Raises:
@@ -54,8 +56,9 @@ class Run:
     def __init__(self, config: pytest.Config) -> None:
         self._labs: dict[Engine, Lab] = {}
         self.notify = TerminalNotify(config)
+        self.written: list[Path] = []
         self.unwritten: dict[Path, CacheError] = {}
-        self._ladders: dict[tuple[ModelSpec, str], tuple[str, ...]] = {}
+        self._ladders: dict[tuple[ModelRef, int | None], tuple[ModelRef, ...]] = {}
         # Without a pytest configuration, `--pyargs` puts the root into site-packages.
         folder = config.rootpath if config.inipath else config.invocation_params.dir
         catalogue = load_catalogue(folder, shipped_models())
@@ -114,11 +117,12 @@ class Run:
 
     def _open_lab(self, engine: Engine) -> Lab:
         from pytest_asperf.host import EngineBuild  # noqa: PLC0415  # with what it brings
-        from pytest_asperf.measure.lab import Lab, Plan  # noqa: PLC0415  # numpy, scipy, psutil
+        from pytest_asperf.measure.lab import Lab  # noqa: PLC0415  # numpy, scipy, psutil
+        from pytest_asperf.measure.plan import Plan  # noqa: PLC0415
 
         settings = self.settings
         return Lab(
-            EngineBuild(engine, settings.python),
+            EngineBuild(engine, settings.python, self._tools if engine == "llama_tools" else None),
             cache=self.cache,
             corpus=shipped_corpus(),
             plan=Plan(
@@ -139,10 +143,16 @@ class Run:
         if settings.candidate is None:
             return None
         find = self.catalogue.find_build
+        tools = settings.tools if settings.engine == "llama_tools" else None
         return (
-            find(settings.baseline, settings.python, where="--asperf-baseline"),
-            find(settings.candidate, settings.python, where="--asperf-candidate"),
+            find(settings.baseline, settings.python, where="--asperf-baseline", tools=tools),
+            find(settings.candidate, settings.python, where="--asperf-candidate", tools=tools),
         )
+
+    @property
+    def _tools(self) -> Path | None:
+        """The folder of programs: what only a gate's baseline names is what makes its models."""
+        return self.settings.tools or (self.builds[0].tools if self.builds else None)
 
     @cached_property
     def seed(self) -> int:
@@ -159,13 +169,16 @@ class Run:
         return Budget(settings.tolerance, settings.max_pairs, settings.max_seconds, self.seed)
 
     def check(self) -> None:
-        """Refuse hardware that nothing is known of.
+        """Refuse what would be missed only once everything was measured.
 
         Raises:
+            ConfigError: a build or a finding is not usable, or pictures cannot be drawn.
             HardwareError: the option or the configuration file names no profile.
         """
         self.hardware  # noqa: B018  # made, and checked, by being asked for
         self.builds  # noqa: B018  # as above
+        if any(target.format == "plots" for target in self.settings.report):
+            require_matplotlib()
         if self.settings.findings or self.settings.records:
             self.findings  # noqa: B018  # as above
 
@@ -174,27 +187,79 @@ class Run:
         for lab in self._labs.values():
             lab.close()
 
-    def model_of(self, node: pytest.Item, marks: Marks, level: str | None) -> ModelRef:
+    def model_of(
+        self, node: pytest.Item, marks: Marks, level: str | None, kv_type: str | None = None
+    ) -> ModelRef:
         """Return the model a test measures: its markers', or the default one.
 
         Args:
             node: the test.
             marks: its markers.
-            level: the level of a ladder's rung, where the test is one.
+            level: the level of a ladder's rung, where the test is one, or another model's address.
+            kv_type: the KV cache of a ladder's rung, likewise.
 
         Raises:
             ConfigError: an unknown model or level.
         """
-        address = marks.model.address if marks.model else self.settings.default_model
         engine = marks.model.engine if marks.model else None
-        ref = self.catalogue.find(address, where=node.nodeid, engine=engine)
-        if marks.model is not None:
-            ref = ModelRef(ref.spec.with_settings(marks.model.settings), ref.level)
+        ref = self._find(self.address_of(marks), node, marks, engine)
         if marks.ladder is not None:
             for rung in (*marks.ladder.levels, marks.ladder.baseline):
-                parse_level(rung, where=node.nodeid, engine=ref.spec.engine)
+                if ":" not in rung:
+                    parse_level(rung, where=node.nodeid, engine=ref.spec.engine)
         level = level or (marks.quant.level if marks.quant else None)
-        return ref if level is None else at_level(ref, level, where=node.nodeid)
+        if level is not None and ":" in level:
+            ref = self._find(level, node, marks, ref.spec.engine)
+        elif level is not None:
+            ref = at_level(ref, level, where=node.nodeid)
+        if kv_type is not None and marks.kv_ladder is not None:
+            ref = ref.with_kv(marks.kv_ladder.types[kv_type])
+        return ref
+
+    def baseline_of(self, node: pytest.Item, marks: Marks, ref: ModelRef) -> ModelRef:
+        """Return what a test's model is compared with.
+
+        One thing differs: the level of the weights, where it is not the baseline's, or else the
+        type of the KV cache.
+
+        Raises:
+            ConfigError: the model is that itself.
+        """
+        baseline = marks.ladder.baseline if marks.ladder else "F16"
+        if marks.ladder is not None:  # whose rungs may be of other models
+            return replace(self.model_of(node, marks, None), level=baseline)
+        if marks.kv_ladder is None and ref.level not in {None, baseline}:
+            return replace(ref, level=baseline)
+        plain = ref.with_kv(EngineSettings())
+        if plain == ref:
+            raise ConfigError(
+                f"{node.nodeid}: {ref.label} has no level to compare with {baseline}, and no KV "
+                "cache to compare with F16",
+                why="ΔPPL and KLD compare two levels of the weights, or two types of the cache",
+                remedy='mark the test with quant("Q6_K"), quant_ladder("Q8_0", "Q6_K") or '
+                'kv_ladder("q8_0")',
+            )
+        return plain
+
+    def ladder_of(self, node: pytest.Item, marks: Marks) -> dict[str, ModelRef]:
+        """Return the rungs of a test's ladder by name; none where it has no ladder.
+
+        Raises:
+            ConfigError: an unknown model or level, or two rungs that are called the same.
+        """
+        levels = marks.ladder.levels if marks.ladder else ()
+        types = marks.kv_ladder.types if marks.kv_ladder else ()
+        rungs = {level: self.model_of(node, marks, level) for level in levels}
+        refs = tuple(rungs.values())
+        bases = (self.baseline_of(node, marks, ref) for ref in refs[:1])
+        labels = [ref.label for ref in (*refs, *bases)]
+        if repeated := [label for label in labels if labels.count(label) > 1]:
+            raise ConfigError(
+                f"{node.nodeid}: {repeated[0]} stands twice in the ladder, the baseline included",
+                why="a level compared with itself shows nothing",
+                remedy="name each once; give one of two models of the same name another",
+            )
+        return rungs | {name: self.model_of(node, marks, None, name) for name in types}
 
     def pairing_of(self, mark: SpeculativeMark, *, where: str) -> Pairing:
         """Return the draft and the target that a marker names.
@@ -225,26 +290,49 @@ class Run:
         """
         return self.catalogue.find(address, where=where, engine=target.spec.engine)
 
+    def address_of(self, marks: Marks) -> str:
+        """Return the address of the model that a test measures."""
+        return marks.model.address if marks.model else self.settings.default_model
+
+    def model_on(
+        self, engine: Engine, node: pytest.Item, marks: Marks, level: str | None
+    ) -> ModelRef:
+        """Return the model a test measures on an engine, at one of that engine's levels.
+
+        Raises:
+            ConfigError: an unknown model or level.
+        """
+        name, _ = split_address(self.address_of(marks))
+        ref = self._find(name, node, marks, engine)
+        return ref if level is None else at_level(ref, level, where=node.nodeid)
+
+    def _find(
+        self, address: str, node: pytest.Item, marks: Marks, engine: Engine | None
+    ) -> ModelRef:
+        ref = self.catalogue.find(address, where=node.nodeid, engine=engine)
+        if marks.model is None:
+            return ref
+        return ModelRef(ref.spec.with_settings(marks.model.settings), ref.level)
+
     def plan_ladders(self, items: Iterable[pytest.Item]) -> None:
         """Join the ladders of all tests that share a model and a baseline, so each is one pass."""
         for item in items:
-            if item.get_closest_marker("quant_ladder") is None:
+            if not any(map(item.get_closest_marker, ("quant_ladder", "kv_ladder"))):
                 continue
             try:
                 marks = read_marks(item)
-                spec = self.model_of(item, marks, None).spec
+                rungs = _measured_by(item, self.ladder_of(item, marks))
+                base = self.baseline_of(item, marks, rungs[0])
             except Exception:  # noqa: BLE001, S112  # told by the test's own set-up
                 continue
-            if marks.ladder is not None:
-                key = (spec, marks.ladder.baseline)
-                levels = (*self._ladders.get(key, ()), *_levels_of(item, marks.ladder))
-                self._ladders[key] = tuple(dict.fromkeys(levels))
+            key = (base, at_most(marks))
+            self._ladders[key] = tuple(dict.fromkeys((*self._ladders.get(key, ()), *rungs)))
 
-    def joint_levels(
-        self, spec: ModelSpec, baseline: str, wanted: tuple[str, ...]
-    ) -> tuple[str, ...]:
-        """Return the levels to score in one pass so that these are among them."""
-        joint = self._ladders.get((spec, baseline), ())
+    def joint_rungs(
+        self, base: ModelRef, wanted: tuple[ModelRef, ...], marks: Marks
+    ) -> tuple[ModelRef, ...]:
+        """Return what to score in one pass with a baseline so that these are among it."""
+        joint = self._ladders.get((base, at_most(marks)), ())
         return joint if set(wanted) <= set(joint) else wanted
 
     def ceiling(self, result: ThroughputResult) -> Ceiling:
@@ -321,8 +409,15 @@ class Run:
         return [*lines, f"asperf: live, engine {engine_name(engine)}, cache {self.cache}"]
 
 
-def _levels_of(item: pytest.Item, ladder: LadderMark) -> tuple[str, ...]:
-    """Return the levels that a test measures: its rung, or all that the marker names."""
+def at_most(marks: Marks) -> int | None:
+    """Return the chunks that a test's ladder is scored on at most, None for the session's."""
+    return marks.ladder.chunks if marks.ladder else None
+
+
+def _measured_by(item: pytest.Item, rungs: dict[str, ModelRef]) -> tuple[ModelRef, ...]:
+    """Return the rungs that a test measures: its own, or all that the marker names."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
-    is_rung = "quant" in params and "ladder" not in getattr(item, "fixturenames", ())
-    return (params["quant"],) if is_rung else ladder.levels
+    own = [name for key in ("quant", "kv_type") if (name := params.get(key)) in rungs]
+    if own and "ladder" not in getattr(item, "fixturenames", ()):
+        return tuple(rungs[name] for name in own)
+    return tuple(rungs.values())

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path  # noqa: TC003  # dataclass fields are resolved at run time by readers
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from pytest_asperf.errors import ConfigError, listing, suggest
+from pytest_asperf.engines import MLX_GROUP_SIZE, MlxScheme, mlx_scheme
+from pytest_asperf.errors import ConfigError, listing, printable, suggest
 
 if TYPE_CHECKING:
     from pytest_asperf.engines import Engine
@@ -47,6 +48,24 @@ KV_BYTES_PER_ELEMENT: Final[dict[str, float]] = {
     "q5_1": 24 / 32,
 }
 
+#: What MLX can quantise a KV cache to: bits of an element, and elements that share a scale.
+MLX_KV_BITS: Final = (2, 3, 4, 5, 6, 8)
+MLX_KV_GROUP_SIZES: Final = (32, 64, 128)
+
+
+def kv_bytes_per_element(name: str, float_bytes: float = 2.0) -> float:
+    """Return the bytes that an element of a KV cache takes.
+
+    Args:
+        name: one of `KV_TYPES`, or MLX's `8bit`, `4bit-g32`.
+        float_bytes: of a number in the type that MLX computes in: the scale and the offset of a
+            group are kept in it.
+    """
+    scheme = mlx_scheme(name)
+    if scheme is None:
+        return KV_BYTES_PER_ELEMENT[name]
+    return scheme.bits / 8 + 2 * float_bytes / scheme.group_size
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
@@ -58,6 +77,9 @@ class EngineSettings:
         flash_attn: flash attention.
         type_k: type of the K cache, one of `KV_TYPES`.
         type_v: type of the V cache, one of `KV_TYPES`.
+        kv_bits: bits of an element of MLX's KV cache, one of `MLX_KV_BITS`; unset, it is not
+            quantised.
+        kv_group_size: elements of it that share a scale, one of `MLX_KV_GROUP_SIZES`.
         n_batch: logical batch, in tokens.
         n_ubatch: physical batch, in tokens.
         slow_by: share of each step's time that is added to it, to see that a gate finds it.
@@ -68,6 +90,8 @@ class EngineSettings:
     flash_attn: FlashAttention | None = None
     type_k: str | None = None
     type_v: str | None = None
+    kv_bits: int | None = None
+    kv_group_size: int | None = None
     n_batch: int | None = None
     n_ubatch: int | None = None
     slow_by: float | None = None
@@ -80,6 +104,31 @@ class EngineSettings:
     def as_dict(self) -> dict[str, Any]:
         """Return what was set, by name; unset values are left out."""
         return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
+
+    @property
+    def kv_types(self) -> tuple[str, str]:
+        """The types of K and V; `f16` where none is asked for, which MLX takes as its own type."""
+        if self.kv_bits is not None:
+            level = MlxScheme(self.kv_bits, self.kv_group_size or MLX_GROUP_SIZE).level
+            return level, level
+        return self.type_k or "f16", self.type_v or "f16"
+
+    @property
+    def kv_name(self) -> str:
+        """The type of the KV cache, `K/V` where they differ; empty for the one by default."""
+        type_k, type_v = self.kv_types
+        if (type_k, type_v) == ("f16", "f16"):
+            return ""
+        return type_k if type_k == type_v else f"{type_k}/{type_v}"
+
+    def with_kv(self, other: EngineSettings) -> EngineSettings:
+        """Return these settings with the KV cache of others, whatever these say of it."""
+        return replace(self, **{name: getattr(other, name) for name in _OF_KV})
+
+
+#: The settings that decide the type of the KV cache.
+_OF_KV: Final = ("type_k", "type_v", "kv_bits", "kv_group_size")
+_MLX_KV: Final = {"kv_bits": MLX_KV_BITS, "kv_group_size": MLX_KV_GROUP_SIZES}
 
 
 def parse_settings(table: dict[str, object], *, where: str) -> EngineSettings:
@@ -100,6 +149,34 @@ def parse_settings(table: dict[str, object], *, where: str) -> EngineSettings:
     return EngineSettings(**table)  # type: ignore[arg-type]  # checked key by key above
 
 
+def parse_kv_type(name: str, *, where: str) -> EngineSettings:
+    """Read the type of a KV cache, as a rung of a ladder names it.
+
+    Args:
+        name: a type of llama.cpp's for both (`q8_0`) or for K and V (`q8_0/f16`), or MLX's bits,
+            with the size of a group or not (`8bit`, `4bit-g32`).
+        where: the marker that it stands in, for the message.
+
+    Raises:
+        ConfigError: no such type.
+    """
+    type_k, _, type_v = name.lower().partition("/")
+    type_v = type_v or type_k
+    if type_k in KV_TYPES and type_v in KV_TYPES:
+        return EngineSettings(type_k=type_k, type_v=type_v)
+    scheme = mlx_scheme(name)
+    if scheme and (scheme.mode, scheme.group_size in MLX_KV_GROUP_SIZES) == ("affine", True):
+        return EngineSettings(kv_bits=scheme.bits, kv_group_size=scheme.group_size)
+    mlx_names = [f"{bits}bit" for bits in MLX_KV_BITS]
+    raise ConfigError(
+        f"{where}: unknown type of KV cache {printable(repr(name), 80)}"
+        f"{suggest(name.lower(), [*KV_TYPES, *mlx_names])}",
+        why="the type decides which cache is measured",
+        remedy=f"on llama.cpp use one of {listing(KV_TYPES)}, or two as K/V, such as q8_0/f16; on "
+        f"mlx one of {listing(mlx_names)}, or with the size of a group, such as 4bit-g32",
+    )
+
+
 def _check_setting(key: str, value: object, *, where: str) -> None:
     if key == "flash_attn":
         words = get_args(FlashAttention)
@@ -109,6 +186,9 @@ def _check_setting(key: str, value: object, *, where: str) -> None:
         ok = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 10
     elif key in {"type_k", "type_v"}:
         accepted, ok = listing(KV_TYPES), isinstance(value, str) and value in KV_TYPES
+    elif key in _MLX_KV:
+        accepted = listing(map(str, _MLX_KV[key]))
+        ok = type(value) is int and value in _MLX_KV[key]
     else:
         least = 0 if key == "n_gpu_layers" else 1
         accepted = f"a whole number from {least} to {_LARGEST}"
@@ -123,17 +203,19 @@ def _check_setting(key: str, value: object, *, where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """An engine build that can be held against another: an interpreter, and settings over it.
+    """An engine build that can be held against another: where it is, and settings over it.
 
     Attributes:
         name: what it was called.
         python: the interpreter that has the engine installed.
+        tools: the folder of llama.cpp's programs, for the engine that runs those.
         settings: engine settings over the model's own.
     """
 
     name: str
     python: Path
     settings: EngineSettings = field(default_factory=EngineSettings)
+    tools: Path | None = None
 
 
 VariantKind = Literal["layers", "experts", "hybrid", "recurrent"]
@@ -243,8 +325,14 @@ class ModelRef:
 
     @property
     def title(self) -> str:
-        """The address, with the engine where it is not the one that goes without saying."""
-        return f"{self.label} on mlx" if self.spec.engine == "mlx" else self.label
+        """The address, with what does not go without saying: the KV cache, and the engine."""
+        kv = f" KV {name}" if (name := self.spec.settings.kv_name) else ""
+        return f"{self.label}{kv}{' on mlx' if self.spec.engine == 'mlx' else ''}"
+
+    def with_kv(self, settings: EngineSettings) -> ModelRef:
+        """Return the same weights with the KV cache of these settings."""
+        kept = self.spec.settings.with_kv(settings)
+        return replace(self, spec=replace(self.spec, settings=kept))
 
 
 Rollback = Literal["auto", "trim", "checkpoint"]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, get_args
 
 from pytest_asperf.assertions import settle
 from pytest_asperf.errors import ConfigError, listing, printable, suggest
+from pytest_asperf.report.rows import verdict_row
+from pytest_asperf.sd_model import RULE_RATIO
 from pytest_asperf.sd_verdict import (
     PLACES,
     Side,
@@ -19,6 +21,7 @@ from pytest_asperf.sd_verdict import (
 from pytest_asperf.verdict import parse_percent
 
 if TYPE_CHECKING:
+    from pytest_asperf.measure.speculation_result import SpeculationResult
     from pytest_asperf.speculation_handle import Speculation
     from pytest_asperf.verdict import Verdict
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 def assert_sd_gain(
     speculation: Speculation,
     *,
-    when_ratio: float = 2.5,
+    when_ratio: float = RULE_RATIO,
     at_least: str | float = "0%",
     only: Side | None = None,
 ) -> Verdict:
@@ -69,7 +72,7 @@ def assert_sd_gain(
     result = speculation.against(limit)
     subject = speculation.subject("SD gain", result)
     verdict = gain_verdict(result, subject, when_ratio=when_ratio, at_least=limit, only=only)
-    return settle(verdict, speculation.bench)
+    return _settle(verdict, speculation, result)
 
 
 def assert_sd_loss(speculation: Speculation) -> Verdict:
@@ -131,8 +134,16 @@ def assert_lossless(speculation: Speculation) -> Verdict:
     __tracebackhide__ = True
     if speculation.pairing.temperature:
         subject = speculation.subject("distance from the target's distribution,")
-        verdict = sampled_verdict(speculation.places(PLACES), subject)
-    else:
-        result = speculation.against()
-        verdict = lossless_verdict(result, speculation.subject("greedy output", result))
+        return settle(sampled_verdict(speculation.places(PLACES), subject), speculation.bench)
+    result = speculation.against()
+    verdict = lossless_verdict(result, speculation.subject("greedy output", result))
+    return _settle(verdict, speculation, result)
+
+
+def _settle(verdict: Verdict, speculation: Speculation, result: SpeculationResult) -> Verdict:
+    """Settle a verdict; of a measurement that was stopped, note it and go on stopping."""
+    __tracebackhide__ = True
+    if result.interrupted:
+        speculation.bench.record(verdict_row(verdict))
+        raise KeyboardInterrupt
     return settle(verdict, speculation.bench)

@@ -49,8 +49,11 @@ class Speculation:
     def against(self, limit: float = 0.0) -> SpeculationResult:
         """Measure until it is decided whether the gain is above a limit, a fraction.
 
+        A result that says it was interrupted is for a verdict; nothing is to be measured after it.
+
         Raises:
             AsperfError: it cannot be measured, or what was measured is broken.
+            KeyboardInterrupt: it was stopped before a pair was finished.
         """
         result = self.bench.lab.speculation(
             self.pairing,
@@ -59,6 +62,12 @@ class Speculation:
         )
         for row in speculation_rows(result):
             self.bench.record(row)
+        return result
+
+    def _whole(self) -> SpeculationResult:
+        result = self.against()
+        if result.interrupted:
+            raise KeyboardInterrupt
         return result
 
     def places(self, n_tokens: int) -> tuple[float, ...]:
@@ -75,17 +84,17 @@ class Speculation:
     @property
     def gain(self) -> Estimate:
         """Rate with the draft over that of the target alone, less 1."""
-        return self.against().gain
+        return self._whole().gain
 
     @property
     def acceptance(self) -> float:
         """Accepted of drafted tokens."""
-        return self.against().acceptance
+        return self._whole().acceptance
 
     @property
     def ratio(self) -> Estimate:
         """Speed ratio: rate of the draft by itself over that of the target by itself."""
-        return self.against().ratio
+        return self._whole().ratio
 
     def subject(self, what: str, result: SpeculationResult | None = None) -> Subject:
         """Return what a claim about this pair is about.

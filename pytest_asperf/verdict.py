@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_asperf.guards.trip import Trip
     from pytest_asperf.metrics import Metric
 
-Source = Literal["live", "recorded"]
+Source = Literal["live", "recorded", "predicted"]
 Figure = tuple[str, Estimate]
 
 _PERCENT: Final = re.compile(r"(?P<number>[+-]?(\d+(\.\d*)?|\.\d+))\s*%", re.ASCII)
@@ -56,7 +56,8 @@ class Subject:
 
     Attributes:
         name: metric and models, such as ``ΔPPL asperf-target Q6_K vs F16``.
-        source: whether the figures were measured now or come from a published record.
+        source: whether the figures were measured now, come from a published record, or were
+            reckoned from sizes.
         ran: proof of path, as rows of label and value.
         if_failed: what to do about a FAIL.
     """
@@ -98,7 +99,7 @@ class Verdict:
         """Return the verdict on one line, safe to print."""
         basis = [
             *_bases(self.figures),
-            *(["recorded"] if self.subject.source == "recorded" else []),
+            *([self.subject.source] if self.subject.source != "live" else []),
         ]
         tail = f" ({', '.join(basis)})" if basis else ""
         return f"{self.outcome}  {printable(self.claim)}: {printable(self.measured)}{tail}"

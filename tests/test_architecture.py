@@ -31,8 +31,24 @@ TIERS = (
     # One session with a user: pytest's, or the command line's. The package itself hands out names.
     {
         *("plugin", "config", "collect", "fixtures", "stash", "run", "handles", "assertions"),
-        *("speculation_handle", "speculation_assertions", "sd_verdict"),
-        *("gate_verdict", "report", "findings", "cli", "doctor", "calibrate", "inventory"),
+        *(
+            "fit_assertions",
+            "level_assertions",
+            "speculation_handle",
+            "speculation_assertions",
+            "sd_verdict",
+            "fit_verdict",
+        ),
+        *(
+            "gate_verdict",
+            "fit_verdict",
+            "report",
+            "findings",
+            "cli",
+            "doctor",
+            "calibrate",
+            "inventory",
+        ),
         *("checks", "predict_command", "predict_text", "findings_page", "audit", "console"),
         "__init__",
     },

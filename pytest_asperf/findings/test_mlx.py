@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf import assert_monotonic, assert_pareto_optimal
+from pytest_asperf import assert_monotonic, assert_pareto_optimal, assert_ppl_delta
 
 if TYPE_CHECKING:
-    from pytest_asperf.handles import Ladder
+    from pytest_asperf.handles import Ladder, Perplexity
 
 pytestmark = [
     pytest.mark.skipif(find_spec("mlx_lm") is None, reason="pytest-asperf[mlx] is not installed"),
@@ -23,3 +23,9 @@ def test_divergence_rises_as_bits_fall(ladder: Ladder) -> None:
     """4 bits diverge further from F16 than 8, and neither is both larger and worse."""
     assert_monotonic(ladder, "kld")
     assert_pareto_optimal(ladder, "8bit", objectives=("size", "kld"))
+
+
+@pytest.mark.kv_ladder("8bit")
+def test_8_bit_cache_is_near_lossless(perplexity: Perplexity) -> None:
+    """A KV cache of 8 bits costs less than 1 % of PPL."""
+    assert_ppl_delta(perplexity, below="1%")

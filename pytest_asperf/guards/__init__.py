@@ -7,6 +7,7 @@ from pytest_asperf.guards.arms import (
     estimate,
     identical_to_baseline,
     path_mismatch,
+    same_weights,
     unequal_work,
 )
 from pytest_asperf.guards.bounds import (
@@ -62,6 +63,7 @@ __all__ = [
     "remote_errors",
     "roofline_high",
     "roofline_low",
+    "same_weights",
     "sd_bound",
     "spread",
     "throttled",

@@ -8,7 +8,7 @@ from pytest_asperf.errors import printable
 from pytest_asperf.guards.trip import Consequence, Trip, figure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 #: Quantities nearer than this are equal: repeated runs of one path on one machine differ by less.
 #: The published hybrid's 100 ms lie 4 % from its baseline's 96 ms, its memory at 0 %.
@@ -55,6 +55,34 @@ def identical_to_baseline(arm: Mapping[str, float], baseline: Mapping[str, float
         f"an arm that must differ equals the baseline in everything compared: {pairs}",
         f"arms that differ do so by more than {IDENTICAL:.0%} in one of {IDENTICAL_LEAST} or more "
         "quantities",
+    )
+
+
+def same_weights(
+    arm: Sequence[Sequence[float]],
+    baseline: Sequence[Sequence[float]],
+    *,
+    sha256: tuple[str, str],
+) -> Trip | None:
+    """Trip where two models that must differ are one: by their files, or by all that they say.
+
+    Args:
+        arm: NLL of each scored token in nats, by chunk.
+        baseline: the same of the baseline.
+        sha256: of the arm's file and of the baseline's.
+    """
+    n_tokens = sum(map(len, arm))
+    if sha256[0] == sha256[1]:
+        found = f"both arms are the file sha256 {sha256[0][:12]}"
+    elif n_tokens and list(map(list, arm)) == list(map(list, baseline)):
+        found = f"both arms give all {n_tokens} tokens the same probability to the last bit"
+    else:
+        return None
+    return Trip(
+        "identical-to-baseline",
+        Consequence.INVALID,
+        found,
+        "weights that differ give some token another probability",
     )
 
 

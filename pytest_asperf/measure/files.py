@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +12,18 @@ from pytest_asperf.errors import AsperfError, ModelError
 from pytest_asperf.host import Worker
 from pytest_asperf.modelfiles.cache import file_sha256, folder_sha256
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
+from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.mlx_read import MlxInfo, hashed_files, mlx_bytes_per_token
 from pytest_asperf.modelfiles.mlx_resolve import resolve_mlx
 from pytest_asperf.modelfiles.resolve import resolve
-from pytest_asperf.spec import KV_BYTES_PER_ELEMENT, ModelRef
+from pytest_asperf.spec import KV_BYTES_PER_ELEMENT, ModelRef, kv_bytes_per_element
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_asperf.host import EngineBuild
+    from pytest_asperf.spec import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +62,11 @@ class LocatedModel:
         if self.info is None:
             told: int | None = loaded.get("bytes_per_token")
             return told
-        type_k, type_v = context["type_k"], context["type_v"]
-        sizes = KV_BYTES_PER_ELEMENT[type_k], KV_BYTES_PER_ELEMENT[type_v]
+        float_bytes = KV_BYTES_PER_ELEMENT.get(str(loaded.get("dtype")), 2.0)
+        type_k, type_v = str(context["type_k"]), str(context["type_v"])
+        sizes = kv_bytes_per_element(type_k, float_bytes), kv_bytes_per_element(type_v, float_bytes)
         if isinstance(self.info, GgufInfo):
             return bytes_per_token(self.info, depth=depth, kv_bytes_per_element=sizes)
-        float_bytes = KV_BYTES_PER_ELEMENT[str(loaded["dtype"])]
         return mlx_bytes_per_token(
             self.info, depth=depth, kv_bytes_per_element=sizes, float_bytes=float_bytes
         )
@@ -110,6 +114,12 @@ class ModelShelf:
             locate = {"scripted": self._locate_script, "mlx": self._locate_folder}
             self._located[ref] = locate.get(self._build.engine, self._locate_gguf)(ref)
         return self._located[ref]
+
+    def source_sha256(self, spec: ModelSpec) -> str | None:
+        """Return the hash of the folder that a model's files are made from, None without one."""
+        if spec.hf_folder is None:
+            return None
+        return folder_sha256(hashed_files(hf_source(spec, spec.hf_folder)), cache=self._cache)
 
     def _locate_gguf(self, ref: ModelRef) -> LocatedModel:
         path = resolve(
@@ -161,6 +171,20 @@ class ModelShelf:
             worker.quantize(source, target, level_recipe(level, self._build.engine))
 
 
+def work_of(base: LocatedModel, chunks: Sequence[Sequence[int]]) -> dict[str, str]:
+    """Return what scores must have been taken on to be compared: by name, a hash of each part.
+
+    Args:
+        base: the baseline, whose tokenizer all levels have.
+        chunks: the tokens that were scored, by chunk.
+    """
+    tokens = hashlib.sha256(json.dumps([list(chunk) for chunk in chunks]).encode()).hexdigest()
+    parts = {"baseline": base.sha256, "tokens": tokens}
+    if base.info is not None and base.info.tokenizer_sha256 is not None:
+        parts["tokenizer"] = base.info.tokenizer_sha256
+    return {name: f"sha256 {digest[:12]}" for name, digest in parts.items()}
+
+
 def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:
     """Return the model, if its tokens are the baseline's.
 
@@ -177,3 +201,32 @@ def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:
             "target's family",
         )
     return model
+
+
+def require_same_start(
+    base: LocatedModel,
+    base_loaded: Mapping[str, Any],
+    model: LocatedModel,
+    loaded: Mapping[str, Any],
+) -> None:
+    """Refuse a level that begins a text otherwise than its baseline.
+
+    Equal tokenizers do not show it: whether BOS comes first stands beside them.
+
+    Args:
+        base: the baseline.
+        base_loaded: what it resolved to.
+        model: the level.
+        loaded: what that resolved to.
+
+    Raises:
+        ModelError: one of them begins with BOS, and the other does not.
+    """
+    if base_loaded.get("add_bos") == loaded.get("add_bos"):
+        return
+    first, other = (base, model) if base_loaded.get("add_bos") else (model, base)
+    raise ModelError(
+        f"{first.ref.title} begins a text with BOS and {other.ref.title} does not",
+        why="each chunk begins with it, so PPL and KLD would compare two different texts",
+        remedy="make both from the same source, or correct the tokenizer's configuration of one",
+    )

@@ -22,14 +22,18 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_asperf.host import usable_cores
 from pytest_asperf.measure.arms import MODEL, Side
 from pytest_asperf.measure.noise import Surroundings
-from pytest_asperf.measure.throughput import load_is_cheap, time_workload, workload_tokens
-from pytest_asperf.stats.sequential import PairedTest
+from pytest_asperf.measure.throughput import (
+    load_is_cheap,
+    loads_each_run,
+    time_workload,
+    workload_tokens,
+)
+from pytest_asperf.stats.sequential import EquivalenceTest, PairedTest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_asperf.measure.arms import Arm
-    from pytest_asperf.measure.files import LocatedModel
     from pytest_asperf.measure.results import Ran
     from pytest_asperf.spec import Workload
 
@@ -44,6 +48,8 @@ class Budget:
 
     Attributes:
         tolerance: slowdown that is accepted, a fraction.
+        one_limit: FAIL where the candidate is slower than that, instead of slower at all.
+        both_sides: PASS only where it is not faster by more than that either.
         max_pairs: pairs after which it gives up.
         max_seconds: seconds after which it begins no further pair.
         seed: of the coin.
@@ -56,6 +62,8 @@ class Budget:
     max_seconds: float
     seed: int
     min_pairs: int = 5
+    one_limit: bool = False
+    both_sides: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +130,7 @@ class Duel:
         draws_cores: whether each pair ran on a draw of the cores, the same for both arms.
         budget: what it could cost.
         ran: proof of path of each arm, baseline first.
+        same_tokens: whether both arms were fed the same tokens.
         interrupted: whether it was stopped from outside.
         surroundings: what it ran in.
     """
@@ -131,6 +140,7 @@ class Duel:
     draws_cores: bool
     budget: Budget
     ran: tuple[Ran, Ran]
+    same_tokens: bool
     interrupted: bool = False
     surroundings: Surroundings = field(default_factory=Surroundings)
 
@@ -143,7 +153,6 @@ class Duel:
 
 def run_gate(
     arms: tuple[Arm, Arm],
-    model: LocatedModel,
     workloads: Sequence[Workload],
     budget: Budget,
     *,
@@ -152,11 +161,10 @@ def run_gate(
     timeout_s: float,
     progress: Callable[[str, int, int], None],
 ) -> Duel:
-    """Hold the second arm against the first on one model file.
+    """Hold the second arm against the first.
 
     Args:
         arms: baseline and candidate.
-        model: the model file, the same for both.
         workloads: what is timed.
         budget: what it may cost.
         comparisons: tests that share the error, these workloads among them.
@@ -169,7 +177,7 @@ def run_gate(
     """
     contests = [_contest(workload, budget, comparisons) for workload in workloads]
     with ExitStack() as stack:
-        base, candidate = sides = [Side(arm, model, timeout_s) for arm in arms]
+        base, candidate = sides = [Side(arm, timeout_s) for arm in arms]
         for side in sides:
             stack.callback(side.worker.close)
         tokens = {
@@ -194,12 +202,22 @@ def run_gate(
         except KeyboardInterrupt:
             interrupted = True
     ran = (base.ran(bout.contexts[base]), candidate.ran(bout.contexts[candidate]))
-    return Duel(tuple(contests), bout.reloads, bout.n_cores is not None, budget, ran, interrupted)
+    return Duel(
+        tuple(contests),
+        bout.reloads,
+        bout.n_cores is not None,
+        budget,
+        ran,
+        all(tokens[base, w] == tokens[candidate, w] for w in workloads),
+        interrupted,
+    )
 
 
 def _contest(workload: Workload, budget: Budget, comparisons: int) -> Contest:
-    test = PairedTest(
+    kind = EquivalenceTest if budget.both_sides else PairedTest
+    test = kind(
         budget.tolerance,
+        one_limit=budget.one_limit,
         min_pairs=min(budget.min_pairs, budget.max_pairs),
         max_pairs=budget.max_pairs,
         comparisons=comparisons,
@@ -211,7 +229,7 @@ class _Bout:
     """The two sides taking turns.
 
     Attributes:
-        reloads: whether each pair begins with a load of each side.
+        reloads: whether each pair begins with a load of each side, or each run has its own.
         n_cores: logical cores that each pair draws, None where both sides run on all of them.
         contexts: what each side's last context resolved to.
     """
@@ -229,7 +247,9 @@ class _Bout:
         self._coin = coin
         self._turns: dict[Workload, int] = {}
         self._usable_cores = usable_cores()
-        self.reloads = False
+        # Of the others each run has a load and a warm-up of its own.
+        self._kept = [side for side in (base, candidate) if not loads_each_run(side.loaded)]
+        self.reloads = not self._kept
         self.n_cores: int | None = None
         self.contexts: dict[Side, dict[str, Any]] = {}
 
@@ -239,9 +259,10 @@ class _Bout:
         for workload in workloads:
             for side in sides:
                 self._time(side, workload)
-            slowest_ns = max(self._time(side, workload) for side in sides)
+            slowest_ns = max(self._turn_ns(side, workload) for side in sides)
             self._turns[workload] = min(_MOST_TURNS, max(1, round(_RUN_NS / slowest_ns)))
-        self.reloads = load_is_cheap(1e9 * max(side.reload() for side in sides), _RUN_NS)
+        if self._kept:
+            self.reloads = load_is_cheap(1e9 * max(side.reload() for side in self._kept), _RUN_NS)
         self.n_cores = self._fewest_cores()
 
     def run_pair(self, contests: Sequence[Contest]) -> None:
@@ -255,7 +276,8 @@ class _Bout:
                 side.worker.confine(cores)
         if self.reloads:
             for side in order:
-                side.reload()
+                if side in self._kept:
+                    side.reload()
         for contest in contests:
             began = time.monotonic()
             pair = self._run_turns(contest.workload, order)
@@ -275,7 +297,8 @@ class _Bout:
 
     def _run_turns(self, workload: Workload, order: list[Side]) -> Pair:
         for side in order:
-            self._time(side, workload)  # the load's warm-up
+            if side in self._kept:
+                self._time(side, workload)  # the load's warm-up
         times_ns: dict[Side, list[int]] = {side: [] for side in order}
         for number in range(self._turns[workload]):
             for side in order if number % 2 == 0 else reversed(order):
@@ -285,6 +308,12 @@ class _Bout:
             tuple(times_ns[self._candidate]),
             candidate_first=order[0] is self._candidate,
         )
+
+    def _turn_ns(self, side: Side, workload: Workload) -> int:
+        """Return what a turn of a side takes: where it loads for each run, that too."""
+        began_ns = time.perf_counter_ns()
+        run_ns = self._time(side, workload)
+        return time.perf_counter_ns() - began_ns if side not in self._kept else run_ns
 
     def _time(self, side: Side, workload: Workload) -> int:
         run = time_workload(side.worker, MODEL, self._tokens[side, workload], workload)

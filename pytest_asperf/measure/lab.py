@@ -7,18 +7,25 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import psutil
 
 from pytest_asperf.errors import AsperfError, ConfigError, ModelError
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.readiness import readiness
-from pytest_asperf.host import EngineBuild, Worker
-from pytest_asperf.measure.arms import MODEL, Arm
-from pytest_asperf.measure.files import LocatedModel, ModelShelf, same_tokenizer
+from pytest_asperf.host import Worker
+from pytest_asperf.measure.arms import MODEL, Arm, engine_build
+from pytest_asperf.measure.engine_memory import counted_memory
+from pytest_asperf.measure.files import (
+    LocatedModel,
+    ModelShelf,
+    require_same_start,
+    same_tokenizer,
+    work_of,
+)
 from pytest_asperf.measure.gate import Budget, Duel, run_gate
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
 from pytest_asperf.measure.noise import NoiseBook
@@ -28,52 +35,23 @@ from pytest_asperf.measure.speculation import Contestants, Rink
 from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
 from pytest_asperf.measure.turn import machine_turn
 from pytest_asperf.measure.vetting import require_path
-from pytest_asperf.spec import ModelRef
+from pytest_asperf.spec import ModelRef, Workload
 from pytest_asperf.verdict import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from pytest_asperf.host import EngineBuild
+    from pytest_asperf.measure.engine_memory import MemoryResult
+    from pytest_asperf.measure.plan import Notify, Plan
     from pytest_asperf.measure.throughput import TimedLoad
-    from pytest_asperf.spec import Build, ModelSpec, Pairing, Workload
+    from pytest_asperf.spec import Build, ModelSpec, Pairing
 
 #: Share of the free memory that models may take together: the rest is for contexts and logits.
 _MEMORY_SHARE: Final = 0.7
 
 Result = TypeVar("Result")
-
-
-class Notify(Protocol):
-    """Where the lab says what it is doing."""
-
-    def progress(self, label: str, done: int, total: int) -> None:
-        """`done` of `total` steps of a measurement are over."""
-
-    def done(self) -> None:
-        """The measurement is over."""
-
-    def wait(self, reason: str) -> None:
-        """The measurement cannot start yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How much is measured.
-
-    Attributes:
-        repetitions: counted runs of a throughput workload.
-        chunks: chunks that PPL is taken over, or None for all of the corpus.
-        seed: of every random order.
-        call_timeout_s: deadline of one call to the engine.
-        self_check_every: gates of a machine of which one is preceded by a self-check, or None.
-    """
-
-    repetitions: int = 10
-    chunks: int | None = 40
-    seed: int = 0
-    call_timeout_s: float = 600.0
-    self_check_every: int | None = None
 
 
 class Lab:
@@ -124,6 +102,10 @@ class Lab:
         """Return a model's file, made if need be."""
         return self._shelf.locate(ref)
 
+    def source_sha256(self, spec: ModelSpec) -> str | None:
+        """Return the hash of what a model's files are made from, None where that is not known."""
+        return self._shelf.source_sha256(spec)
+
     def throughput(self, ref: ModelRef, workload: Workload) -> ThroughputResult:
         """Time one workload on one model."""
         return self.throughputs((ref,), workload)[ref]
@@ -134,10 +116,16 @@ class Lab:
         """Time one workload on several models, interleaved."""
         return self._once((refs, workload), lambda: self._measure_throughputs(refs, workload))
 
-    def ladder(self, spec: ModelSpec, levels: tuple[str, ...], baseline: str) -> LadderResult:
-        """Score levels of a model against its baseline."""
-        key = (spec, levels, baseline)
-        return self._once(key, lambda: self._measure_ladder(spec, levels, baseline))
+    def ladder(
+        self, base: ModelRef, rungs: tuple[ModelRef, ...], at_most: int | None = None
+    ) -> LadderResult:
+        """Score variants of a model against a baseline, on at most so many chunks."""
+        key = (base, rungs, at_most)
+        return self._once(key, lambda: self._measure_ladder(base, rungs, at_most))
+
+    def memory(self, ref: ModelRef, n_ctx: int) -> MemoryResult:
+        """Fill a model's context, and return what that takes."""
+        return self._once((ref, n_ctx), lambda: self._measure_memory(ref, n_ctx))
 
     def duel(
         self,
@@ -153,15 +141,28 @@ class Lab:
             every = self.plan.self_check_every
             if every is not None and self.noise.count_gate() % every == 0:
                 self._self_check(ref, workloads, builds[0], budget)
-            return self._fight(ref, workloads, builds, budget, comparisons)
+            return self._fight(self._arms(ref, builds), workloads, budget, comparisons)
 
         return self._once((ref, workloads, builds, budget, comparisons), fight)
+
+    def engine_duel(
+        self, ref: ModelRef, other: Lab, other_ref: ModelRef, workload: Workload, budget: Budget
+    ) -> Duel:
+        """Hold another model's, or engine's, speed against this one's, each on its own file."""
+
+        def fight() -> Duel:
+            arms = (self._arm(ref), other._arm(other_ref))  # one of us
+            other.close()
+            return self._fight(arms, (workload,), budget, 1)
+
+        return self._once((ref, other_ref, workload, budget), fight)
 
     def _self_check(
         self, ref: ModelRef, workloads: tuple[Workload, ...], build: Build, budget: Budget
     ) -> None:
         """Hold a build against itself, and note whether that was a FAIL."""
-        duel = self._fight(ref, workloads, (build, build), budget, len(workloads))
+        arms = self._arms(ref, (build, build))
+        duel = self._fight(arms, workloads, budget, len(workloads))
         if duel.interrupted:
             raise KeyboardInterrupt
         failed = any(contest.test.outcome is Outcome.FAIL for contest in duel.contests)
@@ -169,21 +170,19 @@ class Lab:
 
     def _fight(
         self,
-        ref: ModelRef,
+        arms: tuple[Arm, Arm],
         workloads: tuple[Workload, ...],
-        builds: tuple[Build, Build],
         budget: Budget,
         comparisons: int,
     ) -> Duel:
-        with self._ring(ref, builds) as (model, arms, progress):
+        with self._ring(arms) as progress:
             conditions = readiness()
             duel = run_gate(
                 arms,
-                model,
                 workloads,
                 budget,
                 comparisons=comparisons,
-                text=self._corpus_text(ref.spec),
+                text=self._corpus_text(arms[0].model.ref.spec),
                 timeout_s=self.plan.call_timeout_s,
                 progress=progress,
             )
@@ -200,10 +199,10 @@ class Lab:
         """Hold the second build's PPL against the first's on one model."""
 
         def fight() -> PplDuel:
-            with self._ring(ref, builds) as (model, arms, progress):
+            arms = self._arms(ref, builds)
+            with self._ring(arms) as progress:
                 return run_ppl_gate(
                     arms,
-                    model,
                     limit,
                     seed=budget.seed,
                     comparisons=comparisons,
@@ -241,28 +240,29 @@ class Lab:
 
         return self._once((pairing, key), compete)
 
+    def _arms(self, ref: ModelRef, builds: tuple[Build, Build]) -> tuple[Arm, Arm]:
+        base, candidate = builds
+        return self._arm(ref, base), self._arm(ref, candidate)
+
+    def _arm(self, ref: ModelRef, build: Build | None = None) -> Arm:
+        """Return a side of a gate: a model under a build, or under this lab's own."""
+        settings, model = ref.spec.settings, self._shelf.locate(ref)
+        if build is None:
+            return Arm(ref.title, self.build, settings, model)
+        engine = engine_build(build, self.build.engine)
+        return Arm(f"{ref.title} in {build.name}", engine, settings.merged(build.settings), model)
+
     @contextmanager
-    def _ring(
-        self, ref: ModelRef, builds: tuple[Build, Build]
-    ) -> Iterator[tuple[LocatedModel, tuple[Arm, Arm], Callable[[str, int, int], None]]]:
+    def _ring(self, arms: tuple[Arm, Arm]) -> Iterator[Callable[[str, int, int], None]]:
         """Hold the machine for a gate, with nothing else of ours loaded."""
-        model = self._shelf.locate(ref)
         self.close()  # what no side needs would take memory and cache from both
-        base, candidate = (
-            Arm(
-                build.name,
-                EngineBuild(self.build.engine, build.python),
-                ref.spec.settings.merged(build.settings),
-            )
-            for build in builds
-        )
-        label = f"{ref.title} {candidate.name} vs {base.name}"
+        base, candidate = arms
 
         def progress(what: str, done: int, total: int) -> None:
-            self._notify.progress(f"{what} {label}", done, total)
+            self._notify.progress(f"{what} {candidate.name} vs {base.name}", done, total)
 
         with machine_turn(self._lock_path, self._notify.wait):
-            yield model, (base, candidate), progress
+            yield progress
 
     def close(self) -> None:
         """End the worker."""
@@ -294,15 +294,15 @@ class Lab:
         self, refs: tuple[ModelRef, ...], workload: Workload
     ) -> dict[ModelRef, ThroughputResult]:
         models = [self._shelf.locate(ref) for ref in refs]
-        by_name = {model.ref.label: model for model in models}
+        by_name = {model.ref.title: model for model in models}
         label = f"{workload.name} {', '.join(by_name)}"
         with machine_turn(self._lock_path, self._notify.wait):
             worker = self._worker_with(models)
             for model in models:
                 self._require_context(model, workload.n_ctx, workload.name)
             tokens = {
-                model.ref.label: workload_tokens(
-                    worker, model.ref.label, self._corpus_text(model.ref.spec), workload
+                model.ref.title: workload_tokens(
+                    worker, model.ref.title, self._corpus_text(model.ref.spec), workload
                 )
                 for model in models
             }
@@ -313,10 +313,10 @@ class Lab:
                 repetitions=self.plan.repetitions,
                 seed=self.plan.seed,
                 progress=lambda done, total: self._notify.progress(label, done, total),
-                load_ns={model.ref.label: self._loaded[model.ref]["load_ns"] for model in models},
+                loaded={model.ref.title: self._loaded[model.ref] for model in models},
                 reload=lambda name: self._reload(worker, by_name[name]),
             )
-        return {model.ref: self._timed(model, workload, loads[model.ref.label]) for model in models}
+        return {model.ref: self._timed(model, workload, loads[model.ref.title]) for model in models}
 
     def _timed(
         self,
@@ -331,32 +331,43 @@ class Lab:
         n_bytes = model.bytes_per_token(depth, ran.loaded, context)
         return ThroughputResult(workload, loads, n_bytes, ran)
 
+    def _measure_memory(self, ref: ModelRef, n_ctx: int) -> MemoryResult:
+        model, name = self._shelf.locate(ref), ref.title
+        with machine_turn(self._lock_path, self._notify.wait):
+            worker = self._worker_with([model])
+            self._require_context(model, n_ctx, f"memory at {n_ctx}")
+            fill = Workload("pp", n_ctx)
+            tokens = workload_tokens(worker, name, self._corpus_text(ref.spec), fill)
+            self._notify.progress(f"memory at {n_ctx} {name}", 0, 1)
+            run = worker.prompt(name, tokens, 0)
+        return counted_memory(n_ctx, run, self._ran(model, self._loaded[ref], run.context))
+
     def _measure_ladder(
-        self, spec: ModelSpec, levels: tuple[str, ...], baseline: str
+        self, base_ref: ModelRef, refs: tuple[ModelRef, ...], at_most: int | None
     ) -> LadderResult:
-        base = self._shelf.locate(ModelRef(spec, baseline))
-        failures: dict[str, AsperfError] = {}
+        base = self._shelf.locate(base_ref)
+        failures: dict[ModelRef, AsperfError] = {}
         models: list[LocatedModel] = []
-        for level in levels:
+        for ref in refs:
             try:
-                models.append(same_tokenizer(base, self._shelf.locate(ModelRef(spec, level))))
+                models.append(same_tokenizer(base, self._shelf.locate(ref)))
             except AsperfError as err:
-                failures[level] = err
-        results: dict[str, LevelResult] = {}
+                failures[ref] = err
+        results: dict[ModelRef, LevelResult] = {}
         groups, note = self._groups(base, models)
         with machine_turn(self._lock_path, self._notify.wait):
             while groups:
                 group = groups.pop(0)
                 try:
-                    results |= self._score_group(base, group)
+                    results |= self._score_group(base, group, at_most)
                 except AsperfError as err:
                     if len(group) == 1:
-                        failures[group[0].level] = err
+                        failures[group[0].ref] = err
                     else:
                         # One level's fault must not cost the others their result.
                         groups = [[model] for model in group] + groups
                         note = "a level failed in the common pass, so each was scored by itself"
-        return LadderResult(spec.name, baseline, results, failures, note)
+        return LadderResult(results, failures, note)
 
     def _groups(
         self, base: LocatedModel, models: Sequence[LocatedModel]
@@ -379,33 +390,36 @@ class Lab:
         return float(min([psutil.virtual_memory().available, *(pool for pool in pools if pool)]))
 
     def _score_group(
-        self, base: LocatedModel, models: Sequence[LocatedModel]
-    ) -> dict[str, LevelResult]:
-        names = {model.ref.label: model for model in models}
-        spec = base.ref.spec
-        label = f"PPL {spec.name} {', '.join(model.level for model in models)} vs {base.level}"
+        self, base: LocatedModel, models: Sequence[LocatedModel], at_most: int | None
+    ) -> dict[ModelRef, LevelResult]:
+        names = {model.ref.title: model for model in models}
+        label = f"PPL {', '.join(names)} vs {base.ref.title}"
         worker = self._worker_with([base, *models])
         self._require_context(base, PPL_N_CTX, "PPL")
-        chunks = self._chunks(worker, base.ref.label, spec)
+        for model in models:
+            require_same_start(base, self._loaded[base.ref], model, self._loaded[model.ref])
+        chunks = self._chunks(worker, base.ref.title, base.ref.spec)[:at_most]
         scores = score_ladder(
             worker,
-            [base.ref.label, *names],
+            [base.ref.title, *names],
             chunks,
             concurrency=self._concurrency(base),
             progress=lambda done, total: self._notify.progress(label, done, total),
         )
-        base_chunks, _ = scores[base.ref.label]
+        base_chunks, _ = scores[base.ref.title]
+        work = work_of(base, chunks)
         return {
-            model.level: LevelResult(
-                model.level,
-                chunks,
+            model.ref: LevelResult(
+                scored,
                 base_chunks,
                 model.size_bytes,
                 PPL_N_CTX,
                 self._ran(model, self._loaded[model.ref], context),
+                int(context["peak_rss_bytes"]),
+                work,
             )
             for name, model in names.items()
-            for chunks, context in [scores[name]]
+            for scored, context in [scores[name]]
         }
 
     def _concurrency(self, base: LocatedModel) -> int:
@@ -431,13 +445,13 @@ class Lab:
 
     def _load(self, worker: Worker, model: LocatedModel) -> None:
         ref = model.ref
-        loaded = worker.load(ref.label, model.path, ref.spec.settings)
+        loaded = worker.load(ref.title, model.path, ref.spec.settings)
         self._ran(model, loaded, {})  # what is not what was asked for need not be measured
         self._loaded[ref] = loaded
 
     def _reload(self, worker: Worker, model: LocatedModel) -> None:
         del self._loaded[model.ref]
-        worker.unload(model.ref.label)
+        worker.unload(model.ref.title)
         self._load(worker, model)
 
     def _require_context(self, model: LocatedModel, n_ctx: int, what: str) -> None:

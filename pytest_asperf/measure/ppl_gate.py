@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_asperf.measure.arms import Arm
-    from pytest_asperf.measure.files import LocatedModel
     from pytest_asperf.measure.results import Ran
 
 
@@ -42,7 +41,6 @@ class PplDuel:
 
 def run_ppl_gate(
     arms: tuple[Arm, Arm],
-    model: LocatedModel,
     limit: float,
     *,
     seed: int,
@@ -55,8 +53,7 @@ def run_ppl_gate(
     """Hold the second arm's PPL against the first's on one model file.
 
     Args:
-        arms: baseline and candidate.
-        model: the model file, the same for both.
+        arms: baseline and candidate, of the same model file.
         limit: ΔPPL to stay below, a fraction.
         seed: of the order in which chunks are drawn.
         comparisons: tests that share the error, this one among them.
@@ -70,7 +67,7 @@ def run_ppl_gate(
         EngineError: an arm died or refused.
     """
     with ExitStack() as stack:
-        sides = [Side(arm, model, timeout_s) for arm in arms]
+        sides = [Side(arm, timeout_s) for arm in arms]
         for side in sides:
             stack.callback(side.worker.close)
         chunks = _same_chunks(*map(chunks_of, sides))

@@ -18,10 +18,34 @@ if TYPE_CHECKING:
     from pytest_asperf.host import RawRun
     from pytest_asperf.measure.throughput import TimedLoad
     from pytest_asperf.metrics import ChunkScore
-    from pytest_asperf.spec import Workload
+    from pytest_asperf.spec import ModelRef, Workload
     from pytest_asperf.stats.estimate import Estimate
 
 _DEVICES_SHOWN: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMemory:
+    """What an engine says that it allocated for one model, in bytes.
+
+    Attributes:
+        weights: the weights, as they lie in memory.
+        kv: the KV cache, and the state of recurrent layers.
+        compute: what steps compute in, at its largest.
+    """
+
+    weights: int
+    kv: int
+    compute: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.kv + self.compute
+
+    def __str__(self) -> str:
+        parts = (("weights", self.weights), ("KV", self.kv), ("compute", self.compute))
+        return ", ".join(f"{name} {nbytes / 1e6:.4g} MB" for name, nbytes in parts)
 
 
 @dataclass(frozen=True)
@@ -57,15 +81,26 @@ class Ran:
         )
         if "dtype" in loaded:
             settings = f"computed in {loaded['dtype']}, {settings}"
+        if loaded.get("tokens"):
+            settings += f", {loaded['tokens']} tokens"
         if loaded.get("slow_by"):
             settings += f", slow_by={loaded['slow_by']:g}"
+        memory = self.memory
+        told = (("memory", f"{memory}, by the engine's own count"),) if memory else ()
         return (
             ("model", f"{self.model}, {loaded.get('description')}, sha256 {self.sha256[:12]}"),
             ("engine", engine_name(engine)),
             ("build", f"libraries sha256 {str(engine.get('library_sha256', 'unknown'))[:12]}"),
             ("device", self._devices()),
             ("settings", settings),
+            *told,
         )
+
+    @property
+    def memory(self) -> EngineMemory | None:
+        """What the engine says that it allocated, None where it does not say."""
+        counted = self.context.get("memory_bytes")
+        return EngineMemory(**counted) if counted else None
 
     def _devices(self) -> str:
         weights: Mapping[str, float] = self.loaded.get("buffers_mib", {}).get("model", {})
@@ -119,23 +154,25 @@ class ThroughputResult:
 
 @dataclass(frozen=True)
 class LevelResult:
-    """One level of a ladder, scored on the same chunks as its baseline.
+    """One rung of a ladder, scored on the same chunks as its baseline.
 
     Attributes:
-        level: the level.
         chunks: raw scores by chunk.
         baseline_chunks: the baseline's scores of the same chunks, in the same pass.
         size_bytes: size of the file.
         n_ctx: tokens of a chunk.
         ran: proof of path.
+        peak_rss_bytes: the worker's peak resident memory, with all rungs that were loaded together.
+        work: what another rung must have been scored on to be compared with this one.
     """
 
-    level: str
     chunks: tuple[ChunkScore, ...]
     baseline_chunks: tuple[ChunkScore, ...]
     size_bytes: int
     n_ctx: int
     ran: Ran
+    peak_rss_bytes: int
+    work: Mapping[str, str]
 
     @cached_property
     def comparison(self) -> metrics.Comparison:
@@ -145,18 +182,14 @@ class LevelResult:
 
 @dataclass(frozen=True)
 class LadderResult:
-    """The levels of one model against one baseline.
+    """The rungs of a ladder against one baseline.
 
     Attributes:
-        model: the model's name.
-        baseline: the baseline level.
-        levels: what was measured, by level.
-        failures: what could not be, by level.
+        rungs: what was measured.
+        failures: what could not be.
         note: how it was measured, where that was not all models in one pass.
     """
 
-    model: str
-    baseline: str
-    levels: Mapping[str, LevelResult]
-    failures: Mapping[str, AsperfError]
+    rungs: Mapping[ModelRef, LevelResult]
+    failures: Mapping[ModelRef, AsperfError]
     note: str = ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf import guards
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.guards import Consequence
+from pytest_asperf.spec import EngineSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,7 +40,10 @@ def require_path(ran: Ran) -> Ran:
         MeasurementError: the engine did something else.
     """
     facts = {**ran.loaded, **ran.context}
-    claims = {n: v for n, v in ran.asked.items() if n in _RESOLVED and v not in _NO_CLAIM}
+    asked = dict(ran.asked)
+    if "kv_bits" in asked:
+        asked["type_k"], asked["type_v"] = EngineSettings(**asked).kv_types
+    claims = {n: v for n, v in asked.items() if n in _RESOLVED and v not in _NO_CLAIM}
     told = {n: fact for n in claims if (fact := facts.get(_RESOLVED[n])) not in _NO_CLAIM}
     if "n_gpu_layers" in told and told["n_gpu_layers"] == facts["n_layers"] + 1:
         # All that there are, and the output head, which counts as one.

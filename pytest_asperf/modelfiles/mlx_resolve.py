@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.engines import mlx_scheme
 from pytest_asperf.errors import ModelError
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
     from pytest_asperf.modelfiles.resolve import Quantize
     from pytest_asperf.spec import ModelRef, ModelSpec, Variant
+
+
+#: Part of the key of every folder made here: raise it when the same input gives another folder.
+_MAKER_VERSION: Final = 1
 
 
 def resolve_mlx(
@@ -77,6 +81,7 @@ def resolve_mlx(
         "level": level,
         "source_sha256": folder_sha256(hashed_files(source.path), cache=cache),
         "quantizer": quantizer_id(),
+        "maker": str(_MAKER_VERSION),
     }
 
     def build(target: Path) -> None:

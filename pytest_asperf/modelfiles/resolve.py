@@ -90,6 +90,13 @@ def published_file(ref: ModelRef) -> Path:
         ModelError: there is none, it is broken, or it is another level by its own metadata.
     """
     level, path = published(ref)
+    if path.is_dir():
+        raise ModelError(
+            f"{path}: {ref.label} is a folder, and llama.cpp measures GGUF files",
+            why="published files are measured as they are; none is made of a folder of weights "
+            "that may be quantised already",
+            remedy="measure it with --asperf-engine=mlx, or give a GGUF file for the level",
+        )
     _require_level(path, level)
     return path
 

@@ -13,14 +13,27 @@ if TYPE_CHECKING:
 
 _NAMES: Final = ("asperf-target", "asperf-draft")
 
+#: The target fine-tuned under MLX's quantisation, at the levels that it was tuned for.
+_QAT_NAME: Final = "asperf-target-qat"
+_QAT_LEVELS: Final = ("4bit", "3bit")
+
 
 def shipped_models() -> tuple[ModelSpec, ...]:
     """Return the shipped models, which are always addressable by name."""
     # So small that a thread waits at barriers for longer than it works.
-    own: tuple[tuple[Engine, EngineSettings], ...] = (("llama_cpp", EngineSettings(threads=1)),)
-    return tuple(
-        ModelSpec(name=name, hf_folder=_data() / "models" / name, own_settings=own)
-        for name in _NAMES
+    engines: tuple[Engine, ...] = ("llama_cpp", "llama_tools")
+    own = tuple((engine, EngineSettings(threads=1)) for engine in engines)
+    models = _data() / "models"
+    return (
+        *(ModelSpec(name=name, hf_folder=models / name, own_settings=own) for name in _NAMES),
+        _tuned_target(models),
+    )
+
+
+def _tuned_target(models: Path) -> ModelSpec:
+    tuned = tuple((level, models / _QAT_NAME / level) for level in _QAT_LEVELS)
+    return ModelSpec(
+        name=_QAT_NAME, files=(("F16", models / "asperf-target"), *tuned), engine="mlx"
     )
 
 

@@ -51,10 +51,13 @@ class KvCache:
     Attributes:
         context: positions; None for 4096, or the training's context where that is less.
         bytes_per_element: of K and of V.
+        float_bytes: of a weight that is not quantised, and of a group's scale, where the engine
+            computes in another type than the level's and holds them in it, as MLX does.
     """
 
     context: int | None = None
     bytes_per_element: tuple[float, float] = (2.0, 2.0)
+    float_bytes: float | None = None
 
     def positions(self, n_ctx_train: int | None) -> int:
         """Return the positions for a model."""
@@ -88,6 +91,16 @@ def bits_per_weight(level: str) -> float:
     """Return the bits that a weight takes at a level, its share of scales with it."""
     scheme = mlx_scheme(level)
     return BITS_PER_WEIGHT[level] if scheme is None else scheme.bits_per_weight
+
+
+def _bits_held(level: str, float_bytes: float | None) -> float:
+    """Return the bits that a weight takes in memory, in a type that an engine computes in."""
+    scheme = mlx_scheme(level)
+    if float_bytes is None or (scheme is not None and scheme.mode != "affine"):
+        return bits_per_weight(level)
+    if scheme is None:
+        return 8 * float_bytes
+    return scheme.bits + 2 * 8 * float_bytes / scheme.group_size
 
 
 def _of_file(ref: ModelRef, info: GgufInfo, kv: KvCache, *, basis: str) -> Demand:
@@ -130,10 +143,11 @@ def _of_folder(ref: ModelRef, sizes: HfSizes, kv: KvCache) -> Demand:
             why="sizes at a level are told from the shapes of the original weights",
             remedy="give the folder of the original weights",
         )
-    bits = bits_per_weight(level)
+    bits = _bits_held(level, kv.float_bytes)
     context = kv.positions(sizes.n_ctx_train)
-    # Vectors stay in F32 at every level.
-    weights, read = (round(n * bits / 8 + sizes.vectors * 4) for n in (sizes.matrices, sizes.read))
+    # Vectors stay in F32 at every level of llama.cpp's.
+    vectors = sizes.vectors * (kv.float_bytes or 4)
+    weights, read = (round(n * bits / 8 + vectors) for n in (sizes.matrices, sizes.read))
     seen = context if sizes.window is None else min(context, sizes.window)
     depth_bytes = kv_cache_bytes(sizes.kv_elements, seen, kv.bytes_per_element)
     return Demand(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pytest_asperf.claims.evidence import Evidence
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.host import RawRun
+    from pytest_asperf.measure.engine_memory import MemoryResult
     from pytest_asperf.measure.results import LevelResult, Ran, ThroughputResult
     from pytest_asperf.stats.estimate import Estimate
     from pytest_asperf.verdict import Verdict
@@ -30,7 +31,7 @@ class Row:
         basis: what the interval rests on.
         threshold: the claim's other half; empty for a measurement that nothing judged.
         outcome: the verdict; empty likewise.
-        source: `live` or `recorded`.
+        source: `live`, `recorded` or `predicted`.
         ran: proof of path, label and text.
         note: what is to be known of how it was measured, one remark a line.
         raw: counts, nanoseconds and scores, for the JSON report.
@@ -109,7 +110,10 @@ def throughput_row(result: ThroughputResult, note: str = "") -> Row:
     raw = {
         "workload": result.workload.name,
         "settings": dict(result.ran.asked),
-        "warm_ups": [_run(load.warm_up, index) for index, load in enumerate(result.loads)],
+        "loads": len(result.loads),
+        "warm_ups": [
+            _run(load.warm_up, index) for index, load in enumerate(result.loads) if load.warm_up
+        ],
         "runs": [_run(r, index) for index, load in enumerate(result.loads) for r in load.runs],
         "bytes_per_token": result.bytes_per_token,
         "peak_rss_bytes": max(run.peak_rss_bytes for run in result.runs),
@@ -147,11 +151,25 @@ def level_row(result: LevelResult, baseline: str, note: str) -> Row:
         "kld_mean": estimate_data(kld.mean) if kld else None,
         "same_top": estimate_data(comparison.same_top) if comparison.same_top else None,
         "size_bytes": result.size_bytes,
+        "peak_rss_bytes": result.peak_rss_bytes,
         "chunks": chunks,
         **proof(result.ran),
     }
     basis, what = f"{delta.n} {delta.counted}", f"PPL vs {baseline}"
     return Row(result.ran.model, what, measured, basis, ran=result.ran.rows(), note=note, raw=raw)
+
+
+def memory_row(result: MemoryResult) -> Row:
+    """Return the row of what a model takes with its context filled."""
+    told = f"{result.memory}; peak RSS {result.peak_rss_bytes / 1e6:.4g} MB"
+    raw = {
+        "n_ctx": result.n_ctx,
+        "memory_bytes": asdict(result.memory),
+        "peak_rss_bytes": result.peak_rss_bytes,
+        **proof(result.ran),
+    }
+    what = f"memory at {result.n_ctx} tokens"
+    return Row(result.ran.model, what, told, "1 run", ran=result.ran.rows(), raw=raw)
 
 
 def _run(run: RawRun, load: int) -> dict[str, int]:

@@ -89,6 +89,18 @@ class Estimate:
         """Return a relative change as the ratio it makes: +0.3 % is 1.003."""
         return replace(self, point=1 + self.point, low=1 + self.low, high=1 + self.high, unit="")
 
+    def inverted(self) -> Estimate:
+        """Return 1 over a ratio, the bounds changing places: 0.8 as costly is 1.25 as fast.
+
+        Raises:
+            ValueError: a bound is not positive, and so no ratio's.
+        """
+        if self.point <= 0 or -math.inf < self.low <= 0:
+            raise ValueError(f"[{self.low}, {self.high}] is not the interval of a ratio")
+        low = 1 / self.high if self.high < math.inf else -math.inf
+        high = 1 / self.low if self.low > 0 else math.inf
+        return replace(self, point=1 / self.point, low=low, high=high)
+
     def shown_below(self, limit: float) -> bool:
         """Whether the whole interval lies below `limit`, given in this unit."""
         return self.high < limit

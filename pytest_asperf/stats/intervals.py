@@ -222,7 +222,7 @@ def chunk_difference_interval(
     Raises:
         MeasurementError: as `chunk_mean_interval`, or the arms did not score the same tokens.
     """
-    return chunk_mean_interval(_differences(base, other), confidence, unit=unit)
+    return chunk_mean_interval(paired_differences(base, other), confidence, unit=unit)
 
 
 def delta_ppl(base: Chunks, other: Chunks, confidence: float = DECISION_CONFIDENCE) -> Estimate:
@@ -239,7 +239,7 @@ def delta_ppl(base: Chunks, other: Chunks, confidence: float = DECISION_CONFIDEN
     Raises:
         MeasurementError: as `chunk_difference_interval`.
     """
-    differences = _differences(base, other)
+    differences = paired_differences(base, other)
     mean, error = _clustered(differences)
     half = _t_half_width(error, len(differences) - 1, confidence)
     return _log_change(
@@ -250,6 +250,23 @@ def delta_ppl(base: Chunks, other: Chunks, confidence: float = DECISION_CONFIDEN
         counted="chunks",
         method="Student's t on paired NLL differences of chunks",
     )
+
+
+def paired_differences(base: Chunks, other: Chunks) -> list[NDArray[np.float64]]:
+    """Return ``other - base`` for each token scored by both, by chunk.
+
+    Of two such differences the other functions take the difference again: by how much one step
+    is larger than another.
+
+    Raises:
+        MeasurementError: the arms did not score the same tokens.
+    """
+    if [len(chunk) for chunk in base] != [len(chunk) for chunk in other]:
+        raise _unequal("the two arms hold different numbers of chunks, or of tokens in a chunk")
+    return [
+        np.asarray(o, dtype=np.float64) - np.asarray(b, dtype=np.float64)
+        for b, o in zip(base, other, strict=True)
+    ]
 
 
 def share_interval(
@@ -384,15 +401,6 @@ def _clustered(values: Chunks) -> tuple[float, float]:
     residuals = sums - mean * counts
     squares = float(residuals @ residuals)
     return mean, math.sqrt(n_chunks / (n_chunks - 1) * squares) / n_tokens
-
-
-def _differences(base: Chunks, other: Chunks) -> list[NDArray[np.float64]]:
-    if [len(chunk) for chunk in base] != [len(chunk) for chunk in other]:
-        raise _unequal("the two arms hold different numbers of chunks, or of tokens in a chunk")
-    return [
-        np.asarray(o, dtype=np.float64) - np.asarray(b, dtype=np.float64)
-        for b, o in zip(base, other, strict=True)
-    ]
 
 
 def _standard_error(values: NDArray[np.float64]) -> float:

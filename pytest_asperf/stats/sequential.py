@@ -132,8 +132,13 @@ class PairedTest:
     slower by `tolerance` or more passes with a probability of at most `beta`. A slowdown between 0
     and `tolerance` may get either verdict.
 
+    With one limit for both verdicts it is the test of a claim instead: PASS means that the
+    candidate's cost is shown to be below the limit, FAIL that it is shown to be above.
+
     Args:
-        tolerance: the slowdown to be excluded, as a fraction of the baseline's cost.
+        tolerance: the slowdown to be excluded, as a fraction of the baseline's cost; with one limit
+            the limit, below 0 for a claim that the candidate's cost is less.
+        one_limit: FAIL where the cost is above the tolerance, instead of above the baseline's.
         alpha: bound on FAIL where the builds are equal.
         beta: bound on PASS where the candidate is slower by `tolerance`.
         min_pairs: no verdict before this many pairs.
@@ -148,14 +153,15 @@ class PairedTest:
         self,
         tolerance: float = 0.05,
         *,
+        one_limit: bool = False,
         alpha: float = ALPHA,
         beta: float = 0.05,
         min_pairs: int = 5,
         max_pairs: int = 60,
         comparisons: int = 1,
     ) -> None:
-        if not 1e-6 <= tolerance <= 1e6:
-            raise ValueError(f"tolerance must lie between 1e-6 and 1e6, not {tolerance}")
+        if not (-1 + 1e-6 if one_limit else 1e-6) <= tolerance <= 1e6:
+            raise ValueError(f"a tolerance of {tolerance} is beyond what can be tested")
         if not (0 < alpha < 0.5 and 0 < beta < 0.5):
             raise ValueError(f"alpha={alpha} and beta={beta} must lie between 0 and 0.5")
         if comparisons < 1:
@@ -167,7 +173,9 @@ class PairedTest:
         self.max_pairs = max_pairs
         self._alpha = alpha / comparisons
         self._beta = beta / comparisons
+        self._one_limit = one_limit
         self._limit = math.log1p(tolerance)
+        self._floor = self._limit if one_limit else 0.0
         self._differences: list[float] = []
         self._scales: list[float] = []
         self._log_odds = 0.0
@@ -207,8 +215,8 @@ class PairedTest:
 
     @property
     def evidence_slower(self) -> float:
-        """E-value against "no slowdown"."""
-        return evidence(self._differences, self._scales, 0.0)
+        """E-value against "no slowdown"; with one limit, against "not above it"."""
+        return self._evidence_above(self._floor)
 
     @property
     def evidence_within(self) -> float:
@@ -220,8 +228,8 @@ class PairedTest:
         """The effects not excluded, as logs of cost ratios; valid at every n at once.
 
         Each bound errs with the probability of the verdict that rests on it: a FAIL's lower bound
-        is at least 0, a PASS's upper bound at most ``ln(1 + tolerance)``. Infinite on a side where
-        the pairs do not suffice yet.
+        is at least 0 (with one limit, that limit), a PASS's upper bound at most
+        ``ln(1 + tolerance)``. Infinite on a side where the pairs do not suffice yet.
         """
         if not self._differences:
             return -math.inf, math.inf
@@ -263,8 +271,11 @@ class PairedTest:
 
     @property
     def wald_bound(self) -> int | None:
-        """Wald's `least_pairs` at the spread seen so far, outliers aside; None below 3 pairs."""
-        if self.n < 3:
+        """Wald's `least_pairs` at the spread seen so far, outliers aside.
+
+        None below 3 pairs, and with one limit, which leaves no gap that pairs could be counted for.
+        """
+        if self.n < 3 or self._one_limit:
             return None
         return least_pairs(robust_sd(self._differences), self.tolerance, self._alpha, self._beta)
 
@@ -288,16 +299,20 @@ class PairedTest:
 
     def _odds_step(self, difference: float, scale: float) -> float:
         """Censored log likelihood ratio of "slower by the tolerance" to "equal" (Huber 1965)."""
-        steepness = min(self._limit / scale, _LARGEST_STEP)
-        return steepness * max(-1.0, min(1.0, (difference - self._limit / 2) / scale))
+        steepness = min((self._limit - self._floor) / scale, _LARGEST_STEP)
+        middle = (self._limit + self._floor) / 2
+        return steepness * max(-1.0, min(1.0, (difference - middle) / scale))
 
     def _nearer_side(self) -> tuple[Outcome, float, float, float]:
         """Return the verdict in view, its evidence, and the evidence and log odds it needs."""
-        if self._log_odds > 0:
-            outcome, found, error = Outcome.FAIL, self.evidence_slower, self._alpha
+        slower, within = self.evidence_slower, self.evidence_within
+        if self._log_odds > 0 or (self._one_limit and slower > within):
+            outcome, found, error = Outcome.FAIL, slower, self._alpha
         else:
-            outcome, found, error = Outcome.PASS, self.evidence_within, self._beta
-        return outcome, found, 1 / error, math.log(_ODDS_FACTOR / error - 1)
+            outcome, found, error = Outcome.PASS, within, self._beta
+        # Either side of one limit is a verdict: there is no nearer one to ask for.
+        odds_needed = 0.0 if self._one_limit else math.log(_ODDS_FACTOR / error - 1)
+        return outcome, found, 1 / error, odds_needed
 
     def _decide(self) -> Outcome | None:
         if self.n < self.min_pairs:
@@ -320,7 +335,28 @@ class PairedTest:
         return min(self._differences) - widest, max(self._differences) + widest
 
     def _extrapolate(self, found: float, needed: float) -> float:
-        return max(needed / found - 1, 0.0) * self.n if found > 0 else math.inf
+        if found >= needed:
+            return 0.0
+        return (needed / found - 1) * self.n if found > 0 else math.inf
+
+
+class EquivalenceTest(PairedTest):
+    """The test of a claim that two costs are alike: `interval` lies within the tolerance, or not.
+
+    PASS where the whole of it is within ``± ln(1 + tolerance)``, FAIL where none of it is. As it is
+    valid at every n at once, either errs with a probability of at most `alpha` or `beta`, whenever
+    it is returned.
+    """
+
+    def _decide(self) -> Outcome | None:
+        if self.n < self.min_pairs:
+            return None
+        low, high = self.interval
+        if -self._limit <= low and high <= self._limit:
+            return Outcome.PASS
+        if low >= self._limit or high <= -self._limit:
+            return Outcome.FAIL
+        return Outcome.INCONCLUSIVE if self.n >= self.max_pairs else None
 
 
 def crossing(falling: Callable[[float], float], low: float, high: float) -> float:

@@ -2,7 +2,9 @@
 
 The loops are those of mlx-lm's own `generate_step`: prompts in pieces of 2,048, a cache evaluated
 after each; generation with one step in flight while the next is prepared; the allocator's cache
-cleared as often. What is evaluated lazily is evaluated inside the clock.
+cleared as often. A quantised KV cache is quantised from the first token on, where `generate_step`
+has its first piece in floating point first: what is scored is then what the bits cost. What is
+evaluated lazily is evaluated inside the clock.
 """
 
 from __future__ import annotations
@@ -24,8 +26,13 @@ import mlx.core as mx
 import mlx_lm
 import numpy as np
 from mlx.utils import tree_flatten
-from mlx_lm.generate import wired_limit
-from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
+from mlx_lm.generate import maybe_quantize_kv_cache, wired_limit
+from mlx_lm.models.cache import (
+    QuantizedKVCache,
+    can_trim_prompt_cache,
+    make_prompt_cache,
+    trim_prompt_cache,
+)
 from mlx_lm.utils import get_total_parameters, load_model, load_tokenizer
 
 from .engine import Facts, RefusalError, Timing
@@ -39,9 +46,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 #: The settings that MLX has, of those that engines can be asked for.
-_SETTINGS: Final = frozenset({"n_batch", "slow_by"})
+_SETTINGS: Final = frozenset({"kv_bits", "kv_group_size", "n_batch", "slow_by"})
 #: `prefill_step_size` of mlx-lm.
 _PREFILL_STEP: Final = 2048
+#: `kv_group_size` of mlx-lm.
+_KV_GROUP_SIZE: Final = 64
 #: Tokens after which mlx-lm clears the allocator's cache.
 _CLEAR_EVERY: Final = 256
 #: A model whose configuration names no context.
@@ -159,8 +168,10 @@ class MlxEngine:
             raise RefusalError(
                 "settings",
                 f"MLX has no {', '.join(unknown)}; of the engine settings it has "
-                f"{', '.join(sorted(_SETTINGS))}",
+                f"{', '.join(sorted(_SETTINGS))}; kv_bits, such as 8, quantises the KV cache",
             )
+        if "kv_group_size" in settings and "kv_bits" not in settings:
+            raise RefusalError("kv-cache", "kv_group_size without kv_bits quantises nothing")
         if not Path(path).is_dir():
             raise RefusalError("load", f"{path} is not a folder, and nothing is downloaded")
         with _refusing("load"):
@@ -208,6 +219,8 @@ class MlxModel:
         self._scorer = scorer
         self._slow_by = settings.get("slow_by", 0.0)
         self._n_batch = settings.get("n_batch", _PREFILL_STEP)
+        self._kv_bits: int | None = settings.get("kv_bits")
+        self._kv_group_size: int = settings.get("kv_group_size", _KV_GROUP_SIZE)
         self._resident: list[int] = []
         self._cache: list[Any] | None = None
         mx.reset_peak_memory()
@@ -220,11 +233,13 @@ class MlxModel:
         self._tokenizer = load_tokenizer(folder)
         self._bos = _find_bos(folder, self._tokenizer, self._config)
         self._dtype = self._floating_type()
+        self._size_bytes = sum(v.nbytes for _, v in tree_flatten(self._model.parameters()))
+        self._try_cache()
         self.facts = self._describe(load_ns)
         self.context: Facts = {}
 
     def _describe(self, load_ns: int) -> Facts:
-        size = sum(value.nbytes for _, value in tree_flatten(self._model.parameters()))
+        size = self._size_bytes
         scheme = self._config.get("quantization") or {}
         quantisation = {key: scheme[key] for key in ("bits", "group_size", "mode") if key in scheme}
         coded = "{bits} bits in groups of {group_size}" if quantisation else "{dtype}"
@@ -321,26 +336,49 @@ class MlxModel:
         if self._bos is not None:
             ids[0] = self._bos
         with _refusing("decode"):
-            found = self._scorer.submit(self._evaluated, ids, first).result()
-        self.context = self._context_facts(len(ids))
-        return found
+            return self._scorer.submit(self._evaluated, ids, first).result()
 
     def _evaluated(self, ids: list[int], first: int) -> NDArray[np.float32]:
-        found = self._model(mx.array([ids]))[0, first:].astype(mx.float32)
+        mx.reset_peak_memory()
+        cache = self._new_cache()
+        found = self._model(mx.array([ids]), cache=cache)[0, first:].astype(mx.float32)
         mx.eval(found)
+        self.context = self._context_facts(len(ids), cache)
         return np.array(found, copy=False)
 
     def stepper(self, n_ctx: int, most: int, rollback: str) -> MlxStepper:
         """Open a cache of its own that can be stepped and rolled back."""
         self._require_context(n_ctx)
         with _refusing("decode"):
-            return MlxStepper(self._model, self._context_facts(n_ctx), most=most, rollback=rollback)
+            context = self._context_facts(n_ctx, self._new_cache())
+            return MlxStepper(self._model, context, self._new_cache, most=most, rollback=rollback)
 
     def close(self) -> None:
         """Free the model."""
         del self._model
         self._cache, self._resident = None, []
         mx.clear_cache()
+
+    def _new_cache(self) -> list[Any]:
+        cache: list[Any] = make_prompt_cache(self._model)
+        if self._kv_bits is not None:
+            # A layer without keys and values, such as a recurrent one, has nothing to quantise.
+            maybe_quantize_kv_cache(cache, 0, self._kv_group_size, self._kv_bits)
+        return cache
+
+    def _try_cache(self) -> None:
+        """Refuse a quantised cache that this model cannot have, before anything is measured."""
+        if self._kv_bits is None:
+            return
+        what = f"kv_bits {self._kv_bits}, kv_group_size {self._kv_group_size}"
+        try:
+            cache = self._new_cache()
+            mx.eval(self._model(mx.array([[0]]), cache=cache))
+        except Exception as err:  # whatever a model's own cache makes of it
+            text = f"{what}: {type(err).__name__}: {err}"[:_MAX_TEXT]
+            raise RefusalError("kv-cache", text) from err
+        if not any(isinstance(layer, QuantizedKVCache) for layer in cache):
+            raise RefusalError("kv-cache", f"{what}: none of the model's layers can have it")
 
     def _step(self, token: int, cache: list[Any]) -> Any:
         logits = self._model(mx.array([[token]]), cache=cache)
@@ -360,13 +398,14 @@ class MlxModel:
     def _running(self, tokens: Sequence[int], depth: int) -> Iterator[list[Any]]:
         """Have exactly `tokens[:depth]` in the cache; afterwards, note what is in it."""
         self._require_context(len(tokens))
+        mx.reset_peak_memory()
         with _refusing("decode"), wired_limit(self._model):
             cache = self._cache_of(list(tokens[:depth]))
             self._resident = []
             mx.synchronize()
             yield cache
             self._cache, self._resident = cache, list(tokens)
-        self.context = self._context_facts(len(tokens))
+        self.context = self._context_facts(len(tokens), cache)
 
     def _cache_of(self, prefix: list[int]) -> list[Any]:
         kept = len(prefix)
@@ -377,7 +416,7 @@ class MlxModel:
                 trim_prompt_cache(self._cache, excess)
                 return self._cache
         self._cache = None
-        cache: list[Any] = make_prompt_cache(self._model)
+        cache = self._new_cache()
         self._prefill(prefix, cache)
         return cache
 
@@ -397,16 +436,32 @@ class MlxModel:
                 f"the model was trained on {self.facts['n_ctx_train']}",
             )
 
-    def _context_facts(self, n_ctx: int) -> Facts:
+    def _context_facts(self, n_ctx: int, cache: list[Any]) -> Facts:
+        kv_type = self._kv_type(cache)
+        peak = int(mx.get_peak_memory())
         return {
             "n_ctx": n_ctx,
             "n_batch": self._n_batch,
-            # The cache takes the type that K and V are computed in.
-            "type_k": self.facts["dtype"],
-            "type_v": self.facts["dtype"],
+            "type_k": kv_type,
+            "type_v": kv_type,
             # mx.fast.scaled_dot_product_attention decides by device and shape, and does not say.
             "flash_attn": "the engine's own",
             "threads": 1,
             # MLX's own allocations: what a GPU holds is not in the process's resident memory.
-            "peak_memory_bytes": int(mx.get_peak_memory()),
+            "peak_memory_bytes": peak,
+            "memory_bytes": {
+                "weights": self._size_bytes,
+                "kv": sum(layer.nbytes for layer in cache),
+                # What was there for a while only, of whatever is loaded beside this model.
+                "compute": max(0, peak - int(mx.get_active_memory())),
+            },
         }
+
+    def _kv_type(self, cache: list[Any]) -> str:
+        """Return the type of K and V in the name of a level; unquantised, what is computed in."""
+        quantised = [layer for layer in cache if isinstance(layer, QuantizedKVCache)]
+        if not quantised:
+            return str(self.facts["dtype"])
+        group_size = quantised[0].group_size
+        group = "" if group_size == _KV_GROUP_SIZE else f"-g{group_size}"
+        return f"{quantised[0].bits}bit{group}"

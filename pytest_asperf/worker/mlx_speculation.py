@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 import numpy as np
 from mlx_lm.generate import wired_limit
-from mlx_lm.models.cache import make_prompt_cache
 
 from .engine import Facts, RefusalError
 from .rollback import find_way_back
 from .speculation import require_finite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -36,6 +35,7 @@ class MlxStepper:
     Args:
         model: the model.
         context: facts of the context.
+        new_cache: makes an empty cache of the model's.
         most: positions of the largest batch whose logits are asked for.
         rollback: `auto`, or `trim` or `checkpoint` to insist on one way.
 
@@ -49,8 +49,17 @@ class MlxStepper:
         RefusalError: it cannot be rolled back.
     """
 
-    def __init__(self, model: Any, context: Facts, *, most: int, rollback: str) -> None:
+    def __init__(
+        self,
+        model: Any,
+        context: Facts,
+        new_cache: Callable[[], list[Any]],
+        *,
+        most: int,
+        rollback: str,
+    ) -> None:
         self._model = model
+        self._new_cache = new_cache
         self._n_ctx = int(context["n_ctx"])
         self._n_batch = int(context["n_batch"])
         self.most = most
@@ -68,7 +77,7 @@ class MlxStepper:
             raise
 
     def _start(self, prompt: list[int]) -> None:
-        self._cache: list[Any] = make_prompt_cache(self._model)
+        self._cache = self._new_cache()
         self._prompt, self.n_past = prompt, 0
         # Layers whose cache does not forget its tail, however full this context gets.
         self._fixed = [i for i, layer in enumerate(self._cache) if not _trims(layer, self._n_ctx)]

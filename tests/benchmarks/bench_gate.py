@@ -17,7 +17,8 @@ from models import BUILD, shipped_target
 from timing import table
 
 from pytest_asperf.measure.gate import Budget
-from pytest_asperf.measure.lab import Lab, Plan
+from pytest_asperf.measure.lab import Lab
+from pytest_asperf.measure.plan import Plan
 from pytest_asperf.measure.turn import machine_lock_path
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus

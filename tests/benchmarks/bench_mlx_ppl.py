@@ -14,10 +14,12 @@ from models import shipped_target
 from timing import table
 
 from pytest_asperf.host import EngineBuild
-from pytest_asperf.measure.lab import Lab, Plan
+from pytest_asperf.measure.lab import Lab
+from pytest_asperf.measure.plan import Plan
 from pytest_asperf.measure.turn import machine_lock_path
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus
+from pytest_asperf.spec import ModelRef
 
 if TYPE_CHECKING:
     from pytest_asperf.engines import Engine
@@ -30,7 +32,7 @@ _LADDERS: Final[dict[Engine, tuple[str, ...]]] = {
 }
 
 
-class _Silent:
+class Silent:
     """Shows nothing of the lab's progress."""
 
     def progress(self, label: str, done: int, total: int) -> None:
@@ -73,21 +75,23 @@ def _ladder(engine: Engine, levels: tuple[str, ...]) -> list[tuple[str, ...]]:
         corpus=shipped_corpus(),
         plan=Plan(chunks=_LADDER_CHUNKS),
         lock_path=machine_lock_path(),
-        notify=_Silent(),
+        notify=Silent(),
     ) as lab:
-        result = lab.ladder(shipped_target(engine), levels, "F16")
+        spec = shipped_target(engine)
+        base, *rungs = (ModelRef(spec, level) for level in ("F16", *levels))
+        result = lab.ladder(base, tuple(rungs))
     for error in result.failures.values():
         raise error
     rows: list[tuple[str, ...]] = []
-    for level in levels:
-        found = result.levels[level]
+    for rung in rungs:
+        found = result.rungs[rung]
         compared = found.comparison
         if compared.kld is None or compared.same_top is None:
             raise ValueError("a ladder without KLD")
         rows.append(
             (
                 engine,
-                level,
+                str(rung.level),
                 f"{found.size_bytes / 1e6:.2f}",
                 f"{compared.ppl.value:.4f}",
                 compared.delta_ppl.text(),

@@ -15,10 +15,11 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.host import EngineBuild, Worker
-from pytest_asperf.measure.lab import Lab, Plan
+from pytest_asperf.measure.lab import Lab
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
+from pytest_asperf.measure.plan import Plan
 from pytest_asperf.metrics import summarise_ppl
-from pytest_asperf.spec import EngineSettings, ModelSpec
+from pytest_asperf.spec import EngineSettings, ModelRef, ModelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,7 +62,6 @@ def _score_one(level: str, path: Path, corpus: Path, chunks: int | None) -> dict
 
 def _score_ladder(files: Mapping[str, Path], corpus: Path, chunks: int | None) -> dict[str, Any]:
     spec = ModelSpec("model", files=tuple(files.items()), settings=_SETTINGS)
-    baseline, *levels = files
     with tempfile.TemporaryDirectory() as folder:
         lab = Lab(
             _BUILD,
@@ -73,14 +73,15 @@ def _score_ladder(files: Mapping[str, Path], corpus: Path, chunks: int | None) -
             notify=_Silent(),
         )
         with lab:
-            result = lab.ladder(spec, tuple(levels), baseline)
+            base, *rungs = (ModelRef(spec, level) for level in files)
+            result = lab.ladder(base, tuple(rungs))
     for error in result.failures.values():
         raise error
-    comparisons = {level: result.levels[level].comparison for level in levels}
+    comparisons = {str(rung.level): result.rungs[rung].comparison for rung in rungs}
     ppl = {level: _figure(c.ppl) for level, c in comparisons.items()}
-    any_level = result.levels[levels[0]]
+    any_level = result.rungs[rungs[0]]
     return {
-        "ppl": {baseline: _figure(any_level.comparison.ppl_base), **ppl},
+        "ppl": {str(base.level): _figure(any_level.comparison.ppl_base), **ppl},
         "levels": {level: _figures(c) for level, c in comparisons.items()},
         "beyond_floor_nats": _beyond_floor(any_level.baseline_chunks),
     }

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_asperf.engines import level_recipe
+from pytest_asperf.host import Worker
 from pytest_asperf.modelfiles.shipped import shipped_models
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pytest_asperf.host import EngineBuild
     from tests.conftest import Draft
     from tests.plugin.conftest import Project
 
@@ -29,6 +32,9 @@ files = { 4bit = "sound" }
 
 [models.published]
 files = { Q8_0 = "sound.gguf" }
+
+[models.mixed]
+files = { F16 = "sound", 8bit = "other_start" }
 
 [models.gguf]
 gguf = "sound.gguf"
@@ -75,6 +81,11 @@ def test_misnamed(throughput):
 def test_published_gguf(throughput):
     throughput("tg4")
 
+@pytest.mark.model("mixed")
+@pytest.mark.quant_ladder("8bit")
+def test_other_start(perplexity):
+    pass
+
 @pytest.mark.model("gguf:4bit")
 def test_level_of_a_gguf_file(throughput):
     throughput("tg4")
@@ -120,6 +131,10 @@ TOLD = {
     "test_misnamed": ("failure", ["sound is F16 by its own configuration, not 4bit"]),
     "test_published_gguf": ("failure", ["sound.gguf is a file, and MLX measures folders"]),
     "test_level_of_a_gguf_file": ("failure", ["sound.gguf is a file, and MLX measures folders"]),
+    "test_other_start[8bit]": (
+        "error",
+        ["mixed:F16 on mlx begins a text with BOS and mixed:8bit on mlx does not"],
+    ),
     "test_setting": ("failure", ["MLX has no threads", "settings.llama_cpp"]),
     "test_engine": ("error", ["unknown engine 'mxl'; did you mean 'mlx'?"]),
     "test_context": ("failure", ["tg4@d4000 needs a context of 4004 tokens"]),
@@ -127,7 +142,9 @@ TOLD = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, draft: Draft, own_lock: str) -> Path:
+def folder(
+    tmp_path_factory: pytest.TempPathFactory, draft: Draft, own_lock: str, mlx: EngineBuild
+) -> Path:
     """A project with a folder of every kind of fault."""
     folder = tmp_path_factory.mktemp("bad")
     (spec,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
@@ -151,6 +168,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory, draft: Draft, own_lock: str
             (folder / name / file).unlink()
             if content is not None:
                 (folder / name / file).write_bytes(content)
+    with Worker(mlx) as worker:
+        worker.quantize(spec.hf_folder, folder / "other_start", level_recipe("8bit", "mlx"))
+    made = json.loads((folder / "other_start" / "config.json").read_text())
+    (folder / "other_start" / "config.json").write_bytes(_json(made, asperf_bos=None))
     (folder / "sound.gguf").write_bytes(draft("F16").read_bytes())
     (folder / "conftest.py").write_text(own_lock)
     (folder / "asperf.toml").write_text(CONFIG)
@@ -163,11 +184,8 @@ def _json(config: dict[str, object], **changed: object) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def told(
-    folder: Path, command: list[str], environment: dict[str, str], mlx: object
-) -> dict[str, ET.Element]:
+def told(folder: Path, command: list[str], environment: dict[str, str]) -> dict[str, ET.Element]:
     """One session over all of them: each test's element of the JUnit report."""
-    assert mlx
     done = subprocess.run(
         [*command, "--junitxml=junit.xml", "-q"],
         cwd=folder,

@@ -181,4 +181,4 @@ def test_the_ladder_fixture_needs_its_marker(project: Project) -> None:
     project.test("def test_it(ladder):\n    pass\n")
     result = project.run()
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*the ladder fixture needs a quant_ladder marker"])
+    result.stdout.fnmatch_lines(["*the ladder fixture needs a quant_ladder or kv_ladder marker"])

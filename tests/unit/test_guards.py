@@ -363,3 +363,18 @@ def test_guards_come_before_verdicts(limit: float, consequence: Consequence) -> 
     assert ("repeat it" in after.note()) is (after.outcome is not plain.outcome)
     assert after.measured.endswith(trip.found) is (after.outcome is not plain.outcome)
     assert guarded(plain, [], remedy="none") == plain
+
+
+def test_two_arms_of_the_same_weights_are_one() -> None:
+    """By the file, or where every token has the same probability; one bit tells them apart."""
+    scores = [[1.0, 2.0], [3.0]]
+    other = [[1.0, 2.0], [3.0000000000000004]]
+    for trip in (
+        guards.same_weights(scores, other, sha256=("a" * 64, "a" * 64)),
+        guards.same_weights(scores, [[1.0, 2.0], [3.0]], sha256=("a", "b")),
+    ):
+        assert trip is not None
+        assert (trip.guard, trip.consequence) == ("identical-to-baseline", INVALID)
+    assert guards.same_weights(scores, other, sha256=("a", "b")) is None
+    assert guards.same_weights(scores, [[1.0, 2.0]], sha256=("a", "b")) is None
+    assert guards.same_weights([], [], sha256=("a", "b")) is None

@@ -13,6 +13,7 @@ import pytest
 DATA = Path(str(files("pytest_asperf"))) / "data"
 MODELS = DATA / "models"
 NAMES = ("asperf-target", "asperf-draft")
+QAT = "asperf-target-qat"
 CARD = (MODELS / "MODEL_CARD.md").read_text(encoding="utf-8")
 SUMS = {
     name: digest
@@ -99,8 +100,36 @@ def test_card_states_the_parameters(name: str) -> None:
     assert low <= parameters <= high
 
 
+def _nbytes(*folders: Path) -> int:
+    return sum(p.stat().st_size for f in folders for p in f.rglob("*") if p.is_file())
+
+
 def test_models_and_corpus_stay_small() -> None:
-    """All that the wheel carries for the models is at most 24 MB."""
-    folders = (MODELS, DATA / "corpus")
-    sizes = [p.stat().st_size for f in folders for p in f.rglob("*") if p.is_file()]
-    assert sum(sizes) <= 24_000_000
+    """What the wheel carries for the models is at most 24 MB, and 8 MB for the fine-tuned one."""
+    tuned = _nbytes(MODELS / QAT)
+    assert _nbytes(MODELS, DATA / "corpus") - tuned <= 24_000_000
+    assert tuned <= 8_000_000
+
+
+@pytest.mark.parametrize("bits", [3, 4])
+def test_the_tuned_target_has_what_mlx_makes_of_the_target(bits: int) -> None:
+    """At the same level both take the same bytes: packed weights, scales and biases of 64 each."""
+    found, level = _tensors(f"{QAT}/{bits}bit"), f"{QAT}/{bits}bit"
+    expected: dict[str, tuple[str, list[int]]] = {}
+    for name, tensor in _tensors("asperf-target").items():
+        shape = tensor["shape"]
+        if len(shape) == 1:
+            expected[name] = ("F16", shape)
+            continue
+        rows, columns = shape
+        layer = name.removesuffix(".weight")
+        expected[name] = ("U32", [rows, columns * bits // 32])
+        for part in ("scales", "biases"):
+            expected[f"{layer}.{part}"] = ("F16", [rows, columns // 64])
+    assert {name: (t["dtype"], t["shape"]) for name, t in found.items()} == expected
+    scheme = {"group_size": 64, "bits": bits, "mode": "affine"}
+    quantised = {"quantization": scheme, "quantization_config": scheme}
+    assert (
+        _read_json(level, "config.json") == _read_json("asperf-target", "config.json") | quantised
+    )
+    assert _read_json(level, "tokenizer.json") == _read_json("asperf-target", "tokenizer.json")

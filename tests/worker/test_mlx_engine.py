@@ -24,7 +24,7 @@ from pytest_asperf.spec import EngineSettings, ModelRef
 if TYPE_CHECKING:
     from pytest_asperf.engines import Engine
 
-TARGET, DRAFT = shipped_models()
+TARGET, DRAFT, _ = shipped_models()
 DRAFT_FOLDER = DRAFT.hf_folder or Path()
 TEXT = shipped_corpus().read_text("utf-8")
 N_CHUNKS = 2

@@ -1,4 +1,4 @@
-"""Speculation on MLX alone: caches of its own, and a fault of mlx-lm that is found."""
+"""What holds of speculation on MLX alone: its caches, and a fault of mlx-lm that is found."""
 
 from __future__ import annotations
 

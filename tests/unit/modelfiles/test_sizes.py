@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-_, DRAFT = shipped_models()
+_, DRAFT, _ = shipped_models()
 D, FF, VOCAB = 64, 96, 1000
 Shapes = dict[str, tuple[int, ...]]
 

@@ -20,6 +20,7 @@ from pytest_asperf.stats.intervals import (
     median_interval,
     neighbour_estimates,
     paired_change_interval,
+    paired_differences,
     share_interval,
     shared_confidence,
     unpaired_change_interval,
@@ -270,6 +271,26 @@ def test_kld_neighbours_are_compared_by_difference() -> None:
     lower, higher = [[0.01, 0.03], [0.02]], [[0.02, 0.05], [0.04]]
     difference = chunk_difference_interval(lower, higher, unit="nats")
     assert difference.point == pytest.approx(0.05 / 3)
+
+
+@given(
+    data=st.lists(
+        st.lists(st.tuples(*[st.floats(0, 10)] * 4), min_size=1, max_size=4),
+        min_size=2,
+        max_size=6,
+    )
+)
+def test_a_step_less_another_is_the_difference_of_its_ends(
+    data: list[list[tuple[float, float, float, float]]],
+) -> None:
+    """Steps from a to b and from c to d differ as their ends do, whichever are paired first."""
+    a, b, c, d = ([[token[arm] for token in chunk] for chunk in data] for arm in range(4))
+    steps = paired_differences(a, b), paired_differences(c, d)
+    ends = paired_differences(a, c), paired_differences(b, d)
+    of_steps, of_ends = (chunk_difference_interval(*pair, unit="nats") for pair in (steps, ends))
+    assert of_steps.point == pytest.approx(of_ends.point, abs=1e-9)
+    assert of_steps.low == pytest.approx(of_ends.low, abs=1e-9)
+    assert of_steps.high == pytest.approx(of_ends.high, abs=1e-9)
 
 
 def test_extreme_changes_stay_finite_or_infinite_not_errors() -> None:

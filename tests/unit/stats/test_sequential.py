@@ -10,6 +10,7 @@ from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no 
 
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.stats.sequential import (
+    EquivalenceTest,
     PairedTest,
     detectable_tolerance,
     evidence,
@@ -191,6 +192,38 @@ def _crosses(rng: np.random.Generator) -> bool:
     ratios = (rng.choice((-1, 1), 40) * (runs[1::2] - runs[::2])).tolist()
     scales = [predicted_scale(ratios[:i]) for i in range(40)]
     return any(evidence(ratios[:n], scales[:n], 0.0) >= 20 for n in range(5, 41))
+
+
+@pytest.mark.parametrize(
+    ("effect", "outcome"),
+    [
+        (0.0, Outcome.PASS),
+        (-0.01, Outcome.PASS),
+        (0.2, Outcome.FAIL),
+        (-0.2, Outcome.FAIL),
+        (math.log(1.05), Outcome.INCONCLUSIVE),
+    ],
+)
+def test_alike_is_within_the_tolerance_on_both_sides(effect: float, outcome: Outcome) -> None:
+    """Much faster fails as much slower does, and the interval agrees with the verdict."""
+    test = EquivalenceTest(0.05)
+    ratios = noisy(np.random.default_rng(5), effect)
+    found = next(filter(None, map(test.update, ratios)), None)
+    limit, (low, high) = math.log(1.05), test.interval
+    assert found == outcome
+    assert (-limit <= low and high <= limit) == (outcome is Outcome.PASS)
+    assert (low >= limit or high <= -limit) == (outcome is Outcome.FAIL)
+
+
+@pytest.mark.parametrize("edge", [math.log(1.05), -math.log(1.05)])
+def test_costs_at_the_limit_are_seldom_alike(edge: float) -> None:
+    """A difference of the whole tolerance, of either sign, passes in at most 5 % of runs."""
+    rng = np.random.default_rng(7)
+    passed = 0
+    for _ in range(100):
+        test = EquivalenceTest(0.05)
+        passed += next(filter(None, map(test.update, noisy(rng, edge))), None) is Outcome.PASS
+    assert passed <= binom.ppf(0.999, 100, 0.05)
 
 
 def test_error_rates_on_noise_with_outliers() -> None:

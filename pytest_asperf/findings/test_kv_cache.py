@@ -1,0 +1,40 @@
+"""What a quantised KV cache costs, and saves, on the shipped target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf import assert_fits, assert_monotonic, assert_ppl_delta
+
+if TYPE_CHECKING:
+    from pytest_asperf.handles import Ladder, Memories, Perplexity
+    from pytest_asperf.hardware.in_force import Hardware
+
+pytestmark = pytest.mark.model("asperf-target:F16", engine="llama_cpp")
+
+
+@pytest.mark.finding("kv-q8-below-1-percent")
+@pytest.mark.kv_ladder("q8_0")
+def test_q8_0_cache_is_near_lossless(perplexity: Perplexity) -> None:
+    """A q8_0 cache costs less than 1 % of PPL."""
+    assert_ppl_delta(perplexity, below="1%")
+
+
+@pytest.mark.kv_ladder("q8_0", "q5_0", "q4_0")
+def test_divergence_rises_as_cache_bits_fall(ladder: Ladder) -> None:
+    """Each type of cache diverges further from F16 than the one above it."""
+    assert_monotonic(ladder, "kld")
+
+
+@pytest.mark.kv_ladder("q4_0")
+def test_q4_0_cache_slows_generation_at_depth(ladder: Ladder) -> None:
+    """At 1,500 tokens of context TG with a q4_0 cache is below that with F16."""
+    readings = ladder.readings("tg64@d1500", with_baseline=True)
+    assert_monotonic(list(readings.values()), direction="falling")
+
+
+def test_full_context_fits(memory: Memories, hardware: Hardware) -> None:
+    """Weights, the cache of the whole context and compute buffers fit in this machine's memory."""
+    assert_fits(memory(2048), hardware)

@@ -1,0 +1,74 @@
+"""Fine-tuned under its quantisation, a model degrades less and more smoothly, at equal cost.
+
+On MLX, whose quantisation the shipped target was tuned for. Its twin is the same target quantised
+afterwards (PTQ): the same sizes and the same arithmetic, other weights.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf import assert_degrades_less, assert_equivalent, assert_monotonic
+
+if TYPE_CHECKING:
+    from pytest_asperf.handles import Ladder
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("mlx_lm") is None, reason="pytest-asperf[mlx] is not installed"),
+    pytest.mark.model("asperf-target", engine="mlx"),
+]
+
+_QAT = ("asperf-target-qat:4bit", "asperf-target-qat:3bit")
+_PTQ = ("4bit", "3bit")
+
+#: Without a GPU, MLX takes ten seconds for a chunk of all five models.
+_CHUNKS = 24 if sys.platform == "darwin" else 4
+
+_scored = pytest.mark.quant_ladder(*_QAT, *_PTQ, chunks=_CHUNKS)
+
+
+@_scored
+def test_qat_degrades_less_and_more_smoothly(ladder: Ladder) -> None:
+    """QAT diverges less from F16 at 4 and at 3 bits, and by a smaller step between them."""
+    assert_degrades_less([ladder[q] for q in _QAT], than=[ladder[p] for p in _PTQ])
+
+
+@_scored
+def test_qat_has_a_lower_perplexity_at_3_bits(ladder: Ladder) -> None:
+    """What the smaller divergence is worth in PPL, where PTQ has lost most."""
+    assert_degrades_less(ladder[_QAT[1]], than=ladder[_PTQ[1]], quantity="ppl")
+
+
+@pytest.mark.quant_ladder(*_QAT, chunks=_CHUNKS)
+def test_divergence_of_qat_rises_as_bits_fall(ladder: Ladder) -> None:
+    """Fine-tuned, 3 bits diverge further from F16 than 4."""
+    assert_monotonic(ladder, "kld")
+
+
+@pytest.mark.quant_ladder(*_PTQ, chunks=_CHUNKS)
+def test_divergence_of_ptq_rises_as_bits_fall(ladder: Ladder) -> None:
+    """Quantised afterwards, likewise."""
+    assert_monotonic(ladder, "kld")
+
+
+@_scored
+def test_qat_is_no_larger(ladder: Ladder) -> None:
+    """The weights take the same bytes; only the files' headers differ, by less than 0.01 %."""
+    for qat, ptq in zip(_QAT, _PTQ, strict=True):
+        assert_equivalent(ladder, qat, ptq, "size", within="0.01%")
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        pytest.param(levels, id=levels[1], marks=pytest.mark.quant_ladder(*levels))
+        for levels in zip(_QAT, _PTQ, strict=True)
+    ],
+)
+def test_qat_generates_as_fast(ladder: Ladder, levels: tuple[str, str]) -> None:
+    """TG of QAT and PTQ, in pairs, differs by less than 5 %."""
+    assert_equivalent(ladder, *levels, "tg16", within="5%")

@@ -1,0 +1,49 @@
+"""What a model takes, counted by the engine that holds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_asperf.errors import MeasurementError
+
+if TYPE_CHECKING:
+    from pytest_asperf.host import RawRun
+    from pytest_asperf.measure.results import EngineMemory, Ran
+
+
+@dataclass(frozen=True)
+class MemoryResult:
+    """What a model takes with its context filled.
+
+    Attributes:
+        n_ctx: positions that were filled.
+        memory: what the engine says that it allocated.
+        peak_rss_bytes: the worker's peak resident memory; of what a GPU holds it knows nothing.
+        ran: proof of path.
+    """
+
+    n_ctx: int
+    memory: EngineMemory
+    peak_rss_bytes: int
+    ran: Ran
+
+
+def counted_memory(n_ctx: int, run: RawRun, ran: Ran) -> MemoryResult:
+    """Return what a run that filled a context took.
+
+    Args:
+        n_ctx: positions that were filled.
+        run: the run.
+        ran: its proof of path.
+
+    Raises:
+        MeasurementError: the engine does not say.
+    """
+    if ran.memory is None:
+        raise MeasurementError(
+            f"{ran.model}: the engine does not say what it allocated",
+            why="what a model takes is the engine's own count",
+            remedy="measure on llama_cpp or mlx; an engine without a figure cannot be judged",
+        )
+    return MemoryResult(n_ctx, ran.memory, run.peak_rss_bytes, ran)

@@ -1,0 +1,38 @@
+"""How much is measured, and where a measurement says what it is doing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Notify(Protocol):
+    """Where the lab says what it is doing."""
+
+    def progress(self, label: str, done: int, total: int) -> None:
+        """`done` of `total` steps of a measurement are over."""
+
+    def done(self) -> None:
+        """The measurement is over."""
+
+    def wait(self, reason: str) -> None:
+        """The measurement cannot start yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is measured.
+
+    Attributes:
+        repetitions: counted runs of a throughput workload.
+        chunks: chunks that PPL is taken over, or None for all of the corpus.
+        seed: of every random order.
+        call_timeout_s: deadline of one call to the engine.
+        self_check_every: gates of a machine of which one is preceded by a self-check, or None.
+    """
+
+    repetitions: int = 10
+    chunks: int | None = 40
+    seed: int = 0
+    call_timeout_s: float = 600.0
+    self_check_every: int | None = None

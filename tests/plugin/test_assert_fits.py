@@ -1,0 +1,135 @@
+"""Does a model fit: by its sizes on any hardware, by what engines allocate on this machine."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.plugin.conftest import Project
+
+#: Of what sizes say, in which the engines' own count lies: weights to 3 %, because a file keeps
+#: vectors and small matrices otherwise than its level says; the cache to what a log rounds.
+WEIGHTS = 0.03
+KV = 0.02
+
+
+@pytest.mark.parametrize("types", ["", 'type_k="q8_0", type_v="q8_0"', 'type_k="q4_0"'])
+def test_llama_cpp_allocates_what_is_predicted(live: Project, types: str) -> None:
+    """Weights and cache, at several contexts and types of cache."""
+    _hold_prediction(live, types, (300, 2048))
+
+
+@pytest.mark.usefixtures("mlx")
+@pytest.mark.parametrize("types", ["", "kv_bits=8", "kv_bits=4, kv_group_size=32"])
+def test_mlx_allocates_what_is_predicted(live: Project, types: str) -> None:
+    """The same of MLX, whose unquantised numbers take the type that it computes in."""
+    _hold_prediction(live, ", ".join(filter(None, ('engine="mlx"', types))), (300, 512))
+
+
+def _hold_prediction(live: Project, settings: str, contexts: tuple[int, ...]) -> None:
+    live.test(f"""
+from pytest_asperf.fit_verdict import expected_demand
+
+@pytest.mark.model("asperf-target:F16", {settings})
+@pytest.mark.parametrize("context", {contexts})
+def test_it(memory, hardware, context):
+    reading = memory(context)
+    expected, held = expected_demand(reading), reading.result.memory
+    assert held.weights == pytest.approx(expected.weights_bytes, rel={WEIGHTS})
+    assert held.kv == pytest.approx(expected.kv_bytes, rel={KV})
+    assert held.compute > 0
+    verdict = assert_fits(reading, hardware)
+    assert not any("predicted-against-measured" in line for line in verdict.details)
+""")
+    live.run().assert_outcomes(passed=len(contexts))
+
+
+def test_the_reading_is_a_row(live: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
+    """What the engine counted and the peak of the process, with what ran."""
+    live.test("def test_it(memory, hardware):\n    assert_fits(memory(256), hardware)\n")
+    reading, verdict = rows()
+    assert reading["subject"] == "memory at 256 tokens"
+    assert reading["measured"].startswith("weights 2.49")
+    # To the hundredth of a MiB that the log has.
+    assert reading["raw"]["memory_bytes"]["kv"] == pytest.approx(131072, abs=5300)
+    assert reading["raw"]["peak_rss_bytes"] > 10_000_000
+    assert reading["raw"]["context"]["memory_bytes"] == reading["raw"]["memory_bytes"]
+    assert (verdict["outcome"], verdict["source"]) == ("PASS", "live")
+
+
+def test_by_sizes_alone(live: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
+    """For hardware that is elsewhere nothing runs, and the row says that it is reckoned."""
+    live.test("def test_it(model, hardware):\n    assert_fits(model, hardware, context=2048)\n")
+    (verdict,) = rows("--asperf-hardware=m2ultra")
+    assert (verdict["outcome"], verdict["source"]) == ("PASS", "predicted")
+    assert verdict["subject"] == "fit of asperf-draft with 2048 tokens on m2ultra-76"
+
+
+@pytest.mark.parametrize(
+    ("weights_gb", "context", "outcome"), [(130, 128, "FAIL"), (100, 128, "PASS")]
+)
+def test_the_share_of_shared_memory(
+    live: Project, weights_gb: int, context: int, outcome: str
+) -> None:
+    """Weights of 130 GB are more than 60 % of an M2 Ultra's 192 GB, and 100 GB are not."""
+    _write_large(live.path / "large", weights_gb * 10**9)
+    live.config('[models.large]\nhf = "large"\n', engine="llama_cpp")
+    live.test(f"""
+@pytest.mark.model("large")
+def test_it(model):
+    assert_fits(model, "m2ultra", context={context})
+""")
+    result = live.run()
+    result.assert_outcomes(**{"passed" if outcome == "PASS" else "failed": 1})
+    result.stdout.fnmatch_lines([f"*{outcome}*fit of large with {context} tokens on m2ultra*"])
+
+
+def _write_large(folder: Path, nbytes: int) -> None:
+    """Write a model that is a hole in its file: only the header takes space on the disk."""
+    shapes = {"embed_tokens": (nbytes // 2 // 1024, 1024)}
+    shapes |= {f"layers.0.self_attn.{name}_proj": (64, 1024) for name in "qkv"}
+    header, end = {}, 0
+    for name, (n_rows, width) in shapes.items():
+        begin, end = end, end + 2 * n_rows * width
+        offsets = {"data_offsets": [begin, end]}
+        header[f"model.{name}.weight"] = {"dtype": "F16", "shape": [n_rows, width], **offsets}
+    text = json.dumps(header).encode()
+    folder.mkdir()
+    (folder / "config.json").write_text('{"tie_word_embeddings": true}')
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
+
+
+@pytest.mark.parametrize(
+    ("claim", "told"),
+    [
+        ('assert_fits(model, "m2ulta")', "did you mean"),
+        ('assert_fits(model, "m2ultra", context=2049)', "was trained on 2048"),
+        ('assert_fits(model, "m2ultra", context=0)', "0 is no number of tokens"),
+        ('assert_fits(model, "m2ultra", context="4k")', "'4k' is no number of tokens"),
+        ('assert_fits(memory(256), "m2ultra", context=256)', "beside a reading"),
+        ("memory(4096)", "was trained on 2048"),
+        ("memory(True)", "True is no number of tokens"),
+    ],
+)
+def test_bad_input(live: Project, claim: str, told: str) -> None:
+    """An error of four parts, in the test that asked."""
+    live.test(f"def test_it(model, memory):\n    {claim}\n")
+    result = live.run()
+    result.assert_outcomes(failed=1)
+    assert told in result.stdout.str()
+
+
+def test_an_engine_that_does_not_count(project: Project) -> None:
+    """Without the engine's own figure there is nothing to judge."""
+    project.test("def test_it(memory):\n    memory(64)\n")
+    project.run("--asperf-model=fake:F16").stdout.fnmatch_lines(
+        ["*fake:F16: the engine does not say what it allocated"]
+    )
