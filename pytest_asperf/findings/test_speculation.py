@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +12,14 @@ from pytest_asperf import assert_lossless, assert_sd_gain, assert_sd_gains_more,
 if TYPE_CHECKING:
     from pytest_asperf.speculation_handle import Speculation
 
-#: Levels that both engines have.
-_PAIR = {"draft": "asperf-draft:F16", "target": "asperf-target:F16", "k": 4, "n_tokens": 16}
+#: Levels that both engines have, and a prompt of each of the shipped categories.
+_PAIR = {
+    "draft": "asperf-draft:F16",
+    "target": "asperf-target:F16",
+    "k": 4,
+    "n_tokens": 24,
+    "prompts": str(Path(__file__).with_name("prompts.json")),
+}
 
 
 @pytest.mark.finding("sd-needs-ratio-2.5")

@@ -69,6 +69,12 @@ class Stepper(Protocol):
         the positions or the logits is a refusal, and never a silent one.
         """
 
+    def likeliest(self, tokens: list[int], n: int) -> list[int]:
+        """Decode tokens, and go on with the likeliest next one until there are `n` of them.
+
+        The last of them is not decoded. Logits that are no numbers are a refusal.
+        """
+
     def mark(self) -> None:
         """Prepare for forgetting what is decoded from now on, where that needs preparing."""
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from .engine import Facts, RefusalError
 from .rollback import find_way_back
+from .speculation import require_finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -110,6 +111,15 @@ class LlamaCppStepper:
         """
         self._since += tokens
         return self._decode(tokens, n_outputs)
+
+    def likeliest(self, tokens: list[int], n: int) -> list[int]:
+        """Decode tokens, and go on with the likeliest next one until there are `n` of them."""
+        found: list[int] = []
+        for _ in range(n):
+            row = self.decode(found[-1:] or tokens, 1)[0]
+            found.append(int(row.argmax()))
+            require_finite(row[found[-1]])
+        return found
 
     def _decode(self, tokens: list[int], n_outputs: int) -> NDArray[np.float32]:
         n, first = len(tokens), self.n_past

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -18,6 +18,7 @@ from mlx_lm.generate import wired_limit
 
 from .engine import Facts, RefusalError
 from .rollback import find_way_back
+from .speculation import require_finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -78,6 +79,8 @@ class MlxStepper:
     def _start(self, prompt: list[int]) -> None:
         self._cache = self._new_cache()
         self._prompt, self.n_past = prompt, 0
+        # Layers whose cache does not forget its tail, however full this context gets.
+        self._fixed = [i for i, layer in enumerate(self._cache) if not _trims(layer, self._n_ctx)]
 
     def begin(self, tokens: Sequence[int], *, fresh: bool = False) -> None:
         """Have exactly these tokens in the cache.
@@ -101,34 +104,61 @@ class MlxStepper:
         self._since += tokens
         return self._decode(tokens, n_outputs)
 
+    def likeliest(self, tokens: list[int], n: int) -> list[int]:
+        """Decode tokens, and go on with the likeliest next one until there are `n` of them.
+
+        As in mlx-lm, each step is in flight while the next is prepared.
+        """
+        feed, found, peaks = mx.array([tokens]), [], []
+        with self._decoding(len(tokens) + n - 1):
+            for _ in range(n):
+                row = self._model(feed, cache=self._cache)[0, -1]
+                found.append(mx.argmax(row))
+                peaks.append(mx.max(row))
+                mx.async_eval(found[-1], peaks[-1], self._states())
+                feed = found[-1][None, None]
+            drafted = [int(token.item()) for token in found]
+            mx.eval(self._states())
+        for peak in peaks:
+            require_finite(peak.item())
+        self._since += [*tokens, *drafted[:-1]]
+        return drafted
+
     def _decode(self, tokens: list[int], n_outputs: int) -> NDArray[np.float32]:
-        if self.n_past + len(tokens) > self._n_ctx:
-            raise RefusalError(
-                "decode", f"{len(tokens)} tokens from position {self.n_past} exceed {self._n_ctx}"
-            )
-        try:
+        with self._decoding(len(tokens)):
             logits = self._model(mx.array([tokens]), cache=self._cache)
-            rows = logits[0, len(tokens) - n_outputs :].astype(mx.float32) if n_outputs else None
-            mx.eval(rows, [layer.state for layer in self._cache])
-        except (RuntimeError, ValueError, TypeError) as err:
-            raise RefusalError("decode", f"{type(err).__name__}: {err}"[:600]) from err
-        self.n_past += len(tokens)
-        self._check_position()
-        if rows is None:
-            return np.empty((0, self.n_vocab), np.float32)
+            if not n_outputs:
+                mx.eval([layer.state for layer in self._cache])
+                return np.empty((0, self.n_vocab), np.float32)
+            rows = logits[0, len(tokens) - n_outputs :].astype(mx.float32)
+            mx.eval(rows, self._states())
         self.n_vocab = rows.shape[-1]
         return np.array(rows, copy=False)
+
+    def _states(self) -> list[Any]:
+        """Return what a step changes and its logits do not need: K and V are needed."""
+        return [self._cache[index].state for index in self._fixed]
+
+    @contextmanager
+    def _decoding(self, n_tokens: int) -> Iterator[None]:
+        """Refuse what does not fit, turn what MLX raises into a refusal, and count the tokens."""
+        if self.n_past + n_tokens > self._n_ctx:
+            raise RefusalError(
+                "decode", f"{n_tokens} tokens from position {self.n_past} exceed {self._n_ctx}"
+            )
+        try:
+            yield
+        except (RuntimeError, ValueError, TypeError) as err:
+            raise RefusalError("decode", f"{type(err).__name__}: {err}"[:600]) from err
+        self.n_past += n_tokens
+        self._check_position()
 
     def mark(self) -> None:
         """Prepare for forgetting what is decoded from now on, where that needs preparing."""
         if not self._checkpoints:
             return
         # A copy shares its arrays' memory; a layer that later writes to them copies first.
-        self._saved = {
-            index: copy.deepcopy(layer)
-            for index, layer in enumerate(self._cache)
-            if not self._trims(layer)
-        }
+        self._saved = {index: copy.deepcopy(self._cache[index]) for index in self._fixed}
         self._marked, self._since = self.n_past, []
 
     def keep(self, n: int) -> None:
@@ -136,14 +166,11 @@ class MlxStepper:
         if n == self.n_past:
             return
         if not self._checkpoints:
-            self._forget(self._cache, n)
+            self._forget(n)
             return
         if not 0 <= self._marked <= n:
             raise RefusalError("rollback", f"no checkpoint before token {n}")
-        kept = [layer for i, layer in enumerate(self._cache) if i not in self._saved]
-        self._forget(kept, self._marked)
-        for index, layer in self._saved.items():
-            self._cache[index] = layer
+        self._forget(self._marked)
         replay = self._since[: n - self._marked]
         self._marked = -1
         if replay:
@@ -155,12 +182,15 @@ class MlxStepper:
         self._cache, self._saved = [], {}
         mx.clear_cache()
 
-    def _forget(self, layers: list[Any], n: int) -> None:
+    def _forget(self, n: int) -> None:
         excess = self.n_past - n
-        for layer in layers:
-            if not self._trims(layer) or layer.trim(excess) != excess:
+        for index, layer in enumerate(self._cache):
+            if self._checkpoints and index in self._saved:
+                self._cache[index] = self._saved[index]
+            elif index in self._fixed or layer.trim(excess) != excess:
                 raise RefusalError("rollback", f"the cache refused to forget from token {n} on")
         self.n_past = n
+        self._check_position()
 
     def _check_position(self) -> None:
         for layer in _parts(self._cache):
@@ -173,20 +203,21 @@ class MlxStepper:
     def _use(self, way: str) -> None:
         self._checkpoints = way == "checkpoint"
 
-    def _trims(self, layer: Any) -> bool:
-        """Tell whether a layer's cache forgets its tail, however full this context gets."""
-        sizes = [getattr(part, "max_size", None) for part in _parts([layer])]
-        least = min((size for size in sizes if size is not None), default=math.inf)
-        return bool(layer.is_trimmable()) and least > self._n_ctx
-
     def _memory(self) -> str:
-        fixed = [layer for layer in self._cache if not self._trims(layer)]
-        if not fixed:
+        if not self._fixed:
             return "attention only"
+        fixed = [self._cache[index] for index in self._fixed]
         if all(hasattr(part, "offset") for part in _parts(fixed)):
             return "a sliding window"
         has_attention = any(hasattr(part, "offset") for part in _parts(self._cache))
         return "hybrid" if has_attention else "recurrent"
+
+
+def _trims(layer: Any, n_ctx: int) -> bool:
+    """Tell whether a layer's empty cache forgets its tail, up to so many tokens."""
+    sizes = [getattr(part, "max_size", None) for part in _parts([layer])]
+    least = min((size for size in sizes if size is not None), default=math.inf)
+    return bool(layer.is_trimmable()) and least > n_ctx
 
 
 def _parts(layers: Sequence[Any]) -> Iterator[Any]:

@@ -87,8 +87,8 @@ _NOTHING: Final = Proposal([])
 class Choice(Protocol):
     """How tokens are chosen: from the target's logits, and by a draft."""
 
-    def draft(self, row: Logits) -> tuple[int, NDArray[np.float64] | None]:
-        """Return a drafted token, and the distribution that it was drawn from."""
+    def draft(self, stepper: Stepper, feed: list[int], k: int) -> Proposal:
+        """Draft k tokens after some that the draft has not seen yet."""
 
     def judge(self, rows: Logits, proposal: Proposal) -> list[int]:
         """Return the accepted tokens of a proposal and one of the target's own."""
@@ -97,17 +97,15 @@ class Choice(Protocol):
 class Greedy:
     """The likeliest token, always."""
 
-    def draft(self, row: Logits) -> tuple[int, NDArray[np.float64] | None]:
-        """Return the draft's likeliest token."""
-        token = int(row.argmax())
-        _require_finite(row[token])
-        return token, None
+    def draft(self, stepper: Stepper, feed: list[int], k: int) -> Proposal:
+        """Draft the likeliest tokens."""
+        return Proposal(stepper.likeliest(feed, k))
 
     def judge(self, rows: Logits, proposal: Proposal) -> list[int]:
         """Return the proposal as far as it is what the target would have said, and its next."""
         best: list[int] = rows.argmax(axis=1).tolist()
         for row, token in zip(rows, best, strict=True):
-            _require_finite(row[token])
+            require_finite(row[token])
         accepted = 0
         for drafted, wanted in zip(proposal.tokens, best, strict=False):
             if drafted != wanted:
@@ -133,10 +131,15 @@ class Sampled:
         self._draws = np.random.default_rng(seed)
         self._corrects = rule == "exact"
 
-    def draft(self, row: Logits) -> tuple[int, NDArray[np.float64] | None]:
-        """Return a token drawn from the draft's distribution, and that distribution."""
-        odds = probabilities(row, self._temperature)
-        return self._draw(odds), odds
+    def draft(self, stepper: Stepper, feed: list[int], k: int) -> Proposal:
+        """Draft tokens drawn from the draft's distributions."""
+        tokens: list[int] = []
+        odds: list[NDArray[np.float64]] = []
+        for _ in range(k):
+            odds.append(probabilities(stepper.decode(feed, 1)[0], self._temperature))
+            tokens.append(self._draw(odds[-1]))
+            feed = tokens[-1:]
+        return Proposal(tokens, odds)
 
     def judge(self, rows: Logits, proposal: Proposal) -> list[int]:
         """Return the accepted tokens, and one of the residual or of the target's next position."""
@@ -189,18 +192,9 @@ class ModelDrafter:
 
     def propose(self, text: Sequence[int], k: int) -> Proposal:
         """Draft k tokens after a text, whose end the draft may not have seen yet."""
-        stepper, choice = self._stepper, self._choice
-        feed = list(text[stepper.n_past :])
-        stepper.mark()
-        tokens: list[int] = []
-        odds: list[NDArray[np.float64]] = []
-        for _ in range(k):
-            token, drawn_from = choice.draft(stepper.decode(feed, 1)[0])
-            tokens.append(token)
-            if drawn_from is not None:
-                odds.append(drawn_from)
-            feed = [token]
-        return Proposal(tokens, odds or None)
+        feed = list(text[self._stepper.n_past :])
+        self._stepper.mark()
+        return self._choice.draft(self._stepper, feed, k)
 
     def settle(self, n_true: int) -> None:
         """Forget what the draft remembers beyond a number of tokens that are true."""
@@ -312,12 +306,17 @@ def generate(
 def probabilities(row: Logits, temperature: float) -> NDArray[np.float64]:
     """Return the distribution that logits stand for at a temperature."""
     peak = row.max()
-    _require_finite(peak)
+    require_finite(peak)
     powers = np.exp((row - peak).astype(np.float64) / temperature)
     result: NDArray[np.float64] = powers / powers.sum()
     return result
 
 
-def _require_finite(value: float) -> None:
+def require_finite(value: float) -> None:
+    """Refuse a logit that is no number.
+
+    Raises:
+        RefusalError: it is NaN or infinite.
+    """
     if not np.isfinite(value):
         raise RefusalError("non-finite", "a model's logits hold NaN or infinity")

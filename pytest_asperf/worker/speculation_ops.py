@@ -151,9 +151,15 @@ class Pairs:
         if draft is None:
             return {}
         draft.begin(prompt)
-        times = [_time_batch(draft, prompt, first, 1)]
-        times += [_time_batch(draft, prompt, 1, 1) for _ in range(k - 1)]
-        return {"first_of_two" if first == 2 else "first": times[:1], "next": times[1:]}
+        began = time.perf_counter_ns()
+        token = draft.likeliest(_filler(prompt, first), 1)
+        first_ns = time.perf_counter_ns()
+        if k > 1:
+            draft.likeliest(token, k - 1)
+        # An engine may have one step in flight while it prepares the next: timed together.
+        each_ns = (time.perf_counter_ns() - first_ns) // max(1, k - 1)
+        name = "first_of_two" if first == 2 else "first"
+        return {name: [first_ns - began], "next": [each_ns] * (k - 1)}
 
     def margin(
         self, *, pair: str, text: list[int], batch: int, behind: int, tokens: list[int]
@@ -233,10 +239,14 @@ def _choice(temperature: float, seed: int, rule: str) -> Choice:
 
 
 def _time_batch(stepper: Stepper, prompt: Sequence[int], size: int, n_outputs: int) -> int:
-    tokens = [prompt[-1 - i % len(prompt)] for i in range(size)]
+    tokens = _filler(prompt, size)
     began = time.perf_counter_ns()
     stepper.decode(tokens, n_outputs).argmax(axis=1)
     return time.perf_counter_ns() - began
+
+
+def _filler(prompt: Sequence[int], size: int) -> list[int]:
+    return [prompt[-1 - i % len(prompt)] for i in range(size)]
 
 
 def _shortfall(row: Any, tokens: Sequence[int]) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -131,3 +132,32 @@ def test_it(gate):
     result = small.run("--asperf-candidate=current,slow_by=4", "--asperf-max-seconds=60")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["FAIL *pp64 asperf-draft:F16 on mlx *slow_by=4*"])
+
+
+def test_speculation_is_measured_on_it(
+    small: Project, rows: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """The same marker, claims and rows: gain, acceptance, C(k), and what ran for both models."""
+    prompts = {"code": ["def area(width, height):\n"]}
+    (small.path / "prompts.json").write_text(json.dumps(prompts))
+    mark = '@pytest.mark.speculative(draft={}, target="asperf-draft{}:F16", k=2, n_tokens=8, '
+    mark += 'prompts="prompts.json"{})\n'
+    small.test(
+        mark.format('"asperf-draft:8bit"', "", "")
+        + "def test_gain(speculation):\n    assert_sd_gain(speculation, when_ratio=1000)\n"
+        + mark.format('"asperf-draft:8bit"', "", "")
+        + "def test_greedy(speculation):\n    assert_lossless(speculation)\n"
+        + mark.format('"ngram"', "+layers=1", "")
+        + "def test_lookup(speculation):\n    assert speculation.gain.n == 5\n"
+        + mark.format('"ngram"', "+hybrid", ', rollback="trim"')
+        + "def test_hybrid(speculation):\n    assert_sd_gain(speculation)\n"
+    )
+    found = rows("--asperf-max-pairs=5", "--asperf-seed=5")
+    verdicts = [row["outcome"] for row in found if row["outcome"]]
+    assert verdicts[0] in {"PASS", "FAIL"}
+    assert verdicts[1:] == ["PASS", "INVALID"]
+    gains = [row for row in found if row["subject"] == "SD gain" and not row["outcome"]]
+    raw = gains[0]["raw"]
+    assert set(raw["verify"]) == {str(size) for size in range(1, 10)}
+    assert raw["rollback"]["target"]["rollback"] == "trim"
+    assert all(run["speculative"]["n_tokens"] == 8 for pair in raw["pairs"] for run in pair)
