@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.fit_assertions import assert_fits
     from pytest_asperf.level_assertions import assert_degrades_less, assert_equivalent
-    from pytest_asperf.speculation_assertions import assert_lossless, assert_sd_gain
+    from pytest_asperf.speculation_assertions import (
+        assert_lossless,
+        assert_sd_gain,
+        assert_sd_gains_more,
+        assert_sd_loss,
+    )
     from pytest_asperf.verdict import Outcome, Verdict
 
 __version__ = "0.1.0"
@@ -43,6 +48,8 @@ __all__ = [
     "assert_pareto_optimal",
     "assert_ppl_delta",
     "assert_sd_gain",
+    "assert_sd_gains_more",
+    "assert_sd_loss",
     "assert_throughput",
 ]
 
@@ -61,6 +68,8 @@ _HOMES = {
     "assert_pareto_optimal": "assertions",
     "assert_ppl_delta": "assertions",
     "assert_sd_gain": "speculation_assertions",
+    "assert_sd_gains_more": "speculation_assertions",
+    "assert_sd_loss": "speculation_assertions",
     "assert_throughput": "assertions",
 }
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _SOURCES: Final = ("hf", "gguf", "files")
 _SETTINGS: Final = tuple(field.name for field in fields(Settings))
-_BUILD_KEYS: Final = ("python", "settings")
+_BUILD_KEYS: Final = ("python", "tools", "settings")
 _MODEL_KEYS: Final = (*_SOURCES, "corpus", "engine", "settings")
 #: A model of the Hugging Face hub, `owner/name`.
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -88,14 +88,18 @@ class Catalogue:
         ref = ModelRef(spec.on(engine or spec.engine or self.settings.engine))
         return ref if level is None else at_level(ref, level, where=where)
 
-    def find_build(self, text: str, python: Path, *, where: str) -> Build:
+    def find_build(
+        self, text: str, python: Path, *, where: str, tools: Path | None = None
+    ) -> Build:
         """Return the build that `NAME-or-PATH,key=value,...` means.
 
         Args:
-            text: `current`, the name of a build or the path of an interpreter, then engine
-                settings over it; settings alone are settings over `current`.
+            text: `current`, the name of a build, or the path of an interpreter or of a folder of
+                llama.cpp's programs, then engine settings over it; settings alone are settings over
+                `current`.
             python: the interpreter that `current` means.
             where: the option or key that it stands in, for the message.
+            tools: the folder of programs that `current` means.
 
         Raises:
             ConfigError: no such build, interpreter or setting.
@@ -110,21 +114,27 @@ class Catalogue:
                 raise _unusable(word, "settings as key=value, behind the build", where=where)
             table[key.strip()] = _value(value.strip())
         settings = parse_settings(table, where=where)
-        known = {"current": Build("current", python), **{b.name: b for b in self.builds}}
+        known = {
+            "current": Build("current", python, tools=tools),
+            **{b.name: b for b in self.builds},
+        }
         if name in known:
             build = known[name]
         elif has_separator(name):
-            path = parse_values({"python": name}, where=lambda _: where, folder=self.folder)
-            build = Build(name, path["python"])
+            is_folder = _path(name, self.folder, where=where).is_dir()
+            key = "tools" if is_folder else "python"
+            path = parse_values({key: name}, where=lambda _: where, folder=self.folder)
+            build = replace(Build(name, python), **path)
         else:
             raise ConfigError(
                 f"{where}: unknown build {shown(name)}{suggest(name, known)}",
                 why="the two builds are what a gate compares",
-                remedy=f"use one of {listing(known)}, the path of a Python interpreter, or declare"
-                " the build in [tool.asperf.builds.NAME] of pyproject.toml",
+                remedy=f"use one of {listing(known)}, the path of a Python interpreter or"
+                " of a folder of llama.cpp's programs, or declare the build in"
+                " [tool.asperf.builds.NAME] of pyproject.toml",
             )
         label = ",".join([build.name, *words])
-        return Build(label, build.python, build.settings.merged(settings))
+        return replace(build, name=label, settings=build.settings.merged(settings))
 
     def _named(self, name: str, where: str) -> ModelSpec:
         names = {spec.name: spec for spec in self.models}
@@ -284,10 +294,10 @@ def _builds(document: _Document, folder: Path) -> tuple[Build, ...]:
         for key in keys:
             if key not in _BUILD_KEYS:
                 raise unknown_key(key, _BUILD_KEYS, where=where)
-        given = {"python": keys.get("python", sys.executable)}
-        python = parse_values(given, where=f"{where}.{{}}".format, folder=folder)
+        given = {"python": sys.executable} | {k: keys[k] for k in ("python", "tools") if k in keys}
+        place = parse_values(given, where=f"{where}.{{}}".format, folder=folder)
         settings = _engine_settings(keys.get("settings", {}), where=f"{where}.settings")
-        builds.append(Build(name, python["python"], settings))
+        builds.append(Build(name, settings=settings, **place))
     return tuple(builds)
 
 

@@ -161,7 +161,7 @@ def calibrate_machine(
 ) -> None:
     """Measure this machine's noise, by a build against itself, and keep it for gates."""
     from pytest_asperf.calibrate import calibrate
-    from pytest_asperf.host import EngineBuild
+    from pytest_asperf.measure.arms import engine_build
     from pytest_asperf.measure.lab import Lab
     from pytest_asperf.measure.plan import Plan
     from pytest_asperf.measure.turn import machine_lock_path
@@ -171,13 +171,19 @@ def calibrate_machine(
     project = _project(python)
     settings = project.catalogue.settings
     ref = project.catalogue.find(model, where="--model")
+    engine = ref.spec.engine or settings.engine
+    build = Build(
+        "current",
+        project.python,
+        tools=settings.tools if engine == "llama_tools" else None,
+    )
     names = dict.fromkeys(workload or ["tg128"])
     workloads = tuple(parse_workload(name, where="--workload") for name in names)
     console = stderr_console()
     with (
         console.status("calibrating") as status,
         Lab(
-            EngineBuild(ref.spec.engine or settings.engine, project.python),
+            engine_build(build, engine),
             cache=project.cache,
             corpus=shipped_corpus(),
             plan=Plan(call_timeout_s=settings.call_timeout_s),
@@ -187,7 +193,7 @@ def calibrate_machine(
     ):
         sections = calibrate(
             lab,
-            Build("current", project.python),
+            build,
             ref,
             workloads,
             pairs=pairs,

@@ -73,6 +73,7 @@ _OPTIONS: Final = {
         "PATH",
         "interpreter that the engine runs in (default: the one that runs pytest)",
     ),
+    "--asperf-tools": ("tools", "PATH", "folder of llama.cpp's programs, for llama_tools"),
     "--asperf-baseline": (
         "baseline",
         "BUILD",
@@ -97,7 +98,11 @@ _OPTIONS: Final = {
         "K",
         "hold the baseline against itself before every K-th gate of this machine (default: never)",
     ),
-    "--asperf-report": ("report", "FORMAT:PATH", "write a report, as in json:out.json; repeatable"),
+    "--asperf-report": (
+        "report",
+        "FORMAT:PATH",
+        "write a report, as in json:out.json, or pictures, plots:FOLDER; repeatable",
+    ),
 }
 _COUNTS: Final = frozenset(
     {"repetitions", "chunks", "max_pairs", "max_seconds", "seed", "self_check"}
@@ -142,6 +147,7 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
     """
     from dataclasses import replace
 
+    from pytest_asperf.errors import ConfigError
     from pytest_asperf.settings import parse_values
 
     options = {key: option for option, (key, _, _) in _OPTIONS.items()}
@@ -156,6 +162,13 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
     if chosen := [key for key in ("default_model", "engine") if key in values]:
         found = replace(catalogue, settings=settings)
         found.find(settings.default_model, where=options[chosen[0]])
+    if "tools" in values and settings.engine != "llama_tools":
+        raise ConfigError(
+            f"--asperf-tools names a folder, and the engine is {settings.engine}",
+            why="its programs would not be run",
+            remedy="give --asperf-engine=llama_tools as well; where single models name that engine,"
+            " write `tools` in the configuration file",
+        )
     return settings
 
 

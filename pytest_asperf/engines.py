@@ -15,9 +15,12 @@ from pytest_asperf.errors import ConfigError, listing, printable, suggest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Engine = Literal["llama_cpp", "mlx", "scripted"]
+Engine = Literal["llama_cpp", "llama_tools", "mlx", "scripted"]
 
 ENGINES: Final[tuple[Engine, ...]] = get_args(Engine)
+
+#: Engines of llama.cpp's files and levels: its library, and its own programs.
+GGUF_ENGINES: Final[frozenset[Engine]] = frozenset({"llama_cpp", "llama_tools"})
 
 #: Real engines, with the extra of this package that installs each.
 EXTRAS: Final[dict[Engine, str]] = {"llama_cpp": "llama", "mlx": "mlx"}
@@ -115,14 +118,16 @@ _MLX_NAMES: Final = (
     *_MLX_MODES,
 )
 
+_NEAREST_GGUF: Final = {
+    "2": "Q2_K", "3": "Q3_K_M", "4": "Q4_K_M", "5": "Q5_K_M", "6": "Q6_K", "8": "Q8_0",
+}  # fmt: skip
 #: For each engine, the level that is nearest in bits to another engine's.
 _NEAREST: Final[dict[Engine, dict[str, str]]] = {
-    "llama_cpp": {
-        "2": "Q2_K", "3": "Q3_K_M", "4": "Q4_K_M", "5": "Q5_K_M", "6": "Q6_K", "8": "Q8_0",
-    },
+    "llama_cpp": _NEAREST_GGUF,
+    "llama_tools": _NEAREST_GGUF,
     "mlx": {bits: f"{bits}bit" for bits in "234568"},
     "scripted": {},
-}  # fmt: skip
+}
 
 
 def mlx_scheme(level: str) -> MlxScheme | None:
@@ -142,7 +147,7 @@ def level_engines(name: str) -> tuple[str, frozenset[Engine]] | None:
     engines: set[Engine] = set()
     level = name.upper()
     if level in LLAMA_FTYPES:
-        engines |= {"llama_cpp"}
+        engines |= GGUF_ENGINES
     if level in FLOAT_LEVELS:
         engines |= {"mlx"}
     elif scheme := mlx_scheme(name):
@@ -202,7 +207,7 @@ def parse_level(name: str, *, where: str, engine: Engine | None = None) -> str:
 
 def level_names(engine: Engine | None) -> tuple[str, ...]:
     """Return the names to choose a level from; of MLX's group sizes one as the example."""
-    if engine == "llama_cpp":
+    if engine in GGUF_ENGINES:
         return tuple(LLAMA_FTYPES)
     if engine == "mlx":
         return _MLX_NAMES

@@ -135,6 +135,7 @@ def gate(request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: B
 def speculation(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Speculation:
     """The draft and the target of the test's `speculative` marker, against the target alone."""
     from dataclasses import replace
+    from functools import partial
 
     from pytest_asperf.config import read_marks
     from pytest_asperf.errors import ConfigError
@@ -152,7 +153,8 @@ def speculation(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Specula
     run = run_of(request.config)
     pairing = run.pairing_of(mark, where=request.node.nodeid)
     bench = replace(_asperf_bench, lab=run.lab(pairing.target.spec.engine or run.settings.engine))
-    return Speculation(pairing, run.gate_budget, bench)
+    find = partial(run.draft_of, pairing.target, where=request.node.nodeid)
+    return Speculation(pairing, run.gate_budget, bench, find)
 
 
 @pytest.fixture

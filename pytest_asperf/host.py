@@ -58,10 +58,12 @@ class EngineBuild:
     Attributes:
         engine: the engine's name, a key of `pytest_asperf.worker.main.ENGINES`.
         python: the interpreter that has the engine installed.
+        tools: the folder of programs that the engine runs, for one that runs programs.
     """
 
     engine: Engine
     python: Path
+    tools: Path | None = None
 
 
 class WorkerError(EngineError):
@@ -90,7 +92,7 @@ class EngineRefusedError(EngineError):
 
 
 #: Refusals in the middle of the work, whose figures would be of broken decodes.
-_BREAKING: Final = {"decode", "internal", "logits", "non-finite", "position", "rollback"}
+_BREAKING: Final = {"decode", "internal", "logits", "non-finite", "position", "rollback", "tool"}
 
 _REMEDIES: Final = {
     "context": "ask for less context, or for a smaller depth",
@@ -107,11 +109,15 @@ _REMEDIES: Final = {
     "rollback": "speculate with models of attention only, or leave rollback at auto, which uses "
     "the engine's checkpoints where it has them",
     "quantize": "choose a level that this file can be quantised to",
+    "tool": "run the program by hand; report it to llama.cpp with the model named",
+    "tools": "name a folder that has llama-bench, llama-perplexity and llama-quantize, with "
+    "--asperf-tools or as `tools` of a build",
+    "unsupported": "measure it on an engine that can, with --asperf-engine",
 }
 
 
 #: Refusals that the engine's log explains further.
-_LOGGED: Final = {"decode", "import", "internal", "load", "memory", "quantize"}
+_LOGGED: Final = {"decode", "import", "internal", "load", "memory", "quantize", "tool"}
 
 
 def usable_cores() -> tuple[int, ...]:
@@ -174,6 +180,7 @@ class Worker:
             str(self.build.python),
             *("-I", "-c", _BOOTSTRAP, str(_WORKER_FOLDER), self.build.engine),
             *map(str, child_fds),
+            *([] if self.build.tools is None else [str(self.build.tools)]),
         ]
         try:
             self._process = subprocess.Popen(
@@ -285,6 +292,24 @@ class Worker:
         """Write a model at another level; `recipe` as `engines.level_recipe` gives it."""
         self.call("quantize", source=str(source), target=str(target), recipe=recipe)
 
+    def speculate(
+        self, target: str, draft: str, prompt: str, *, n_new: int, k: int
+    ) -> dict[str, Any]:
+        """Generate with the engine's own program for speculation; return its counts and time."""
+        return self.call("speculate", model=target, draft=draft, prompt=prompt, n_new=n_new, k=k)
+
+    def batch_costs(
+        self, name: str, sizes: Sequence[int], *, depth: int, n_steps: int
+    ) -> dict[int, int]:
+        """Time `n_steps` decodes of each batch size with the engine's own program, in ns."""
+        answer = self.call(
+            "batch_costs", model=name, sizes=list(sizes), depth=depth, n_steps=n_steps
+        )
+        try:
+            return {int(size): int(elapsed_ns) for size, elapsed_ns in answer["elapsed_ns"]}
+        except (KeyError, TypeError, ValueError) as err:
+            raise self.garbled("batch_costs", f"the times are malformed: {err!r}") from err
+
     def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int) -> RawRun:
         answer = self.call(op, model=name, tokens=list(tokens), depth=depth)
         try:
@@ -343,7 +368,7 @@ class Worker:
             return result
         if reply.get("ok") is False:
             kind, message = str(reply.get("kind"))[:40], str(reply.get("message"))[:4000]
-            if kind in {"import", "protocol"}:
+            if kind in {"import", "protocol", "tools"}:
                 self.close()
             trace = _indented(str(reply.get("trace", ""))[-4000:].splitlines()[-16:])
             log = self.log_tail if kind in _LOGGED and not trace else trace
@@ -425,6 +450,8 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # what it started
         self._log_thread.join(timeout=1.0)
 
     @property

@@ -167,7 +167,7 @@ def pytest_report_teststatus(
     report: pytest.TestReport | pytest.CollectReport,
 ) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:
     """Give INCONCLUSIVE and INVALID letters of their own."""
-    if not hasattr(report, "asperf_outcome") and not hasattr(report, "asperf_recorded"):
+    if not hasattr(report, "asperf_outcome") and not hasattr(report, "asperf_finding"):
         return None
     from pytest_asperf.report.outcome import status
 

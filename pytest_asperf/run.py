@@ -18,6 +18,7 @@ from pytest_asperf.measure.turn import machine_lock_path, machine_turn
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 from pytest_asperf.report.progress import TerminalNotify
+from pytest_asperf.report.speculation_picture import require_matplotlib
 from pytest_asperf.settings import parse_path, split_address
 from pytest_asperf.spec import NGRAM_DRAFT, EngineSettings, ModelRef, Pairing
 
@@ -45,6 +46,7 @@ class Run:
 
     Attributes:
         notify: where progress goes.
+        written: at the end of the session, the files of reports.
         unwritten: at the end of the session, the reports that could not be written, and why.
 
     Raises:
@@ -54,6 +56,7 @@ class Run:
     def __init__(self, config: pytest.Config) -> None:
         self._labs: dict[Engine, Lab] = {}
         self.notify = TerminalNotify(config)
+        self.written: list[Path] = []
         self.unwritten: dict[Path, CacheError] = {}
         self._ladders: dict[tuple[ModelRef, int | None], tuple[ModelRef, ...]] = {}
         # Without a pytest configuration, `--pyargs` puts the root into site-packages.
@@ -119,7 +122,7 @@ class Run:
 
         settings = self.settings
         return Lab(
-            EngineBuild(engine, settings.python),
+            EngineBuild(engine, settings.python, self._tools if engine == "llama_tools" else None),
             cache=self.cache,
             corpus=shipped_corpus(),
             plan=Plan(
@@ -140,10 +143,16 @@ class Run:
         if settings.candidate is None:
             return None
         find = self.catalogue.find_build
+        tools = settings.tools if settings.engine == "llama_tools" else None
         return (
-            find(settings.baseline, settings.python, where="--asperf-baseline"),
-            find(settings.candidate, settings.python, where="--asperf-candidate"),
+            find(settings.baseline, settings.python, where="--asperf-baseline", tools=tools),
+            find(settings.candidate, settings.python, where="--asperf-candidate", tools=tools),
         )
+
+    @property
+    def _tools(self) -> Path | None:
+        """The folder of programs: what only a gate's baseline names is what makes its models."""
+        return self.settings.tools or (self.builds[0].tools if self.builds else None)
 
     @cached_property
     def seed(self) -> int:
@@ -160,13 +169,16 @@ class Run:
         return Budget(settings.tolerance, settings.max_pairs, settings.max_seconds, self.seed)
 
     def check(self) -> None:
-        """Refuse hardware that nothing is known of.
+        """Refuse what would be missed only once everything was measured.
 
         Raises:
+            ConfigError: a build or a finding is not usable, or pictures cannot be drawn.
             HardwareError: the option or the configuration file names no profile.
         """
         self.hardware  # noqa: B018  # made, and checked, by being asked for
         self.builds  # noqa: B018  # as above
+        if any(target.format == "plots" for target in self.settings.report):
+            require_matplotlib()
         if self.settings.findings or self.settings.records:
             self.findings  # noqa: B018  # as above
 
@@ -255,12 +267,11 @@ class Run:
         Raises:
             ConfigError: an unknown model or level.
         """
-        find, folder = self.catalogue.find, self.catalogue.folder
-        target = find(mark.target, where=where)
-        draft = None
-        if mark.draft != NGRAM_DRAFT:
-            # Both are loaded in one process, which has one engine.
-            draft = find(mark.draft, where=where, engine=target.spec.engine)
+        folder = self.catalogue.folder
+        target = self.catalogue.find(mark.target, where=where)
+        draft = (
+            None if mark.draft == NGRAM_DRAFT else self.draft_of(target, mark.draft, where=where)
+        )
         return Pairing(
             target,
             draft,
@@ -270,6 +281,14 @@ class Run:
             rollback=mark.rollback,
             prompts=None if mark.prompts is None else parse_path(mark.prompts, folder),
         )
+
+    def draft_of(self, target: ModelRef, address: str, *, where: str) -> ModelRef:
+        """Return a target's draft: both are loaded in one process, which has one engine.
+
+        Raises:
+            ConfigError: an unknown model or level.
+        """
+        return self.catalogue.find(address, where=where, engine=target.spec.engine)
 
     def address_of(self, marks: Marks) -> str:
         """Return the address of the model that a test measures."""

@@ -10,10 +10,16 @@ where they assume 1.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+#: Tokens a round; what is less is the rounding of two figures that are equal.
+LEAST_SPARE: Final = 1e-9
+
+#: Speed ratio of draft to target from which speculation is said to pay, whatever the pair.
+RULE_RATIO: Final = 2.5
 
 
 def emitted_per_round(acceptance: float, k: int) -> float:
@@ -73,7 +79,7 @@ def break_even_ratio(emitted: float, k: int, verify: float) -> float:
     at least what a round emits, because no draft is fast enough then.
     """
     spare = emitted - verify
-    return k / spare if spare > 0 else math.inf
+    return k / spare if spare > LEAST_SPARE else math.inf
 
 
 def best_k(acceptance: float, c: float, verify: Mapping[int, float]) -> tuple[int, float]:

@@ -14,7 +14,8 @@ from pytest_asperf.report.speculation_rows import (
     split_text,
 )
 from pytest_asperf.stats.estimate import CHANGE, Estimate, limit_text
-from pytest_asperf.verdict import Outcome, Subject, Verdict, guarded, judge_below
+from pytest_asperf.stats.intervals import unpaired_change_interval
+from pytest_asperf.verdict import Outcome, Subject, Verdict, guarded, judge_above, judge_below
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,13 @@ _ABOVE_OPEN: Final = (Outcome.INCONCLUSIVE, "neither a gain nor its absence is s
 _BELOW_GAINS: Final = (Outcome.FAIL, "a gain below the ratio: the rule is too strict here")
 _BELOW_NONE: Final = (Outcome.PASS, "no gain is shown below the rule's ratio")
 
+_STOPPED: Final = (Outcome.INCONCLUSIVE, "stopped before it was decided")
+
+_BROKEN: Final = (
+    "look at what tripped the guard, in the lines above; a broken run says nothing of gains"
+)
 _BUDGET: Final = "measure more pairs (--asperf-max-pairs, --asperf-max-seconds)"
+_AGAIN: Final = "run it again, and let it end"
 
 
 def gain_verdict(
@@ -61,7 +68,7 @@ def gain_verdict(
         sides = ["above"]
     elif result.ratio.shown_below(when_ratio):
         sides = ["below"]
-    found = {side: _on_side(result.gain, side, at_least, only) for side in sides}
+    found = {side: _on_side(result, side, at_least, only) for side in sides}
     outcomes = {outcome for outcome, _ in found.values()}
     outcome = outcomes.pop() if len(outcomes) == 1 else Outcome.INCONCLUSIVE
     said = " or ".join(dict.fromkeys(text for _, text in found.values()))
@@ -76,14 +83,50 @@ def gain_verdict(
         advice=_advice(outcome, sides, result),
         details=_details(result),
     )
-    remedy = (
-        "look at what tripped the guard, in the lines above; a broken run says nothing of gains"
+    return guarded(verdict, result.trips, remedy=_BROKEN)
+
+
+def loss_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
+    """Judge the claim that generation is slower with the draft, whatever the speed ratio."""
+    verdict = replace(judge_below(result.gain, 0.0, subject), details=_details(result))
+    return guarded(verdict, result.trips, remedy=_BROKEN)
+
+
+def more_gain_verdict(
+    result: SpeculationResult, other: SpeculationResult, subject: Subject
+) -> Verdict:
+    """Judge the claim that one pairing speeds its target up by more than another does.
+
+    Args:
+        result: the pairing that gains more.
+        other: the one that gains less.
+        subject: what the claim is about.
+    """
+    slower, faster = (
+        [pair.alone_ns / pair.speculative_ns for pair in r.pairs] for r in (other, result)
     )
-    return guarded(verdict, result.trips, remedy=remedy)
+    difference = unpaired_change_interval(slower, faster)
+    measured = [
+        f"{r.pairing.label}: gain {r.gain.text()} at a ratio of {r.ratio.text()} and "
+        f"{100 * r.acceptance:.1f} % acceptance"
+        for r in (result, other)
+    ]
+    verdict = replace(judge_above(difference, 0.0, subject), details=tuple(measured))
+    return guarded(verdict, (*result.trips, *other.trips), remedy=_BROKEN)
 
 
 def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     """Judge the claim that greedy output with a draft is the target's own, up to near-ties."""
+    threshold = f"first differences within {NEAR_TIE:g} of the likeliest token's logit"
+    if result.interrupted:
+        return Verdict(
+            Outcome.INCONCLUSIVE,
+            subject,
+            threshold,
+            f"stopped after {len(result.pairs)} pairs, before outputs were compared",
+            figures=(("gain", result.gain),),
+            advice=_AGAIN,
+        )
     runs = list(result.runs)
     parted = [one for one in result.divergences if one.trip]
     outcome = Outcome.FAIL if parted else Outcome.PASS
@@ -92,7 +135,7 @@ def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     verdict = Verdict(
         outcome,
         subject,
-        threshold=f"first differences within {NEAR_TIE:g} of the likeliest token's logit",
+        threshold,
         measured=_parting(result.divergences, len({run.prompt for run in runs})),
         figures=(("gain", result.gain),),
         advice=advice if parted else "",
@@ -135,8 +178,13 @@ def sampled_verdict(places: Sequence[float], subject: Subject) -> Verdict:
     return verdict
 
 
-def _on_side(gain: Estimate, side: Side, at_least: float, only: Side | None) -> tuple[Outcome, str]:
+def _on_side(
+    result: SpeculationResult, side: Side, at_least: float, only: Side | None
+) -> tuple[Outcome, str]:
     """Return the outcome where the ratio is on a side of the claim's, and what it says."""
+    gain = result.gain
+    if result.interrupted:
+        return _STOPPED
     if only not in {None, side}:
         return Outcome.PASS, f"only ratios {only} the rule's are gated, and this one is not"
     if not gain.has_interval:
@@ -162,6 +210,8 @@ def _advice(outcome: Outcome, sides: Sequence[Side], result: SpeculationResult) 
     if outcome is Outcome.PASS:
         return ""
     if outcome is Outcome.INCONCLUSIVE:
+        if result.interrupted:
+            return _AGAIN
         return _BUDGET + (" to tell the ratio's side" if len(sides) > 1 else "")
     best, gain = result.best_k
     if sides == ["below"]:

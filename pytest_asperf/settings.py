@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Source = Literal["auto", "live", "recorded"]
 Inconclusive = Literal["fail", "xfail", "skip"]
-ReportFormat = Literal["json"]
+ReportFormat = Literal["json", "plots"]
 
 #: Longest piece of foreign text that a message repeats.
 _MAX_SHOWN: Final = 200
@@ -30,7 +30,12 @@ _MAX_SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class ReportTarget:
-    """A report to write at the end of the session."""
+    """A report to write at the end of the session.
+
+    Attributes:
+        format: `json` is one file, `plots` the pictures.
+        path: the file, or the folder of the pictures.
+    """
 
     format: ReportFormat
     path: Path
@@ -61,6 +66,7 @@ class Settings:
         call_timeout_s: seconds after which a call to the engine is given up.
         cache: folder for files that are made once, or None for the platform's own.
         python: interpreter that the engine runs in.
+        tools: folder of llama.cpp's programs, for the engine that runs those.
         report: reports to write.
         findings: a project's own files of findings, beside the shipped ones.
         records: its own files of recorded figures.
@@ -84,6 +90,7 @@ class Settings:
     call_timeout_s: int = 600
     cache: Path | None = None
     python: Path = field(default_factory=lambda: Path(sys.executable))
+    tools: Path | None = None
     report: tuple[ReportTarget, ...] = ()
     findings: tuple[Path, ...] = ()
     records: tuple[Path, ...] = ()
@@ -235,6 +242,13 @@ def _interpreter(value: object, folder: Path) -> Path:
     return Path(found)
 
 
+def _tools(value: object, folder: Path) -> Path:
+    path = parse_path(value, folder)
+    if not (path / "llama-bench").is_file():
+        raise ValueError(": no llama-bench is in it")
+    return path
+
+
 def _reports(value: object, folder: Path) -> tuple[ReportTarget, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise ValueError
@@ -316,6 +330,11 @@ _KEYS: Final[Mapping[str, _Key]] = {
     ),
     "records": _Key(
         _paths, "a list of paths of TOML files", "findings rest on the figures in them"
+    ),
+    "tools": _Key(
+        _tools,
+        "the path of a folder that has llama-bench, llama-perplexity and llama-quantize",
+        "llama_tools runs the programs in that folder",
     ),
     "report": _Key(
         _reports,

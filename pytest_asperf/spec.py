@@ -203,17 +203,19 @@ def _check_setting(key: str, value: object, *, where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """An engine build that can be held against another: an interpreter, and settings over it.
+    """An engine build that can be held against another: where it is, and settings over it.
 
     Attributes:
         name: what it was called.
         python: the interpreter that has the engine installed.
+        tools: the folder of llama.cpp's programs, for the engine that runs those.
         settings: engine settings over the model's own.
     """
 
     name: str
     python: Path
     settings: EngineSettings = field(default_factory=EngineSettings)
+    tools: Path | None = None
 
 
 VariantKind = Literal["layers", "experts", "hybrid", "recurrent"]

@@ -1,4 +1,4 @@
-"""assert_sd_gain and assert_lossless: claims about speculation."""
+"""Claims about speculation: what it gains, and whether the output stays the target's own."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from typing import TYPE_CHECKING, get_args
 
 from pytest_asperf.assertions import settle
 from pytest_asperf.errors import ConfigError, listing, printable, suggest
+from pytest_asperf.report.rows import verdict_row
+from pytest_asperf.sd_model import RULE_RATIO
 from pytest_asperf.sd_verdict import (
     PLACES,
     Side,
     gain_verdict,
+    loss_verdict,
     lossless_verdict,
+    more_gain_verdict,
     sampled_verdict,
 )
 from pytest_asperf.verdict import parse_percent
 
 if TYPE_CHECKING:
+    from pytest_asperf.measure.speculation_result import SpeculationResult
     from pytest_asperf.speculation_handle import Speculation
     from pytest_asperf.verdict import Verdict
 
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
 def assert_sd_gain(
     speculation: Speculation,
     *,
-    when_ratio: float = 2.5,
+    when_ratio: float = RULE_RATIO,
     at_least: str | float = "0%",
     only: Side | None = None,
 ) -> Verdict:
@@ -67,6 +72,45 @@ def assert_sd_gain(
     result = speculation.against(limit)
     subject = speculation.subject("SD gain", result)
     verdict = gain_verdict(result, subject, when_ratio=when_ratio, at_least=limit, only=only)
+    return _settle(verdict, speculation, result)
+
+
+def assert_sd_loss(speculation: Speculation) -> Verdict:
+    """Claim that generation is slower with the draft than without.
+
+    Args:
+        speculation: the fixture.
+
+    Returns:
+        The verdict, a PASS: a loss is shown, where `assert_sd_gain` is content with no gain.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        AsperfError: it could not be measured, or what was measured is broken.
+    """
+    __tracebackhide__ = True
+    result = speculation.against()
+    return settle(loss_verdict(result, speculation.subject("SD gain", result)), speculation.bench)
+
+
+def assert_sd_gains_more(speculation: Speculation, than: Speculation) -> Verdict:
+    """Claim that one draft speeds generation up by more than another.
+
+    Args:
+        speculation: the pairing that gains more.
+        than: the pairing that gains less, such as `speculation.drafted_by("asperf-target:Q4_0")`.
+
+    Returns:
+        The verdict, a PASS.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        AsperfError: one could not be measured, or what was measured is broken.
+    """
+    __tracebackhide__ = True
+    result, other = speculation.against(), than.against()
+    what = f"TG, against that of {than.pairing.label}, of"
+    verdict = more_gain_verdict(result, other, speculation.subject(what, result))
     return settle(verdict, speculation.bench)
 
 
@@ -90,8 +134,16 @@ def assert_lossless(speculation: Speculation) -> Verdict:
     __tracebackhide__ = True
     if speculation.pairing.temperature:
         subject = speculation.subject("distance from the target's distribution,")
-        verdict = sampled_verdict(speculation.places(PLACES), subject)
-    else:
-        result = speculation.against()
-        verdict = lossless_verdict(result, speculation.subject("greedy output", result))
+        return settle(sampled_verdict(speculation.places(PLACES), subject), speculation.bench)
+    result = speculation.against()
+    verdict = lossless_verdict(result, speculation.subject("greedy output", result))
+    return _settle(verdict, speculation, result)
+
+
+def _settle(verdict: Verdict, speculation: Speculation, result: SpeculationResult) -> Verdict:
+    """Settle a verdict; of a measurement that was stopped, note it and go on stopping."""
+    __tracebackhide__ = True
+    if result.interrupted:
+        speculation.bench.record(verdict_row(verdict))
+        raise KeyboardInterrupt
     return settle(verdict, speculation.bench)

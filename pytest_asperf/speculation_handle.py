@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_asperf.measure.speculation import run_speculation, sample_places
@@ -10,10 +10,12 @@ from pytest_asperf.report.speculation_rows import speculation_rows
 from pytest_asperf.verdict import Subject
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_asperf.handles import Bench
     from pytest_asperf.measure.gate import Budget
     from pytest_asperf.measure.speculation_result import SpeculationResult
-    from pytest_asperf.spec import Pairing
+    from pytest_asperf.spec import ModelRef, Pairing
     from pytest_asperf.stats.estimate import Estimate
 
 
@@ -23,17 +25,35 @@ class Speculation:
 
     Attributes:
         pairing: the draft and the target, and what is generated.
+        budget: what measuring may cost.
+        bench: where it is measured.
+        find: gives a draft by its address.
     """
 
     pairing: Pairing
     budget: Budget = field(repr=False)
     bench: Bench = field(repr=False)
+    find: Callable[[str], ModelRef] = field(repr=False)
+
+    def drafted_by(self, address: str) -> Speculation:
+        """Return the same target with another draft, all else equal.
+
+        Args:
+            address: the draft's.
+
+        Raises:
+            ConfigError: an unknown model or level.
+        """
+        return replace(self, pairing=replace(self.pairing, draft=self.find(address)))
 
     def against(self, limit: float = 0.0) -> SpeculationResult:
         """Measure until it is decided whether the gain is above a limit, a fraction.
 
+        A result that says it was interrupted is for a verdict; nothing is to be measured after it.
+
         Raises:
             AsperfError: it cannot be measured, or what was measured is broken.
+            KeyboardInterrupt: it was stopped before a pair was finished.
         """
         result = self.bench.lab.speculation(
             self.pairing,
@@ -42,6 +62,12 @@ class Speculation:
         )
         for row in speculation_rows(result):
             self.bench.record(row)
+        return result
+
+    def _whole(self) -> SpeculationResult:
+        result = self.against()
+        if result.interrupted:
+            raise KeyboardInterrupt
         return result
 
     def places(self, n_tokens: int) -> tuple[float, ...]:
@@ -58,17 +84,17 @@ class Speculation:
     @property
     def gain(self) -> Estimate:
         """Rate with the draft over that of the target alone, less 1."""
-        return self.against().gain
+        return self._whole().gain
 
     @property
     def acceptance(self) -> float:
         """Accepted of drafted tokens."""
-        return self.against().acceptance
+        return self._whole().acceptance
 
     @property
     def ratio(self) -> Estimate:
         """Speed ratio: rate of the draft by itself over that of the target by itself."""
-        return self.against().ratio
+        return self._whole().ratio
 
     def subject(self, what: str, result: SpeculationResult | None = None) -> Subject:
         """Return what a claim about this pair is about.

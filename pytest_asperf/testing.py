@@ -72,17 +72,20 @@ def write_script(path: Path, **script: Any) -> Path:
 def check_engine(build: EngineBuild, model: Path, settings: EngineSettings | None = None) -> None:
     """Prove an engine in its own process, on a real model.
 
+    What it says beforehand that it cannot do, it must refuse by that name.
+
     Raises:
         ConformanceError: it breaks a promise; the message says which.
         EngineError: it refused or died.
     """
     settings = settings or EngineSettings()
     with Worker(build) as worker:
-        _require_facts(worker.describe(), _ENGINE_FACTS, "describe")
+        described = worker.describe()
+        _require_facts(described, _ENGINE_FACTS, "describe")
         facts = worker.load("model", model, settings)
         _require_facts(facts, _MODEL_FACTS, "load")
         tokens = _check_tokenizer(worker, facts)
-        _check_timing(worker, tokens)
+        _check_timing(worker, tokens, described.get("cannot", {}))
         _check_scores(worker, tokens, model, settings)
         _check_refusals(worker, facts)
         worker.unload("model")
@@ -109,14 +112,27 @@ def _check_tokenizer(worker: Worker, facts: Mapping[str, Any]) -> list[int]:
     return tokens
 
 
-def _check_timing(worker: Worker, tokens: list[int]) -> None:
+def _check_timing(worker: Worker, tokens: list[int], cannot: Mapping[str, str]) -> None:
     for op in (worker.prompt, worker.generate):
         for depth in (0, 16):
             run = op("model", tokens[:32], depth)
             _check_run(run, 32 - depth, f"{op.__name__} at depth {depth}")
-    _check_run(worker.first_token("model", tokens[:32]), 32, "first_token")
-    run = worker.generate("model", tokens[:32], 16)
-    _require(len(run.step_ns) == 16, "generate does not time each token")
+    if "first_token" in cannot:
+        _check_unsupported(worker, tokens)
+    else:
+        _check_run(worker.first_token("model", tokens[:32]), 32, "first_token")
+    if "step_ns" not in cannot:
+        run = worker.generate("model", tokens[:32], 16)
+        _require(len(run.step_ns) == 16, "generate does not time each token")
+
+
+def _check_unsupported(worker: Worker, tokens: list[int]) -> None:
+    try:
+        worker.first_token("model", tokens[:32])
+    except EngineRefusedError as err:
+        _require(err.kind == "unsupported", f"first_token was refused as {err.kind}")
+    else:
+        raise ConformanceError("first_token was said to be impossible and was done")
 
 
 def _check_run(run: RawRun, n_tokens: int, op: str) -> None:

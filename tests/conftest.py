@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -51,3 +52,12 @@ def draft(session_cache: Path) -> Draft:
 def draft_gguf(draft: Draft) -> Path:
     """The shipped draft as F16; not to be changed."""
     return draft("F16")
+
+
+@pytest.fixture(scope="session")
+def tools() -> Path:
+    """A folder of llama.cpp's real programs, of the same sources as the library."""
+    named = os.environ.get("ASPERF_TEST_TOOLS")
+    if not named:
+        pytest.skip("ASPERF_TEST_TOOLS names no folder of llama.cpp's programs")
+    return Path(named)

@@ -13,8 +13,8 @@ import pytest
 import pytest_asperf
 
 HEAVY = {
-    *("filelock", "gguf", "llama_cpp", "mlx", "mlx_lm", "numpy", "platformdirs", "psutil"),
-    *("rich", "scipy", "sqlalchemy", "typer"),
+    *("filelock", "gguf", "llama_cpp", "matplotlib", "mlx", "mlx_lm", "numpy", "platformdirs"),
+    *("psutil", "rich", "scipy", "sqlalchemy", "typer"),
 }
 LOADED = {
     "pytest_asperf",

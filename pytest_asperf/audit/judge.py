@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_asperf.audit.known import Known
-    from pytest_asperf.audit.llama_bench import BenchRow
     from pytest_asperf.audit.log import Log
     from pytest_asperf.audit.mlx_log import MlxTrial
-    from pytest_asperf.audit.model_facts import ModelFacts
-    from pytest_asperf.audit.perplexity_log import PerplexityRun
     from pytest_asperf.audit.powermetrics import PowerLog
     from pytest_asperf.audit.read import Reading
-    from pytest_asperf.audit.speculation_log import SpeculationRun
-    from pytest_asperf.audit.timings import Request
+    from pytest_asperf.worker.printed.bench_rows import BenchRow
+    from pytest_asperf.worker.printed.model_facts import ModelFacts
+    from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
+    from pytest_asperf.worker.printed.speculation_log import SpeculationRun
+    from pytest_asperf.worker.printed.timings import Request
 
 _RATE: Final = "tok/s"
 #: Below it, a median of samples has no interval at 90 %.
@@ -145,6 +145,7 @@ def _judge_log(log: Log, known: Known, found: Findings) -> None:
         _judge_requests(log, known, found)
     if log.trials:
         _judge_trials(log, known, found)
+    _judge_drafters(log, found)
     if not found.figures and not found.trips:
         found.problem = "a llama.cpp log that ends without a measurement"
 
@@ -182,9 +183,8 @@ def _judge_speculation(
 ) -> None:
     if run.rate:
         found.figures.append(Figure("TG", text=f"{run.rate:.4g} tok/s in one run: no interval"))
-    if run.n_drafted > 0:
-        share = f"{run.n_accept / run.n_drafted:.2%} of {run.n_drafted} drafted tokens"
-        found.figures.append(Figure("acceptance", text=share))
+    if (verified := run.first_verified) and verified[2]:
+        found.figures.append(Figure("acceptance", text=_share(*verified)))
     if run.rounds:
         emitted = f"{run.n_predict / run.rounds:.3g} tokens emitted in each of {run.rounds}"
         found.figures.append(Figure("rounds", text=emitted))
@@ -196,8 +196,9 @@ def _judge_speculation(
         )
     if run.uses_checkpoints:
         found.notes.append(
-            "the target replays accepted tokens from checkpoints and counts the replay as "
-            "accepted: the acceptance is too high"
+            f"the tool verifies accepted tokens again from checkpoints and counts only that: "
+            f"{run.n_accept} of {run.n_drafted}, as it prints, is no acceptance"
+            + ("" if run.verified else "; a log at -lv 5 has every round")
         )
     if run.rate and models:
         _judge_rounds(run, run.rate, models, known, found)
@@ -217,20 +218,40 @@ def _judge_rounds(
     target_bytes = known.least_step_bytes(target.file_name)
     draft_bytes = known.least_step_bytes(draft.file_name) if draft else 0.0
     if bandwidth_gbs and target_bytes and run.rounds and run.decoded:
-        per_round = target_bytes + (draft_bytes or 0.0) * run.n_drafted / run.rounds
+        per_round = target_bytes + (draft_bytes or 0.0) * run.n_drafted_by_model / run.rounds
         rounds_per_s = run.rounds / run.decoded[1]
         high = guards.roofline_high(rounds_per_s, per_round, bandwidth_gbs, cache_bytes=CACHE_BYTES)
         found.trip("TG, rounds of target and draft", high)
     alone = known.rate_alone(target.file_name, devices)
-    if alone and run.k and 0 <= run.n_accept <= run.n_drafted > 0:
+    longest, verified = run.longest_draft, run.first_verified
+    if alone and longest and verified and 0 <= verified[1] <= verified[2] > 0:
         draft_alone = known.rate_alone(draft.file_name, devices) if draft else None
         found.trip(
             "TG",
             guards.sd_bound(
-                rate, alone, k=run.k, drafted=run.n_drafted, accepted=run.n_accept,
+                rate, alone, k=longest, drafted=verified[2], accepted=verified[1],
                 c=alone / draft_alone if draft_alone else 0.0,
             ),
         )  # fmt: skip
+
+
+def _share(least: int, most: int, drafted: int) -> str:
+    low, high = f"{least / drafted:.2%}", f"{most / drafted:.2%}"
+    return f"{low if low == high else f'{low} to {high}'} of {drafted} drafted tokens"
+
+
+def _judge_drafters(log: Log, found: Findings) -> None:
+    """Say what drafted, who accepted, and of several how often each was, where that is told."""
+    if log.is_synthetic:
+        asked, ran = {"acceptance": "by the target"}, {"acceptance": "drawn at random"}
+        found.trip("log", guards.path_mismatch(asked, ran))
+    if not log.drafters:
+        return
+    found.ran.append(("drafts", ", ".join(one.kind for one in log.drafters)))
+    if len(log.drafters) > 1 and not log.uses_checkpoints:
+        for one in log.drafters:
+            share = _share(one.n_accepted, one.n_accepted, one.n_drafted)
+            found.figures.append(Figure(f"acceptance, {one.kind}", text=share))
 
 
 def _judge_requests(log: Log, known: Known, found: Findings) -> None:
@@ -243,8 +264,7 @@ def _judge_requests(log: Log, known: Known, found: Findings) -> None:
     drafted = sum(request.n_drafted for request in log.requests)
     if drafted:
         accepted = sum(request.n_accepted for request in log.requests)
-        text = f"{accepted / drafted:.2%} of {drafted} drafted tokens"
-        found.figures.append(Figure("acceptance", text=text))
+        found.figures.append(Figure("acceptance", text=_share(accepted, accepted, drafted)))
     _note_counting(log.requests, found)
     if log.requests_left_out:
         found.notes.append(f"{log.requests_left_out} more requests than are counted")

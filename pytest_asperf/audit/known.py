@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_asperf.audit.model_facts import ModelFacts
     from pytest_asperf.audit.read import Reading
     from pytest_asperf.hardware.profiles import Profile
     from pytest_asperf.modelfiles.gguf_read import GgufInfo
+    from pytest_asperf.worker.printed.model_facts import ModelFacts
 
 #: llama-bench's own default; its CSV, SQL and Markdown do not say how often a test was run.
 DEFAULT_REPETITIONS: Final = 5

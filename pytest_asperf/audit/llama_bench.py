@@ -9,24 +9,16 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.audit.model_facts import base_name
-from pytest_asperf.audit.sniff import COUNT, NUMBER, UnreadableError
+from pytest_asperf.audit.sniff import UnreadableError
+from pytest_asperf.worker.printed.bench_rows import BenchRow, BrokenRowError, bench_row, unresolved
+from pytest_asperf.worker.printed.numbers import COUNT, NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 #: Columns without which a table is none of llama-bench's.
 COLUMNS: Final = frozenset({"n_prompt", "n_gen", "avg_ns", "avg_ts", "stddev_ts"})
-#: Settings that are printed as requested; what the engine made of such a value is not in the file.
-_UNRESOLVED: Final = {
-    "n_gpu_layers": ("-1", "-2"),
-    "flash_attn": ("-1", "auto"),
-    "n_threads": ("-1",),
-    "main_gpu": ("-1",),
-}
-_MOST: Final = 1e18
 _MAX_ROWS: Final = 20_000
-_MAX_SAMPLES: Final = 100_000
 _CELL: Final = re.compile(r"'((?:[^']|'')*)'|([^,\s][^,]*)")
 _INSERT: Final = re.compile(
     r"INSERT INTO (?:llama_bench|test) \(([^)]*)\) VALUES \((.*)\);?\s*$", re.IGNORECASE
@@ -35,61 +27,6 @@ _TEST: Final = re.compile(rf"(?:pp({COUNT}))?\+?(?:tg({COUNT}))?(?: @ d({COUNT})
 _RATE: Final = re.compile(rf"({NUMBER}) ± +?({NUMBER})")
 _SIZE: Final = re.compile(rf"({NUMBER}) ([MG])iB")
 _MD_BUILD: Final = re.compile(r"build: (\w+) \((\d+)\)$")
-
-
-@dataclass(frozen=True, slots=True)
-class BenchRow:
-    """One test.
-
-    Attributes:
-        model: file name, or the type that a table shows.
-        model_type: architecture, size and level.
-        build: commit and number.
-        device: CPU and GPU, or the backends that were registered.
-        n_prompt, n_gen, n_depth: tokens processed, generated, and in the cache before them.
-        mean_rate, sd_rate: of the repetitions' rates in tok/s, as printed.
-        mean_ns: of the repetitions' times; None where not printed.
-        samples_ns: each repetition's time; only JSON has them.
-        model_bytes: size of all tensors; None where not printed.
-        unresolved: settings of which the file has only the request, with it.
-    """
-
-    model: str
-    model_type: str
-    build: str
-    device: str
-    n_prompt: int
-    n_gen: int
-    n_depth: int
-    mean_rate: float
-    sd_rate: float
-    mean_ns: float | None = None
-    samples_ns: tuple[int, ...] = ()
-    model_bytes: int | None = None
-    unresolved: tuple[str, ...] = ()
-
-    @property
-    def test(self) -> str:
-        """The test's name, as in llama-bench's table."""
-        parts = [f"pp{self.n_prompt}"] * bool(self.n_prompt) + [f"tg{self.n_gen}"] * bool(
-            self.n_gen
-        )
-        return "+".join(parts) + (f"@d{self.n_depth}" if self.n_depth else "")
-
-    @property
-    def n_tokens(self) -> int:
-        """Tokens of one repetition."""
-        return self.n_prompt + self.n_gen
-
-    @property
-    def rates(self) -> tuple[float, ...]:
-        """Rate of each repetition in tok/s, from its time; empty where times are not there."""
-        return tuple(self.n_tokens * 1e9 / ns for ns in self.samples_ns)
-
-    @property
-    def is_generation(self) -> bool:
-        """Whether nothing but generation was timed."""
-        return bool(self.n_gen) and not self.n_prompt
 
 
 def rows_of_document(document: Any) -> tuple[BenchRow, ...]:
@@ -163,41 +100,9 @@ def _rows(entries: Iterable[Mapping[str, Any]]) -> tuple[BenchRow, ...]:
 
 def _row(entry: Mapping[str, Any], number: int) -> BenchRow:
     try:
-        samples = entry.get("samples_ns") or ()
-        row = BenchRow(
-            model=base_name(str(entry.get("model_filename") or entry.get("model_type") or "model")),
-            model_type=str(entry.get("model_type") or ""),
-            build=f"{entry.get('build_number') or '?'} ({entry.get('build_commit') or '?'})",
-            device=str(entry.get("gpu_info") or entry.get("cpu_info") or ""),
-            n_prompt=int(entry["n_prompt"]),
-            n_gen=int(entry["n_gen"]),
-            n_depth=int(entry.get("n_depth") or 0),
-            mean_rate=float(entry["avg_ts"]),
-            sd_rate=float(entry["stddev_ts"]),
-            mean_ns=float(entry["avg_ns"]),
-            samples_ns=tuple(int(ns) for ns in samples[:_MAX_SAMPLES]),
-            model_bytes=int(entry["model_size"]) if entry.get("model_size") else None,
-            unresolved=_unresolved(entry),
-        )
-    except (TypeError, ValueError, OverflowError) as error:
-        raise UnreadableError(f"test {number} of llama-bench is cut off or broken") from error
-    if not _is_sound(row):
-        raise UnreadableError(f"test {number} of llama-bench has a time or rate that is none")
-    return row
-
-
-def _is_sound(row: BenchRow) -> bool:
-    positive = (row.mean_rate, row.mean_ns or 1.0, row.n_tokens, *row.samples_ns)
-    sizes = (row.sd_rate, row.n_depth, row.n_prompt, row.n_gen)
-    return all(0 < x < _MOST for x in positive) and all(0 <= x < _MOST for x in sizes)
-
-
-def _unresolved(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(
-        f"{key}={entry[key]}"
-        for key, requests in _UNRESOLVED.items()
-        if key in entry and str(entry[key]).lower() in requests
-    )
+        return bench_row(entry)
+    except BrokenRowError as error:
+        raise UnreadableError(f"test {number} of llama-bench {error}") from error
 
 
 @dataclass(slots=True)
@@ -245,6 +150,6 @@ class MarkdownReader:
                 model_bytes=round(float(size[1]) * 2 ** (30 if size[2] == "G" else 20))
                 if size
                 else None,
-                unresolved=_unresolved(asked),
+                unresolved=unresolved(asked),
             )
         )

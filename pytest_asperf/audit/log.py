@@ -11,24 +11,22 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.audit.llama_bench import MarkdownReader
 from pytest_asperf.audit.mlx_log import MlxReader
-from pytest_asperf.audit.model_facts import ModelReader
-from pytest_asperf.audit.perplexity_log import PerplexityReader
-from pytest_asperf.audit.speculation_log import SpeculationReader
-from pytest_asperf.audit.timings import ServerReader
+from pytest_asperf.worker.printed.engine_log import LOG_PREFIX
+from pytest_asperf.worker.printed.model_facts import ModelReader
+from pytest_asperf.worker.printed.perplexity_log import PerplexityReader
+from pytest_asperf.worker.printed.speculation_log import SpeculationReader
+from pytest_asperf.worker.printed.timings import ServerReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pytest_asperf.audit.llama_bench import BenchRow
     from pytest_asperf.audit.mlx_log import MlxTrial
-    from pytest_asperf.audit.model_facts import ModelFacts
-    from pytest_asperf.audit.perplexity_log import PerplexityRun
-    from pytest_asperf.audit.speculation_log import SpeculationRun
-    from pytest_asperf.audit.timings import Request
+    from pytest_asperf.worker.printed.bench_rows import BenchRow
+    from pytest_asperf.worker.printed.model_facts import ModelFacts
+    from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
+    from pytest_asperf.worker.printed.speculation_log import Drafter, SpeculationRun
+    from pytest_asperf.worker.printed.timings import Request
 
-# Since 2026 lines begin with minutes, seconds, milli- and microseconds and a letter, and those of a
-# router's children with their port.
-_PREFIX: Final = re.compile(r"(?:\[\d+\] )?\d+\.\d\d\.\d{3}\.\d{3} [A-Z] ")
 _BUILD: Final = re.compile(r"build(?:_info)?: b?(\d+)(?: \(|-)(\w+)\)?")
 _PROGRAM: Final = re.compile(r"(?:main|[\w./-]+): (?:build = (\d+) \((\w+)\))")
 _ENDPOINT: Final = re.compile(r"(?:Failed to connect to|using device RPC\d+ \() *([\w.-]+:\d+)")
@@ -78,6 +76,9 @@ class Log:
         remote: endpoint that the tool was told to use; empty where there is none.
         bench: rows of llama-bench's table.
         perplexity, speculation: a run of these tools.
+        drafters: ways of drafting, by their statistics.
+        is_synthetic: whether acceptance was drawn and not judged by the target.
+        uses_checkpoints: whether what was accepted may be verified, and counted, again.
         requests: of llama-server; `requests_left_out` more were too many to keep.
         trials: of mlx_lm; `trials_cut_short` tells that a benchmark did not finish.
     """
@@ -90,6 +91,9 @@ class Log:
     bench: tuple[BenchRow, ...] = ()
     perplexity: PerplexityRun | None = None
     speculation: SpeculationRun | None = None
+    drafters: tuple[Drafter, ...] = ()
+    is_synthetic: bool = False
+    uses_checkpoints: bool = False
     requests: tuple[Request, ...] = ()
     requests_left_out: int = 0
     trials: tuple[MlxTrial, ...] = ()
@@ -143,6 +147,9 @@ def read_log(lines: Iterable[str], *, give_up_after: int = 2_000_000) -> Log:
             bench.rows,
             perplexity.run(),
             speculation.run(),
+            speculation.drafters,
+            speculation.is_synthetic,
+            speculation.uses_checkpoints,
             server.requests,
             server.left_out,
             mlx.trials,
@@ -151,16 +158,13 @@ def read_log(lines: Iterable[str], *, give_up_after: int = 2_000_000) -> Log:
 
     unread = 0
     for raw in lines:
-        prefix = _PREFIX.match(raw)
-        line = (raw[prefix.end() :] if prefix else raw).rstrip()
-        if not line:
-            continue
-        if not build and (found := _BUILD.match(line) or _PROGRAM.match(line)):
-            build = f"{found[1]} ({found[2]})"
-        if not remote and ":" in line and (endpoint := _ENDPOINT.search(line)):
-            remote = endpoint[1]
-        for reader in readers:
-            reader.feed(line)
+        for line in filter(None, map(str.rstrip, LOG_PREFIX.split(raw, maxsplit=1))):
+            if not build and (found := _BUILD.match(line) or _PROGRAM.match(line)):
+                build = f"{found[1]} ({found[2]})"
+            if not remote and ":" in line and (endpoint := _ENDPOINT.search(line)):
+                remote = endpoint[1]
+            for reader in readers:
+                reader.feed(line)
         unread += len(raw)
         if unread > give_up_after:
             if not log().tools:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from pytest_asperf.audit.sniff import COUNT, NUMBER
+from pytest_asperf.worker.printed.numbers import COUNT, NUMBER
 
 _PLAN: Final = re.compile(
     rf"Timing with prompt_tokens=({COUNT}), generation_tokens=({COUNT}), batch_size=({COUNT})\."

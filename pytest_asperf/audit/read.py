@@ -12,7 +12,7 @@ from pytest_asperf.audit.llama_bench import (
     rows_of_json_lines,
     rows_of_sql,
 )
-from pytest_asperf.audit.log import read_log
+from pytest_asperf.audit.log import Log, read_log
 from pytest_asperf.audit.powermetrics import read_power
 from pytest_asperf.audit.sniff import (
     HEAD_BYTES,
@@ -23,14 +23,14 @@ from pytest_asperf.audit.sniff import (
     sniff,
 )
 from pytest_asperf.audit.tables import rows_of_table, table_rows_of_document
+from pytest_asperf.worker.printed.timings import request_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_asperf.audit.llama_bench import BenchRow
-    from pytest_asperf.audit.log import Log
     from pytest_asperf.audit.powermetrics import PowerLog
     from pytest_asperf.audit.tables import TableRow
+    from pytest_asperf.worker.printed.bench_rows import BenchRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,8 @@ def _read_document(path: Path, document: object) -> Reading:
         return _of_bench(path, "JSON", rows)
     if table := table_rows_of_document(document):
         return Reading(path, "a table of results, JSON", table=table)
+    if request := request_of(document):
+        return Reading(path, "llama-server, an answer", log=Log("", (), {}, requests=(request,)))
     if document in ([], {}):
         raise UnreadableError("JSON that holds nothing: no test was measured")
     raise UnreadableError("JSON of a shape that audit does not know")

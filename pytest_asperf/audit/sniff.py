@@ -17,10 +17,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: A number as tools print it: bounded, so that none overflows, and never two run into one another.
-NUMBER: Final = r"\d{1,15}(?:\.\d{1,15})?"
-COUNT: Final = r"\d{1,15}"
-
 HEAD_BYTES: Final = 1 << 16
 _BLOCK_BYTES: Final = 1 << 18
 #: The longest line of a tool: PPL of 50,000 chunks, or the samples of a long llama-bench test.

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from pytest_asperf.audit.known import Options
     from pytest_asperf.audit.log import Log
-    from pytest_asperf.audit.model_facts import ModelFacts
-    from pytest_asperf.audit.perplexity_log import PerplexityRun
     from pytest_asperf.audit.read import Reading
+    from pytest_asperf.worker.printed.model_facts import ModelFacts
+    from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
 
 #: Chunk by chunk, models that read one text agree about which parts are hard. Published logs of one
 #: text, from F16 to Q2_K, correlate by 0.93 and more; two texts do by chance.

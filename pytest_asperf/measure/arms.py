@@ -6,14 +6,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.host import Worker
+from pytest_asperf.errors import ConfigError
+from pytest_asperf.host import EngineBuild, Worker
 from pytest_asperf.measure.results import Ran
 from pytest_asperf.measure.vetting import require_path
 
 if TYPE_CHECKING:
-    from pytest_asperf.host import EngineBuild
+    from pytest_asperf.engines import Engine
     from pytest_asperf.measure.files import LocatedModel
-    from pytest_asperf.spec import EngineSettings
+    from pytest_asperf.spec import Build, EngineSettings
 
 #: What the model is called inside a side's process.
 MODEL: Final = "model"
@@ -34,6 +35,27 @@ class Arm:
     build: EngineBuild
     settings: EngineSettings
     model: LocatedModel
+
+
+def engine_build(build: Build, engine: Engine) -> EngineBuild:
+    """Return what a worker on a build is started from.
+
+    Args:
+        build: the build.
+        engine: the engine that the model runs on.
+
+    Raises:
+        ConfigError: programs for an engine that is a library, or the other way round.
+    """
+    if (build.tools is not None) != (engine == "llama_tools"):
+        raise ConfigError(
+            f"the engine is {engine}, and the build {build.name} is {build.tools or build.python}",
+            why="programs feed random tokens and load for each run; what they time is comparable "
+            "with each other's alone",
+            remedy="name two folders of programs with --asperf-engine=llama_tools, or two "
+            "interpreters without",
+        )
+    return EngineBuild(engine, build.python, build.tools)
 
 
 class Side:

@@ -22,7 +22,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_asperf.host import usable_cores
 from pytest_asperf.measure.arms import MODEL, Side
 from pytest_asperf.measure.noise import Surroundings
-from pytest_asperf.measure.throughput import load_is_cheap, time_workload, workload_tokens
+from pytest_asperf.measure.throughput import (
+    load_is_cheap,
+    loads_each_run,
+    time_workload,
+    workload_tokens,
+)
 from pytest_asperf.stats.sequential import EquivalenceTest, PairedTest
 
 if TYPE_CHECKING:
@@ -224,7 +229,7 @@ class _Bout:
     """The two sides taking turns.
 
     Attributes:
-        reloads: whether each pair begins with a load of each side.
+        reloads: whether each pair begins with a load of each side, or each run has its own.
         n_cores: logical cores that each pair draws, None where both sides run on all of them.
         contexts: what each side's last context resolved to.
     """
@@ -242,7 +247,9 @@ class _Bout:
         self._coin = coin
         self._turns: dict[Workload, int] = {}
         self._usable_cores = usable_cores()
-        self.reloads = False
+        # Of the others each run has a load and a warm-up of its own.
+        self._kept = [side for side in (base, candidate) if not loads_each_run(side.loaded)]
+        self.reloads = not self._kept
         self.n_cores: int | None = None
         self.contexts: dict[Side, dict[str, Any]] = {}
 
@@ -252,9 +259,10 @@ class _Bout:
         for workload in workloads:
             for side in sides:
                 self._time(side, workload)
-            slowest_ns = max(self._time(side, workload) for side in sides)
+            slowest_ns = max(self._turn_ns(side, workload) for side in sides)
             self._turns[workload] = min(_MOST_TURNS, max(1, round(_RUN_NS / slowest_ns)))
-        self.reloads = load_is_cheap(1e9 * max(side.reload() for side in sides), _RUN_NS)
+        if self._kept:
+            self.reloads = load_is_cheap(1e9 * max(side.reload() for side in self._kept), _RUN_NS)
         self.n_cores = self._fewest_cores()
 
     def run_pair(self, contests: Sequence[Contest]) -> None:
@@ -268,7 +276,8 @@ class _Bout:
                 side.worker.confine(cores)
         if self.reloads:
             for side in order:
-                side.reload()
+                if side in self._kept:
+                    side.reload()
         for contest in contests:
             began = time.monotonic()
             pair = self._run_turns(contest.workload, order)
@@ -288,7 +297,8 @@ class _Bout:
 
     def _run_turns(self, workload: Workload, order: list[Side]) -> Pair:
         for side in order:
-            self._time(side, workload)  # the load's warm-up
+            if side in self._kept:
+                self._time(side, workload)  # the load's warm-up
         times_ns: dict[Side, list[int]] = {side: [] for side in order}
         for number in range(self._turns[workload]):
             for side in order if number % 2 == 0 else reversed(order):
@@ -298,6 +308,12 @@ class _Bout:
             tuple(times_ns[self._candidate]),
             candidate_first=order[0] is self._candidate,
         )
+
+    def _turn_ns(self, side: Side, workload: Workload) -> int:
+        """Return what a turn of a side takes: where it loads for each run, that too."""
+        began_ns = time.perf_counter_ns()
+        run_ns = self._time(side, workload)
+        return time.perf_counter_ns() - began_ns if side not in self._kept else run_ns
 
     def _time(self, side: Side, workload: Workload) -> int:
         run = time_workload(side.worker, MODEL, self._tokens[side, workload], workload)

@@ -16,8 +16,8 @@ import psutil
 from pytest_asperf.errors import AsperfError, ConfigError, ModelError
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.readiness import readiness
-from pytest_asperf.host import EngineBuild, Worker
-from pytest_asperf.measure.arms import MODEL, Arm
+from pytest_asperf.host import Worker
+from pytest_asperf.measure.arms import MODEL, Arm, engine_build
 from pytest_asperf.measure.engine_memory import counted_memory
 from pytest_asperf.measure.files import (
     LocatedModel,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from pytest_asperf.host import EngineBuild
     from pytest_asperf.measure.engine_memory import MemoryResult
     from pytest_asperf.measure.plan import Notify, Plan
     from pytest_asperf.measure.throughput import TimedLoad
@@ -248,7 +249,7 @@ class Lab:
         settings, model = ref.spec.settings, self._shelf.locate(ref)
         if build is None:
             return Arm(ref.title, self.build, settings, model)
-        engine = EngineBuild(self.build.engine, build.python)
+        engine = engine_build(build, self.build.engine)
         return Arm(f"{ref.title} in {build.name}", engine, settings.merged(build.settings), model)
 
     @contextmanager
@@ -312,7 +313,7 @@ class Lab:
                 repetitions=self.plan.repetitions,
                 seed=self.plan.seed,
                 progress=lambda done, total: self._notify.progress(label, done, total),
-                load_ns={model.ref.title: self._loaded[model.ref]["load_ns"] for model in models},
+                loaded={model.ref.title: self._loaded[model.ref] for model in models},
                 reload=lambda name: self._reload(worker, by_name[name]),
             )
         return {model.ref: self._timed(model, workload, loads[model.ref.title]) for model in models}

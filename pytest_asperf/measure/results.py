@@ -81,6 +81,8 @@ class Ran:
         )
         if "dtype" in loaded:
             settings = f"computed in {loaded['dtype']}, {settings}"
+        if loaded.get("tokens"):
+            settings += f", {loaded['tokens']} tokens"
         if loaded.get("slow_by"):
             settings += f", slow_by={loaded['slow_by']:g}"
         memory = self.memory

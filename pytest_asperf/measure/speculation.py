@@ -95,26 +95,34 @@ def run_speculation(
     Raises:
         EngineError: the engine died or refused; of kind `rollback` before anything was decoded in
             vain, where a model cannot be rolled back.
+        KeyboardInterrupt: it was stopped before a pair was finished.
         ModelError: a prompt cannot be used.
     """
     pairing = contestants.pairing
     # The test is asked for its interval, which holds whenever it is looked at, and never decides.
     test = PairedTest(min_pairs=budget.max_pairs, max_pairs=budget.max_pairs)
     pairs: list[SuitePair] = []
+    divergences: tuple[Divergence, ...] = ()
+    interrupted = False
     with Worker(rink.build, call_timeout_s=rink.timeout_s) as worker:
         bout = _Bout(worker, contestants, budget.seed)
         bout.rehearse()
         deadline = time.monotonic() + budget.max_seconds
-        while test.outcome is None and time.monotonic() < deadline:
-            rink.progress(test.n, budget.max_pairs)
-            pairs.append(bout.run_pair())
-            alone_ns, speculative_ns = pairs[-1].alone_ns, pairs[-1].speculative_ns
-            # The target alone as the candidate: what it is slower by is the gain.
-            test.update(log_cost_ratio(candidate=alone_ns, baseline=speculative_ns))
-            if _is_decided(test, limit):
-                break
-        runs = [run for pair in pairs for run in pair.runs if not pairing.temperature]
-        divergences = find_divergences(bout.pair, bout.prompts, runs)
+        try:
+            while test.outcome is None and time.monotonic() < deadline:
+                rink.progress(test.n, budget.max_pairs)
+                pair = bout.run_pair()
+                # The target alone as the candidate: what it is slower by is the gain.
+                test.update(log_cost_ratio(candidate=pair.alone_ns, baseline=pair.speculative_ns))
+                pairs.append(pair)
+                if _is_decided(test, limit):
+                    break
+            runs = [run for pair in pairs for run in pair.runs if not pairing.temperature]
+            divergences = find_divergences(bout.pair, bout.prompts, runs)
+        except KeyboardInterrupt:
+            if not pairs:
+                raise
+            interrupted = True
         proofs = tuple(_proof(contestants, rink, bout.pair, n) for n in bout.pair.loaded)
     return SpeculationResult(
         pairing=pairing,
@@ -126,6 +134,7 @@ def run_speculation(
         reloads=bout.reloads,
         seed=budget.seed,
         ran=proofs,
+        interrupted=interrupted,
     )
 
 

@@ -163,11 +163,13 @@ class SpeculationResult:
         categories: of each prompt.
         pairs: the suite in both arms, in the order it ran.
         gain: rate with the draft over that of the target alone, less 1.
-        divergences: where greedy outputs part; empty where tokens were sampled.
+        divergences: where greedy outputs part; empty where tokens were sampled, and where it was
+            stopped before they were looked for.
         contexts: what the contexts resolved to, by `target` and `draft`.
         reloads: whether each pair began with a load.
         seed: of the coin.
         ran: proof of path of the target, and of a draft that is a model.
+        interrupted: whether it was stopped from outside.
     """
 
     pairing: Pairing
@@ -179,6 +181,7 @@ class SpeculationResult:
     reloads: bool
     seed: int
     ran: tuple[Ran, ...]
+    interrupted: bool = False
 
     @property
     def runs(self) -> Iterable[PromptRun]:
@@ -274,15 +277,30 @@ class SpeculationResult:
         return median_interval(values, unit=unit, counted="pairs")
 
     @property
+    def drafting(self) -> float:
+        """What drafting costs in a round, on average, in steps of the target alone."""
+        return self.c.point * self.drafted / len(self.rounds)
+
+    @property
+    def verifying(self) -> float:
+        """What the rest of a round costs by prediction, on average, in the same unit.
+
+        C(k + 1) where every round drafts k tokens. A lookup often drafts fewer, or none.
+        """
+        return self.mean_length / (1 + self.predicted_gain.point) - self.drafting
+
+    @property
     def break_even_ratio(self) -> float:
         """Speed ratio from which this draft, as often accepted, would gain; infinite where none.
 
-        The ratio at hand times what drafting costs over what it may cost. With c the reciprocal of
-        the ratio, that is `sd_model.break_even_ratio`.
+        The ratio at hand times what drafting costs over what it may cost, where the prediction is
+        0. For rounds that are all alike, and c the reciprocal of the ratio, that is
+        `sd_model.break_even_ratio`.
         """
-        cost = self.pairing.k * self.c.point
-        spare = self.mean_length - self.verify[self.pairing.k + 1].point
-        return self.ratio.point * cost / spare if spare > 0 else math.inf
+        spare = self.mean_length - self.verifying
+        if spare <= sd_model.LEAST_SPARE:
+            return math.inf
+        return self.ratio.point * self.drafting / spare
 
     @cached_property
     def alpha(self) -> float:

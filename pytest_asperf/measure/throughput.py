@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.errors import ModelError
 
@@ -39,12 +39,21 @@ class TimedLoad:
     """What was timed on one load of a model.
 
     Attributes:
-        warm_up: the run before the first, not counted.
+        warm_up: the run before the first, not counted; None where the engine warms itself up.
         runs: the counted runs, in the order they ran.
     """
 
-    warm_up: RawRun
+    warm_up: RawRun | None
     runs: tuple[RawRun, ...]
+
+
+def loads_each_run(loaded: Mapping[str, Any]) -> bool:
+    """Tell whether an engine loads a model anew, and warms it up, for each run that it times.
+
+    Args:
+        loaded: what the engine says of a load.
+    """
+    return bool(loaded.get("loads_each_run"))
 
 
 def load_is_cheap(load_ns: float, measured_ns: float) -> bool:
@@ -88,12 +97,13 @@ def measure_throughput(
     repetitions: int,
     seed: int,
     progress: Callable[[int, int], None],
-    load_ns: Mapping[str, int],
+    loaded: Mapping[str, Mapping[str, Any]],
     reload: Callable[[str], None],
 ) -> dict[str, tuple[TimedLoad, ...]]:
     """Time one workload on every loaded model, in rounds.
 
-    Each round has a fresh load of each model if that is cheap for all of them.
+    Each round has a fresh load of each model if that is cheap for all of them, or if the engine
+    knows nothing else.
 
     Args:
         worker: where the models are loaded.
@@ -102,7 +112,7 @@ def measure_throughput(
         repetitions: rounds.
         seed: of the order within each round.
         progress: told runs done and runs in all.
-        load_ns: time that loading each model took.
+        loaded: what loading each model resolved to.
         reload: loads a model anew.
 
     Returns:
@@ -111,20 +121,22 @@ def measure_throughput(
     # The order must be repeatable from the logged seed, not unguessable.
     order = random.Random(seed)  # noqa: S311
     names = list(tokens)
-    warm_ups: dict[str, list[RawRun]] = {}
+    # What loads by itself, and warms itself up, is left alone; it shares the rounds' order.
+    kept = [name for name in names if not loads_each_run(loaded[name])]
+    warm_ups: dict[str, list[RawRun]] = {name: [] for name in names}
     reloads = True
-    for name in names:
+    for name in kept:
         began_ns = time.perf_counter_ns()
         run = _warm_up(worker, name, tokens[name], workload)
         # A load is not ready for its run before the context is made and filled to the depth.
-        ready_ns = load_ns[name] + time.perf_counter_ns() - began_ns - run.elapsed_ns
+        ready_ns = loaded[name]["load_ns"] + time.perf_counter_ns() - began_ns - run.elapsed_ns
         reloads &= load_is_cheap(ready_ns, run.elapsed_ns / run.n_tokens * workload.n_tokens)
-        warm_ups[name] = [run]
+        warm_ups[name].append(run)
     runs: dict[str, list[RawRun]] = {name: [] for name in names}
     for done in range(repetitions):
         progress(done * len(names), repetitions * len(names))
         for name in order.sample(names, len(names)):
-            if reloads and done:
+            if reloads and done and name in kept:
                 reload(name)
                 warm_ups[name].append(_warm_up(worker, name, tokens[name], workload))
             runs[name].append(time_workload(worker, name, tokens[name], workload))
@@ -132,6 +144,8 @@ def measure_throughput(
 
 
 def _by_load(warm_ups: Sequence[RawRun], runs: Sequence[RawRun]) -> tuple[TimedLoad, ...]:
+    if not warm_ups:
+        return tuple(TimedLoad(None, (run,)) for run in runs)
     if len(warm_ups) == 1:
         return (TimedLoad(warm_ups[0], tuple(runs)),)
     return tuple(TimedLoad(w, (run,)) for w, run in zip(warm_ups, runs, strict=True))

@@ -128,7 +128,7 @@ def read_llama(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 def _stored_tensors(
     weights: Path, config: _LlamaConfig
-) -> tuple[dict[str, StoredTensor], tuple[_Mapped, ...]]:
+) -> tuple[Mapping[str, StoredTensor], tuple[_Mapped, ...]]:
     stored = read_safetensors(weights)
     mapped = tuple(_mapped_tensors(config))
     _check_tensors(weights, stored, mapped)

@@ -21,7 +21,8 @@ _QAT_LEVELS: Final = ("4bit", "3bit")
 def shipped_models() -> tuple[ModelSpec, ...]:
     """Return the shipped models, which are always addressable by name."""
     # So small that a thread waits at barriers for longer than it works.
-    own: tuple[tuple[Engine, EngineSettings], ...] = (("llama_cpp", EngineSettings(threads=1)),)
+    engines: tuple[Engine, ...] = ("llama_cpp", "llama_tools")
+    own = tuple((engine, EngineSettings(threads=1)) for engine in engines)
     models = _data() / "models"
     return (
         *(ModelSpec(name=name, hf_folder=models / name, own_settings=own) for name in _NAMES),

@@ -68,7 +68,7 @@ def _origin(row: Mapping[str, Any]) -> _Origin:
             "workload": raw["workload"],
             "model": row["model"],
             "rate": raw["estimate"],
-            "loads": len(raw["warm_ups"]),
+            "loads": raw["loads"],
             "sha256": raw["sha256"],
             "ran": dict(row["ran"]),
         },

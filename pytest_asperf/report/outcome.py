@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_asperf.report.rows import Row
+    from pytest_asperf.claims import Finding
     from pytest_asperf.run import Run
     from pytest_asperf.settings import Inconclusive
 
@@ -23,12 +23,14 @@ _STATUS: Final[Mapping[str, tuple[str, str, tuple[str, Mapping[str, bool]]]]] = 
     "INCONCLUSIVE": ("inconclusive", "I", ("INCONCLUSIVE", {"yellow": True})),
     "INVALID": ("invalid", "V", ("INVALID", {"purple": True})),
 }
-#: Of a verdict on recorded figures: it fails no test, and never looks like a pass.
-_RECORDED_STATUS: Final[Mapping[str, tuple[str, str, tuple[str, Mapping[str, bool]]]]] = {
-    "FAIL": ("recorded FAIL", "f", ("FAIL (recorded)", {"red": True})),
-    "INCONCLUSIVE": ("recorded INCONCLUSIVE", "i", ("INCONCLUSIVE (recorded)", {"yellow": True})),
-    "INVALID": ("recorded INVALID", "v", ("INVALID (recorded)", {"purple": True})),
+#: Of a verdict on a finding that fails no test, and never looks like a pass: letter, colour.
+_FINDING_STATUS: Final[Mapping[str, tuple[str, str]]] = {
+    "FAIL": ("f", "red"),
+    "INCONCLUSIVE": ("i", "yellow"),
+    "INVALID": ("v", "purple"),
 }
+#: Verdicts on a finding's own record with which it has nothing that a machine could fall short of.
+_UNSHOWN: Final = (Outcome.FAIL, Outcome.INVALID)
 
 
 def settle(
@@ -50,8 +52,10 @@ def settle(
     error = call.excinfo.value if call.excinfo is not None and report.failed else None
     if isinstance(error, AsperfError) and error.breaks_measurement:
         rows.append(broken_row(item.nodeid, error))
-    if rows and run is not None:
-        rows = _about_finding(item, rows, run)
+    finding = _finding_of(item) if rows and run is not None else None
+    if finding is not None and run is not None:
+        evidence = run.findings.evidence
+        rows = [about_finding(row, finding, evidence) if row.outcome else row for row in rows]
     if rows:
         extras.asperf_rows = [row.as_dict() for row in rows]
     if run and run.notify.take_waited():
@@ -60,8 +64,8 @@ def settle(
         _tell(item, call, report, error)
     elif isinstance(error, VerdictError):
         _shorten(report, error)
-    if isinstance(error, VerdictError) and error.verdict.subject.source == "recorded":
-        _soften_recorded(report, error)
+    if isinstance(error, VerdictError) and _is_no_failure(error, finding):
+        _soften_finding(report, error)
         return
     outcome = _outcome(error)
     if outcome is None:
@@ -119,32 +123,36 @@ def _soften(
         report.longrepr = (path, (line or 0) + 1, f"Skipped: {reason}")
 
 
-def _about_finding(item: pytest.Item, rows: list[Row], run: Run) -> list[Row]:
-    """Say of a verdict's row which published finding it is on."""
-    if not any(row.outcome for row in rows):
-        return rows
+def _finding_of(item: pytest.Item) -> Finding | None:
     from pytest_asperf.collect import finding_of  # noqa: PLC0415  # collect brings run's tier
 
     try:
-        finding = finding_of(item)
+        return finding_of(item)
     except AsperfError:  # the test's own set-up told it
-        return rows
-    if finding is None:
-        return rows
-    evidence = run.findings.evidence
-    return [about_finding(row, finding, evidence) if row.outcome else row for row in rows]
+        return None
 
 
-def _soften_recorded(report: pytest.TestReport, error: VerdictError) -> None:
-    """Report a verdict on recorded figures as expected: no test of this machine failed."""
+def _is_no_failure(error: VerdictError, finding: Finding | None) -> bool:
+    """Tell whether nothing of this machine failed: recorded, or refuting what was never shown."""
+    if error.verdict.subject.source == "recorded":
+        return True
+    is_unshown = finding is not None and finding.expected in _UNSHOWN
+    return is_unshown and error.verdict.outcome is not Outcome.INVALID
+
+
+def _soften_finding(report: pytest.TestReport, error: VerdictError) -> None:
+    """Report a verdict on a finding as it is, and no test as failed."""
     extras: Any = report
+    told = f"{error.verdict.subject.source} {error.verdict.outcome}"
     report.outcome = "skipped"
-    extras.asperf_recorded = str(error.verdict.outcome)
-    extras.wasxfail = f"recorded {error.verdict.outcome}: {_in_short(error)}"
+    extras.asperf_finding = told
+    extras.wasxfail = f"{told}: {_in_short(error)}"
 
 
 def status(report: Any) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:
     """Return pytest's category, letter and word for an outcome of ours."""
-    if hasattr(report, "asperf_recorded"):
-        return _RECORDED_STATUS.get(report.asperf_recorded)
+    if hasattr(report, "asperf_finding"):
+        source, outcome = report.asperf_finding.split()
+        letter, colour = _FINDING_STATUS[outcome]
+        return report.asperf_finding, letter, (f"{outcome} ({source})", {colour: True})
     return _STATUS.get(report.asperf_outcome) if report.failed else None

@@ -110,7 +110,10 @@ def throughput_row(result: ThroughputResult, note: str = "") -> Row:
     raw = {
         "workload": result.workload.name,
         "settings": dict(result.ran.asked),
-        "warm_ups": [_run(load.warm_up, index) for index, load in enumerate(result.loads)],
+        "loads": len(result.loads),
+        "warm_ups": [
+            _run(load.warm_up, index) for index, load in enumerate(result.loads) if load.warm_up
+        ],
         "runs": [_run(r, index) for index, load in enumerate(result.loads) for r in load.runs],
         "bytes_per_token": result.bytes_per_token,
         "peak_rss_bytes": max(run.peak_rss_bytes for run in result.runs),

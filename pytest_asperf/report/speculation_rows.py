@@ -35,13 +35,16 @@ def speculation_rows(result: SpeculationResult) -> list[Row]:
         ("time with SD", split_text(result), rounds),
     ]
     ran = result.ran[0].rows()
+    remarks = [str(trip) for trip in result.trips]
+    if result.interrupted:
+        remarks.append(f"stopped after {gain.n} pairs")
     head = Row(
         label,
         "SD gain",
         f"{gain.text()} ({result.alone_rate:.4g} → {result.speculative_rate:.4g} tok/s)",
         pairs,
         ran=ran,
-        note="\n".join(f"{label}: {trip}" for trip in result.trips),
+        note="\n".join(f"{label}: {remark}" for remark in remarks),
         raw=_raw(result),
     )
     return [head, *(Row(label, what, text, basis, ran=ran) for what, text, basis in texts)]
@@ -58,9 +61,8 @@ def break_even_text(result: SpeculationResult) -> str:
     ratio = result.break_even_ratio
     if ratio < math.inf:
         return f"break-even at {ratio:.3g} x"
-    k = result.pairing.k
-    cost = result.verify[k + 1].point
-    return f"no break-even: C({k + 1}) = {cost:.2f} and a round emits {result.mean_length:.2f}"
+    emitted, cost = result.mean_length, result.verifying
+    return f"no break-even: a round emits {emitted:.2f}, and verifying it costs {cost:.2f} steps"
 
 
 def best_text(result: SpeculationResult) -> str:
@@ -90,6 +92,10 @@ def _raw(result: SpeculationResult) -> dict[str, Any]:
         "n_tokens": pairing.n_tokens,
         "rollback": {name: dict(facts) for name, facts in result.contexts.items()},
         "seed": result.seed,
+        "interrupted": result.interrupted,
+        "trips": [
+            {"guard": trip.guard, "consequence": str(trip.consequence)} for trip in result.trips
+        ],
         "reloads": result.reloads,
         "gain": estimate_data(result.gain),
         "predicted_gain": estimate_data(result.predicted_gain),
@@ -101,6 +107,8 @@ def _raw(result: SpeculationResult) -> dict[str, Any]:
         "acceptance_by_position": list(result.acceptance_by_position),
         "mean_length": result.mean_length,
         "mean_length_by_category": result.length_by_category,
+        "drafting": result.drafting,
+        "verifying": result.verifying,
         "drafted": result.drafted,
         "accepted": result.accepted,
         "c": estimate_data(result.c),

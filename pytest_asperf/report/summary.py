@@ -11,6 +11,7 @@ from rich.text import Text
 
 from pytest_asperf.errors import printable
 from pytest_asperf.report.rows import noted_rows
+from pytest_asperf.report.speculation_points import points_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
     from pytest_asperf.report.rows import Row
+    from pytest_asperf.report.speculation_points import SpeculationPoint
     from pytest_asperf.run import Run
 
 _COLOURS: Final = {
@@ -50,9 +52,8 @@ def summarise(terminal: TerminalReporter, run: Run, reports: Sequence[Any]) -> N
             terminal.write("".join(f"{line}\n" for line in run.headline()))
         _print_tables(terminal, [row for _, row in noted_rows(reports)])
         _print_waits(terminal)
-        for target in run.settings.report:
-            if target.path not in run.unwritten:
-                terminal.line(f"asperf: wrote {target.path}")
+        for path in run.written:
+            terminal.line(f"asperf: wrote {path}")
     _print_list(terminal, undecided)
     for error in run.unwritten.values():
         terminal.line(f"asperf: {error}", red=True)
@@ -74,6 +75,7 @@ def _print_tables(terminal: TerminalReporter, rows: Sequence[Row]) -> None:
         if not row.outcome
     }
     _write(terminal, render_measurements(list(shared.values()), width, colour=colour))
+    _write(terminal, render_speculation(points_of(rows), width, colour=colour))
     for text in sorted({line for row in rows for line in row.note.splitlines()}):
         terminal.line(f"note: {printable(text)}")
     verdicts = [row for row in rows if row.outcome]
@@ -125,6 +127,25 @@ def render_measurements(rows: Sequence[Row], width: int, *, colour: bool) -> str
     return _rendered(table, width, colour=colour) if rows else ""
 
 
+def render_speculation(points: Sequence[SpeculationPoint], width: int, *, colour: bool) -> str:
+    """Return the table of measurements of speculation beside their predictions, as text.
+
+    Args:
+        points: the measurements, numbered as in the picture.
+        width: columns of the terminal.
+        colour: whether the terminal shows colours.
+    """
+    if not points:
+        return ""
+    table = _table("#", "ratio", "SD gain [90 %]", "predicted", "accepted", "even at", "best k")
+    for column in table.columns:
+        column.no_wrap = column.header != "SD gain [90 %]"
+    for number, point in enumerate(points, start=1):
+        table.add_row(*_cells(str(number), *point.cells()))
+    names = "".join(f"{n}  {printable(p.label)}\n" for n, p in enumerate(points, start=1))
+    return f"\n{_rendered(table, width, colour=colour)}{names}"
+
+
 def render_verdicts(rows: Sequence[Row], width: int, *, colour: bool) -> str:
     """Return one line for each verdict, and their count, as text.
 
@@ -161,9 +182,12 @@ def render_findings(rows: Sequence[Row], width: int, *, colour: bool) -> str:
         entry = Text(printable(row.statement), style="bold" if colour else "")
         entry.append("\n" + printable("; ".join(figures)), style="not bold")
         table.add_row(Text(row.outcome, style=_COLOURS[row.outcome]), entry)
-    recorded = any(row.source == "recorded" for row in rows)
-    note = "recorded verdicts fail no test; asperf findings explains each\n" if recorded else ""
-    return f"\n{_rendered(table, width, colour=colour)}{_counted(rows)}\n{note}"
+    notes = []
+    if any(row.source == "recorded" for row in rows):
+        notes.append("recorded verdicts fail no test; asperf findings explains each\n")
+    if any(row.source == "live" and row.outcome != "PASS" for row in rows):
+        notes.append("no test fails for a statement that its own figures do not show\n")
+    return f"\n{_rendered(table, width, colour=colour)}{_counted(rows)}\n{''.join(notes)}"
 
 
 def _counted(rows: Sequence[Row]) -> str:

@@ -101,7 +101,8 @@ class Model(Protocol):
 
     Attributes:
         facts: what loading it resolved to; `bytes_per_token` where the engine knows what a step
-            reads and its file is no GGUF.
+            reads and its file is no GGUF; `loads_each_run` where each timed run has a load of its
+            own; `log_probabilities` where `logits` gives those, cut off at a floor.
         context: what the last run's context resolved to (size, KV types, flash attention).
     """
 
@@ -131,11 +132,35 @@ class Model(Protocol):
         """Free the model."""
 
 
+@runtime_checkable
+class ScoresInOrder(Protocol):
+    """A model that goes through a text from its beginning, and cannot go back cheaply."""
+
+    context: Facts
+
+    def nll(self, tokens: Sequence[int], first: int) -> list[float]:
+        """Return the NLL of `tokens[first + 1:]` in nats, whatever the order of such requests."""
+
+
+@runtime_checkable
+class SpeculatesByItself(Protocol):
+    """A model whose engine has a program for the whole of a speculation, and cannot be stepped."""
+
+    def speculate(self, draft: Any, prompt: str, n_new: int, k: int) -> Facts:
+        """Generate `n_new` tokens greedily with a draft of k tokens a round; return counts."""
+
+    def batch_costs(self, sizes: Sequence[int], depth: int, n_steps: int) -> dict[int, int]:
+        """Return the time of `n_steps` decodes of each batch size, in ns."""
+
+
 class Engine(Protocol):
     """An engine inside its own process."""
 
     def describe(self) -> Facts:
-        """Return library, version, build, devices: what is needed to say what ran."""
+        """Return library, version, build, devices: what is needed to say what ran.
+
+        `cannot` names what an engine refuses, and why: an operation, a setting, or `step_ns`.
+        """
 
     def load(self, path: str, settings: dict[str, Any]) -> Model:
         """Load a model file with the settings that were set; the rest are the engine's own."""

@@ -8,14 +8,13 @@ a GPU backend is built in, one thread for each CPU that is useful for arithmetic
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import platform
-import re
 import subprocess
 import time
 from collections import deque
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import llama_cpp
@@ -23,8 +22,16 @@ import numpy as np
 from llama_cpp import _ggml
 
 from .engine import Facts, RefusalError, Timing
+from .identity import files_sha256
 from .llama_cpp_speculation import LlamaCppStepper
 from .pace import linger
+from .printed.engine_log import (
+    buffers_mib,
+    cache_types,
+    flash_attention,
+    layers_offloaded,
+    memory_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,18 +56,11 @@ _LOG_LEVEL_DEBUG: Final = 1
 _LOG_LEVEL_CONT: Final = 5
 
 _MAX_TEXT: Final = 200
-_MAX_HASHED_LIBRARY_BYTES: Final = 256 * 2**20
-
 #: The settings that llama.cpp has, of those that engines can be asked for.
 _SETTINGS: Final = frozenset(
     {"threads", "n_gpu_layers", "flash_attn", "type_k", "type_v", "n_batch", "n_ubatch", "slow_by"}
 )
 _FLOAT_TYPES: Final = ("f32", "f16", "bf16")
-
-_BUFFER = re.compile(r"(\S+) (model|KV|RS|compute|output) buffer size += +([\d.]+) MiB")
-_OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
-_KV_TYPES = re.compile(r"K \((\w+)\): +[\d.]+ MiB, V \((\w+)\):")
-_FLASH = re.compile(r"Flash Attention (enabled|not supported)|flash_attn += (enabled|disabled)")
 
 
 def open_engine() -> LlamaCppEngine:
@@ -73,6 +73,7 @@ class _Log:
 
     def __init__(self) -> None:
         self._recent: deque[str] = deque(maxlen=2000)
+        self.held = Lock()
         # The library keeps the pointer only: collected, the callback would be a crash.
         self.callback = llama_cpp.llama_log_callback(self._write)
         llama_cpp.llama_log_set(self.callback, ctypes.c_void_p(0))
@@ -87,19 +88,10 @@ class _Log:
     def clear(self) -> None:
         self._recent.clear()
 
-    def buffers(self) -> Facts:
-        """Return buffer sizes in MiB by kind and device, as the library reported them."""
-        found: Facts = {}
-        for line in self._recent:
-            if match := _BUFFER.search(line):
-                device, kind, mib = match.groups()
-                kinds = found.setdefault(kind, {})
-                kinds[device] = round(kinds.get(device, 0.0) + float(mib), 2)
-        return found
-
-    def last(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        matches = (pattern.search(line) for line in reversed(self._recent))
-        return next((match for match in matches if match), None)
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The last lines."""
+        return tuple(self._recent)
 
     def complaint(self) -> str:
         """Return the last lines, the library's own words on what went wrong."""
@@ -130,18 +122,6 @@ def _default_threads() -> int:
 def _library_files() -> list[Path]:
     folder = Path(llama_cpp.__file__).parent / "lib"
     return sorted(p for p in folder.glob("*") if ".so" in p.name or p.suffix in {".dylib", ".dll"})
-
-
-def _library_hash() -> str:
-    """Return one hash over the native libraries: two builds of one version differ in it."""
-    digest = hashlib.sha256()
-    for path in _library_files():
-        digest.update(path.name.encode())
-        if path.stat().st_size <= _MAX_HASHED_LIBRARY_BYTES:
-            digest.update(path.read_bytes())
-        else:
-            digest.update(str(path.stat().st_size).encode())
-    return digest.hexdigest()
 
 
 def _ggml_text(function: str) -> str | None:
@@ -187,11 +167,6 @@ def _device(ggml: Any, index: int) -> Facts:
     }
 
 
-def _nbytes(buffers_mib: Facts, *kinds: str) -> int:
-    """Return the bytes that buffers of some kinds take on all devices, as the log rounds them."""
-    return round(sum(sum(buffers_mib.get(kind, {}).values()) for kind in kinds) * 2**20)
-
-
 class LlamaCppEngine:
     """The engine: one library, any number of models."""
 
@@ -210,7 +185,7 @@ class LlamaCppEngine:
             "ggml_version": _ggml_text("ggml_version"),
             "ggml_commit": _ggml_text("ggml_commit"),
             "library_path": str(Path(llama_cpp.__file__).parent),
-            "library_sha256": _library_hash(),
+            "library_sha256": files_sha256(_library_files()),
             "system_info": llama_cpp.llama_print_system_info().decode(errors="replace").strip(),
             "gpu_offload": bool(llama_cpp.llama_supports_gpu_offload()),
             "devices": _devices(),
@@ -274,7 +249,6 @@ class LlamaCppModel:
     def _describe(self, load_ns: int) -> Facts:
         description = ctypes.create_string_buffer(_MAX_TEXT)
         llama_cpp.llama_model_desc(self._model, description, _MAX_TEXT)
-        offloaded = self._log.last(_OFFLOADED)
         return {
             "description": description.value.decode(errors="replace"),
             "n_params": llama_cpp.llama_model_n_params(self._model),
@@ -284,8 +258,8 @@ class LlamaCppModel:
             "n_ctx_train": llama_cpp.llama_model_n_ctx_train(self._model),
             "add_bos": bool(llama_cpp.llama_vocab_get_add_bos(self._vocab)),
             "recurrent": bool(llama_cpp.llama_model_is_recurrent(self._model)),
-            "layers_offloaded": int(offloaded[1]) if offloaded else 0,
-            "buffers_mib": self._log.buffers(),
+            "layers_offloaded": layers_offloaded(self._log.lines),
+            "buffers_mib": buffers_mib(self._log.lines),
             "threads": self._threads,
             "slow_by": self._slow_by,
             "load_ns": load_ns,
@@ -434,7 +408,6 @@ class LlamaCppModel:
                 f"{n_ctx} tokens were asked for, "
                 f"the model was trained on {self.facts['n_ctx_train']}",
             )
-        self._log.clear()
         settings = self._settings
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = n_ctx
@@ -447,10 +420,13 @@ class LlamaCppModel:
         params.no_perf = True
         if n_outputs is not None and hasattr(params, "n_outputs_max_per_seq"):
             params.n_outputs_max_per_seq = n_outputs
-        context = llama_cpp.llama_init_from_model(self._model, params)
-        if not context:
-            raise RefusalError("context", self._log.complaint())
-        return context, self._describe_context(context, params)
+        # Models are scored side by side, and what one logs must not be read as the other's.
+        with self._log.held:
+            self._log.clear()
+            context = llama_cpp.llama_init_from_model(self._model, params)
+            if not context:
+                raise RefusalError("context", self._log.complaint())
+            return context, self._describe_context(context, params)
 
     def stepper(self, n_ctx: int, most: int, rollback: str) -> LlamaCppStepper:
         """Open a context of its own that can be stepped and rolled back."""
@@ -466,27 +442,19 @@ class LlamaCppModel:
 
     def _describe_context(self, context: Any, params: Any) -> Facts:
         names = {value: name for name, value in _GGML_TYPES.items()}
-        asked = names[params.type_k], names[params.type_v]
         # What a memory without a KV cache, or with two, says of itself is not looked for.
-        logged = self._log.last(_KV_TYPES)
-        type_k, type_v = logged.groups() if logged else asked
-        buffers = self._log.buffers()
-        flash = self._log.last(_FLASH)
-        resolved = None if flash is None else "enabled" in (flash[1] or flash[2])
+        logged = cache_types(self._log.lines)
+        buffers = buffers_mib(self._log.lines)
         return {
             "n_ctx": llama_cpp.llama_n_ctx(context),
             "n_batch": llama_cpp.llama_n_batch(context),
             "n_ubatch": llama_cpp.llama_n_ubatch(context),
             "threads": llama_cpp.llama_n_threads(context),
-            "type_k": type_k,
-            "type_v": type_v,
-            "flash_attn": {None: "unknown", True: "on", False: "off"}[resolved],
+            "type_k": logged[0] or names[params.type_k],
+            "type_v": logged[1] or names[params.type_v],
+            "flash_attn": flash_attention(self._log.lines),
             "buffers_mib": buffers,
-            "memory_bytes": {
-                "weights": _nbytes(self.facts["buffers_mib"], "model"),
-                "kv": _nbytes(buffers, "KV", "RS"),
-                "compute": _nbytes(buffers, "compute", "output"),
-            },
+            "memory_bytes": memory_bytes(self.facts["buffers_mib"], buffers),
         }
 
     def _close_context(self) -> None:

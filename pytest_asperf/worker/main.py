@@ -8,6 +8,7 @@ import importlib
 import os
 import resource
 import select
+import signal
 import sys
 import threading
 import traceback
@@ -15,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from .engine import RefusalError
+from .engine import RefusalError, ScoresInOrder, SpeculatesByItself
 from .wire import MAX_LINE_BYTES, WireError, decode, encode, write_all
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 ENGINES: Final = {
     "llama_cpp": ".llama_cpp_engine",
     "mlx": ".mlx_engine",
+    "llama_tools": ".llama_tools_engine",
     "scripted": ".scripted_engine",
 }
 
@@ -47,6 +49,8 @@ class Server:
             "first_token": self._first_token,
             "score": self._score,
             "quantize": self._quantize,
+            "speculate": self._speculate,
+            "batch_costs": self._batch_costs,
         }
 
     @cached_property
@@ -112,6 +116,10 @@ class Server:
 
         from .scoring import score_chunk  # noqa: PLC0415  # as above
 
+        if len(models) == 1 and isinstance(alone := self._model(models[0]), ScoresInOrder):
+            scores = {models[0]: {"nll": alone.nll(tokens, first)}}
+            context = {**alone.context, "peak_rss_bytes": _peak_rss_bytes()}
+            return {"scores": scores, "contexts": {models[0]: context}}
         # The last position's logits predict a token of the next chunk, which is not scored.
         n_scored = len(tokens) - 1 - first
         targets = np.asarray(tokens[first + 1 :], np.intp)
@@ -124,9 +132,10 @@ class Server:
                 if matrix.shape != logits[0].shape:
                     what = f"{name} and {models[0]} differ in vocabulary size"
                     raise RefusalError("vocabulary", what)
-            scores = score_chunk(logits, targets, share_out=pool.map)
+            saved = bool(self._model(models[0]).facts.get("log_probabilities"))
+            found = score_chunk(logits, targets, are_log_probabilities=saved, share_out=pool.map)
         return {
-            "scores": dict(zip(models, scores, strict=True)),
+            "scores": dict(zip(models, found, strict=True)),
             "contexts": {
                 name: {**self._model(name).context, "peak_rss_bytes": _peak_rss_bytes()}
                 for name in models
@@ -136,6 +145,22 @@ class Server:
     def _quantize(self, source: str, target: str, recipe: dict[str, Any]) -> dict[str, Any]:
         self._engine.quantize(source, target, recipe)
         return {}
+
+    def _speculate(self, model: str, draft: str, prompt: str, n_new: int, k: int) -> dict[str, Any]:
+        target = self._speculating(model)
+        return target.speculate(self._model(draft), prompt, n_new, k)
+
+    def _batch_costs(
+        self, model: str, sizes: list[int], depth: int, n_steps: int
+    ) -> dict[str, Any]:
+        found = self._speculating(model).batch_costs(sizes, depth, n_steps)
+        return {"elapsed_ns": list(map(list, found.items()))}
+
+    def _speculating(self, name: str) -> SpeculatesByItself:
+        found = self._model(name)
+        if isinstance(found, SpeculatesByItself):
+            return found
+        raise RefusalError("unsupported", "only llama_tools has programs that speculate")
 
     def _model(self, name: str) -> Model:
         try:
@@ -159,7 +184,9 @@ def _timed(timing: Timing, model: Model) -> dict[str, Any]:
 
 
 def _peak_rss_bytes() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # An engine that runs programs has its memory in them.
+    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    peak = max(resource.getrusage(who).ru_maxrss for who in whose)
     # macOS counts bytes, Linux kibibytes (getrusage(2) of either).
     return peak if sys.platform == "darwin" else peak * 1024
 
@@ -176,14 +203,22 @@ def _capture_output(log_fd: int) -> None:
 
 
 def _end_with_parent(request_fd: int) -> None:
-    """End this process when the parent closes the pipe or dies, even in the middle of a call."""
+    """End this process when the parent closes the pipe or dies, even in the middle of a call.
+
+    What it started goes with it, where it leads a group of processes.
+    """
 
     def watch() -> None:
         poll = select.poll()
         poll.register(request_fd, 0)  # a hang-up is reported whatever is asked for
         poll.poll()
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGHUP)
+            os.killpg(0, signal.SIGCONT)  # one that stands still dies of it when it goes on
         os._exit(0)
 
+    # A handler, unlike ignoring, is not inherited by programs.
+    signal.signal(signal.SIGHUP, lambda *_: None)
     threading.Thread(target=watch, daemon=True).start()
 
 
@@ -191,15 +226,20 @@ def main(arguments: list[str]) -> None:
     """Serve requests from one descriptor to another until end of file.
 
     Args:
-        arguments: engine name, request descriptor, reply descriptor, log descriptor.
+        arguments: engine name, request descriptor, reply descriptor, log descriptor, and what the
+            engine itself is opened with.
     """
-    name, *descriptors = arguments
+    name, *descriptors = arguments[:4]
     request_fd, reply_fd, log_fd = map(int, descriptors)
     _capture_output(log_fd)
     _end_with_parent(request_fd)
     with os.fdopen(request_fd, "rb") as requests:
         try:
-            engine: Engine = importlib.import_module(ENGINES[name], __package__).open_engine()
+            module = importlib.import_module(ENGINES[name], __package__)
+            engine: Engine = module.open_engine(*arguments[4:])
+        except RefusalError as refusal:
+            write_all(reply_fd, encode(_failure(refusal.kind, str(refusal))))
+            return
         except Exception as err:  # noqa: BLE001  # whatever an engine's import does wrong
             message = f"{type(err).__name__}: {err}"
             write_all(reply_fd, encode(_failure("import", message, traceback.format_exc())))

@@ -343,7 +343,7 @@ class MlxModel:
         cache = self._new_cache()
         found = self._model(mx.array([ids]), cache=cache)[0, first:].astype(mx.float32)
         mx.eval(found)
-        self.context = self._context_facts(len(ids), cache)
+        self._note_context(len(ids), cache)
         return np.array(found, copy=False)
 
     def stepper(self, n_ctx: int, most: int, rollback: str) -> MlxStepper:
@@ -405,7 +405,7 @@ class MlxModel:
             mx.synchronize()
             yield cache
             self._cache, self._resident = cache, list(tokens)
-        self.context = self._context_facts(len(tokens), cache)
+        self._note_context(len(tokens), cache)
 
     def _cache_of(self, prefix: list[int]) -> list[Any]:
         kept = len(prefix)
@@ -438,7 +438,6 @@ class MlxModel:
 
     def _context_facts(self, n_ctx: int, cache: list[Any]) -> Facts:
         kv_type = self._kv_type(cache)
-        peak = int(mx.get_peak_memory())
         return {
             "n_ctx": n_ctx,
             "n_batch": self._n_batch,
@@ -447,7 +446,16 @@ class MlxModel:
             # mx.fast.scaled_dot_product_attention decides by device and shape, and does not say.
             "flash_attn": "the engine's own",
             "threads": 1,
-            # MLX's own allocations: what a GPU holds is not in the process's resident memory.
+        }
+
+    def _note_context(self, n_ctx: int, cache: list[Any]) -> None:
+        """Note what a run that is over resolved to, and what MLX held for it.
+
+        These are MLX's own allocations: what a GPU holds is not in the process's resident memory.
+        """
+        peak = int(mx.get_peak_memory())
+        self.context = {
+            **self._context_facts(n_ctx, cache),
             "peak_memory_bytes": peak,
             "memory_bytes": {
                 "weights": self._size_bytes,

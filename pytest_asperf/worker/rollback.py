@@ -1,4 +1,4 @@
-"""How a context is rolled back: asked of the model, and tried once before anything depends on it."""
+"""How a context is rolled back: asked of the model, and tried once before it is relied on."""
 
 from __future__ import annotations
 

@@ -7,6 +7,9 @@ distributions are close, so single precision keeps its digits where they are nee
 All models' logits of a chunk are gone through together, block by block: the baseline's
 probabilities of a block are computed once, used for every level while they are in the cache, and
 never kept.
+
+Where a program saved log-probabilities, they are used as they are: what it cut off at its floor
+makes their sum differ from 1, and normalising them again would add that to every NLL.
 """
 
 from __future__ import annotations
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
 #: Elements of one block: 1 MiB of float32 for each array in use stays in the core's caches.
 _BLOCK_ELEMENTS: Final = 2**18
 
+#: Saved log-probabilities at or below it carry no weight in KLD (as in llama-perplexity): below it
+#: a file holds its floor.
+_LEAST_LOG_PROBABILITY: Final = -16.0
+
 
 @dataclass(frozen=True, slots=True)
 class _Scores:
@@ -42,6 +49,7 @@ def score_chunk(
     logits: Sequence[Matrix],
     targets: Indices,
     *,
+    are_log_probabilities: bool = False,
     share_out: Callable[[Callable[[slice], None], Iterable[slice]], Iterable[None]] = map,
 ) -> list[dict[str, Any]]:
     """Score one chunk with several models; all after the first are compared with the first.
@@ -49,6 +57,7 @@ def score_chunk(
     Args:
         logits: of each model, shape (n, n_vocab).
         targets: the token that followed each position, shape (n,).
+        are_log_probabilities: whether `logits` are normalised already.
         share_out: a `map`, or an executor's.
 
     Returns:
@@ -57,10 +66,11 @@ def score_chunk(
     """
     shape = len(logits), len(targets)
     scores = _Scores(np.empty(shape), np.empty(shape), np.empty(shape, np.bool_))
+    weigh = _saved if are_log_probabilities else _softmax
 
     def fill(rows: slice) -> None:
         blocks = [matrix[rows] for matrix in logits]
-        _score_block(blocks, targets[rows], rows, scores)
+        _score_block(blocks, targets[rows], rows, scores, weigh)
 
     for _ in share_out(fill, _blocks(*logits[0].shape)):
         pass
@@ -77,14 +87,20 @@ def _blocks(n_rows: int, n_vocab: int) -> Iterator[slice]:
         yield slice(start, min(start + rows, n_rows))
 
 
-def _score_block(blocks: Sequence[Matrix], targets: Indices, rows: slice, scores: _Scores) -> None:
+def _score_block(
+    blocks: Sequence[Matrix],
+    targets: Indices,
+    rows: slice,
+    scores: _Scores,
+    weigh: Callable[[Matrix, Matrix], tuple[Indices, Vector, Vector]],
+) -> None:
     base, *levels = blocks
     every = np.arange(len(targets))
     weights, scratch = np.empty_like(base), np.empty_like(base)
-    base_top, base_sum, base_lse = _softmax(base, weights)
+    base_top, base_sum, base_lse = weigh(base, weights)
     scores.nll[0, rows] = base_lse - base[every, targets]
     for index, level in enumerate(levels, start=1):
-        top, _, lse = _softmax(level, scratch)
+        top, _, lse = weigh(level, scratch)
         scores.nll[index, rows] = lse - level[every, targets]
         np.subtract(level, base, out=scratch)
         drift = np.einsum("ij,ij->i", weights, scratch) / base_sum
@@ -100,3 +116,10 @@ def _softmax(block: Matrix, powers: Matrix) -> tuple[Indices, Vector, Vector]:
     np.exp(powers, out=powers)
     total = powers.sum(axis=1, dtype=np.float64)
     return top, total, peak + np.log(total)
+
+
+def _saved(block: Matrix, powers: Matrix) -> tuple[Indices, Vector, Vector]:
+    """Do the same for log-probabilities: the sums are 1, and their logarithms 0, by definition."""
+    np.exp(block, out=powers)
+    powers[block <= _LEAST_LOG_PROBABILITY] = 0.0
+    return block.argmax(axis=1), np.ones(len(block)), np.zeros(len(block))

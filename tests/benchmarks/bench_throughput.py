@@ -71,7 +71,7 @@ def _time_once(model: Path, workload: Workload) -> RawRun:
             repetitions=1,
             seed=0,
             progress=lambda _done, _total: None,
-            load_ns={"model": facts["load_ns"]},
+            loaded={"model": facts},
             reload=lambda _name: None,  # the one repetition is on the load above
         )["model"]
     (run,) = load.runs

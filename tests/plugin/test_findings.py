@@ -37,7 +37,7 @@ statement = "Our model generates {claim}"
 topic = "Ours"
 published = ["own/runs/a/tg"]
 reading = "It is so."
-expected = "PASS"
+expected = "{expected}"
 because = "it is so"
 hardware = {hardware}
 check = {{ kind = "above", values = ["own/runs/a/tg"], limit = {limit} }}
@@ -52,11 +52,23 @@ def test_it(throughput):
 """
 
 
-def write(project: Project, *, guard: str = "", limit: float = 100, hardware: str = "[]") -> None:
+def write(
+    project: Project,
+    *,
+    guard: str = "",
+    limit: float = 100,
+    hardware: str = "[]",
+    expected: str = "PASS",
+) -> None:
     """Write the project's own records, and one finding `ours` on them."""
     (project.path / "report.toml").write_text(_RECORDS)
     text = _FINDING.format(
-        id="ours", claim="100 tok/s", limit=limit, guard=guard, hardware=hardware
+        id="ours",
+        claim="100 tok/s",
+        limit=limit,
+        guard=guard,
+        hardware=hardware,
+        expected=expected,
     )
     (project.path / "mine.toml").write_text(text)
     project.config(findings=["mine.toml"], records=["report.toml"])
@@ -125,6 +137,30 @@ def test_a_finding_of_ones_own_is_measured_live(
     result = project.run()
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*published 900 tok/s; measured *"])
+
+
+@pytest.mark.parametrize(
+    ("expected", "fails"),
+    [("PASS", True), ("INCONCLUSIVE", True), ("FAIL", False), ("INVALID", False)],
+)
+def test_refuting_what_was_never_shown_fails_no_test(
+    project: Project, expected: str, *, fails: bool
+) -> None:
+    """A live FAIL fails a test where the record shows the finding or leaves it open, only there."""
+    write(project, expected=expected)
+    project.test(MEASURES.replace("at_least=100", "at_least=1e9"))
+    result = project.run("-v")
+    assert (result.ret == pytest.ExitCode.TESTS_FAILED) is fails
+    if fails:
+        result.stdout.fnmatch_lines(["test_it.py::test_it FAILED*"])
+    else:
+        result.stdout.fnmatch_lines(
+            [
+                "test_it.py::test_it FAIL (live)*",
+                "no test fails for a statement that its own figures do not show",
+                "*1 live FAIL*",
+            ]
+        )
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.plugin.conftest import Project
 
@@ -71,6 +72,25 @@ def test_all(ladder):
     assert (context["type_k"], context["type_v"]) == ("4bit-g32", "4bit-g32")
     assert context["memory_bytes"]["weights"] > 1_000_000
     assert [row["outcome"] for row in found if row["outcome"]] == ["PASS"]
+
+
+def test_types_scored_side_by_side_keep_their_own(live: Project, draft_gguf: Path) -> None:
+    """Contexts that are opened at a time are told apart, though the library has one log."""
+    live.config(
+        f"[models.one]\ngguf = '{draft_gguf}'\nsettings = {{ threads = 1 }}\n",
+        engine="llama_cpp",
+        default_model="one",
+        chunks=2,
+    )
+    live.test("""
+@pytest.mark.kv_ladder("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+def test_it(ladder):
+    for name in ladder.levels:
+        context = ladder[name].result.ran.context
+        assert (context["type_k"], context["type_v"]) == (name, name)
+    assert not ladder.result.note
+""")
+    live.run().assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize(

@@ -55,4 +55,4 @@ def test_without_a_level_there_is_no_delta(project: Project) -> None:
     project.test("def test_it(perplexity):\n    pass\n")
     result = project.run()
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*fake has no level to compare with F16", "*quant(*"])
+    result.stdout.fnmatch_lines(["*fake has no level to compare with F16, and no KV cache *", "*quant(*"])

@@ -23,5 +23,5 @@ def test_an_unknown_engine_is_a_usage_error(project: Project) -> None:
     result = project.run("--asperf-engine=lama_cpp")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        ["*'lama_cpp'*did you mean 'llama_cpp'?", "*llama_cpp, mlx, scripted*"]
+        ["*'lama_cpp'*did you mean 'llama_cpp'?", "*llama_cpp, llama_tools, mlx, scripted*"]
     )

@@ -186,7 +186,7 @@ def test_progress_is_shown_on_a_terminal_and_cleared(
     """The line says what is measured and how far it is; nothing of it stays on the screen."""
     project.test(TESTS)
     written = _on_a_terminal(project, command, environment)
-    assert "asperf: PPL fake Q8_0, Q4_K_M vs F16 0/6" in written
+    assert "asperf: PPL fake:Q8_0, fake:Q4_K_M vs fake:F16 0/6" in written
     assert "asperf: tg8 fake:F16 0/5" in written
     screen = _screen(written)
     assert not [line for line in screen if "/6" in line or "0/5" in line]

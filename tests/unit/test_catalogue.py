@@ -120,7 +120,7 @@ def test_models_are_read_from_either_file(
             hf_folder=tmp_path / "hf/one",
             hub_id="hf/one",
             corpus=tmp_path / "wiki.txt",
-            settings=EngineSettings(4, 0, "on", "q8_0", "f16", 512, 128),
+            settings=EngineSettings(4, 0, "on", "q8_0", "f16", n_batch=512, n_ubatch=128),
         ),
         ModelSpec("two", gguf=Path("/models/two.gguf")),
         ModelSpec(

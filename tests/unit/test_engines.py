@@ -22,13 +22,13 @@ from pytest_asperf.errors import ConfigError
 @pytest.mark.parametrize(
     ("name", "level", "engines"),
     [
-        ("q4_k_m", "Q4_K_M", {"llama_cpp"}),
+        ("q4_k_m", "Q4_K_M", {"llama_cpp", "llama_tools"}),
         ("4BIT", "4bit", {"mlx"}),
         ("4bit-g64", "4bit", {"mlx"}),
         ("3bit-g32", "3bit-g32", {"mlx"}),
         ("MXFP4", "mxfp4", {"mlx"}),
-        ("bf16", "BF16", {"llama_cpp", "mlx"}),
-        ("F16", "F16", {"llama_cpp", "mlx"}),
+        ("bf16", "BF16", {"llama_cpp", "llama_tools", "mlx"}),
+        ("F16", "F16", {"llama_cpp", "llama_tools", "mlx"}),
     ],
 )
 def test_a_name_says_which_engines_have_it(name: str, level: str, engines: set[Engine]) -> None:

@@ -42,6 +42,11 @@ def test_mlx_conforms(mlx: EngineBuild) -> None:
     check_engine(mlx, draft.hf_folder)
 
 
+def test_llama_tools_conforms(tools: Path, draft_gguf: Path) -> None:
+    """llama.cpp's programs pass, and refuse by name what they said that they cannot do."""
+    check_engine(EngineBuild("llama_tools", PYTHON, tools), draft_gguf, EngineSettings(threads=1))
+
+
 def test_the_worker_imports_nothing_of_the_parent() -> None:
     """An engine's process holds neither this package nor pytest."""
     show = "print([m for m in sys.modules if m.startswith(('pytest', '_pytest'))])"

@@ -1,4 +1,4 @@
-"""What holds of speculation on MLX alone: caches of its own, and a fault of mlx-lm that is found."""
+"""What holds of speculation on MLX alone: its caches, and a fault of mlx-lm that is found."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_asperf.measure.speculation import find_divergences
 from pytest_asperf.measure.speculation_result import PromptRun, SpeculationResult, SuitePair
 from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.sd_verdict import lossless_verdict
-from pytest_asperf.spec import ModelRef, Pairing
+from pytest_asperf.spec import EngineSettings, ModelRef, Pairing
 from pytest_asperf.stats.sequential import PairedTest
 from pytest_asperf.verdict import Outcome, Subject, Verdict
 from pytest_asperf.worker.speculation import Generation, Round
@@ -175,3 +175,22 @@ def test_a_context_is_not_exceeded(judge: Judge) -> None:
     """MLX's caches grow without end; what was asked for is the limit nevertheless."""
     with pytest.raises(EngineRefusedError, match="exceed 256"):
         judge.pair.generate(list(range(2, 250)), speculative=False, seed=0)
+
+
+def test_a_quantised_cache_is_rolled_back(mlx: EngineBuild) -> None:
+    """The target's cache has the type that was asked for, and the pair goes back in it."""
+    refs = {spec.name: ModelRef(spec.on("mlx")) for spec in shipped_models()}
+    target = refs["asperf-target"].with_kv(EngineSettings(kv_bits=8))
+    draft = refs["asperf-draft"]
+    pairing = Pairing(target, draft, k=_K, n_tokens=_N_NEW)
+    files = [
+        LocatedModel(ref, ref.spec.hf_folder or Path(), "", 0, None) for ref in (target, draft)
+    ]
+    with Worker(mlx) as worker:
+        pair = OpenPair(worker, pairing, *files)
+        pair.open(256, _K)
+        assert pair.contexts[TARGET]["type_k"] == "8bit"
+        prompt = worker.tokenize(TARGET, _TEXT)
+        found = pair.generate(prompt, speculative=True, seed=0)
+        assert len(found.tokens) == _N_NEW
+        assert any(one.accepted < one.drafted for one in found.rounds)

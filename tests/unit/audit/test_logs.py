@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pytest_asperf.audit.judge import judge_file
 from pytest_asperf.audit.known import Known, Options
 from pytest_asperf.audit.log import read_log
-from pytest_asperf.audit.perplexity_log import PerplexityRun
 from pytest_asperf.audit.read import Reading
 from pytest_asperf.hardware.profiles import find_profile
+from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

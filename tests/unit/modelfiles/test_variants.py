@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,8 +84,9 @@ def test_more_layers_are_more_to_read(engine: Engine, session_cache: Path) -> No
 def test_another_model_is_refused(engine: Engine, session_cache: Path) -> None:
     """What is no dense Llama in F16 has variants of unknown logits."""
     made = _located(engine, session_cache, Variant("experts", 4)).path
-    source = {"gguf": made} if engine == "llama_cpp" else {"hf_folder": made}
-    ref = ModelRef(ModelSpec("again", **source, variant=Variant("layers", 1)))
+    spec = ModelSpec("again", variant=Variant("layers", 1))
+    is_gguf = engine == "llama_cpp"
+    ref = ModelRef(replace(spec, gguf=made) if is_gguf else replace(spec, hf_folder=made))
     resolver = resolve if engine == "llama_cpp" else resolve_mlx
     with pytest.raises(ModelError, match=r"dense Llama models in F16|MixtralForCausalLM"):
         resolver(ref, cache=session_cache, quantize=lambda *_: None, quantizer_id=lambda: "none")

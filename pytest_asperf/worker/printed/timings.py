@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pytest_asperf.audit.sniff import COUNT, NUMBER
+from .numbers import COUNT, NUMBER
 
 _TIMING: Final = re.compile(
     rf"(?P<prompt>prompt )?eval time += *(?P<ms>{NUMBER}) ms / *(?P<n>{COUNT}) (?:tokens|runs) "
@@ -17,11 +18,14 @@ _OF_SERVER: Final = re.compile(r"print_timings?\b")
 _DRAFTED: Final = re.compile(
     rf"draft acceptance(?: rate)? = *[\d.naif-]+ \( *({COUNT}) accepted / *({COUNT}) generated\)"
 )
+_ANSWER_FIELDS: Final = ("prompt_n", "prompt_ms", "predicted_n", "predicted_ms")
 _JSON_FIELDS: Final = (
     "t_prompt_processing",
     "t_token_generation",
     "n_decoded",
 )
+#: The timings in a server's answer.
+_ANSWER: Final = '"predicted_ms"'
 _PROMPT_COUNTS: Final = ("n_prompt_tokens_processed", "num_prompt_tokens_processed")
 #: Requests that are kept; a server's log may hold millions.
 MAX_REQUESTS: Final = 100_000
@@ -88,7 +92,9 @@ class ServerReader:
 
     def feed(self, line: str) -> None:
         """Look at one line."""
-        if _OF_SERVER.search(line):
+        if _ANSWER in line and (request := _request_in(line)):
+            self._add(request)
+        elif _OF_SERVER.search(line):
             self._of_server = True
             if '"t_token_generation"' in line:
                 self._feed_json(line)
@@ -129,6 +135,46 @@ class ServerReader:
             self._requests.append(request)
         else:
             self.left_out += 1
+
+
+def request_of(answer: object) -> Request | None:
+    """Return the request that llama-server answered; None for any other document.
+
+    Of a streamed answer it is the last part, because timings of the others are of its beginning.
+
+    Args:
+        answer: JSON of `/completion`, or of one of the endpoints in OpenAI's form.
+    """
+    if not isinstance(answer, dict) or not isinstance(timings := answer.get("timings"), dict):
+        return None
+    choices = answer.get("choices")
+    is_last = answer.get("stop") is True or (
+        isinstance(choices, list)
+        and any(isinstance(one, dict) and one.get("finish_reason") for one in choices)
+    )
+    try:
+        n_prompt, prompt_ms, n, ms = (timings[key] for key in _ANSWER_FIELDS)
+        drafted = (int(timings.get(key, 0)) for key in ("draft_n", "draft_n_accepted"))
+        request = Request(Timing(int(n_prompt), float(prompt_ms)), Timing(int(n), float(ms)))
+        n_drafted, n_accepted = drafted
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    if not is_last or not _is_sound(request) or not 0 <= n_accepted <= n_drafted:
+        return None
+    return replace(request, n_drafted=n_drafted, n_accepted=n_accepted)
+
+
+def _request_in(line: str) -> Request | None:
+    """Return the request of an answer that stands in a line, as in a stream."""
+    try:
+        return request_of(json.loads(line.removeprefix("data: ")))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_sound(request: Request) -> bool:
+    timings = [timing for timing in (request.prompt, request.generated) if timing]
+    return all(one.n_tokens >= 0 and 0 <= one.ms < math.inf for one in timings)
 
 
 def read_timing(line: str) -> tuple[bool, Timing] | None:

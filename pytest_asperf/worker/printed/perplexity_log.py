@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from pytest_asperf.audit.sniff import COUNT, NUMBER
+from .numbers import COUNT, NUMBER
 
 _PLAN: Final = re.compile(
     rf"perplexity: calculating perplexity over ({COUNT}) chunks, n_ctx=({COUNT}), batch_size="

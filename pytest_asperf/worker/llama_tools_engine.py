@@ -1,0 +1,433 @@
+"""llama.cpp through a folder of its own programs, for people who ship those.
+
+Each timed run is a process: it starts, loads the model, warms itself up, and is timed once by its
+own clock. llama-bench feeds random tokens, so of those asked for only the number is used. Scores
+are what llama-perplexity saves of a text; it takes no tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from .engine import Facts, RefusalError, Timing
+from .identity import files_sha256
+from .printed.bench_rows import BrokenRowError, bench_row
+from .printed.engine_log import (
+    buffers_mib,
+    cache_types,
+    flash_attention,
+    layers_offloaded,
+    memory_bytes,
+)
+from .saved_scores import PROGRAM, SavedScores, Text
+from .tool_process import Toolbox
+from .tool_speculation import batch_costs, speculate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from .printed.bench_rows import BenchRow
+    from .tool_process import ToolRun
+
+_BENCH: Final = "llama-bench"
+_QUANTIZE: Final = "llama-quantize"
+_MAX_TEXT: Final = 200
+#: Settings by llama-bench's option, llama-perplexity's, and the cell of llama-bench's row.
+_OPTIONS: Final = {
+    "threads": ("-t", "-t", "n_threads"),
+    "n_gpu_layers": ("-ngl", "-ngl", "n_gpu_layers"),
+    "flash_attn": ("-fa", "-fa", "flash_attn"),
+    "type_k": ("-ctk", "-ctk", "type_k"),
+    "type_v": ("-ctv", "-ctv", "type_v"),
+    "n_batch": ("-b", "", "n_batch"),
+    "n_ubatch": ("-ub", "", "n_ubatch"),
+}
+_FLASH_CELLS: Final = {
+    "auto": ("-1", "auto"),
+    "on": ("1", "true", "on"),
+    "off": ("0", "false", "off"),
+}
+#: Cells that proof of path is made of.
+_NEEDED: Final = ("n_threads", "type_k", "type_v", "model_n_params")
+#: What cannot be asked of these programs, and what can do it.
+_CANNOT: Final = {
+    "first_token": "no program of llama.cpp times the first token by itself; pp512 times the "
+    "prompt, and the engine llama_cpp times TTFT",
+    "step_ns": "llama-bench times a run as a whole; the engine llama_cpp times each step",
+    "slow_by": "a program of llama.cpp cannot be slowed by a share; the engines llama_cpp and "
+    "scripted can",
+}
+_VERSION: Final = re.compile(r"version: (.+)")
+_COMMIT: Final = re.compile(r"\b(?:commit )?([0-9a-f]{7,40})\)")
+_DEVICE: Final = re.compile(r"^ +(\S+): (.+) \((\d{1,9}) MiB, (\d{1,9}) MiB free\)", re.MULTILINE)
+_THREADS: Final = re.compile(r"--threads <n> +\(default: (\d{1,5})\)")
+_INFO: Final = re.compile(r"print_info: (n_layer|n_ctx_train|n_vocab|arch) += (\w{1,40})")
+_CONTEXT: Final = re.compile(r"llama_context: n_ctx +(?:=) (\d{1,9})")
+_ADD_BOS: Final = re.compile(r"tokenizer\.ggml\.add_bos_token +bool += (true|false)")
+
+
+def open_engine(folder: str = "") -> LlamaToolsEngine:
+    """Return the engine; the worker's entry point.
+
+    Raises:
+        RefusalError: no folder of programs was named.
+    """
+    if not Path(folder).is_dir() or not folder:
+        raise RefusalError("tools", f"there is no folder {folder!r} of llama.cpp's programs")
+    return LlamaToolsEngine(Toolbox(Path(folder)))
+
+
+class LlamaToolsEngine:
+    """The engine: programs, and the texts that were tokenised.
+
+    Args:
+        tools: where the programs are.
+    """
+
+    def __init__(self, tools: Toolbox) -> None:
+        self._tools = tools
+        self._texts: list[Text] = []
+
+    def describe(self) -> Facts:
+        """Return what these programs say of themselves, and a hash of what they are."""
+        folder = self._tools.folder
+        version = self._version()
+        commit = _COMMIT.search(version)
+        threads = _THREADS.search(self._tools.help(_BENCH))
+        programs = [path for path in sorted(folder.glob("llama-*")) if path.is_file()]
+        return {
+            "engine": "llama_tools",
+            "library": "llama.cpp tools",
+            "version": version,
+            "llama_version": version,
+            "llama_commit": commit[1] if commit else None,
+            "ggml_version": None,
+            "ggml_commit": None,
+            "library_path": str(folder),
+            "library_sha256": files_sha256(sorted({*_resolved(programs), *_libraries(folder)})),
+            "tools": [path.name for path in programs],
+            "devices": self._devices(),
+            "default_threads": int(threads[1]) if threads else None,
+            "cannot": _CANNOT,
+        }
+
+    def _version(self) -> str:
+        """Return version, build and commit; a build outside of a checkout says `unknown`."""
+        if "--version" not in self._tools.help(_BENCH):
+            return "unknown"
+        run = self._tools.run(_BENCH, "--version")
+        said = _VERSION.search("\n".join([run.output, *run.log]))
+        return said[1].strip()[:_MAX_TEXT] if said else "unknown"
+
+    def _devices(self) -> list[Facts]:
+        found: list[Facts] = [{"name": "CPU", "description": platform.machine(), "type": "CPU"}]
+        if "--list-devices" in self._tools.help(_BENCH):
+            listed = self._tools.run(_BENCH, "--list-devices").output
+            found += [
+                {
+                    "name": name[:_MAX_TEXT],
+                    "description": description[:_MAX_TEXT],
+                    "type": "GPU",
+                    "memory_total_bytes": int(total) * 2**20,
+                    "memory_free_bytes": int(free) * 2**20,
+                }
+                for name, description, total, free in _DEVICE.findall(listed)
+            ]
+        return found
+
+    def load(self, path: str, settings: dict[str, Any]) -> LlamaToolsModel:
+        """Have llama-bench load a GGUF file and say what became of it."""
+        for key, value in settings.items():
+            if key in _CANNOT and value:
+                raise RefusalError("unsupported", _CANNOT[key])
+            if key not in {*_OPTIONS, "slow_by"}:
+                raise RefusalError("unsupported", f"these programs have no setting {key}")
+        return LlamaToolsModel(self._tools, path, settings, self._texts)
+
+    def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
+        """Quantise a GGUF file with llama-quantize."""
+        run = self._tools.start(_QUANTIZE, source, target, str(recipe["ftype"]))
+        try:
+            run.finish()
+        except RefusalError as err:
+            raise RefusalError("quantize", str(err)) from err
+        if not Path(target).is_file() or not Path(target).stat().st_size:
+            raise RefusalError("quantize", str(run.failure("exited with 0 and wrote no file")))
+
+
+class LlamaToolsModel:
+    """A GGUF file that each request loads anew.
+
+    Args:
+        tools: where the programs are.
+        path: the file.
+        settings: engine settings that were set.
+        texts: what was tokenised, by any model of this engine.
+    """
+
+    def __init__(
+        self, tools: Toolbox, path: str, settings: dict[str, Any], texts: list[Text]
+    ) -> None:
+        self._tools = tools
+        self.path = path
+        self._settings = {key: value for key, value in settings.items() if key in _OPTIONS}
+        self._texts = texts
+        self._scores: SavedScores | None = None
+        self._scored: Text | None = None
+        self._nll: dict[int, list[float]] = {}
+        self.context: Facts = {}
+        self.facts: Facts = {"n_ctx_train": 1}
+        started_ns = time.perf_counter_ns()
+        try:
+            row, run = self._bench(1, 0, 0, "--no-warmup")
+        except RefusalError as err:
+            # A crash is a crash wherever it comes; a program that ends says that it cannot load.
+            kind = "load" if "exited with status" in str(err) else err.kind
+            raise RefusalError(kind, str(err)) from err
+        self.facts = self._describe(row, run, time.perf_counter_ns() - started_ns)
+
+    def _describe(self, row: BenchRow, run: ToolRun, load_ns: int) -> Facts:
+        log = run.log
+        info = {found[1]: found[2] for line in log if (found := _INFO.match(line))}
+        missing = {"n_layer", "n_ctx_train", "n_vocab"} - {
+            k for k, v in info.items() if v.isdigit()
+        }
+        if missing:
+            raise run.failure(f"did not log {', '.join(sorted(missing))}")
+        bos = [found[1] for line in log if (found := _ADD_BOS.search(line))]
+        return {
+            "description": row.model_type[:_MAX_TEXT],
+            "n_params": self._cells["model_n_params"],
+            "size_bytes": row.model_bytes,
+            "n_vocab": int(info["n_vocab"]),
+            "n_layers": int(info["n_layer"]),
+            "n_ctx_train": int(info["n_ctx_train"]),
+            "add_bos": bos[-1] == "true" if bos else None,
+            "layers_offloaded": layers_offloaded(log),
+            "buffers_mib": buffers_mib(log),
+            "threads": int(self._cells["n_threads"]),
+            "build": row.build,
+            "tokens": "random",
+            "loads_each_run": True,
+            "log_probabilities": True,
+            "load_ns": load_ns,
+        }
+
+    def tokenize(self, text: str) -> list[int]:
+        """Return the tokens that llama-perplexity makes of a text."""
+        # Chunks of one token leave none over; the tokens come before anything is scored.
+        arguments = ("-m", self.path, "-ngl", "0", "-b", "1", "--no-warmup")
+        saved = SavedScores(self._tools, arguments, text, 1)
+        saved.close()
+        self._texts[:] = [*(known for known in self._texts if known.text != text)]
+        self._texts.append(Text(text, saved.tokens))
+        return list(saved.tokens)
+
+    def prompt(self, tokens: Sequence[int], depth: int) -> Timing:
+        """Time a prompt of as many random tokens, at that depth."""
+        return self._timed(len(tokens), depth, n_gen=0)
+
+    def generate(self, tokens: Sequence[int], depth: int) -> Timing:
+        """Time the generation of as many tokens, at that depth; random ones are fed."""
+        return self._timed(len(tokens), depth, n_gen=len(tokens) - depth)
+
+    def first_token(self, _tokens: Sequence[int]) -> Timing:
+        """Refuse: no program of llama.cpp times it."""
+        raise RefusalError("unsupported", _CANNOT["first_token"])
+
+    def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
+        """Return what llama-perplexity saved of a chunk: log-probabilities with a floor.
+
+        Raises:
+            RefusalError: the tokens are no chunk of a text that was tokenised.
+        """
+        index = self._seek(tokens, first)
+        found = None
+        while self._scores is not None and self._scores.n_done <= index:
+            found = self._next_chunk(self._scores)
+        if found is None:  # it was passed
+            self._stop()
+            return self.logits(tokens, first)
+        return found
+
+    def nll(self, tokens: Sequence[int], first: int) -> list[float]:
+        """Return a chunk's NLL; what is passed on the way to it is kept, so any order is cheap."""
+        index = self._seek(tokens, first)
+        if self._scores and index < self._scores.n_done and index not in self._nll:
+            self._stop()  # it was passed before anybody asked for NLL
+            index = self._seek(tokens, first)
+        n = len(tokens)
+        while index not in self._nll and self._scores is not None and self._scored is not None:
+            done = self._scores.n_done
+            targets = self._scored.tokens[done * n + first + 1 : (done + 1) * n]
+            found = self._next_chunk(self._scores)
+            self._nll[done] = [-float(row[t]) for row, t in zip(found, targets, strict=True)]
+        return self._nll[index]
+
+    def _next_chunk(self, scores: SavedScores) -> NDArray[np.float32]:
+        found = scores.next_chunk()
+        self.context = _context(scores.run.log, self._settings, self.facts["threads"])
+        return found
+
+    def speculate(self, draft: LlamaToolsModel, prompt: str, n_new: int, k: int) -> Facts:
+        """Generate with a draft by llama-speculative-simple; see `tool_speculation.speculate`."""
+        arguments = self._common(self._settings)
+        return speculate(self._tools, arguments, draft.path, prompt, n_new=n_new, k=k)
+
+    def batch_costs(self, sizes: Sequence[int], depth: int, n_steps: int) -> dict[int, int]:
+        """Time steps of several batch sizes, in ns; see `tool_speculation.batch_costs`."""
+        self._require_context(depth + n_steps)
+        arguments = self._common(self._settings)
+        return batch_costs(self._tools, arguments, sizes, depth=depth, n_steps=n_steps)
+
+    def _common(self, settings: Facts) -> list[str]:
+        """Return model and settings as all programs but llama-bench take them."""
+        told = ((_OPTIONS[key][1], str(value)) for key, value in settings.items())
+        return ["-m", self.path, *(word for option in told if option[0] for word in option)]
+
+    def close(self) -> None:
+        """End what is at work."""
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._scores is not None:
+            self._scores.close()
+        self._scores, self._scored, self._nll = None, None, {}
+
+    def _seek(self, tokens: Sequence[int], first: int) -> int:
+        """Have a run over the text that has this chunk; return which of its chunks it is."""
+        n = len(tokens)
+        self._require_context(n)
+        if first != n // 2:
+            raise RefusalError(
+                "unsupported", f"{PROGRAM} scores the second half of a chunk, not from {first} on"
+            )
+        running = self._scores if self._scores and self._scores.n_ctx == n else None
+        for text in self._texts:
+            is_running = running is not None and text is self._scored
+            at_least = running.n_done if running is not None and is_running else 0
+            index = text.chunk(tokens, at_least)
+            if index is not None:
+                if not is_running:
+                    self._start(text, n)
+                return index
+        raise RefusalError(
+            "unsupported",
+            f"{PROGRAM} scores texts and takes no tokens: these {n} are no chunk of a text that "
+            "was tokenised before; the engine llama_cpp scores any",
+        )
+
+    def _start(self, text: Text, n: int) -> None:
+        self._stop()
+        settings = self._settings
+        n_batch = min(settings.get("n_batch", n), n)
+        n_ubatch = min(settings.get("n_ubatch", 512), n_batch)
+        arguments = self._common(settings)
+        arguments += ["-b", str(n_batch), "-ub", str(n_ubatch), "-lv", "4"]
+        if "--fit" in self._tools.help(PROGRAM):
+            arguments += ["--fit", "off"]  # it would change what was not set
+        scores = SavedScores(self._tools, arguments, text.text, n)
+        if scores.tokens != text.tokens[: len(scores.tokens)]:
+            scores.close()
+            raise RefusalError("tokenize", "the models make different tokens of the text")
+        self._scores, self._scored = scores, text
+
+    def _timed(self, n: int, depth: int, *, n_gen: int) -> Timing:
+        self._require_context(n)
+        row, run = self._bench(0 if n_gen else n - depth, n_gen, depth)
+        self.context = _context(run.log, self._cells, int(self._cells["n_threads"]))
+        return Timing(row.n_tokens, row.samples_ns[0], row.samples_ns)
+
+    def _require_context(self, n: int) -> None:
+        # llama-bench goes on past it and exits with 0.
+        if n > self.facts["n_ctx_train"]:
+            raise RefusalError(
+                "context",
+                f"{n} tokens were asked for, the model was trained on {self.facts['n_ctx_train']}",
+            )
+
+    def _bench(self, n_prompt: int, n_gen: int, depth: int, *more: str) -> tuple[BenchRow, ToolRun]:
+        """Run one test once, and believe nothing of it that was not asked for."""
+        arguments = ["-m", self.path, "-p", str(n_prompt), "-n", str(n_gen), "-d", str(depth)]
+        arguments += ["-r", "1", "-o", "jsonl", "-v", *more]
+        for key, value in self._settings.items():
+            arguments += [_OPTIONS[key][0], self._bench_value(key, value)]
+        run = self._tools.run(_BENCH, *arguments)
+        asked = {
+            "model_filename": self.path, "n_prompt": n_prompt, "n_gen": n_gen, "n_depth": depth,
+            **{_OPTIONS[key][2]: value for key, value in self._settings.items()},
+        }  # fmt: skip
+        row, self._cells = _believed(run, asked)
+        return row, run
+
+    def _bench_value(self, key: str, value: object) -> str:
+        takes_words = "-fa, --flash-attn <on|off|auto>" in self._tools.help(_BENCH)
+        if key != "flash_attn" or takes_words:
+            return str(value)
+        return _FLASH_CELLS[str(value)][0]
+
+
+def _believed(run: ToolRun, asked: Facts) -> tuple[BenchRow, Facts]:
+    """Return the one test that was printed, with its cells, if it is the one that was asked for."""
+    rows = [line for line in run.output.splitlines() if line.strip()]
+    if len(rows) != 1:
+        raise run.failure(f"exited with 0 and printed {len(rows)} tests instead of 1")
+    try:
+        cells = json.loads(rows[0])
+    except (ValueError, RecursionError) as err:
+        raise run.failure("printed a test that is cut off or not JSON") from err
+    if not isinstance(cells, dict):
+        raise run.failure("printed no test but other JSON")
+    try:
+        row = bench_row(cells)
+    except BrokenRowError as err:
+        raise run.failure(f"printed a test that {err}") from err
+    if len(row.samples_ns) != 1:
+        raise run.failure(f"timed {len(row.samples_ns)} runs instead of 1")
+    if missing := [cell for cell in _NEEDED if cell not in cells]:
+        raise run.failure(f"printed a test without {', '.join(missing)}")
+    for cell, value in asked.items():
+        if not _is_same(cell, value, cells.get(cell)):
+            raise run.failure(f"was asked for {cell} {value} and says {cells.get(cell)}")
+    return row, cells
+
+
+def _resolved(paths: Iterable[Path]) -> set[Path]:
+    return {path.resolve() for path in paths}
+
+
+def _libraries(folder: Path) -> set[Path]:
+    """Return the libraries beside the programs, or where an installation has them."""
+    places = (folder, folder.parent / "lib")
+    found = _resolved(path for place in places for path in place.glob("lib*") if path.is_file())
+    return {path for path in found if ".so" in path.name or path.suffix == ".dylib"}
+
+
+def _is_same(cell: str, asked: object, told: object) -> bool:
+    if cell == "flash_attn":
+        return str(told).lower() in _FLASH_CELLS[str(asked)]
+    return str(told) == str(asked)
+
+
+def _context(log: list[str], told: Facts, threads: int) -> Facts:
+    """Return what the log says that a context became; what is not there is not known."""
+    n_ctx = next((found for line in reversed(log) if (found := _CONTEXT.search(line))), None)
+    type_k, type_v = cache_types(log)
+    buffers = buffers_mib(log)
+    return {
+        "n_ctx": int(n_ctx[1]) if n_ctx else None,
+        "type_k": type_k or told.get("type_k", "f16"),
+        "type_v": type_v or told.get("type_v", "f16"),
+        "flash_attn": flash_attention(log),
+        "threads": threads,
+        "buffers_mib": buffers,
+        "memory_bytes": memory_bytes(buffers, buffers),
+    }

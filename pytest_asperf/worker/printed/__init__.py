@@ -1,0 +1,1 @@
+"""What llama.cpp's programs print, read: for the engine that runs them and for `asperf audit`."""

@@ -1,0 +1,125 @@
+"""One test of llama-bench, from its JSON or any table that has the same cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from .model_facts import base_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Settings that are printed as requested; what the engine made of such a value is not in the file.
+_UNRESOLVED: Final = {
+    "n_gpu_layers": ("-1", "-2"),
+    "flash_attn": ("-1", "auto"),
+    "n_threads": ("-1",),
+    "main_gpu": ("-1",),
+}
+_MOST: Final = 1e18
+_MAX_SAMPLES: Final = 100_000
+
+
+class BrokenRowError(ValueError):
+    """What should be a test of llama-bench is none; the text continues "the test …"."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRow:
+    """One test.
+
+    Attributes:
+        model: file name, or the type that a table shows.
+        model_type: architecture, size and level.
+        build: commit and number.
+        device: CPU and GPU, or the backends that were registered.
+        n_prompt, n_gen, n_depth: tokens processed, generated, and in the cache before them.
+        mean_rate, sd_rate: of the repetitions' rates in tok/s, as printed.
+        mean_ns: of the repetitions' times; None where not printed.
+        samples_ns: each repetition's time; only JSON has them.
+        model_bytes: size of all tensors; None where not printed.
+        unresolved: settings of which the file has only the request, with it.
+    """
+
+    model: str
+    model_type: str
+    build: str
+    device: str
+    n_prompt: int
+    n_gen: int
+    n_depth: int
+    mean_rate: float
+    sd_rate: float
+    mean_ns: float | None = None
+    samples_ns: tuple[int, ...] = ()
+    model_bytes: int | None = None
+    unresolved: tuple[str, ...] = ()
+
+    @property
+    def test(self) -> str:
+        """The test's name, as in llama-bench's table."""
+        parts = [f"pp{self.n_prompt}"] * bool(self.n_prompt) + [f"tg{self.n_gen}"] * bool(
+            self.n_gen
+        )
+        return "+".join(parts) + (f"@d{self.n_depth}" if self.n_depth else "")
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of one repetition."""
+        return self.n_prompt + self.n_gen
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Rate of each repetition in tok/s, from its time; empty where times are not there."""
+        return tuple(self.n_tokens * 1e9 / ns for ns in self.samples_ns)
+
+    @property
+    def is_generation(self) -> bool:
+        """Whether nothing but generation was timed."""
+        return bool(self.n_gen) and not self.n_prompt
+
+
+def bench_row(entry: Mapping[str, Any]) -> BenchRow:
+    """Return a test from its cells.
+
+    Raises:
+        BrokenRowError: a cell is missing, or holds nothing that can be.
+    """
+    try:
+        samples = entry.get("samples_ns") or ()
+        row = BenchRow(
+            model=base_name(str(entry.get("model_filename") or entry.get("model_type") or "model")),
+            model_type=str(entry.get("model_type") or ""),
+            build=f"{entry.get('build_number') or '?'} ({entry.get('build_commit') or '?'})",
+            device=str(entry.get("gpu_info") or entry.get("cpu_info") or ""),
+            n_prompt=int(entry["n_prompt"]),
+            n_gen=int(entry["n_gen"]),
+            n_depth=int(entry.get("n_depth") or 0),
+            mean_rate=float(entry["avg_ts"]),
+            sd_rate=float(entry["stddev_ts"]),
+            mean_ns=float(entry["avg_ns"]),
+            samples_ns=tuple(int(ns) for ns in samples[:_MAX_SAMPLES]),
+            model_bytes=int(entry["model_size"]) if entry.get("model_size") else None,
+            unresolved=unresolved(entry),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise BrokenRowError("is cut off or broken") from error
+    if not _is_sound(row):
+        raise BrokenRowError("has a time or rate that is none")
+    return row
+
+
+def _is_sound(row: BenchRow) -> bool:
+    positive = (row.mean_rate, row.mean_ns or 1.0, row.n_tokens, *row.samples_ns)
+    sizes = (row.sd_rate, row.n_depth, row.n_prompt, row.n_gen)
+    return all(0 < x < _MOST for x in positive) and all(0 <= x < _MOST for x in sizes)
+
+
+def unresolved(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the settings of which a test has only the request, with it."""
+    return tuple(
+        f"{key}={entry[key]}"
+        for key, requests in _UNRESOLVED.items()
+        if key in entry and str(entry[key]).lower() in requests
+    )

@@ -1,0 +1,87 @@
+"""What llama.cpp's log says that a model and its context became."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+#: Since 2026 lines begin with minutes, seconds, milli- and microseconds and a letter for their
+#: level, and those of a router's children with their port. They begin anywhere in a line of
+#: the text that is generated.
+LOG_PREFIX: Final = re.compile(r"(?:\[\d{1,6}\] )?\d{1,6}\.\d\d\.\d{3}\.\d{3} [A-Z] ")
+_BUFFER: Final = re.compile(
+    r"(\S+) (model|KV|RS|compute|output) buffer size += +(\d{1,12}(?:\.\d{1,6})?) MiB"
+)
+_OFFLOADED: Final = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
+_CACHE: Final = re.compile(r"K \((\w+)\): +[\d.]+ MiB, V \((\w+)\):")
+_FLASH: Final = re.compile(
+    r"Flash Attention (enabled|not supported)|flash_attn += (enabled|disabled)"
+)
+
+
+def buffers_mib(lines: Iterable[str]) -> dict[str, dict[str, float]]:
+    """Return buffer sizes in MiB by kind and device, as the library reported them."""
+    found: dict[str, dict[str, float]] = {}
+    for line in lines:
+        if match := _BUFFER.search(line):
+            device, kind, mib = match.groups()
+            kinds = found.setdefault(kind, {})
+            kinds[device] = round(kinds.get(device, 0.0) + float(mib), 2)
+    return found
+
+
+def layers_offloaded(lines: Sequence[str]) -> int:
+    """Return how many layers went to a GPU, the output head counted as one.
+
+    A build with a GPU backend and no GPU says that it offloaded them all, so a buffer outside the
+    CPU's must have been filled.
+    """
+    said = _last(_OFFLOADED, lines)
+    weights = buffers_mib(lines).get("model", {})
+    is_elsewhere = any(
+        mib > 0 and not device.startswith("CPU") and not device.endswith("_Host")
+        for device, mib in weights.items()
+    )
+    return int(said[1]) if said and is_elsewhere else 0
+
+
+def flash_attention(lines: Sequence[str]) -> str:
+    """Return `on` or `off` as resolved, or `unknown` where the log does not say."""
+    said = _last(_FLASH, lines)
+    if said is None:
+        return "unknown"
+    return "on" if "enabled" in said.groups() else "off"
+
+
+def cache_types(lines: Sequence[str]) -> tuple[str, str] | tuple[None, None]:
+    """Return the types of the K and V caches, where the log says them."""
+    said = _last(_CACHE, lines)
+    return (said[1], said[2]) if said else (None, None)
+
+
+def memory_bytes(
+    weights_mib: Mapping[str, Mapping[str, float]], context_mib: Mapping[str, Mapping[str, float]]
+) -> dict[str, int]:
+    """Return the bytes that weights, KV cache and computing take on all devices.
+
+    Args:
+        weights_mib: buffers by kind and device, of the load.
+        context_mib: the same, of the context.
+    """
+
+    def nbytes(mib: Mapping[str, Mapping[str, float]], *kinds: str) -> int:
+        return round(sum(sum(mib.get(kind, {}).values()) for kind in kinds) * 2**20)
+
+    return {
+        "weights": nbytes(weights_mib, "model"),
+        "kv": nbytes(context_mib, "KV", "RS"),
+        "compute": nbytes(context_mib, "compute", "output"),
+    }
+
+
+def _last(pattern: re.Pattern[str], lines: Sequence[str]) -> re.Match[str] | None:
+    matches: Iterable[Any] = (pattern.search(line) for line in reversed(lines))
+    return next((match for match in matches if match), None)

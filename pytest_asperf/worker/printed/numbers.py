@@ -1,0 +1,8 @@
+"""A number as tools print it: bounded, so that none overflows and no two run into one another."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NUMBER: Final = r"\d{1,15}(?:\.\d{1,15})?"
+COUNT: Final = r"\d{1,15}"

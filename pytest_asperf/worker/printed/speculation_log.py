@@ -1,0 +1,243 @@
+"""llama-speculative's and llama-speculative-simple's output: counts, timings and the text.
+
+Whatever drafts (another model, the target's own MTP heads, EAGLE, a lookup of n-grams), counts are
+those of the first verification: what a tool verifies again after it went back to a checkpoint was
+accepted before.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from .numbers import COUNT, NUMBER
+from .timings import read_timing
+
+if TYPE_CHECKING:
+    from .timings import Timing
+
+_RATE: Final = re.compile(rf"(encoded|decoded) +({COUNT}) tokens in +({NUMBER}) seconds")
+_COUNT: Final = re.compile(rf"(n_draft|n_predict|n_drafted|n_accept) += ({COUNT})$")
+_TOTAL: Final = re.compile(rf"total time = +({NUMBER}) ms /")
+_CHECKPOINTS: Final = "speculative decoding will use checkpoints"
+_SYNTHETIC: Final = "synthetic speculative acceptance is enabled"
+_DRAFTER: Final = re.compile(
+    rf"statistics +([a-z][a-z0-9-]{{0,30}}): #calls\(b,g,a\) = .*#acc drafts = *({COUNT}), "
+    rf"#gen tokens = *({COUNT}), #acc tokens = *({COUNT})"
+)
+# Of a log at -lv 5. A round that went back to its checkpoint is verified again in the next.
+_VERIFIED: Final = re.compile(rf"accepted ({COUNT})/({COUNT}) draft tokens, the last target token")
+_WENT_BACK: Final = re.compile(rf"partial acceptance: ({COUNT}) < ({COUNT}), restoring checkpoint")
+_MOST_DRAFTERS: Final = 20
+# What a program says of itself, which is not what its model wrote.
+_LOG_LINE: Final = re.compile(
+    r"[\w.:~]{2,60}: |[a-z_]+: | - | for M-RoPE|\.{4,}$|\w+: *$|Failed to |WARNING|build: |\d+ +lib"
+)
+_MAX_TEXT: Final = 1 << 14
+_MAX_STATISTICS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Drafter:
+    """What one way of drafting has given, by the last statistics of a log.
+
+    Attributes:
+        kind: its type, such as `draft-mtp` or `ngram-simple`.
+        n_accepted_drafts: drafts of which some token was accepted.
+        n_drafted: tokens drafted.
+        n_accepted: tokens accepted; where a part of a draft is verified again from a checkpoint,
+            it is counted with the target's own token behind it.
+    """
+
+    kind: str
+    n_accepted_drafts: int
+    n_drafted: int
+    n_accepted: int
+
+    @property
+    def is_model(self) -> bool:
+        """Whether a model drafts, and no lookup."""
+        return self.kind.startswith("draft-")
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationRun:
+    """One generated text with a draft.
+
+    Attributes:
+        k: drafted tokens per round that were asked for at most.
+        n_predict: tokens emitted.
+        n_drafted, n_accept: tokens drafted, and those of them that were accepted.
+        prompt: tokens of the prompt and seconds.
+        decoded: tokens that the decode phase emitted and seconds.
+        draft_decodes: single-token decodes of the draft with their time; None where not said.
+        draft_prompt: tokens the draft took in batches; None where not said.
+        total_s: time of prompt and generation; None where not said.
+        uses_checkpoints: whether the target cannot drop rejected tokens and replays accepted ones.
+        drafters: ways of drafting; empty where the log does not tell.
+        verified: accepted and drafted tokens by the lines of single rounds, replays left out; None
+            where there are none.
+        text: the text's first part, as far as it can be told from the log.
+    """
+
+    k: int | None
+    n_predict: int
+    n_drafted: int
+    n_accept: int
+    prompt: tuple[int, float] | None
+    decoded: tuple[int, float] | None
+    draft_decodes: Timing | None
+    draft_prompt: Timing | None
+    total_s: float | None
+    uses_checkpoints: bool
+    drafters: tuple[Drafter, ...]
+    verified: tuple[int, int] | None
+    text: str
+
+    @property
+    def first_verified(self) -> tuple[int, int, int] | None:
+        """Tokens accepted on first verification, at least and at most, and tokens drafted.
+
+        None where the log cannot tell. With checkpoints the tool's own counts are of what it
+        verifies again, so that all of it is accepted; by the statistics of its drafters each draft
+        may be counted with one token too many.
+        """
+        if self.verified:
+            accepted, drafted = self.verified
+            return accepted, accepted, drafted
+        if not self.uses_checkpoints:
+            return self.n_accept, self.n_accept, self.n_drafted
+        if not self.drafters:
+            return None
+        most = sum(one.n_accepted for one in self.drafters)
+        replays = sum(one.n_accepted_drafts for one in self.drafters)
+        return max(0, most - replays), most, sum(one.n_drafted for one in self.drafters)
+
+    @property
+    def longest_draft(self) -> int | None:
+        """Most tokens that a round drafts; None where it is not said, as of lookups."""
+        return self.k if all(one.is_model for one in self.drafters) else None
+
+    @property
+    def n_drafted_by_model(self) -> int:
+        """Tokens that a model drafted, by what the log tells at least."""
+        if not self.drafters:
+            return self.n_drafted
+        return sum(one.n_drafted for one in self.drafters if one.is_model)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of drafting and verifying: each emits one token that was not drafted."""
+        return max(self.n_predict - self.n_accept, 0)
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens emitted per second of the decode phase; None where it is not timed."""
+        return self.decoded[0] / self.decoded[1] if self.decoded and self.decoded[1] else None
+
+    @property
+    def undecoded_drafts(self) -> int:
+        """How many drafted tokens no decode of the draft stands behind; 0 where that is unknown."""
+        if self.draft_decodes is None:
+            return 0
+        batched = self.draft_prompt.n_tokens if self.draft_prompt else 0
+        return max(self.n_drafted - self.draft_decodes.n_tokens - batched, 0)
+
+
+@dataclass(slots=True)
+class SpeculationReader:
+    """Gathers a run from a log's lines."""
+
+    _counts: dict[str, int] = field(default_factory=dict)
+    _rates: dict[str, tuple[int, float]] = field(default_factory=dict)
+    _timings: dict[bool, Timing] = field(default_factory=dict)
+    _part: str = ""
+    _total_s: float | None = None
+    _drafters: dict[str, Drafter] = field(default_factory=dict)
+    _n_accepted: int = 0
+    _n_drafted: int = 0
+    _is_replay: bool = False
+    uses_checkpoints: bool = False
+    is_synthetic: bool = False
+    _text: list[str] = field(default_factory=list)
+    _text_size: int = 0
+
+    def feed(self, line: str) -> None:
+        """Look at one line."""
+        if self._feed_drafting(line):
+            return
+        if rate := _RATE.match(line):
+            self._rates[rate[1]] = int(rate[2]), float(rate[3])
+        elif count := _COUNT.match(line):
+            self._counts[count[1]] = int(count[2])
+        elif line in {"draft:", "target:"}:
+            self._part = line
+        elif self._part:
+            self._feed_part(line)
+        elif not _LOG_LINE.match(line):
+            self._add_text(line)
+
+    def _feed_part(self, line: str) -> None:
+        if self._part == "draft:" and (timing := read_timing(line)):
+            self._timings[timing[0]] = timing[1]
+        elif self._part == "target:" and (total := _TOTAL.search(line)):
+            self._total_s = float(total[1]) / 1e3
+
+    def _feed_drafting(self, line: str) -> bool:
+        """Look at a line, and tell whether it is about how tokens were drafted or verified."""
+        if _CHECKPOINTS in line:
+            self.uses_checkpoints = True
+        elif _SYNTHETIC in line:
+            self.is_synthetic = True
+        elif drafter := _DRAFTER.search(line, 0, _MAX_STATISTICS):
+            self._add_drafter(drafter)
+        elif went_back := _WENT_BACK.match(line):
+            self._add_round(went_back, goes_back=True)
+        elif verified := _VERIFIED.match(line):
+            self._add_round(verified, goes_back=False)
+        else:
+            return False
+        return True
+
+    def _add_drafter(self, found: re.Match[str]) -> None:
+        kind = found[1]
+        if kind in self._drafters or len(self._drafters) < _MOST_DRAFTERS:
+            # Counts go on through a server's requests: the last line has them all.
+            self._drafters[kind] = Drafter(kind, *map(int, found.group(2, 3, 4)))
+
+    def _add_round(self, found: re.Match[str], *, goes_back: bool) -> None:
+        if not self._is_replay:
+            self._n_accepted += int(found[1])
+            self._n_drafted += int(found[2])
+        self._is_replay = goes_back
+
+    @property
+    def drafters(self) -> tuple[Drafter, ...]:
+        """Ways of drafting that have drafted anything, by the last statistics."""
+        return tuple(one for one in self._drafters.values() if one.n_drafted)
+
+    def run(self) -> SpeculationRun | None:
+        """Return the run, None where the log holds none."""
+        if not {"n_predict", "n_drafted", "n_accept"} <= self._counts.keys():
+            return None
+        return SpeculationRun(
+            self._counts.get("n_draft"),
+            self._counts["n_predict"],
+            self._counts["n_drafted"],
+            self._counts["n_accept"],
+            self._rates.get("encoded"),
+            self._rates.get("decoded"),
+            self._timings.get(False),
+            self._timings.get(True),
+            self._total_s,
+            self.uses_checkpoints,
+            self.drafters,
+            (self._n_accepted, self._n_drafted) if self._n_drafted else None,
+            "\n".join(self._text).strip(),
+        )
+
+    def _add_text(self, line: str) -> None:
+        if self._text_size < _MAX_TEXT:
+            self._text.append(line[:_MAX_TEXT])
+            self._text_size += len(line) + 1

@@ -1,0 +1,199 @@
+"""What `llama-perplexity --save-all-logits` writes, read from a pipe while it is written.
+
+The format (perplexity.cpp): `_logits_`, then n_ctx, n_vocab and n_chunk as 32-bit integers, the
+n_chunk x n_ctx tokens, and for each chunk n_ctx - 1 - n_ctx / 2 rows. A row is two floats, scale
+and floor, and for each token of the vocabulary 16 bits, padded to an even number of them:
+ln p = scale * bits + floor. The floor is 16 nats below the likeliest token, or the least there is,
+so a step is at most 16 / 65535 nats, and whatever is below the floor is told as the floor.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from .engine import RefusalError
+from .printed.perplexity_log import PerplexityReader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import BinaryIO
+
+    from numpy.typing import NDArray
+
+    from .tool_process import Toolbox, ToolRun
+
+    Matrix = NDArray[np.float32]
+
+PROGRAM: Final = "llama-perplexity"
+
+_MAGIC: Final = b"_logits_"
+_MOST: Final = 2**31
+_HEAD: Final = 4  # 16-bit words that the two floats of a row take
+#: Half a step is the most that rounding moves a token's NLL, and so a mean of them.
+_ROUNDING_NATS: Final = 0.5 * 16 / 65535
+#: The printed PPL has four decimals.
+_PRINTED: Final = 0.5e-4
+_SLACK: Final = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text with the tokens that a model makes of it."""
+
+    text: str
+    tokens: tuple[int, ...]
+
+    def chunk(self, tokens: Sequence[int], at_least: int) -> int | None:
+        """Return which chunk of the text these tokens are, from `at_least` on where there is one.
+
+        Equal chunks are worth the same: none sees what is before it.
+        """
+        n = len(tokens)
+        found = [
+            start // n
+            for start in range(0, len(self.tokens) - n + 1, n)
+            if self.tokens[start] == tokens[0] and self.tokens[start : start + n] == tuple(tokens)
+        ]
+        return next((index for index in found if index >= at_least), found[0] if found else None)
+
+
+class SavedScores:
+    """One run of llama-perplexity over a text, of which the scores are taken chunk by chunk.
+
+    Between two chunks it stands still. What it saves is checked against what it prints.
+
+    Args:
+        tools: where the program is.
+        arguments: model and settings.
+        text: what it scores.
+        n_ctx: tokens of a chunk.
+
+    Attributes:
+        tokens: the whole chunks' tokens, as the program made them.
+        n_ctx: tokens of a chunk.
+        n_done: chunks that were taken.
+
+    Raises:
+        RefusalError: it failed, or wrote something else.
+    """
+
+    def __init__(self, tools: Toolbox, arguments: Sequence[str], text: str, n_ctx: int) -> None:
+        self.n_ctx = n_ctx
+        self.n_done = 0
+        self._nll_sums = [0.0]
+        self._is_cut = [False]
+        self._n_checked = 0
+        reader, writer = os.pipe()
+        with tempfile.TemporaryFile() as file:
+            # The program takes one line's end off the end of a text.
+            file.write(text.encode() + b"\n")
+            file.seek(0)
+            try:
+                self.run: ToolRun = tools.start(
+                    PROGRAM,
+                    *arguments,
+                    *("-c", str(n_ctx), "-f", f"/dev/fd/{file.fileno()}"),
+                    *("--save-all-logits", f"/dev/fd/{writer}"),
+                    pass_fds=(writer, file.fileno()),
+                )
+            except BaseException:
+                os.close(reader)
+                raise
+            finally:
+                os.close(writer)
+            self._pipe: BinaryIO = os.fdopen(reader, "rb")
+            try:
+                self._n_vocab, self.tokens = self._read_header()
+            except BaseException:
+                self.close()
+                raise
+        self.run.pause()
+
+    @property
+    def n_chunks(self) -> int:
+        """Chunks that there are in all."""
+        return len(self.tokens) // self.n_ctx
+
+    def next_chunk(self) -> Matrix:
+        """Return the next chunk's log-probabilities, shape (n_ctx - 1 - n_ctx // 2, n_vocab).
+
+        Raises:
+            RefusalError: it failed, or what it saved is not what it printed.
+        """
+        n_rows = self.n_ctx - 1 - self.n_ctx // 2
+        width = 2 * ((self._n_vocab + 1) // 2) + _HEAD
+        self.run.go_on()
+        raw = self._read(2 * n_rows * width)
+        self.run.pause()
+        rows = np.frombuffer(raw, "<u2").reshape(n_rows, width)
+        scale, floor = np.ascontiguousarray(rows[:, :_HEAD]).view("<f4").T[:, :, None]
+        if not (np.isfinite(scale).all() and np.isfinite(floor).all()):
+            raise RefusalError("non-finite", f"{PROGRAM} saved log-probabilities that are none")
+        found: Matrix = rows[:, _HEAD : _HEAD + self._n_vocab].astype(np.float32)
+        found *= scale
+        found += floor
+        start = self.n_done * self.n_ctx + self.n_ctx - n_rows
+        targets = np.asarray(self.tokens[start : start + n_rows], np.intp)
+        every = np.arange(n_rows)
+        is_cut = bool((rows[every, _HEAD + targets] == 0).any())
+        self._is_cut.append(self._is_cut[-1] or is_cut)
+        nll_sum = -float(found[every, targets].sum(dtype=np.float64))
+        self._nll_sums.append(self._nll_sums[-1] + nll_sum)
+        self.n_done += 1
+        self._check_printed(n_rows)
+        if wrong := self.run.first_error():
+            raise self.run.failure(f"said: {wrong}")
+        return found
+
+    def close(self) -> None:
+        """End the program."""
+        self._pipe.close()
+        self.run.end()
+
+    def _read_header(self) -> tuple[int, tuple[int, ...]]:
+        magic = self._read(len(_MAGIC))
+        n_ctx, n_vocab, n_chunks = struct.unpack("<iii", self._read(12))
+        is_sound = magic == _MAGIC and n_ctx == self.n_ctx and n_vocab > 0 and n_chunks > 0
+        if not is_sound or n_ctx * n_chunks >= _MOST:
+            raise self.run.failure("saved its scores in a format that is not known")
+        tokens = np.frombuffer(self._read(4 * n_ctx * n_chunks), "<i4")
+        if tokens.min() < 0 or tokens.max() >= n_vocab:
+            raise self.run.failure("saved tokens that are not in the vocabulary")
+        return n_vocab, tuple(tokens.tolist())
+
+    def _read(self, n_bytes: int) -> bytes:
+        data = self._pipe.read(n_bytes)
+        if len(data) < n_bytes:
+            self.run.go_on()
+            self.run.finish()
+            raise self.run.failure("exited with 0 and did not score all of the text")
+        return data
+
+    def _check_printed(self, n_rows: int) -> None:
+        """Hold the mean NLL of what was saved against the PPL printed so far: it comes later."""
+        reader = PerplexityReader()
+        for line in self.run.output.splitlines():
+            reader.feed(line)
+        printed = reader.run()
+        if printed is None:
+            return
+        if printed.broken:
+            raise RefusalError("non-finite", f"{PROGRAM}: {printed.broken}")
+        while self._n_checked < min(self.n_done, len(printed.running_ppl)):
+            self._n_checked = n = self._n_checked + 1
+            ppl, saved = printed.running_ppl[n - 1], self._nll_sums[n] / (n * n_rows)
+            off, allowed = saved - math.log(ppl), _ROUNDING_NATS + _PRINTED / ppl + _SLACK
+            # A token below the floor was worse than what is saved of it.
+            if off > allowed or (off < -allowed and not self._is_cut[n]):
+                raise RefusalError(
+                    "tool",
+                    f"{PROGRAM} printed PPL {ppl:.4f} after chunk {n}, and what it saved gives "
+                    f"{math.exp(saved):.4f}",
+                )

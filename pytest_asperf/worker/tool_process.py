@@ -1,0 +1,204 @@
+"""llama.cpp's programs as processes: their output is kept, and whatever they fail of is told.
+
+A program's exit status is not believed: several of them print an error and exit with 0.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from .engine import RefusalError
+from .printed.engine_log import LOG_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_MAX_LINES: Final = 20_000
+_MAX_LINE_BYTES: Final = 4000
+_MAX_OUTPUT_BYTES: Final = 64 * 2**20
+_TOLD_LINES: Final = 6
+_TOLD_CHARS: Final = 200
+#: Lines of a verbose log that come by the hundred and tell a user nothing.
+_NOISE: Final = re.compile(
+    r"create_tensor:|llama_graph_n_input|graph_reserve:|llama_model_loader: - (?:kv|type)"
+)
+#: Where a program begins with the model; what comes before is its search for devices, in which it
+#: tries what a machine may not have.
+_BEGINS: Final = "llama_model_loader: loaded meta data"
+_ERROR: Final = re.compile(
+    r"\berror\b ?:|\bfailed to\b|\bfailed to decode|GGML_ASSERT|ggml_abort|[Oo]ut of memory|"
+    r"OutOfMemory"
+)
+_METADATA: Final = "llama_model_loader: - kv"
+
+
+class ToolRun:
+    """One program at work.
+
+    Args:
+        program: its file.
+        arguments: what follows its name.
+        pass_fds: descriptors that it inherits.
+
+    Raises:
+        RefusalError: it cannot be started.
+    """
+
+    def __init__(
+        self, program: Path, arguments: Sequence[str], *, pass_fds: Sequence[int] = ()
+    ) -> None:
+        self._name = program.name
+        self._lines: deque[str] = deque(maxlen=_MAX_LINES)
+        self._output = bytearray()
+        # Variables that set options would have the tools run something else than was asked for.
+        env = {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_")}
+        try:
+            self._process = subprocess.Popen(
+                [str(program), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=pass_fds,
+                env=env,
+            )
+        except OSError as err:
+            raise RefusalError("tool", f"cannot start {program}: {err.strerror}") from err
+        readers = (self._read_output, self._read_log)
+        self._readers = [threading.Thread(target=reader, daemon=True) for reader in readers]
+        for reader in self._readers:
+            reader.start()
+
+    def _read_output(self) -> None:
+        stream = self._process.stdout
+        while stream and (data := os.read(stream.fileno(), 1 << 16)):
+            if len(self._output) < _MAX_OUTPUT_BYTES:
+                self._output += data
+
+    def _read_log(self) -> None:
+        stream = self._process.stderr
+        while stream and (raw := stream.readline(_MAX_LINE_BYTES)):
+            line = raw.decode(errors="replace").rstrip()
+            self._lines.append(line)
+            if line and not _NOISE.search(line):
+                os.write(2, f"{self._name}: {line}\n".encode())
+
+    @property
+    def output(self) -> str:
+        """What it wrote to its standard output so far."""
+        return bytes(self._output).decode(errors="replace")
+
+    @property
+    def log(self) -> list[str]:
+        """Lines of its log so far, without the clock that begins them."""
+        return [LOG_PREFIX.sub("", line) for line in list(self._lines)]
+
+    def pause(self) -> None:
+        """Have it stand still: what runs beside it spins on the cores that it would use."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Have it go on."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        """End it, whatever it is doing."""
+        self._process.kill()
+        self.wait()
+
+    def finish(self) -> None:
+        """Wait for its end.
+
+        Raises:
+            RefusalError: it crashed, failed, or said that something went wrong.
+        """
+        self.wait()
+        status = self._process.returncode
+        if status < 0:
+            name = signal.Signals(-status).name
+            memory = " (mostly the kernel's, when memory runs out)" if name == "SIGKILL" else ""
+            raise self.failure(f"was ended by {name}{memory}")
+        if status:
+            raise self.failure(f"exited with status {status}")
+        if wrong := self.first_error():
+            raise self.failure(f"exited with 0 and said: {wrong}")
+
+    def failure(self, what: str) -> RefusalError:
+        """Return the error for something that this program did, with its last words."""
+        told = [line for line in self.log if line and not _NOISE.search(line)][-_TOLD_LINES:]
+        words = " | ".join(line[:_TOLD_CHARS] for line in told) or "it logged nothing"
+        return RefusalError("tool", f"{self._name} {what}; its last words: {words}")
+
+    def first_error(self) -> str:
+        """Return the first line of its log that says that something went wrong, else nothing."""
+        has_begun = False
+        for line in list(self._lines):
+            has_begun |= _BEGINS in line
+            prefix = LOG_PREFIX.match(line)
+            is_error = bool(prefix and prefix[0].endswith(" E "))
+            if has_begun and _METADATA not in line and (is_error or _ERROR.search(line)):
+                return line[:_TOLD_CHARS]
+        return ""
+
+    def wait(self) -> None:
+        """Wait for its end, whatever that is."""
+        self._process.wait()
+        for reader in self._readers:
+            reader.join(timeout=5.0)
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream and not any(reader.is_alive() for reader in self._readers):
+                stream.close()
+
+
+class Toolbox:
+    """A folder of llama.cpp's programs.
+
+    Args:
+        folder: where they are.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._help: dict[str, str] = {}
+
+    def path(self, name: str) -> Path:
+        """Return a program's file.
+
+        Raises:
+            RefusalError: it is not there.
+        """
+        path = self.folder / name
+        if not os.access(path, os.X_OK) or path.is_dir():
+            raise RefusalError("tools", f"there is no program {name} in {self.folder}")
+        return path
+
+    def start(self, name: str, *arguments: str, pass_fds: Sequence[int] = ()) -> ToolRun:
+        """Start a program."""
+        return ToolRun(self.path(name), arguments, pass_fds=pass_fds)
+
+    def run(self, name: str, *arguments: str) -> ToolRun:
+        """Run a program to its end.
+
+        Raises:
+            RefusalError: it is not there, crashed, failed, or said that something went wrong.
+        """
+        run = self.start(name, *arguments)
+        run.finish()
+        return run
+
+    def help(self, name: str) -> str:
+        """Return what a program says of its options."""
+        if name not in self._help:
+            run = self.start(name, "--help")
+            run.wait()
+            self._help[name] = run.output + "\n".join(run.log)
+        return self._help[name]

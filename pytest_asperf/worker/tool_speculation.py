@@ -1,0 +1,147 @@
+"""Speculation by llama.cpp's own programs: llama-speculative-simple's counts, and batch costs.
+
+Both write their results through a log that a thread of theirs empties, and now and then they end
+before it has (build 1 of 0.5.0-dev: 2 to 4 of 40 runs, with exit status 0 and the text whole). Such
+a run has measured nothing and is repeated; the result takes no part in that.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from typing import TYPE_CHECKING, Any, Final
+
+from .engine import RefusalError
+from .printed.speculation_log import SpeculationReader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .printed.speculation_log import SpeculationRun
+    from .tool_process import Toolbox, ToolRun
+
+Reply = dict[str, Any]
+
+_SPECULATE: Final = "llama-speculative-simple"
+_BATCHES: Final = "llama-batched-bench"
+_ATTEMPTS: Final = 4
+
+
+def speculate(
+    tools: Toolbox, arguments: Sequence[str], draft: str, prompt: str, *, n_new: int, k: int
+) -> Reply:
+    """Generate greedily with a draft, once.
+
+    Args:
+        tools: where the program is.
+        arguments: target and settings.
+        draft: the draft's file.
+        prompt: text.
+        n_new: tokens to generate; the last round may go past it.
+        k: tokens drafted a round at most.
+
+    Returns:
+        `n_emitted`, `n_drafted`, `n_accepted`, `elapsed_ns` of the decode phase (rounded to 1 ms by
+        the program), `uses_checkpoints`, and the `text`. `n_accepted` is None where the target
+        cannot forget: the program then counts the replay of accepted tokens as accepted.
+
+    Raises:
+        RefusalError: it failed, or its counts cannot be.
+    """
+    if "--spec-draft-n-max" not in tools.help(_SPECULATE):
+        raise RefusalError("tools", f"this build's {_SPECULATE} takes other options than are known")
+    options = ["-md", draft, "--spec-type", "draft-simple", "--spec-draft-n-max", str(k)]
+    options += ["--temp", "0", "-n", str(n_new)]
+    for _ in range(_ATTEMPTS):
+        run = _run_on(tools, (*arguments, *options), prompt)
+        reader = SpeculationReader()
+        for line in run.log:
+            reader.feed(line)
+        if (counted := reader.run()) is not None:
+            break
+    found = _believed(run, counted, k)
+    if found.decoded is None:
+        raise run.failure("exited with 0 and timed nothing")
+    return {
+        "n_emitted": found.n_predict,
+        "n_drafted": found.n_drafted,
+        "n_accepted": None if found.uses_checkpoints else found.n_accept,
+        "elapsed_ns": round(found.decoded[1] * 1e9),
+        "uses_checkpoints": found.uses_checkpoints,
+        "text": run.output.strip(),
+    }
+
+
+def _run_on(tools: Toolbox, arguments: Sequence[str], prompt: str) -> ToolRun:
+    with tempfile.TemporaryFile() as file:
+        # The program takes one line's end off the end of a prompt.
+        file.write(prompt.encode() + b"\n")
+        file.seek(0)
+        named = ("-f", f"/dev/fd/{file.fileno()}")
+        run = tools.start(_SPECULATE, *arguments, *named, pass_fds=(file.fileno(),))
+        run.finish()
+    return run
+
+
+def _believed(run: ToolRun, found: SpeculationRun | None, k: int) -> SpeculationRun:
+    if found is None:
+        raise run.failure("exited with 0 and counted nothing")
+    if found.k != k:
+        raise run.failure(f"was asked for {k} drafted tokens a round and says {found.k}")
+    if not (found.n_predict > 0 and 0 <= found.n_accept <= found.n_drafted):
+        raise run.failure(
+            f"counted {found.n_accept} accepted of {found.n_drafted} drafted tokens and "
+            f"{found.n_predict} emitted"
+        )
+    if found.n_drafted > k * found.rounds:
+        raise run.failure(f"counted {found.n_drafted} drafted tokens in {found.rounds} rounds")
+    return found
+
+
+def batch_costs(
+    tools: Toolbox, arguments: Sequence[str], sizes: Sequence[int], *, depth: int, n_steps: int
+) -> dict[int, int]:
+    """Time steps of several batch sizes, one token of a sequence of its own for each position.
+
+    Verifying k tokens of one sequence computes the same products of weights, and its attention
+    reads one cache where these read k: beyond small depths this is an upper bound of C(k).
+
+    Args:
+        tools: where the program is.
+        arguments: model and settings.
+        sizes: tokens of a batch.
+        depth: tokens in each sequence's cache beforehand.
+        n_steps: batches timed together.
+
+    Returns:
+        The time of all steps in ns, by size.
+
+    Raises:
+        RefusalError: it failed, left a size out, or timed nothing.
+    """
+    options = ["-c", str(max(sizes) * (depth + n_steps)), "--output-format", "jsonl"]
+    options += ["-npp", str(depth), "-ntg", str(n_steps), "-npl", ",".join(map(str, sizes))]
+    for _ in range(_ATTEMPTS):
+        run = tools.run(_BATCHES, *arguments, *options)
+        found = _batches(run, n_steps)
+        missing = [str(size) for size in sizes if size not in found]
+        if not missing:
+            return found
+    # What does not fit its cache it leaves out, and exits with 0.
+    raise run.failure(f"exited with 0 and left out batches of {', '.join(missing)}")
+
+
+def _batches(run: ToolRun, n_steps: int) -> dict[int, int]:
+    """Return the time of all steps in ns, by batch size, of the rows that were printed."""
+    found: dict[int, int] = {}
+    for line in run.output.splitlines():
+        if line.startswith("{"):
+            try:
+                row = json.loads(line)
+                size, n_timed, seconds = int(row["pl"]), int(row["tg"]), float(row["t_tg"])
+            except (ValueError, KeyError, TypeError, RecursionError) as err:
+                raise run.failure("printed a batch that is cut off or broken") from err
+            if n_timed != n_steps or not 0 < seconds < 1e9:
+                raise run.failure(f"timed {n_timed} steps of {n_steps} in {seconds} s")
+            found[size] = round(seconds * 1e9)
+    return found

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import Any
+
+    from tests.plugin.conftest import Project
+
+SOUND = "def test_sound():\n    pass\n"
+SPEED = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8")\n'
+LADDER = """
+@pytest.mark.quant_ladder("Q8_0")
+def test_level(perplexity):
+    assert_ppl_delta(perplexity, below="3%")
+"""
+GATE = """
+@pytest.mark.quant("F16")
+def test_gate(gate):
+    assert_no_regression(gate("ppl"))
+"""
+
+
+@pytest.fixture
+def tooled(live: Project, tools: Path) -> Project:
+    """A project that measures the shipped draft with real programs, in two builds of one folder."""
+    live.config(
+        f"[builds.old]\ntools = {str(tools)!r}\n[builds.new]\ntools = {str(tools)!r}\n",
+        engine="llama_tools",
+        default_model="asperf-draft",
+        repetitions=5,
+        chunks=4,
+        call_timeout_s=120,
+        max_cv="1000%",
+    )
+    return live
+
+
+def test_every_run_has_a_load(
+    tooled: Project, tools: Path, rows: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """Programs load for each run, so the interval covers loads; what they fed is said."""
+    tooled.test(SPEED)
+    (row,) = rows(f"--asperf-tools={tools}")
+    assert [run["load"] for run in row["raw"]["runs"]] == [0, 1, 2, 3, 4]
+    assert (row["raw"]["loads"], row["raw"]["warm_ups"]) == (5, [])
+    assert "covers loads and runs" in row["raw"]["estimate"]["method"]
+    assert dict(row["ran"])["settings"].endswith(", random tokens")
+
+
+def test_a_ladder_is_scored(tooled: Project, tools: Path) -> None:
+    """Levels are made by llama-quantize and scored on one text."""
+    tooled.test(LADDER)
+    tooled.run(f"--asperf-tools={tools}").assert_outcomes(passed=1)
+
+
+def test_two_folders_gate_each_other(tooled: Project) -> None:
+    """Builds name their folders; the baseline's makes the models."""
+    tooled.test(GATE)
+    result = tooled.run("--asperf-baseline=old", "--asperf-candidate=new")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["PASS *ΔPPL asperf-draft:F16 in new / * in old below 1 %*"])
+
+
+def test_a_folder_without_programs_is_a_usage_error(project: Project) -> None:
+    """A folder that has no llama-bench is refused before any test."""
+    project.test(SOUND)
+    result = project.run("--asperf-engine=llama_tools", "--asperf-tools=.")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--asperf-tools: '.' is not usable: no llama-bench is in it*"])
+
+
+def test_a_folder_that_no_engine_runs_is_a_usage_error(project: Project) -> None:
+    """A folder given beside another engine would be left out in silence."""
+    (project.path / "llama-bench").touch()
+    project.test(SOUND)
+    result = project.run("--asperf-tools=.")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--asperf-tools names a folder, and the engine is scripted*"])
+
+
+def test_programs_are_no_match_for_a_library(project: Project) -> None:
+    """A folder against an interpreter is refused: they feed and load differently."""
+    (project.path / "llama-bench").touch()
+    project.config('[builds.programs]\ntools = "."\n', default_model="fake:F16")
+    project.test(GATE.replace('@pytest.mark.quant("F16")', ""))
+    result = project.run("--asperf-baseline=current", "--asperf-candidate=programs")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*the engine is scripted, and the build programs is */*", "*name two folders of *"]
+    )
+
+
+def test_no_folder_says_how_to_name_one(live: Project) -> None:
+    """The engine without a folder tells of the option."""
+    live.test(SPEED)
+    result = live.run("--asperf-engine=llama_tools")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*no folder '' of llama.cpp's programs*", "*--asperf-tools*"])

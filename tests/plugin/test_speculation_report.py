@@ -1,0 +1,166 @@
+"""What a session that measured speculation leaves behind: table, pictures, a stop's rows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.plugin.conftest import Project
+
+#: A model and its own lower level: a pair that needs nothing but the smallest shipped model.
+MEASURES = """
+MARK = dict(target="asperf-draft:F16", n_tokens=8, prompts="prompts.json")
+
+@pytest.mark.speculative(draft="asperf-draft:Q4_0", k=2, **MARK)
+def test_draft(speculation):
+    assert speculation.gain.n == 5
+
+@pytest.mark.speculative(draft="ngram", k=4, **MARK)
+def test_lookup(speculation):
+    assert speculation.gain.n == 5
+"""
+STOPPED = """
+import os, signal, threading
+from pytest_asperf.measure import speculation as measuring
+run_pair = measuring._Bout.run_pair
+pairs = []
+
+def stopped(bout):
+    pairs.append(None)
+    if len(pairs) == {at}:
+        # While the engine is asked for something.
+        threading.Timer({after_s}, os.kill, (os.getpid(), signal.SIGINT)).start()
+    return run_pair(bout)
+
+measuring._Bout.run_pair = stopped
+"""
+PAIR = '@pytest.mark.speculative(draft="asperf-draft:Q4_0", target="asperf-draft:F16", {})\n'
+
+
+@pytest.fixture
+def pair(live: Project) -> Project:
+    """A project with two short prompts."""
+    prompts = {"code": ["def area(width, height):\n"], "text": ["# The area is the product of"]}
+    (live.path / "prompts.json").write_text(json.dumps(prompts))
+    return live
+
+
+@pytest.fixture
+def session(
+    pair: Project, command: list[str], environment: dict[str, str]
+) -> Callable[..., tuple[int, str]]:
+    """Return a function that runs pytest in a process of its own: status and output."""
+
+    def run(*args: str, **env: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [*command, "-W", "error", *args],
+            cwd=pair.path,
+            env=environment | env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "1")])
+def test_the_table_and_the_pictures(
+    pair: Project, session: Callable[..., tuple[int, str]], options: tuple[str, ...]
+) -> None:
+    """Every measurement has a line and a place in the picture, with and without xdist."""
+    pair.test(MEASURES)
+    code, output = session(
+        "--asperf-max-pairs=5", "--asperf-report=plots:out/pictures", *options, COLUMNS="100"
+    )
+    assert code == pytest.ExitCode.OK, output
+    head = output.index("#  ratio ")
+    assert "SD gain [90 %]" in output[head:]
+    assert "\n1  asperf-draft:Q4_0 → asperf-draft:F16, k=2\n" in output[head:]
+    assert "\n2  ngram → asperf-draft:F16, k=4\n" in output[head:]
+    for form, magic in (("svg", b"<?xml"), ("png", b"\x89PNG")):
+        path = pair.path / "out" / "pictures" / f"speculation.{form}"
+        assert path.read_bytes().startswith(magic)
+        assert f"asperf: wrote {path}\n" in output
+
+
+def test_where_nothing_is_drawn_older_pictures_go(pair: Project) -> None:
+    """Last week's picture must not pass for today's; what else is in the folder stays."""
+    for name in ("speculation.svg", "speculation.png", "mine.svg"):
+        (pair.path / name).write_text("old")
+    pair.config()
+    pair.test('@pytest.mark.model("fake:F16")\ndef test_it(throughput):\n    throughput("tg8")\n')
+    result = pair.run("--asperf-report=plots:.")
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("asperf: wrote *")
+    assert [path.name for path in pair.path.glob("*.[sp][vn]g")] == ["mine.svg"]
+
+
+def test_a_missing_library_is_told_before_anything_runs(
+    pair: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A usage error with what to install, and no engine started."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    pair.test(MEASURES)
+    result = pair.run("--asperf-report=plots:out")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*matplotlib, which is not installed", "*pytest-asperf?plots?*"])
+
+
+def test_a_folder_that_cannot_be_written_fails_the_session(
+    pair: Project, session: Callable[..., tuple[int, str]]
+) -> None:
+    """The table is printed, and why there is no picture."""
+    pair.test(MEASURES)
+    place = "--asperf-report=plots:prompts.json"
+    code, output = session("--asperf-max-pairs=5", "-k", "lookup", place)
+    assert code == pytest.ExitCode.TESTS_FAILED
+    assert "#  ratio " in output
+    assert "speculation.svg cannot be written" in output
+
+
+@pytest.mark.parametrize(
+    ("claim", "found"),
+    [
+        ("assert_sd_gain(speculation)", "stopped before it was decided: gain "),
+        ("assert_lossless(speculation)", "stopped after 2 pairs, before outputs were compared"),
+    ],
+)
+def test_what_was_stopped_keeps_its_finished_pairs(
+    pair: Project, session: Callable[..., tuple[int, str]], claim: str, found: str
+) -> None:
+    """Ctrl-C gives what the finished pairs say, INCONCLUSIVE, and ends the session."""
+    settings = 'k=2, n_tokens=64, prompts="prompts.json"'
+    source = STOPPED.format(at=3, after_s=0.01) + PAIR.format(settings)
+    pair.test(f"{source}def test_it(speculation):\n    {claim}\n")
+    code, output = session("--asperf-max-pairs=1000", "--asperf-report=json:rows.json")
+    assert code == pytest.ExitCode.INTERRUPTED
+    rows = json.loads((pair.path / "rows.json").read_text("utf-8"))["rows"]
+    (measured,) = [row for row in rows if row["raw"].get("interrupted")]
+    assert len(measured["raw"]["pairs"]) == 2
+    assert "stopped after 2 pairs" in measured["note"]
+    (verdict,) = [row for row in rows if row["outcome"]]
+    assert verdict["outcome"] == "INCONCLUSIVE"
+    assert verdict["measured"].startswith(found)
+    assert "KeyboardInterrupt" in output
+
+
+def test_stopped_before_a_pair_there_is_nothing_to_keep(
+    pair: Project, session: Callable[..., tuple[int, str]]
+) -> None:
+    """No verdict is made of no pair."""
+    source = STOPPED.format(at=1, after_s=0.01) + PAIR.format('k=2, prompts="prompts.json"')
+    pair.test(f"{source}def test_it(speculation):\n    assert_sd_gain(speculation)\n")
+    code, output = session("--asperf-max-pairs=1000")
+    assert code == pytest.ExitCode.INTERRUPTED
+    assert "INCONCLUSIVE" not in output
+    assert "INTERNALERROR" not in output

@@ -1,0 +1,142 @@
+"""llama.cpp's real programs: what they time and score is what the library does."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf.host import EngineBuild, EngineRefusedError, Worker
+from pytest_asperf.modelfiles.shipped import shipped_corpus
+from pytest_asperf.spec import EngineSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import Draft
+
+PYTHON = Path(sys.executable)
+SETTINGS = EngineSettings(threads=1)
+#: Half a step of what llama-perplexity saves, in nats, and what float32 adds.
+ROUNDING = 0.5 * 16 / 65535 + 1e-5
+N_CTX = 64
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    """The first part of the corpus, without an end of line at its end."""
+    return shipped_corpus().read_text("utf-8")[:4000].rstrip()
+
+
+@pytest.fixture
+def worker(tools: Path, draft: Draft) -> Iterator[Worker]:
+    """A worker on the programs, with the shipped draft loaded as F16 and Q4_0."""
+    with Worker(EngineBuild("llama_tools", PYTHON, tools), call_timeout_s=60) as worker:
+        worker.load("f16", draft("F16"), SETTINGS)
+        worker.load("q4", draft("Q4_0"), SETTINGS)
+        yield worker
+
+
+def _chunks(tokens: list[int], n: int) -> list[list[int]]:
+    return [tokens[at : at + N_CTX] for at in range(0, n * N_CTX, N_CTX)]
+
+
+def test_tokens_and_scores_are_the_librarys(worker: Worker, draft: Draft, text: str) -> None:
+    """Tokens are equal, each NLL within what saving rounds, and PPL and KLD far closer."""
+    with Worker(EngineBuild("llama_cpp", PYTHON)) as library:
+        for name, level in (("f16", "F16"), ("q4", "Q4_0")):
+            library.load(name, draft(level), SETTINGS)
+        tokens = worker.tokenize("f16", text)
+        assert tokens == library.tokenize("f16", text)
+        for chunk in _chunks(tokens, 4):
+            ours, theirs = (w.score(["f16", "q4"], chunk, N_CTX // 2) for w in (worker, library))
+            for name in ("f16", "q4"):
+                mine, expected = ours[name][0].nll, theirs[name][0].nll
+                assert mine == pytest.approx(expected, abs=ROUNDING)
+                assert fmean(mine) == pytest.approx(fmean(expected), abs=ROUNDING / 4)
+            mine, expected = ours["q4"][0].kld, theirs["q4"][0].kld
+            assert fmean(mine) == pytest.approx(fmean(expected), abs=1e-4)
+
+
+def test_scores_can_be_asked_for_in_any_order(worker: Worker, text: str) -> None:
+    """A gate draws chunks by chance: each has the same NLL as in the text's order."""
+    chunks = _chunks(worker.tokenize("f16", text), 4)
+    in_order = [worker.score(["f16"], chunk, N_CTX // 2)["f16"][0].nll for chunk in chunks]
+    other = [worker.score(["f16"], chunks[i], N_CTX // 2)["f16"][0].nll for i in (3, 0, 2, 1)]
+    assert other == [in_order[i] for i in (3, 0, 2, 1)]
+    beside = worker.score(["f16", "q4"], chunks[1], N_CTX // 2)["f16"][0].nll
+    assert beside == pytest.approx(in_order[1], abs=1e-6)
+
+
+def test_tokens_of_no_text_are_refused(worker: Worker, text: str) -> None:
+    """llama-perplexity takes no tokens; the message says what does."""
+    tokens = worker.tokenize("f16", text)
+    with pytest.raises(EngineRefusedError, match=r"unsupported.*the engine llama_cpp"):
+        worker.score(["f16"], tokens[1 : 1 + N_CTX], N_CTX // 2)
+    with pytest.raises(EngineRefusedError, match="second half of a chunk"):
+        worker.score(["f16"], tokens[:N_CTX], 8)
+
+
+def test_the_first_token_is_refused(worker: Worker) -> None:
+    """No program times TTFT; the message says what can."""
+    with pytest.raises(EngineRefusedError, match=r"unsupported.*llama_cpp times TTFT"):
+        worker.first_token("f16", [0] * 8)
+
+
+@pytest.mark.parametrize("flash_attn", ["on", "off"])
+def test_settings_are_those_that_ran(tools: Path, draft_gguf: Path, flash_attn: str) -> None:
+    """Cache types, threads and flash attention are read from the log, for timing and scoring."""
+    keys = {"type_k": "q8_0", "threads": 1, "flash_attn": flash_attn}
+    settings = EngineSettings(**keys)  # type: ignore[arg-type]  # read back below
+    text = "def area(width, height):\n    return width * height\n" * 30
+    with Worker(EngineBuild("llama_tools", PYTHON, tools)) as worker:
+        loaded = worker.load("model", draft_gguf, settings)
+        timed = worker.generate("model", [0] * 8, 4).context
+        tokens = worker.tokenize("model", text)
+        _, scored = worker.score(["model"], tokens[:N_CTX], N_CTX // 2)["model"]
+    assert (loaded["n_layers"], loaded["layers_offloaded"], loaded["tokens"]) == (2, 0, "random")
+    for context in (timed, scored):
+        assert {key: context[key] for key in keys} == keys
+        assert context["type_v"] == "f16"
+
+
+def test_speculation_is_counted_and_lossless(worker: Worker) -> None:
+    """A model that drafts for itself has all its drafts accepted, in any precision nearly all."""
+    own = worker.speculate("f16", "f16", "def area(width, height):", n_new=48, k=4)
+    assert own["n_accepted"] == own["n_drafted"] > 0
+    assert own["n_emitted"] >= 48
+    assert own["elapsed_ns"] > 0
+    other = worker.speculate("f16", "q4", "def area(width, height):", n_new=48, k=4)
+    assert 0 < other["n_accepted"] < other["n_drafted"]
+    assert other["text"][:100] == own["text"][:100]
+
+
+def test_each_batch_size_is_timed(worker: Worker) -> None:
+    """What a batch costs is there for each size, and what does not fit the model is refused."""
+    found = worker.batch_costs("f16", [1, 2, 4], depth=32, n_steps=8)
+    assert list(found) == [1, 2, 4]
+    assert min(found.values()) > 0
+    with pytest.raises(EngineRefusedError, match="context"):
+        worker.batch_costs("f16", [1], depth=4096, n_steps=8)
+
+
+def test_what_it_quantises_is_what_the_library_does(
+    tools: Path, draft: Draft, tmp_path: Path
+) -> None:
+    """llama-quantize writes the file that llama-cpp-python writes."""
+    with Worker(EngineBuild("llama_tools", PYTHON, tools)) as worker:
+        worker.quantize(draft("F16"), tmp_path / "q8.gguf", {"ftype": 7})
+    assert (tmp_path / "q8.gguf").read_bytes() == draft("Q8_0").read_bytes()
+
+
+def test_what_is_no_model_is_refused(tools: Path, tmp_path: Path) -> None:
+    """A file that cannot be loaded is a refusal to load, with the program's own words."""
+    (tmp_path / "no.gguf").write_bytes(b"GGUF" + bytes(100))
+    with Worker(EngineBuild("llama_tools", PYTHON, tools)) as worker:
+        with pytest.raises(EngineRefusedError, match=r"\(load\).*failed to load model"):
+            worker.load("model", tmp_path / "no.gguf", SETTINGS)
+        with pytest.raises(EngineRefusedError, match=r"\(quantize\)"):
+            worker.quantize(tmp_path / "no.gguf", tmp_path / "q8.gguf", {"ftype": 7})

@@ -1,0 +1,278 @@
+"""What the programs of llama.cpp do wrong is told.
+
+None of these runs the real programs, which show no such fault: scripts print what they printed once
+(`fixtures/tools`, of the shipped draft), with only the numbers filled in that repeat the request,
+and one fault. What the real ones do is in test_llama_tools.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_asperf.host import EngineBuild, EngineRefusedError, Worker, WorkerError
+from pytest_asperf.spec import EngineSettings
+from pytest_asperf.worker import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_RECORDED = Path(__file__).parents[2] / "fixtures" / "tools"
+
+_SCRIPT = """#!{python} -IS
+import json, os, signal, struct, sys, time
+recorded, plan = {recorded!r}, json.loads({plan!r})
+arguments = sys.argv[1:]
+
+def read(name, mode="r"):
+    with open(os.path.join(recorded, name), mode) as file:
+        return file.read()
+
+def option(name, default="0"):
+    return arguments[arguments.index(name) + 1] if name in arguments else default
+
+def harm(when):
+    if plan.get("harm_when") != when:
+        return
+    sys.stdout.flush()
+    with open(plan["pid_file"], "w") as file:
+        file.write(str(os.getpid()))
+    if plan["harm"] == "hang":
+        time.sleep(3600)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def bench():
+    row = json.loads(read("bench.jsonl"))
+    row |= {{"model_filename": option("-m"), "n_threads": int(option("-t", "2"))}}
+    counts = {{"n_prompt": "-p", "n_gen": "-n", "n_depth": "-d"}}
+    row |= {{cell: int(option(name)) for cell, name in counts.items()}}
+    is_timed = "--no-warmup" not in arguments
+    if is_timed:
+        row |= plan.get("row", {{}})
+        row = {{key: value for key, value in row.items() if key not in plan.get("without", [])}}
+    log = read("bench.log")
+    for line in plan.get("log_without", []):
+        log = "\\n".join(one for one in log.split("\\n") if line not in one)
+    sys.stderr.write(log + (plan.get("log", "") if is_timed else ""))
+    if is_timed:
+        harm("bench")
+    text = json.dumps(row) + "\\n"
+    sys.stdout.write(plan.get("prints", text) if is_timed else text)
+    sys.exit(plan.get("status", 0) if is_timed else 0)
+
+def perplexity():
+    scores = read("scores.bin", "rb")
+    n_ctx, head = int(option("-c")), 8 + 12
+    n_tokens = 32
+    tokens = scores[head : head + 4 * n_tokens]
+    with open(option("--save-all-logits"), "wb", buffering=0) as out:
+        if n_ctx == 1:
+            out.write(scores[:8] + struct.pack("<iii", 1, 2048, n_tokens) + tokens)
+            return
+        sys.stderr.write(read("perplexity.log"))
+        magic = plan.get("magic", "_logits_").encode()
+        out.write(magic + scores[len(magic) : head + 4 * n_tokens])
+        rows = scores[head + 4 * n_tokens:]
+        chunks = [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
+        says = plan.get("says", ["[1]5.4815,", "[2]4.4997,"])
+        for rows, said in zip(chunks[: plan.get("chunks", 2)], says):
+            sys.stdout.write(said)
+            sys.stdout.flush()
+            time.sleep(0.05)  # what is printed is there before what is saved
+            out.write(rows)
+    harm("score")
+
+if "--help" in arguments:
+    print(read("bench_help.txt"))
+elif "--version" in arguments:
+    print(plan.get("version", read("version.txt")))
+elif "--list-devices" in arguments:
+    print(plan.get("devices", "Available devices:\\n  (none)"))
+else:
+    {{"llama-bench": bench, "llama-perplexity": perplexity}}[os.path.basename(sys.argv[0])]()
+"""
+
+
+def _replayed_tools(folder: Path, **plan: Any) -> Path:
+    """Write a folder of such programs.
+
+    Args:
+        folder: where to.
+        plan: the fault. Of a timed llama-bench: `row` (cells over the recorded ones), `without`
+            (cells), `log` (more lines), `log_without`, `prints`, `status`; `version`, `devices`.
+            Of a scoring llama-perplexity: `magic`, `chunks` that it saves, `says` (what it prints).
+            `harm` (`crash` or `hang`) with `harm_when` (`bench` or `score`) and `pid_file`.
+    """
+    plan["pid_file"] = str(folder / "pid")
+    text = _SCRIPT.format(python=sys.executable, recorded=str(_RECORDED), plan=json.dumps(plan))
+    for name in ("llama-bench", "llama-perplexity"):
+        path = folder / name
+        path.write_text(text)
+        path.chmod(0o755)
+    return folder
+
+
+THREADS = EngineSettings(threads=1)
+ARGUMENTS = {"model": "model", "tokens": [0] * 16, "depth": 8}
+TEXT = "def area(width, height):\n    return width * height\n" * 4
+
+
+@contextmanager
+def opened(folder: Path, *, call_timeout_s: float = 30.0, **plan: Any) -> Iterator[Worker]:
+    """Give a worker on replayed programs, with a model loaded."""
+    build = EngineBuild("llama_tools", Path(sys.executable), _replayed_tools(folder, **plan))
+    with Worker(build, call_timeout_s=call_timeout_s) as worker:
+        worker.load("model", folder / "model.gguf", THREADS)
+        yield worker
+
+
+def generate(folder: Path, **plan: Any) -> None:
+    """Time a generation of 8 tokens at depth 8."""
+    with opened(folder, **plan) as worker:
+        worker.generate("model", [0] * 16, 8)
+
+
+def score(folder: Path, **plan: Any) -> tuple[float, ...]:
+    """Score both chunks of the recorded text; return the NLL of all."""
+    with opened(folder, **plan) as worker:
+        tokens = worker.tokenize("model", TEXT)
+        scored = [worker.score(["model"], tokens[at : at + 16], 8) for at in (0, 16)]
+        return tuple(nll for one in scored for nll in one["model"][0].nll)
+
+
+def test_a_sound_replay_is_believed(tmp_path: Path) -> None:
+    """Without a fault, the replayed programs are timed and scored."""
+    generate(tmp_path)
+    assert len(score(tmp_path)) == 2 * 7
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        ({"prints": ""}, "exited with 0 and printed 0 tests instead of 1"),
+        ({"prints": '{"n_prompt": 0, "n_g'}, "printed a test that is cut off or not JSON"),
+        ({"prints": '[["n_prompt"]]\n'}, "printed no test but other JSON"),
+        ({"without": ["n_threads", "type_k"]}, "printed a test without n_threads, type_k"),
+        ({"without": ["avg_ns"]}, "printed a test that is cut off or broken"),
+        ({"without": ["samples_ns"]}, "timed 0 runs instead of 1"),
+        ({"row": {"samples_ns": [0]}}, "has a time or rate that is none"),
+        ({"row": {"samples_ns": [5, 6]}}, "timed 2 runs instead of 1"),
+        ({"row": {"n_gen": 4}}, "was asked for n_gen 8 and says 4"),
+        ({"row": {"n_depth": 0}}, "was asked for n_depth 8 and says 0"),
+        ({"row": {"n_threads": 2}}, "was asked for n_threads 1 and says 2"),
+        ({"status": 1}, "exited with status 1"),
+        ({"log": "\ndecode: failed to decode, ret = -1"}, "exited with 0 and said: .*ret = -1"),
+        ({"harm": "crash", "harm_when": "bench"}, "was ended by SIGSEGV.*its last words: "),
+    ],
+)  # fmt: skip
+def test_a_broken_bench_is_invalid(tmp_path: Path, plan: dict[str, Any], told: str) -> None:
+    """Whatever is wrong with a timed run breaks the measurement, and its exit status is no help."""
+    with pytest.raises(EngineRefusedError, match=told) as caught:
+        generate(tmp_path, **plan)
+    assert caught.value.breaks_measurement
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        ({"chunks": 1}, "did not score all of the text"),
+        ({"says": ["[1]5.4815,", "[2]4.9997,"]}, "printed PPL 4.9997 after chunk 2, .* 4.499"),
+        ({"says": ["[1]nan,", "[2]nan,"]}, "PPL is nan after chunk 1"),
+        ({"magic": "_Logits_"}, "in a format that is not known"),
+    ],
+)
+def test_broken_scores_are_invalid(tmp_path: Path, plan: dict[str, Any], told: str) -> None:
+    """What was saved must be whole, and give the PPL that was printed."""
+    with pytest.raises(EngineRefusedError, match=told) as caught:
+        score(tmp_path, **plan)
+    assert caught.value.breaks_measurement
+
+
+def test_a_hang_ends_the_program_too(tmp_path: Path) -> None:
+    """At the deadline the worker ends, its last words are told, and the program is gone."""
+    with (
+        pytest.raises(WorkerError, match=r"no answer within 1\.5 s") as caught,
+        opened(tmp_path, call_timeout_s=1.5, harm="hang", harm_when="bench") as worker,
+    ):
+        worker.generate("model", [0] * 16, 8)
+    assert "llama-bench: " in str(caught.value)
+    _require_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_parent_that_dies_takes_the_program_along(tmp_path: Path) -> None:
+    """A closed pipe is all that the worker notices of its parent's death; it ends its program."""
+    with opened(tmp_path, harm="hang", harm_when="bench") as worker:
+        worker._send(
+            wire.encode({"id": 9, "op": "generate", "args": ARGUMENTS}), time.monotonic() + 9
+        )
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            time.sleep(0.02)
+        os.close(worker._requests)
+        os.close(worker._replies)
+        worker._requests = -1
+        _require_gone(int((tmp_path / "pid").read_text()))
+        assert worker._process.wait(timeout=5) == 0
+
+
+def _require_gone(program: int) -> None:
+    for _ in range(250):
+        try:
+            os.kill(program, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.02)
+    pytest.fail("llama-bench outlived its worker")
+
+
+def test_what_is_not_resolved_is_unknown(tmp_path: Path) -> None:
+    """A setting of which only the request is printed is not taken for what ran."""
+    with opened(tmp_path, log_without=["Flash Attention"]) as worker:
+        assert worker.generate("model", [0] * 16, 8).context["flash_attn"] == "unknown"
+
+
+def test_a_build_that_does_not_know_its_commit_says_so(tmp_path: Path) -> None:
+    """Neither a commit nor a number is made up."""
+    tools = _replayed_tools(tmp_path, version="version: 0 (unknown)")
+    with Worker(EngineBuild("llama_tools", Path(sys.executable), tools)) as worker:
+        described = worker.describe()
+    assert described["version"] == "0 (unknown)"
+    assert described["llama_commit"] is None
+
+
+def test_devices_are_those_that_the_programs_list(tmp_path: Path) -> None:
+    """GPUs come with their memory."""
+    listed = "Available devices:\n  CUDA0: NVIDIA H100 (81559 MiB, 80000 MiB free)\n"
+    tools = _replayed_tools(tmp_path, devices=listed)
+    with Worker(EngineBuild("llama_tools", Path(sys.executable), tools)) as worker:
+        gpus = [one for one in worker.describe()["devices"] if one["type"] == "GPU"]
+    assert [(one["name"], one["memory_free_bytes"]) for one in gpus] == [("CUDA0", 80000 << 20)]
+
+
+def test_a_folder_without_programs_is_refused(tmp_path: Path) -> None:
+    """The message says which program is missing, and how to name a folder."""
+    with (
+        Worker(EngineBuild("llama_tools", Path(sys.executable), tmp_path)) as worker,
+        pytest.raises(EngineRefusedError, match="no program llama-bench in ") as caught,
+    ):
+        worker.describe()
+    assert "--asperf-tools" in caught.value.remedy
+    with pytest.raises(EngineRefusedError, match=r"no folder '' of llama\.cpp's programs"):
+        Worker(EngineBuild("llama_tools", Path(sys.executable)))
+
+
+def test_what_it_cannot_do_names_what_can(tmp_path: Path) -> None:
+    """A setting that has no counterpart is refused, with an engine that has it."""
+    tools = _replayed_tools(tmp_path)
+    with (
+        Worker(EngineBuild("llama_tools", Path(sys.executable), tools)) as worker,
+        pytest.raises(EngineRefusedError, match=r"unsupported.*engines llama_cpp and") as caught,
+    ):
+        worker.load("model", tmp_path / "model.gguf", EngineSettings(slow_by=0.1))
+    assert not caught.value.breaks_measurement
