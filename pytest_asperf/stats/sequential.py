@@ -343,9 +343,9 @@ class PairedTest:
 class EquivalenceTest(PairedTest):
     """The test of a claim that two costs are alike: `interval` lies within the tolerance, or not.
 
-    PASS where the whole of it is within ``± ln(1 + tolerance)``, FAIL where none of it is. As it is
-    valid at every n at once, either errs with a probability of at most `alpha` or `beta`, whenever
-    it is returned.
+    PASS where the whole of it is within ``± ln(1 + tolerance)``, FAIL where none of it is. With a
+    constant relative effect the interval is valid at every n at once, so either verdict errs with a
+    probability of at most `alpha` or `beta` on the side that it rests on, whenever it is returned.
     """
 
     def _decide(self) -> Outcome | None:
