@@ -37,13 +37,10 @@ _ABOVE_OPEN: Final = (Outcome.INCONCLUSIVE, "neither a gain nor its absence is s
 _BELOW_GAINS: Final = (Outcome.FAIL, "a gain below the ratio: the rule is too strict here")
 _BELOW_NONE: Final = (Outcome.PASS, "no gain is shown below the rule's ratio")
 
-_STOPPED: Final = (Outcome.INCONCLUSIVE, "stopped before it was decided")
-
 _BROKEN: Final = (
     "look at what tripped the guard, in the lines above; a broken run says nothing of gains"
 )
 _BUDGET: Final = "measure more pairs (--asperf-max-pairs, --asperf-max-seconds)"
-_AGAIN: Final = "run it again, and let it end"
 
 
 def gain_verdict(
@@ -68,7 +65,7 @@ def gain_verdict(
         sides = ["above"]
     elif result.ratio.shown_below(when_ratio):
         sides = ["below"]
-    found = {side: _on_side(result, side, at_least, only) for side in sides}
+    found = {side: _on_side(result.gain, side, at_least, only) for side in sides}
     outcomes = {outcome for outcome, _ in found.values()}
     outcome = outcomes.pop() if len(outcomes) == 1 else Outcome.INCONCLUSIVE
     said = " or ".join(dict.fromkeys(text for _, text in found.values()))
@@ -81,6 +78,21 @@ def gain_verdict(
         f"{break_even_text(result)} beside the rule's {when_ratio:g} x",
         figures=(("gain", result.gain), ("speed ratio", result.ratio)),
         advice=_advice(outcome, sides, result),
+        details=_details(result),
+    )
+    return guarded(verdict, result.trips, remedy=_BROKEN)
+
+
+def stopped_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
+    """Return what the finished pairs of a measurement say that was stopped from outside."""
+    verdict = Verdict(
+        Outcome.INCONCLUSIVE,
+        subject,
+        threshold="",
+        measured=f"stopped after {len(result.pairs)} pairs: gain {result.gain.text()} at a ratio "
+        f"of {result.ratio.text()}, {break_even_text(result)}; outputs were not compared",
+        figures=(("gain", result.gain), ("speed ratio", result.ratio)),
+        advice="run it again, and let it end",
         details=_details(result),
     )
     return guarded(verdict, result.trips, remedy=_BROKEN)
@@ -117,16 +129,6 @@ def more_gain_verdict(
 
 def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     """Judge the claim that greedy output with a draft is the target's own, up to near-ties."""
-    threshold = f"first differences within {NEAR_TIE:g} of the likeliest token's logit"
-    if result.interrupted:
-        return Verdict(
-            Outcome.INCONCLUSIVE,
-            subject,
-            threshold,
-            f"stopped after {len(result.pairs)} pairs, before outputs were compared",
-            figures=(("gain", result.gain),),
-            advice=_AGAIN,
-        )
     runs = list(result.runs)
     parted = [one for one in result.divergences if one.trip]
     outcome = Outcome.FAIL if parted else Outcome.PASS
@@ -135,7 +137,7 @@ def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     verdict = Verdict(
         outcome,
         subject,
-        threshold,
+        threshold=f"first differences within {NEAR_TIE:g} of the likeliest token's logit",
         measured=_parting(result.divergences, len({run.prompt for run in runs})),
         figures=(("gain", result.gain),),
         advice=advice if parted else "",
@@ -178,13 +180,8 @@ def sampled_verdict(places: Sequence[float], subject: Subject) -> Verdict:
     return verdict
 
 
-def _on_side(
-    result: SpeculationResult, side: Side, at_least: float, only: Side | None
-) -> tuple[Outcome, str]:
+def _on_side(gain: Estimate, side: Side, at_least: float, only: Side | None) -> tuple[Outcome, str]:
     """Return the outcome where the ratio is on a side of the claim's, and what it says."""
-    gain = result.gain
-    if result.interrupted:
-        return _STOPPED
     if only not in {None, side}:
         return Outcome.PASS, f"only ratios {only} the rule's are gated, and this one is not"
     if not gain.has_interval:
@@ -210,8 +207,6 @@ def _advice(outcome: Outcome, sides: Sequence[Side], result: SpeculationResult) 
     if outcome is Outcome.PASS:
         return ""
     if outcome is Outcome.INCONCLUSIVE:
-        if result.interrupted:
-            return _AGAIN
         return _BUDGET + (" to tell the ratio's side" if len(sides) > 1 else "")
     best, gain = result.best_k
     if sides == ["below"]:

@@ -17,13 +17,14 @@ from pytest_asperf.sd_verdict import (
     lossless_verdict,
     more_gain_verdict,
     sampled_verdict,
+    stopped_verdict,
 )
 from pytest_asperf.verdict import parse_percent
 
 if TYPE_CHECKING:
     from pytest_asperf.measure.speculation_result import SpeculationResult
     from pytest_asperf.speculation_handle import Speculation
-    from pytest_asperf.verdict import Verdict
+    from pytest_asperf.verdict import Subject, Verdict
 
 
 def assert_sd_gain(
@@ -69,10 +70,9 @@ def assert_sd_gain(
             why="it decides which side of the ratio is gated",
             remedy=f"use one of {listing(get_args(Side))}, or leave it out for both",
         )
-    result = speculation.against(limit)
-    subject = speculation.subject("SD gain", result)
+    result, subject = _measured(speculation, "SD gain", limit)
     verdict = gain_verdict(result, subject, when_ratio=when_ratio, at_least=limit, only=only)
-    return _settle(verdict, speculation, result)
+    return settle(verdict, speculation.bench)
 
 
 def assert_sd_loss(speculation: Speculation) -> Verdict:
@@ -89,8 +89,8 @@ def assert_sd_loss(speculation: Speculation) -> Verdict:
         AsperfError: it could not be measured, or what was measured is broken.
     """
     __tracebackhide__ = True
-    result = speculation.against()
-    return settle(loss_verdict(result, speculation.subject("SD gain", result)), speculation.bench)
+    result, subject = _measured(speculation, "SD gain")
+    return settle(loss_verdict(result, subject), speculation.bench)
 
 
 def assert_sd_gains_more(speculation: Speculation, than: Speculation) -> Verdict:
@@ -108,9 +108,9 @@ def assert_sd_gains_more(speculation: Speculation, than: Speculation) -> Verdict
         AsperfError: one could not be measured, or what was measured is broken.
     """
     __tracebackhide__ = True
-    result, other = speculation.against(), than.against()
-    what = f"TG, against that of {than.pairing.label}, of"
-    verdict = more_gain_verdict(result, other, speculation.subject(what, result))
+    result, subject = _measured(speculation, f"TG, against that of {than.pairing.label}, of")
+    other, _ = _measured(than, "SD gain")
+    verdict = more_gain_verdict(result, other, subject)
     return settle(verdict, speculation.bench)
 
 
@@ -135,15 +135,22 @@ def assert_lossless(speculation: Speculation) -> Verdict:
     if speculation.pairing.temperature:
         subject = speculation.subject("distance from the target's distribution,")
         return settle(sampled_verdict(speculation.places(PLACES), subject), speculation.bench)
-    result = speculation.against()
-    verdict = lossless_verdict(result, speculation.subject("greedy output", result))
-    return _settle(verdict, speculation, result)
+    result, subject = _measured(speculation, "greedy output")
+    return settle(lossless_verdict(result, subject), speculation.bench)
 
 
-def _settle(verdict: Verdict, speculation: Speculation, result: SpeculationResult) -> Verdict:
-    """Settle a verdict; of a measurement that was stopped, note it and go on stopping."""
+def _measured(
+    speculation: Speculation, what: str, limit: float = 0.0
+) -> tuple[SpeculationResult, Subject]:
+    """Measure, and return the result and what the claim about it is about.
+
+    Raises:
+        KeyboardInterrupt: it was stopped; what the finished pairs say is noted.
+    """
     __tracebackhide__ = True
+    result = speculation.against(limit)
+    subject = speculation.subject(what, result)
     if result.interrupted:
-        speculation.bench.record(verdict_row(verdict))
+        speculation.bench.record(verdict_row(stopped_verdict(result, subject)))
         raise KeyboardInterrupt
-    return settle(verdict, speculation.bench)
+    return result, subject
