@@ -40,6 +40,7 @@ TIERS = (
             "fit_verdict",
         ),
         *(
+            "gate_cells",
             "gate_verdict",
             "fit_verdict",
             "report",
