@@ -59,15 +59,15 @@ class Ring:
 
 
 class TimedSide(Protocol):
-    """One arm at work, as the pairs of a gate see it.
+    """One arm at work, as the pairs of a gate see it."""
 
-    Attributes:
-        worker: the process.
-        loaded: what the last load resolved to.
-    """
+    @property
+    def worker(self) -> Worker:
+        """The process."""
 
-    worker: Worker
-    loaded: dict[str, Any]
+    @property
+    def loaded(self) -> dict[str, Any]:
+        """What the last load resolved to."""
 
     def fed(self, workload: Workload) -> object:
         """Return what the workload is fed with, to be compared with the other arm's."""
@@ -164,14 +164,25 @@ class Side:
         Raises:
             MeasurementError: the engine says that it did something else than was asked.
         """
-        return require_path(
-            Ran(
-                self._arm.name,
-                self._arm.model.path,
-                self._arm.model.sha256,
-                self._described,
-                self.loaded,
-                context,
-                self._arm.settings.as_dict(),
-            )
-        )
+        return require_ran(self._arm, self._described, self.loaded, context)
+
+
+def require_ran(
+    arm: Arm, described: dict[str, Any], loaded: dict[str, Any], context: dict[str, Any]
+) -> Ran:
+    """Return an arm's proof of path.
+
+    Args:
+        arm: what was to run.
+        described: what the engine says of itself.
+        loaded: what the load resolved to.
+        context: what the last run's context resolved to.
+
+    Raises:
+        MeasurementError: the engine says that it did something else than was asked.
+    """
+    settings = arm.settings.as_dict()
+    model = arm.model
+    return require_path(
+        Ran(arm.name, model.path, model.sha256, described, loaded, context, settings)
+    )
