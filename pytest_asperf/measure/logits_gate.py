@@ -112,7 +112,7 @@ def run_logits_gate(ring: Ring) -> LogitsDuel:
 def _drift(arm: Arm, ring: Ring) -> Drift:
     side = Side(arm, ring.timeout_s, ring.text)
     with side.worker as worker:
-        settings = arm.settings.merged(_ONE_AT_A_TIME[arm.build.engine])
+        settings = arm.settings.merged(_ONE_AT_A_TIME[arm.build.engine.engine])
         worker.load(_SINGLY, arm.model.path, settings)
         tokens = side.fed(Workload("pp", min(_TOKENS, side.loaded["n_ctx_train"])))
         row = worker.score([_SINGLY, MODEL], tokens, 0)

@@ -31,7 +31,7 @@ from pytest_asperf.measure.vetting import require_path
 from pytest_asperf.stats.sequential import PairedTest, log_cost_ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pytest_asperf.host import EngineBuild
     from pytest_asperf.measure.files import LocatedModel
@@ -227,10 +227,8 @@ class _Bout:
     """
 
     def __init__(self, worker: Worker, contestants: Contestants, seed: int) -> None:
-        pairing = contestants.pairing
+        self._pairing = pairing = contestants.pairing
         self._coin = random.Random(seed)  # noqa: S311  # logged, and to be repeated
-        self._k = pairing.k
-        self._n_tokens = pairing.n_tokens
         self.pair, self.prompts = open_suite(worker, contestants, max(pairing.k, SWEEP_K))
         self.reloads = False
 
@@ -257,13 +255,14 @@ class _Bout:
         for index in order:
             runs.append(self._run(index))
             # Between the runs, so that what disturbs them disturbs the costs alike.
-            costs.append(self._costs(runs[-1], batches=(1, self._k + 1)))
+            verified = {one.drafted + 1 for one in runs[-1].speculative.rounds}
+            costs.append(self._costs(runs[-1], batches=sorted({1, *verified})))
         costs.append(self._costs(runs[-1], batches=None))
-        return SuitePair(tuple(runs), reduce(add, costs), self._k)
+        return SuitePair(tuple(runs), reduce(add, costs), self._pairing.k)
 
-    def _costs(self, run: PromptRun, *, batches: tuple[int, ...] | None) -> StepCosts:
+    def _costs(self, run: PromptRun, *, batches: Sequence[int] | None) -> StepCosts:
         _, prompt = self.prompts[run.prompt]
-        text = (*prompt, *run.alone.tokens[: self._n_tokens // 2])
+        text = (*prompt, *run.alone.tokens[: self._pairing.n_tokens // 2])
         return self.pair.costs(text, repeats=_COST_REPEATS, batches=batches)
 
     def _run(self, index: int) -> PromptRun:

@@ -143,7 +143,7 @@ class SpeculatingSide:
         self._n_tokens = pairing.n_tokens
         self.counts = Counts(pairing.n_tokens, ())
         self.divergences: tuple[Divergence, ...] = ()
-        self.worker = Worker(target.build, call_timeout_s=timeout_s)
+        self.worker = Worker(target.build.engine, call_timeout_s=timeout_s)
         try:
             self._described = self.worker.describe()
             model = _as_run(target)
