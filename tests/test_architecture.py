@@ -44,6 +44,10 @@ TIERS = (
         ),
         *(
             "gate_cells",
+            "gate_command",
+            "gate_plan",
+            "gate_report",
+            "project",
             "gate_verdict",
             "fit_verdict",
             "report",
