@@ -43,6 +43,11 @@ TIERS = (
             "fit_verdict",
         ),
         *(
+            "gate_cells",
+            "gate_command",
+            "gate_plan",
+            "gate_report",
+            "project",
             "gate_verdict",
             "fit_verdict",
             "report",
