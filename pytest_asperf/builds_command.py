@@ -189,12 +189,12 @@ def _engines(facts: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str
     for name, version in found.get("packages", {}).items():
         if (engine := DISTRIBUTIONS.get(name.lower().replace("_", "-"))) is not None:
             of_engines.setdefault(engine, []).append(f"{name} {version}")
-    for engine, versions in of_engines.items():
-        yield printable(f"{engine}: {', '.join(versions)}", 80)
+    for name, versions in of_engines.items():
+        yield printable(f"{name}: {', '.join(versions)}", 80)
     if "base" in facts:
         yield f"Python {printable(str(facts['base'].get('version')).partition(' ')[0], 20)}"
-    options = [*facts.get("cmake", []), *(f"{k}={v}" for k, v in facts.get("env", {}).items())]
-    if options:
+    variables = [f"{name}={text}" for name, text in facts.get("compiles_with", {}).items()]
+    if options := [*facts.get("cmake", []), *variables]:
         yield printable(" ".join(options), 200)
 
 

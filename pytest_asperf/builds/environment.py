@@ -16,6 +16,7 @@ from pytest_asperf.builds.surroundings import (
     child_environment,
     compiles_with,
     installed,
+    installs_with,
     interpreter_facts,
 )
 from pytest_asperf.errors import BuildError
@@ -45,8 +46,8 @@ def environment_recipe(source: Packages, *, cache: Path) -> Recipe:
             "kind": "environment",
             "requirements": list(source.requirements),
             "files": {path.name: _file_sha256(path, cache) for path in source.files},
-            "env": dict(source.env),
             "compiles_with": compiles_with(source.env),
+            "installs_with": installs_with(source.env),
             "base": interpreter_facts(source.python),
         },
     )

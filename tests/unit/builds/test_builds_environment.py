@@ -94,6 +94,14 @@ def bare(tmp_path: Path) -> Path:
     return tmp_path / "bare" / "bin" / "python"
 
 
+def test_an_address_with_a_password_is_not_kept(tmp_path: Path) -> None:
+    """An index is told apart by a hash of its address."""
+    env = (("PIP_INDEX_URL", "https://me:secret@host/simple"),)
+    recipe = environment_recipe(Packages(("mlx-lm",), env=env), cache=tmp_path)
+    assert "secret" not in str(recipe)
+    assert recipe.key != environment_recipe(Packages(("mlx-lm",)), cache=tmp_path).key
+
+
 def test_variables_are_no_business_of_the_installers_cache(
     tmp_path: Path, workshop: OpenWorkshop, monkeypatch: pytest.MonkeyPatch, write_sdist: Write
 ) -> None:
