@@ -102,7 +102,9 @@ def _steps(source: Packages, where: Path) -> tuple[list[list[str | Path]], str]:
 def _options(source: Packages) -> list[str | Path]:
     """Return what is installed, behind the options that both installers have."""
     declared = compiles_with(source.env).keys() & dict(source.env).keys()
-    compiled = [f"--no-binary={name}" for name in _COMPILED if declared]
+    # Of a file it is no question: it is a wheel or it is not.
+    is_asked = bool(declared and source.requirements)
+    compiled = [f"--no-binary={name}" for name in _COMPILED if is_asked]
     return [*compiled, "--", *source.requirements, *source.files]
 
 
