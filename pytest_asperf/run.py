@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from pytest_asperf.build_sources import ToolsFolder
 from pytest_asperf.catalogue import Catalogue, at_level, load_catalogue
 from pytest_asperf.config import parse_settings, read_marks
 from pytest_asperf.engines import engine_name, parse_level
@@ -152,7 +153,10 @@ class Run:
     @property
     def _tools(self) -> Path | None:
         """The folder of programs: what only a gate's baseline names is what makes its models."""
-        return self.settings.tools or (self.builds[0].tools if self.builds else None)
+        if self.settings.tools is None and self.builds is not None:
+            source = self.builds[0].source
+            return source.folder if isinstance(source, ToolsFolder) else None
+        return self.settings.tools
 
     @cached_property
     def seed(self) -> int:
@@ -173,10 +177,15 @@ class Run:
 
         Raises:
             ConfigError: a build or a finding is not usable, or pictures cannot be drawn.
+            BuildError: what a build would be made from is not there.
             HardwareError: the option or the configuration file names no profile.
         """
         self.hardware  # noqa: B018  # made, and checked, by being asked for
-        self.builds  # noqa: B018  # as above
+        if self.builds is not None:
+            from pytest_asperf.builds.workshop import require_source  # noqa: PLC0415  # gates only
+
+            for build in self.builds:
+                require_source(build, cache=self.cache)
         if any(target.format == "plots" for target in self.settings.report):
             require_matplotlib()
         if self.settings.findings or self.settings.records:
