@@ -137,6 +137,16 @@ def next_step(n: int, findings: Mapping[Gate, Finding]) -> Probe | Answer:
     return Answer(Ending.RANGE if why else Ending.CULPRIT, search.after, search.at, why)
 
 
+def narrowed(n: int, findings: Mapping[Gate, Finding]) -> Gate | None:
+    """Return the two builds that the culprit lies between so far; None before the first FAIL."""
+    first = findings.get(Gate(0, n))
+    if first is None or first.outcome is not Outcome.FAIL:
+        return None
+    search = _Search(n, findings)
+    search.probe()
+    return search.step
+
+
 def steps(n: int, findings: Mapping[Gate, Finding]) -> tuple[Gate, ...]:
     """Return the neighbours among the builds judged against the baseline whose effects differ.
 

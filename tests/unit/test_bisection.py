@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -143,7 +144,7 @@ def test_a_run_goes_on_where_it_was(n: int, data: st.DataObject) -> None:
 
 @given(st.integers(2, 64), st.data())
 def test_a_build_that_was_skipped_may_be_tried_again(n: int, data: st.DataObject) -> None:
-    """Where what could not be made is forgotten and can be made now, the answer is as if it could."""
+    """Where what could not be made can be now, and is forgotten, the answer is as if it could."""
     culprit = data.draw(st.integers(1, n))
     bad = data.draw(st.sets(st.integers(1, n - 1)))
     _, findings = run(n, one_step(n, culprit, bad))
@@ -216,7 +217,7 @@ def test_a_map_is_evenly_spaced() -> None:
     answer, findings = run(200, levels(*cost))
     assert answer.ending is Ending.MAP
     mapped = sorted({0} | {gate.candidate for gate in findings if gate.base == 0})
-    assert max(b - a for a, b in zip(mapped, mapped[1:], strict=False)) <= 200 / 8
+    assert max(b - a for a, b in pairwise(mapped)) <= 200 / 8
     assert len(steps(200, findings)) == 2
 
 
