@@ -161,21 +161,20 @@ def calibrate_machine(
 ) -> None:
     """Measure this machine's noise, by a build against itself, and keep it for gates."""
     from pytest_asperf.calibrate import calibrate
-    from pytest_asperf.measure.arms import engine_build
+    from pytest_asperf.host import EngineBuild
     from pytest_asperf.measure.lab import Lab
     from pytest_asperf.measure.plan import Plan
     from pytest_asperf.measure.turn import machine_lock_path
     from pytest_asperf.modelfiles.shipped import shipped_corpus
-    from pytest_asperf.spec import Build, parse_workload
+    from pytest_asperf.spec import parse_workload
 
     project = _project(python)
     settings = project.catalogue.settings
     ref = project.catalogue.find(model, where="--model")
     engine = ref.spec.engine or settings.engine
-    build = Build(
-        "current",
-        project.python,
-        tools=settings.tools if engine == "llama_tools" else None,
+    tools = settings.tools if engine == "llama_tools" else None
+    build = project.catalogue.find_build(
+        "current", project.python, where="asperf calibrate", tools=tools
     )
     names = dict.fromkeys(workload or ["tg128"])
     workloads = tuple(parse_workload(name, where="--workload") for name in names)
@@ -183,7 +182,7 @@ def calibrate_machine(
     with (
         console.status("calibrating") as status,
         Lab(
-            engine_build(build, engine),
+            EngineBuild(engine, project.python, tools),
             cache=project.cache,
             corpus=shipped_corpus(),
             plan=Plan(call_timeout_s=settings.call_timeout_s),

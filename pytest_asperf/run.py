@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from pytest_asperf.build_sources import ToolsFolder
 from pytest_asperf.catalogue import Catalogue, at_level, load_catalogue
 from pytest_asperf.config import parse_settings, read_marks
 from pytest_asperf.engines import engine_name, parse_level
@@ -152,7 +153,10 @@ class Run:
     @property
     def _tools(self) -> Path | None:
         """The folder of programs: what only a gate's baseline names is what makes its models."""
-        return self.settings.tools or (self.builds[0].tools if self.builds else None)
+        if self.settings.tools is None and self.builds is not None:
+            source = self.builds[0].source
+            return source.folder if isinstance(source, ToolsFolder) else None
+        return self.settings.tools
 
     @cached_property
     def seed(self) -> int:

@@ -14,6 +14,7 @@ from pytest_asperf.engines import MLX_GROUP_SIZE, MlxScheme, mlx_scheme
 from pytest_asperf.errors import ConfigError, listing, printable, suggest
 
 if TYPE_CHECKING:
+    from pytest_asperf.build_sources import Source
     from pytest_asperf.engines import Engine
 
 FlashAttention = Literal["auto", "on", "off"]
@@ -203,19 +204,17 @@ def _check_setting(key: str, value: object, *, where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """An engine build that can be held against another: where it is, and settings over it.
+    """An engine build that can be held against another: where it comes from, and settings over it.
 
     Attributes:
         name: what it was called.
-        python: the interpreter that has the engine installed.
-        tools: the folder of llama.cpp's programs, for the engine that runs those.
+        source: what it is, or is made from.
         settings: engine settings over the model's own.
     """
 
     name: str
-    python: Path
+    source: Source
     settings: EngineSettings = field(default_factory=EngineSettings)
-    tools: Path | None = None
 
 
 VariantKind = Literal["layers", "experts", "hybrid", "recurrent"]

@@ -6,15 +6,17 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.errors import ConfigError
-from pytest_asperf.host import EngineBuild, Worker
+from pytest_asperf.builds.workshop import ReadyBuild
+from pytest_asperf.errors import EngineError
+from pytest_asperf.host import Worker
 from pytest_asperf.measure.results import Ran
 from pytest_asperf.measure.vetting import require_path
 
 if TYPE_CHECKING:
-    from pytest_asperf.engines import Engine
-    from pytest_asperf.measure.files import LocatedModel
-    from pytest_asperf.spec import Build, EngineSettings
+    from pytest_asperf.builds.workshop import Workshop
+    from pytest_asperf.host import EngineBuild
+    from pytest_asperf.measure.files import LocatedModel, ModelShelf
+    from pytest_asperf.spec import Build, EngineSettings, ModelRef
 
 #: What the model is called inside a side's process.
 MODEL: Final = "model"
@@ -26,36 +28,63 @@ class Arm:
 
     Attributes:
         name: what a reader calls it: the model, and the build where that tells it apart.
-        build: its engine and interpreter.
+        build: its engine, ready to be started.
         settings: engine settings of the model in this arm.
         model: the model file.
     """
 
     name: str
-    build: EngineBuild
+    build: ReadyBuild
     settings: EngineSettings
     model: LocatedModel
 
 
-def engine_build(build: Build, engine: Engine) -> EngineBuild:
-    """Return what a worker on a build is started from.
+class Armoury:
+    """Fits out the two sides of gates: their builds made, and one model file for both.
 
     Args:
-        build: the build.
-        engine: the engine that the model runs on.
-
-    Raises:
-        ConfigError: programs for an engine that is a library, or the other way round.
+        own: the build that measures what is no gate.
+        shelf: its models.
+        workshop: makes the builds that gates name.
     """
-    if (build.tools is not None) != (engine == "llama_tools"):
-        raise ConfigError(
-            f"the engine is {engine}, and the build {build.name} is {build.tools or build.python}",
-            why="programs feed random tokens and load for each run; what they time is comparable "
-            "with each other's alone",
-            remedy="name two folders of programs with --asperf-engine=llama_tools, or two "
-            "interpreters without",
+
+    def __init__(self, own: EngineBuild, shelf: ModelShelf, workshop: Workshop) -> None:
+        self._own = own
+        self._workshop = workshop
+        self._shelves = {own: shelf}
+
+    def own_arm(self, ref: ModelRef) -> Arm:
+        """Return a side that is a model under the own build."""
+        model = self._shelves[self._own].locate(ref)
+        return Arm(ref.title, ReadyBuild(self._own), ref.spec.settings, model)
+
+    def arms(self, ref: ModelRef, builds: tuple[Build, Build]) -> tuple[Arm, Arm]:
+        """Return the sides that hold two builds against each other on one model.
+
+        Raises:
+            AsperfError: a build or the model cannot be made.
+        """
+        ready = [self._workshop.ready(build, self._own.engine) for build in builds]
+        model = self._shelf(ready[0].engine).locate(ref)
+        base, candidate = (
+            Arm(
+                f"{ref.title} in {build.name}",
+                each,
+                ref.spec.settings.merged(build.settings),
+                model,
+            )
+            for build, each in zip(builds, ready, strict=True)
         )
-    return EngineBuild(engine, build.python, build.tools)
+        return base, candidate
+
+    def _shelf(self, baseline: EngineBuild) -> ModelShelf:
+        """Return what makes models: the own engine, or the baseline where there is none."""
+        own = self._shelves[self._own]
+        try:
+            own.describe()
+        except EngineError:
+            return self._shelves.setdefault(baseline, own.on(baseline))
+        return own
 
 
 class Side:
@@ -72,7 +101,7 @@ class Side:
 
     def __init__(self, arm: Arm, timeout_s: float) -> None:
         self._arm = arm
-        self.worker = Worker(arm.build, call_timeout_s=timeout_s)
+        self.worker = Worker(arm.build.engine, call_timeout_s=timeout_s)
         try:
             self._described = self.worker.describe()
             self.load()
@@ -111,5 +140,6 @@ class Side:
                 self.loaded,
                 context,
                 self._arm.settings.as_dict(),
+                self._arm.build.rows(),
             )
         )

@@ -90,6 +90,12 @@ class ModelShelf:
         self._description: dict[str, Any] | AsperfError | None = None
         self._located: dict[ModelRef, LocatedModel] = {}
 
+    def on(self, build: EngineBuild) -> ModelShelf:
+        """Return a shelf in the same cache whose models another build makes."""
+        return ModelShelf(
+            build, cache=self._cache, call_timeout_s=self._call_timeout_s, on_wait=self._on_wait
+        )
+
     def describe(self) -> dict[str, Any]:
         """Return what the engine says of itself, asked once."""
         if self._description is None:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import psutil
 
+from pytest_asperf.builds.workshop import Workshop
 from pytest_asperf.errors import AsperfError, ConfigError, ModelError
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.host import Worker
-from pytest_asperf.measure.arms import MODEL, Arm, engine_build
+from pytest_asperf.measure.arms import MODEL, Arm, Armoury
 from pytest_asperf.measure.engine_memory import counted_memory
 from pytest_asperf.measure.files import (
     LocatedModel,
@@ -85,6 +86,9 @@ class Lab:
         self._shelf = ModelShelf(
             build, cache=cache, call_timeout_s=plan.call_timeout_s, on_wait=notify.wait
         )
+        self._armoury = Armoury(
+            build, self._shelf, Workshop(cache, lock_path=lock_path, notify=notify)
+        )
         self._done: dict[object, object] = {}
         self._worker: Worker | None = None
         self._loaded: dict[ModelRef, dict[str, Any]] = {}
@@ -141,7 +145,7 @@ class Lab:
             every = self.plan.self_check_every
             if every is not None and self.noise.count_gate() % every == 0:
                 self._self_check(ref, workloads, builds[0], budget)
-            return self._fight(self._arms(ref, builds), workloads, budget, comparisons)
+            return self._fight(self._armoury.arms(ref, builds), workloads, budget, comparisons)
 
         return self._once((ref, workloads, builds, budget, comparisons), fight)
 
@@ -151,7 +155,7 @@ class Lab:
         """Hold another model's, or engine's, speed against this one's, each on its own file."""
 
         def fight() -> Duel:
-            arms = (self._arm(ref), other._arm(other_ref))  # one of us
+            arms = (self._armoury.own_arm(ref), other._armoury.own_arm(other_ref))  # one of us
             other.close()
             return self._fight(arms, (workload,), budget, 1)
 
@@ -161,7 +165,7 @@ class Lab:
         self, ref: ModelRef, workloads: tuple[Workload, ...], build: Build, budget: Budget
     ) -> None:
         """Hold a build against itself, and note whether that was a FAIL."""
-        arms = self._arms(ref, (build, build))
+        arms = self._armoury.arms(ref, (build, build))
         duel = self._fight(arms, workloads, budget, len(workloads))
         if duel.interrupted:
             raise KeyboardInterrupt
@@ -199,7 +203,7 @@ class Lab:
         """Hold the second build's PPL against the first's on one model."""
 
         def fight() -> PplDuel:
-            arms = self._arms(ref, builds)
+            arms = self._armoury.arms(ref, builds)
             with self._ring(arms) as progress:
                 return run_ppl_gate(
                     arms,
@@ -239,18 +243,6 @@ class Lab:
                 return measure(Contestants(pairing, target, draft), rink)
 
         return self._once((pairing, key), compete)
-
-    def _arms(self, ref: ModelRef, builds: tuple[Build, Build]) -> tuple[Arm, Arm]:
-        base, candidate = builds
-        return self._arm(ref, base), self._arm(ref, candidate)
-
-    def _arm(self, ref: ModelRef, build: Build | None = None) -> Arm:
-        """Return a side of a gate: a model under a build, or under this lab's own."""
-        settings, model = ref.spec.settings, self._shelf.locate(ref)
-        if build is None:
-            return Arm(ref.title, self.build, settings, model)
-        engine = engine_build(build, self.build.engine)
-        return Arm(f"{ref.title} in {build.name}", engine, settings.merged(build.settings), model)
 
     @contextmanager
     def _ring(self, arms: tuple[Arm, Arm]) -> Iterator[Callable[[str, int, int], None]]:
