@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
@@ -25,9 +26,9 @@ from pytest_asperf.console import (
     stderr_console,
 )
 from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.project import open_project
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from rich.status import Status
@@ -108,6 +109,7 @@ def bisect_builds(
         ref = _model(model, engine, (base, candidate), project)
         candidates = _candidates((base, candidate), builds, ref, project)
         question = _question(options, ref, candidates, project)
+        question = replace(question, is_listed=builds is not None)
     except ConfigError as error:
         print_error(error)
         raise typer.Exit(_USAGE) from None
@@ -183,6 +185,23 @@ def _candidates(
     return tuple(map(Candidate, (base, *named, last)))
 
 
+def _model(
+    address: str | None, engine: str | None, ends: tuple[str, str], project: Project
+) -> ModelRef:
+    """Return the model, on the engine asked for, else on the one that the builds are of."""
+    from pytest_asperf.build_sources import runs_on
+    from pytest_asperf.engines import ENGINES, parse_engine
+
+    settings = project.settings
+    named = None if engine is None else parse_engine(engine, where="--engine")
+    sources = [
+        project.catalogue.find_build(end, project.python, where="BASE, CAND").source for end in ends
+    ]
+    if named is None and not all(runs_on(source, settings.engine) for source in sources):
+        named = next((e for e in ENGINES if all(runs_on(source, e) for source in sources)), None)
+    return project.catalogue.find(address or settings.default_model, where="--model", engine=named)
+
+
 def _question(
     options: _Options, ref: ModelRef, candidates: tuple[Candidate, ...], project: Project
 ) -> Question:
@@ -223,9 +242,9 @@ def _bisect(question: Question, project: Project, *, seed: int | None, fresh: bo
     for line in announcement(question):
         print_text(out, line)
     console = stderr_console()
-    with console.status("bisecting") as status, project.lab(question.cell.ref, status) as lab:
-        sha256 = lab.source_sha256(question.cell.ref.spec)
-        decided_by = {**question.decided_by(detect(), platform.node(), sha256), "seed": seed}
+    with console.status("bisecting") as status, _lab(question.cell.ref, project, status) as lab:
+        contents = _contents(question, lab, project.cache)
+        decided_by = {**question.decided_by(detect(), platform.node(), contents), "seed": seed}
         drawn = secrets.randbelow(2**31) if seed is None else seed
         with kept_bisection(project.cache, decided_by, seed=drawn, fresh=fresh) as (record, told):
             if told:
@@ -238,6 +257,41 @@ def _bisect(question: Question, project: Project, *, seed: int | None, fresh: bo
                 raise
     _print_answer(question, record, answer)
     return answer
+
+
+def _lab(ref: ModelRef, project: Project, status: Status) -> Lab:
+    from pytest_asperf.host import EngineBuild
+    from pytest_asperf.measure.lab import Lab
+    from pytest_asperf.measure.plan import Plan
+    from pytest_asperf.measure.turn import machine_lock_path
+    from pytest_asperf.modelfiles.shipped import shipped_corpus
+
+    settings = project.settings
+    engine = ref.spec.engine or settings.engine
+    return Lab(
+        EngineBuild(engine, project.python, settings.tools if engine == "llama_tools" else None),
+        cache=project.cache,
+        corpus=shipped_corpus(),
+        plan=Plan(chunks=settings.chunks, call_timeout_s=settings.call_timeout_s),
+        lock_path=machine_lock_path(),
+        notify=StatusNotify(stderr_console(), status),
+    )
+
+
+def _contents(question: Question, lab: Lab, cache: Path) -> dict[str, str | None]:
+    """Return the hashes of what a path alone does not tell: weights and packages."""
+    from pytest_asperf.build_sources import Packages
+    from pytest_asperf.modelfiles.cache import file_sha256
+
+    ref = question.cell.ref
+    weights = dict(ref.spec.files).get(ref.level or "", ref.spec.gguf)
+    sources = (candidate.build.source for candidate in question.candidates)
+    packages = (path for source in sources if isinstance(source, Packages) for path in source.files)
+    paths = [*packages, *([] if weights is None else [weights])]
+    hashes = {
+        str(path): file_sha256(path, cache=cache) if path.is_file() else None for path in paths
+    }
+    return {**hashes, "folder": lab.source_sha256(ref.spec)}
 
 
 class _Printer:
@@ -268,8 +322,8 @@ def _print_answer(question: Question, record: BisectRecord, answer: Answer) -> N
     from pytest_asperf.bisect_text import answer_sections, map_rows, map_sections
 
     print_text(Console(highlight=False), "")
-    sections: Sequence[object] = answer_sections(question, record, answer)
+    sections = answer_sections(question, record, answer)
     if answer.ending is Ending.MAP:
         print_table(map_rows(question, record))
-        sections = [*answer_sections(question, record, answer), *map_sections(question, record)]
+        sections += map_sections(question, record)
     print_sections(sections)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.bisection import Finding, Gate
@@ -33,7 +33,7 @@ class Judged:
         outcome: its verdict; INVALID also where a build could not be made or refused the work.
         told: what was measured, or what went wrong, on one line.
         elapsed_s: what it took, with making the build.
-        effect: the candidate's cost over the baseline's, or the change of PPL.
+        effect: the change of the cost, or of PPL, from the first build to the second.
         is_unmade: whether the build could not be made, which another run may try again.
     """
 
@@ -45,17 +45,19 @@ class Judged:
 
     @property
     def finding(self) -> Finding:
-        """What the search needs of it: bounds of the change, 0 for none."""
+        """What the search needs of it."""
         if self.effect is None:
             # Judged without a single pair: nothing is excluded.
             return Finding(self.outcome)
-        none = 0.0 if self.effect.unit == CHANGE else 1.0
-        return Finding(self.outcome, self.effect.low - none, self.effect.high - none)
+        return Finding(self.outcome, self.effect.low, self.effect.high)
 
 
 def judged(verdict: Verdict, elapsed_s: float) -> Judged:
     """Return what is kept of a gate's verdict."""
     effect = verdict.figures[0][1] if verdict.figures else None
+    if effect is not None and effect.unit != CHANGE:
+        point, low, high = (ratio - 1 for ratio in (effect.point, effect.low, effect.high))
+        effect = replace(effect, point=point, low=low, high=high, unit=CHANGE)
     return Judged(verdict.outcome, printable(verdict.measured), elapsed_s, effect)
 
 
@@ -162,8 +164,9 @@ def _opened(record: BisectRecord, *, fresh: bool) -> tuple[BisectRecord, str]:
         return record, ""
     again = len(gates) - len(record.gates)
     retried = f"; {again} builds that could not be made are tried again" if again else ""
-    return record, f"{len(record.gates)} gates of an earlier run are kept (--fresh forgets them)" + (
-        retried
+    return (
+        record,
+        f"{len(record.gates)} gates of an earlier run are kept (--fresh forgets them)" + (retried),
     )
 
 
@@ -174,10 +177,15 @@ def _plain(found: Judged) -> dict[str, Any]:
 def _read_gate(row: dict[str, Any]) -> tuple[Gate, Judged]:
     effect = row.get("effect")
     if effect is not None:
-        estimate = {key: effect[key] for key in ("method", "unit", "counted")}
-        bounds = [_number(effect[key]) for key in ("point", "low", "high")]
         effect = Estimate(
-            *bounds, _whole(effect["n"]), confidence=_number(effect["confidence"]), **estimate
+            _number(effect["point"]),
+            _number(effect["low"]),
+            _number(effect["high"]),
+            _whole(effect["n"]),
+            method=str(effect["method"]),
+            unit=CHANGE,
+            counted=str(effect["counted"]),
+            confidence=_number(effect["confidence"]),
         )
     base, candidate = _whole(row["base"]), _whole(row["candidate"])
     found = Judged(

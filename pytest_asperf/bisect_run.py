@@ -1,4 +1,4 @@
-"""A bisection at work: gates until the algorithm has its answer, each kept as soon as it is over."""
+"""A bisection at work: gates until there is an answer, each kept as soon as it is over."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pytest_asperf import __version__
 from pytest_asperf.bisect_record import Judged, judged
 from pytest_asperf.bisection import Probe, gates_at_most, next_step
+from pytest_asperf.builds.surroundings import compiles_with
 from pytest_asperf.errors import BuildError, EngineError, printable
 from pytest_asperf.gate_cells import judge_cell
 from pytest_asperf.hardware.records import machine_key
@@ -39,25 +40,29 @@ class Question:
         cell: what each of them is gated on.
         budget: what a gate may cost, and the slowdown that is accepted.
         max_ppl_delta: ΔPPL that is accepted, a fraction.
+        is_listed: whether the builds between the ends were named one by one.
     """
 
     candidates: tuple[Candidate, ...]
     cell: Cell
     budget: Budget
     max_ppl_delta: float
+    is_listed: bool = False
 
     @property
     def n(self) -> int:
         """Builds that may be the culprit."""
         return len(self.candidates) - 1
 
-    def decided_by(self, machine: Machine, node: str, sha256: str | None) -> Mapping[str, Any]:
+    def decided_by(
+        self, machine: Machine, node: str, contents: Mapping[str, str | None]
+    ) -> Mapping[str, Any]:
         """Return everything that decides the run, as plain data.
 
         Args:
             machine: the kind of machine.
             node: its name.
-            sha256: the hash of what the model is made from, where that is known.
+            contents: hashes of the files that weights and packages are in, by path.
         """
         budget = asdict(self.budget)
         del budget["seed"]
@@ -65,7 +70,9 @@ class Question:
             "asperf": __version__,
             "machine": {**machine_key(machine), "node": node},
             "builds": [repr(candidate.build) for candidate in self.candidates],
-            "model": {"address": repr(self.cell.ref), "sha256": sha256},
+            "model": repr(self.cell.ref),
+            "contents": dict(contents),
+            "compiles_with": compiles_with(()),
             "workload": self.cell.workload,
             "budget": budget,
             "max_ppl_delta": self.max_ppl_delta,

@@ -9,11 +9,10 @@ from pytest_asperf.bisection import Ending, Gate, gates_at_most, gates_to_name, 
 from pytest_asperf.build_sources import Checkout, Packages
 from pytest_asperf.checks import Check, Section
 from pytest_asperf.errors import printable
+from pytest_asperf.gate_cells import PPL
 from pytest_asperf.verdict import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_asperf.bisect_record import BisectRecord, Judged
     from pytest_asperf.bisect_run import Question
     from pytest_asperf.bisection import Answer
@@ -31,16 +30,16 @@ def announcement(question: Question) -> tuple[str, ...]:
     """Return what is bisected, and how many gates it may take."""
     n, most = question.n, gates_at_most(question.n)
     ends = (question.candidates[0].build.name, question.candidates[-1].build.name)
-    share = f"{100 * question.budget.tolerance:g} % in {question.cell.workload}"
-    if question.cell.workload == "ppl":
-        share = f"{100 * question.max_ppl_delta:g} % in PPL"
+    limit = question.max_ppl_delta if question.cell.workload == PPL else question.budget.tolerance
     return (
         printable(
-            f"{n} builds after {ends[0]}, up to {ends[1]}: which is the first to lose {share} of "
-            f"{question.cell.ref.title}?"
+            f"{n} builds after {ends[0]}, up to {ends[1]}: which is the first to fail "
+            f"{question.cell.workload} of {question.cell.ref.title} within +{100 * limit:g} %?"
         ),
-        f"{min(most, gates_to_name(n))} gates name it where all later builds fail too; {most} at "
-        "most share the error of 5 %",
+        (
+            f"{min(most, gates_to_name(n))} gates name it where all later builds fail too; the "
+            f"error of 5 % is shared by {most} at most"
+        ),
     )
 
 
@@ -63,8 +62,8 @@ def known_so_far(question: Question, record: BisectRecord) -> str:
     after, at = (question.candidates[i].build.name for i in (sides.base, sides.candidate))
     which = f"it is {at}" if left == 1 else f"it is one of {left} behind {after}, up to {at}"
     return printable(
-        f"stopped after {_gates(len(record.gates))}: if one build made it slower, {which}; the same "
-        "command goes on from here"
+        f"stopped after {_gates(len(record.gates))}: if one build made it slower, {which}; "
+        "the same command goes on from here"
     )
 
 
@@ -80,8 +79,9 @@ def answer_sections(question: Question, record: BisectRecord, answer: Answer) ->
     }[answer.ending]
     checks = [Check("because", "measured", answer.why)] if answer.why else []
     if answer.ending in {Ending.CULPRIT, Ending.RANGE}:
-        for label, number in (("passes", answer.after), ("fails", answer.at)):
-            checks.append(_plain(label, _named(question, number)))
+        checks.append(_plain("before", f"{_named(question, answer.after)} passes"))
+    if answer.ending is Ending.RANGE:
+        checks.append(_plain("behind", f"{_named(question, answer.at)} fails"))
     if found is not None and answer.ending is not Ending.MAP:
         checks.append(_plain("effect", _sized(question, found)))
     elapsed_s = sum(each.elapsed_s for each in record.gates.values())
@@ -98,7 +98,7 @@ def answer_sections(question: Question, record: BisectRecord, answer: Answer) ->
 def map_rows(question: Question, record: BisectRecord) -> list[tuple[str, ...]]:
     """Return the effect over the builds against the baseline, with the steps marked."""
     marks = {gate.candidate: gate.base for gate in steps(question.n, record.findings)}
-    rows = [("build", "against the baseline", "verdict", "step")]
+    rows: list[tuple[str, ...]] = [("build", "against the baseline", "verdict", "step")]
     rows.append((printable(question.candidates[0].build.name), "", "baseline", ""))
     for number in range(1, question.n + 1):
         found = record.gates.get(Gate(0, number))
@@ -138,7 +138,7 @@ def _named(question: Question, number: int) -> str:
 def _sized(question: Question, found: Judged) -> str:
     if found.effect is None:
         return found.told
-    what = "PPL" if question.cell.workload == "ppl" else f"cost of {question.cell.workload}"
+    what = "PPL" if question.cell.workload == PPL else f"cost of {question.cell.workload}"
     effect = found.effect
     return (
         f"{effect} in {what} of {question.cell.ref.title}, {effect.n} {effect.counted}, "
@@ -151,38 +151,39 @@ def _middle(record: BisectRecord, number: int) -> float:
     return 0.0 if found is None or found.effect is None else found.effect.point
 
 
-def _again(question: Question, record: BisectRecord, gate: Gate) -> list[Check]:
-    """Return the commands that show a step again."""
-    builds = [question.candidates[i].build for i in (gate.base, gate.candidate)]
-    checks = []
-    if all(map(_is_spelt_out, builds)):
-        checks.append(_plain("again", _command(question, builds, record.seed, gate)))
+def _again(question: Question, record: BisectRecord, step: Gate) -> list[Check]:
+    """Return the commands that show a step again, or look into it, and what changed in it."""
+    builds = [candidate.build for candidate in question.candidates]
+    base, candidate = builds[step.base], builds[step.candidate]
+    between = range(step.base + 1, step.candidate)
+    is_open = any(Gate(0, build) not in record.gates for build in between)
+    if not (_is_spelt_out(base) and _is_spelt_out(candidate)):
+        told = " and ".join(f"{build.name} ({_place(build)})" for build in (base, candidate))
+        text = f"declare {told} in [tool.asperf.builds] with all that the ends have, and gate them"
     else:
-        told = " and ".join(f"{build.name} ({_place(build)})" for build in builds)
-        note = f"gate {told}, each declared in [tool.asperf.builds] with what the ends have besides"
-        checks.append(_plain("again", note))
-    source = builds[1].source
-    if isinstance(source, Checkout):
-        place = ["git", "-C", str(source.repository)]
-        if gate.candidate - gate.base == 1:
-            checks.append(_plain("change", shlex.join([*place, "show", source.commit])))
-        else:
-            before = builds[0].source
-            assert isinstance(before, Checkout)  # noqa: S101  # commits of one checkout
-            span = f"{before.commit}..{source.commit}"
-            checks.append(_plain("changes", shlex.join([*place, "log", "--oneline", span])))
+        listed = ",".join(builds[i].name for i in between) if question.is_listed else ""
+        text = _command(question, (base, candidate), record.seed, listed, is_open=is_open)
+    checks = [_plain("closer" if is_open else "again", text)]
+    if isinstance(base.source, Checkout) and isinstance(candidate.source, Checkout):
+        words = ["show", candidate.source.commit]
+        if between:
+            words = ["log", "--oneline", f"{base.source.commit}..{candidate.source.commit}"]
+        place = ["git", "-C", str(candidate.source.repository)]
+        checks.append(_plain("change", shlex.join([*place, *words])))
     return checks
 
 
-def _command(question: Question, builds: Sequence[Build], seed: int, gate: Gate) -> str:
-    budget, cell = question.budget, question.cell
-    names = [build.name for build in builds]
-    limit = ["--tolerance", f"{100 * budget.tolerance:g}%"]
-    if gate.candidate - gate.base == 1:
-        words = ["gate", *names, "--models", cell.ref.label, "--workloads", cell.workload, *limit]
+def _command(
+    question: Question, builds: tuple[Build, Build], seed: int, listed: str, *, is_open: bool
+) -> str:
+    cell, names = question.cell, [build.name for build in builds]
+    if is_open:
+        words = ["bisect", *names, *(["--builds", listed] if listed else [])]
+        words += ["--model", cell.ref.label, "--workload", cell.workload]
     else:
-        words = ["bisect", *names, "--model", cell.ref.label, "--workload", cell.workload, *limit]
-    return shlex.join(["asperf", *words, "--seed", str(seed)])
+        words = ["gate", *names, "--models", cell.ref.label, "--workloads", cell.workload]
+    tolerance = f"{100 * question.budget.tolerance:g}%"
+    return shlex.join(["asperf", *words, "--tolerance", tolerance, "--seed", str(seed)])
 
 
 def _is_spelt_out(build: Build) -> bool:

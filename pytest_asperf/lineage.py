@@ -6,18 +6,18 @@ and credentials hold; git is asked about a checkout that is only read.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Never
 
-from pytest_asperf.build_sources import Checkout, Packages, source_text
+from pytest_asperf.build_sources import Checkout, Packages
+from pytest_asperf.builds.surroundings import child_environment
 from pytest_asperf.errors import BuildError, ConfigError, escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from packaging.requirements import Requirement
     from packaging.version import Version
@@ -71,7 +71,8 @@ def builds_between(ends: tuple[Build, Build], *, where: str) -> tuple[Candidate,
 def _refuse(ends: tuple[Build, Build], problem: str, *, where: str) -> Never:
     base, candidate = ends
     raise ConfigError(
-        f"{where}: which builds lie between {base.name} and {candidate.name} is not known: {problem}",
+        f"{where}: which builds lie between {base.name} and {candidate.name} is not known: "
+        f"{problem}",
         why="a bisection needs them in the order in which they were made",
         remedy="name two releases of one package (mlx-lm==0.31.1 mlx-lm==0.32.2) or two commits of "
         "one checkout (../llama.cpp@A ../llama.cpp@B)",
@@ -139,14 +140,14 @@ def _index_versions(package: str, base: Build, pre: bool) -> list[str]:  # noqa:
     """Return the releases that an interpreter's pip finds and can install, yanked ones left out."""
     assert isinstance(base.source, Packages)  # noqa: S101  # matched by the caller
     words = ["index", "versions", package, *(["--pre"] if pre else [])]
-    environment = os.environ | dict(base.source.env)
-    status, printed, log = _run([base.source.python, "-m", "pip", *words], environment)
+    python, env = base.source.python, base.source.env
+    status, printed, log = _run([str(python), "-m", "pip", *words], env)
     found = _VERSIONS.search(printed)
     if status or found is None:
         raise BuildError(
             f"the releases of {package} cannot be had: pip {' '.join(words)} ended with {status}",
             why="they are what is bisected",
-            remedy=f"see pip's own words below; it has to be installed in {base.source.python} "
+            remedy=f"see pip's own words below; it has to be installed in {python} "
             "(python -m ensurepip) and to reach the index",
             opt_out="name the releases with --builds",
             detail=_tail(log),
@@ -161,42 +162,42 @@ def _commits(ends: tuple[Build, Build], *, where: str) -> tuple[Candidate, ...]:
     if replace(base.source, commit="") != replace(candidate.source, commit=""):
         _refuse(ends, "they are of two checkouts, or are configured differently", where=where)
     repository = base.source.repository
-    first = _git(repository, "rev-parse", "--verify", f"{base.source.commit}^{{commit}}").strip()
-    last = _git(repository, "rev-parse", "--verify", f"{candidate.source.commit}^{{commit}}").strip()
-    lines = _git(
-        repository, "log", "--first-parent", "--reverse", _COMMIT_FORMAT, f"{first}..{last}"
-    ).splitlines()
-    # Of a merged branch the commits before it are no parents: what the baseline lacks of them would
-    # look like the first commit's own.
-    parents = _git(repository, "rev-list", "--first-parent", last).split() if lines else []
-    if first not in parents:
-        _refuse(
-            ends,
-            f"{base.source.commit} is not among the first parents of {candidate.source.commit}; "
-            f"git merge-base {base.source.commit} {candidate.source.commit} is",
-            where=where,
-        )
 
-    def commit(line: str) -> Candidate:
-        digest, day, subject = line.split("\t", 2)
-        return Candidate(at_commit(candidate, digest), f"{day} {escaped(subject)}")
+    def log(revisions: str, *options: str) -> list[Candidate]:
+        words = ("log", "--first-parent", "--reverse", _COMMIT_FORMAT, *options, revisions, "--")
+        lines = _git(repository, *words).splitlines()
+        return [_commit(candidate, *line.split("\t", 2)) for line in lines]
 
-    about = _git(repository, "log", "-1", _COMMIT_FORMAT, first).rstrip("\n")
-    return (commit(about), *map(commit, lines))
+    first, last = base.source.commit, candidate.source.commit
+    start, *_ = log(first, "-1")
+    behind = log(f"{first}..{last}")
+    if not behind:
+        _refuse(ends, f"{last} has no commit that {first} lacks", where=where)
+    # What a baseline beside that line lacks besides would look like the first commit's own.
+    before, *_ = log(f"{_hash(behind[0])}^", "-1")
+    if _hash(before) != _hash(start):
+        problem = f"{first} is not among the first parents of {last}; {before.build.name} is"
+        _refuse(ends, problem, where=where)
+    return (replace(start, build=replace(start.build, settings=base.settings)), *behind)
 
 
-def at_commit(build: Build, digest: str) -> Build:
-    """Return a build of a checkout at another commit, named by the digits that git prints."""
-    assert isinstance(build.source, Checkout)  # noqa: S101  # what the caller has
-    head, at, _ = build.name.rpartition("@")
-    place = head if at else build.name
-    settings = ",".join(build.name.split(",")[1:])
-    name = f"{place}@{digest[:_HASH_DIGITS]}" + (f",{settings}" if settings and at else "")
-    return replace(build, name=name, source=replace(build.source, commit=digest))
+def _commit(candidate: Build, digest: str, day: str, subject: str) -> Candidate:
+    """Return a checkout's build at another commit, by a name that means it anywhere."""
+    assert isinstance(candidate.source, Checkout)  # noqa: S101  # what the caller has
+    place, at, _ = candidate.name.partition(",")[0].rpartition("@")
+    settings = candidate.name.partition(",")[1:]
+    name = "".join([f"{place if at else candidate.name}@{digest[:_HASH_DIGITS]}", *settings])
+    source = replace(candidate.source, commit=digest)
+    return Candidate(replace(candidate, name=name, source=source), f"{day} {escaped(subject)}")
+
+
+def _hash(candidate: Candidate) -> str:
+    assert isinstance(candidate.build.source, Checkout)  # noqa: S101  # of commits only
+    return candidate.build.source.commit
 
 
 def _git(repository: Path, *words: str) -> str:
-    status, printed, log = _run(["git", "-C", str(repository), *words], dict(os.environ))
+    status, printed, log = _run(["git", "-C", str(repository), *words])
     if status:
         raise BuildError(
             f"{repository}: git {words[0]} ended with {status}",
@@ -208,14 +209,17 @@ def _git(repository: Path, *words: str) -> str:
     return printed
 
 
-def _run(command: Sequence[str | Path], env: dict[str, str]) -> tuple[int, str, str]:
+def _run(command: Sequence[str], declared: Iterable[tuple[str, str]] = ()) -> tuple[int, str, str]:
     """Return a program's status, what it printed, and its log."""
     try:
         ended = subprocess.run(
             command,
-            env=env,
+            env=child_environment(declared),
             stdin=subprocess.DEVNULL,
             capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=_TIMEOUT_S,
             check=False,
         )
@@ -223,11 +227,7 @@ def _run(command: Sequence[str | Path], env: dict[str, str]) -> tuple[int, str, 
         return 127, "", f"{command[0]}: {error.strerror}"
     except subprocess.TimeoutExpired:
         return 124, "", f"no answer within {_TIMEOUT_S} s"
-    return (
-        ended.returncode,
-        ended.stdout.decode(errors="replace"),
-        ended.stderr.decode(errors="replace"),
-    )
+    return ended.returncode, ended.stdout, ended.stderr
 
 
 def _tail(log: str) -> str:
