@@ -273,12 +273,9 @@ class Run:
         """
         folder = self.catalogue.folder
         target = self.catalogue.find(mark.target, where=where)
-        draft = (
-            None if mark.draft == NGRAM_DRAFT else self.draft_of(target, mark.draft, where=where)
-        )
         return Pairing(
             target,
-            draft,
+            self.draft_of(target, mark.draft, where=where),
             k=mark.k,
             temperature=mark.temperature,
             n_tokens=mark.n_tokens,
@@ -286,12 +283,14 @@ class Run:
             prompts=None if mark.prompts is None else parse_path(mark.prompts, folder),
         )
 
-    def draft_of(self, target: ModelRef, address: str, *, where: str) -> ModelRef:
-        """Return a target's draft: both are loaded in one process, which has one engine.
+    def draft_of(self, target: ModelRef, address: str, *, where: str) -> ModelRef | None:
+        """Return a target's draft, None for lookup: both are in one process, of one engine.
 
         Raises:
             ConfigError: an unknown model or level.
         """
+        if address == NGRAM_DRAFT:
+            return None
         return self.catalogue.find(address, where=where, engine=target.spec.engine)
 
     def address_of(self, marks: Marks) -> str:

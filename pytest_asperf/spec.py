@@ -21,7 +21,7 @@ FlashAttention = Literal["auto", "on", "off"]
 
 #: Engines keep these numbers in 32 bits.
 _LARGEST: Final = 2**31 - 1
-WorkloadKind = Literal["pp", "tg", "ttft"]
+WorkloadKind = Literal["pp", "tg", "ttft", "sd"]
 
 #: Types a KV cache can be kept in, with the value of `ggml_type` (ggml.h).
 KV_TYPES: Final[dict[str, int]] = {
@@ -382,7 +382,7 @@ class Workload:
 
     Attributes:
         kind: `pp`, tokens of a prompt in batches; `tg`, tokens one at a time; `ttft`, a prompt
-            until its first output token is chosen.
+            until its first output token is chosen; `sd`, tokens generated with a draft.
         n_tokens: tokens counted and timed.
         depth: tokens of context in the KV cache beforehand, prefilled untimed.
     """
@@ -394,6 +394,8 @@ class Workload:
     @property
     def name(self) -> str:
         """The name it is asked for by."""
+        if self.kind == "sd":
+            return self.kind
         return f"{self.kind}{self.n_tokens}" + (f"@d{self.depth}" if self.depth else "")
 
     @property

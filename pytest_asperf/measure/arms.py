@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pytest_asperf.builds.workshop import ReadyBuild
 from pytest_asperf.errors import EngineError
 from pytest_asperf.host import Worker
 from pytest_asperf.measure.results import Ran
+from pytest_asperf.measure.throughput import time_workload, workload_tokens
 from pytest_asperf.measure.vetting import require_path
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from pytest_asperf.builds.workshop import Workshop
-    from pytest_asperf.host import EngineBuild
+    from pytest_asperf.host import EngineBuild, RawRun
     from pytest_asperf.measure.files import LocatedModel, ModelShelf
-    from pytest_asperf.spec import Build, EngineSettings, ModelRef
+    from pytest_asperf.spec import Build, EngineSettings, ModelRef, Workload
 
 #: What the model is called inside a side's process.
 MODEL: Final = "model"
@@ -37,6 +40,51 @@ class Arm:
     build: ReadyBuild
     settings: EngineSettings
     model: LocatedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """What measuring two arms needs of the machine, while it is held for that.
+
+    Attributes:
+        arms: baseline and candidate of each model.
+        text: the corpus that the first model is fed from.
+        timeout_s: deadline of one call to an engine.
+        progress: told a label, steps done and steps at most.
+    """
+
+    arms: tuple[tuple[Arm, Arm], ...]
+    text: str
+    timeout_s: float
+    progress: Callable[[str, int, int], None]
+
+
+class TimedSide(Protocol):
+    """One arm at work, as the pairs of a gate see it."""
+
+    @property
+    def worker(self) -> Worker:
+        """The process."""
+
+    @property
+    def loaded(self) -> dict[str, Any]:
+        """What the last load resolved to."""
+
+    def fed(self, workload: Workload) -> object:
+        """Return what the workload is fed with, to be compared with the other arm's."""
+
+    def run(self, workload: Workload, turn: int) -> RawRun:
+        """Time one run; the same turn is the same work in both arms."""
+
+    def reload(self) -> float:
+        """Load the model anew, and return how long that took in seconds."""
+
+    def ran(self, context: dict[str, Any]) -> Ran:
+        """Return the proof of path, given what the last run's context resolved to.
+
+        Raises:
+            MeasurementError: the engine says that it did something else than was asked.
+        """
 
 
 class Armoury:
@@ -93,14 +141,17 @@ class Side:
     Args:
         arm: what runs.
         timeout_s: deadline of one call to the engine.
+        text: the corpus that workloads are fed from.
 
     Attributes:
         worker: the process.
         loaded: what the last load resolved to.
     """
 
-    def __init__(self, arm: Arm, timeout_s: float) -> None:
+    def __init__(self, arm: Arm, timeout_s: float, text: str = "") -> None:
         self._arm = arm
+        self._text = text
+        self._tokens: dict[Workload, list[int]] = {}
         self.worker = Worker(arm.build.engine, call_timeout_s=timeout_s)
         try:
             self._described = self.worker.describe()
@@ -122,6 +173,16 @@ class Side:
         self.worker.unload(MODEL)
         return self.load()
 
+    def fed(self, workload: Workload) -> Sequence[int]:
+        """Return the tokens that a workload is fed with."""
+        if workload not in self._tokens:
+            self._tokens[workload] = workload_tokens(self.worker, MODEL, self._text, workload)
+        return self._tokens[workload]
+
+    def run(self, workload: Workload, turn: int) -> RawRun:  # noqa: ARG002  # all turns are alike
+        """Time one run of a workload."""
+        return time_workload(self.worker, MODEL, self.fed(workload), workload)
+
     def ran(self, context: dict[str, Any]) -> Ran:
         """Return the proof of path.
 
@@ -131,15 +192,25 @@ class Side:
         Raises:
             MeasurementError: the engine says that it did something else than was asked.
         """
-        return require_path(
-            Ran(
-                self._arm.name,
-                self._arm.model.path,
-                self._arm.model.sha256,
-                self._described,
-                self.loaded,
-                context,
-                self._arm.settings.as_dict(),
-                self._arm.build.rows(),
-            )
-        )
+        return require_ran(self._arm, self._described, self.loaded, context)
+
+
+def require_ran(
+    arm: Arm, described: dict[str, Any], loaded: dict[str, Any], context: dict[str, Any]
+) -> Ran:
+    """Return an arm's proof of path.
+
+    Args:
+        arm: what was to run.
+        described: what the engine says of itself.
+        loaded: what the load resolved to.
+        context: what the last run's context resolved to.
+
+    Raises:
+        MeasurementError: the engine says that it did something else than was asked.
+    """
+    settings = arm.settings.as_dict()
+    model, made = arm.model, arm.build.rows()
+    return require_path(
+        Ran(arm.name, model.path, model.sha256, described, loaded, context, settings, made)
+    )

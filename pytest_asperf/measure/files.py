@@ -177,6 +177,23 @@ class ModelShelf:
             worker.quantize(source, target, level_recipe(level, self._build.engine))
 
 
+def read_corpus(spec: ModelSpec, shipped: Path) -> str:
+    """Return the text that a model is scored on and fed from: its own, or the shipped one.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
+    path = spec.corpus or shipped
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as err:
+        raise ModelError(
+            f"the corpus {path} of {spec.name} cannot be read: {err}",
+            why="PPL is scored on it, and throughput is measured on its text",
+            remedy="name a UTF-8 text file",
+        ) from err
+
+
 def work_of(base: LocatedModel, chunks: Sequence[Sequence[int]]) -> dict[str, str]:
     """Return what scores must have been taken on to be compared: by name, a hash of each part.
 
