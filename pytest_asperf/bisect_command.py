@@ -189,17 +189,15 @@ def _model(
     address: str | None, engine: str | None, ends: tuple[str, str], project: Project
 ) -> ModelRef:
     """Return the model, on the engine asked for, else on the one that the builds are of."""
-    from pytest_asperf.build_sources import runs_on
-    from pytest_asperf.engines import ENGINES, parse_engine
+    from pytest_asperf.engines import parse_engine
+    from pytest_asperf.gate_plan import engine_of
 
-    settings = project.settings
+    settings, find = project.settings, project.catalogue.find_build
     named = None if engine is None else parse_engine(engine, where="--engine")
-    sources = [
-        project.catalogue.find_build(end, project.python, where="BASE, CAND").source for end in ends
-    ]
-    if named is None and not all(runs_on(source, settings.engine) for source in sources):
-        named = next((e for e in ENGINES if all(runs_on(source, e) for source in sources)), None)
-    return project.catalogue.find(address or settings.default_model, where="--model", engine=named)
+    builds = [find(end, project.python, where="BASE, CAND") for end in ends]
+    runs_on = engine_of(named, builds, settings.engine)
+    address = address or settings.default_model
+    return project.catalogue.find(address, where="--model", engine=runs_on)
 
 
 def _question(

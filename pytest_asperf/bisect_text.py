@@ -179,9 +179,9 @@ def _command(
     cell, names = question.cell, [build.name for build in builds]
     if is_open:
         words = ["bisect", *names, *(["--builds", listed] if listed else [])]
-        words += ["--model", cell.ref.label, "--workload", cell.workload]
     else:
-        words = ["gate", *names, "--models", cell.ref.label, "--workloads", cell.workload]
+        words = ["gate", *names]
+    words += ["--model", cell.ref.label, "--workload", cell.workload]
     tolerance = f"{100 * question.budget.tolerance:g}%"
     return shlex.join(["asperf", *words, "--tolerance", tolerance, "--seed", str(seed)])
 

@@ -29,6 +29,7 @@ from pytest_asperf.console import (
     stderr_console,
 )
 from pytest_asperf.errors import AsperfError, printable
+from pytest_asperf.gate_command import GateCommand, gate_builds
 from pytest_asperf.inventory import entry_check, model_sections
 from pytest_asperf.modelfiles.cache import discard, entries
 from pytest_asperf.modelfiles.shipped import shipped_models
@@ -50,7 +51,8 @@ models_app = typer.Typer(
     help="List, build and verify the models in the cache.", rich_markup_mode=None
 )
 app.add_typer(models_app, name="models")
-app.command("bisect")(bisect_builds)
+app.command("bisect", cls=GateCommand)(bisect_builds)
+app.command("gate", cls=GateCommand)(gate_builds)
 
 _Python = Annotated[
     str | None,

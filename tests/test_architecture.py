@@ -47,6 +47,10 @@ TIERS = (
         ),
         *(
             "gate_cells",
+            "gate_command",
+            "gate_plan",
+            "gate_report",
+            "project",
             "gate_verdict",
             "fit_verdict",
             "report",
@@ -57,7 +61,7 @@ TIERS = (
             "inventory",
         ),
         *("checks", "predict_command", "predict_text", "findings_page", "audit", "console"),
-        *("project", "bisect_command", "bisect_record", "bisect_run", "bisect_text"),
+        *("bisect_command", "bisect_record", "bisect_run", "bisect_text"),
         "__init__",
     },
 )

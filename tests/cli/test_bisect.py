@@ -82,7 +82,7 @@ def test_the_culprit_is_named_with_its_size_and_how_to_see_it_again(bisect: Comm
     assert re.search(r"effect  \+20\.0\d* % \[\d\d\.\d*, \d\d\.\d*\] in cost of tg32", done.stdout)
     assert "gates   4 of at most 6, " in done.stdout
     assert (
-        "asperf gate current,slow_by=0 current,slow_by=0.2 --models fake:F16 --workloads tg32 "
+        "asperf gate current,slow_by=0 current,slow_by=0.2 --model fake:F16 --workload tg32 "
         "--tolerance 5% --seed 5"
     ) in done.stdout
 
