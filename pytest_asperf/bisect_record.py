@@ -162,12 +162,10 @@ def _opened(record: BisectRecord, *, fresh: bool) -> tuple[BisectRecord, str]:
     record.gates = {gate: found for gate, found in gates.items() if not found.is_unmade}
     if not gates:
         return record, ""
-    again = len(gates) - len(record.gates)
-    retried = f"; {again} builds that could not be made are tried again" if again else ""
-    return (
-        record,
-        f"{len(record.gates)} gates of an earlier run are kept (--fresh forgets them)" + (retried),
-    )
+    told = f"{len(record.gates)} gates of an earlier run are kept (--fresh forgets them)"
+    if len(record.gates) < len(gates):
+        told += "; what could not be made is tried again"
+    return record, told
 
 
 def _plain(found: Judged) -> dict[str, Any]:
