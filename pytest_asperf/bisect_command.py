@@ -18,7 +18,6 @@ from rich.console import Console
 
 from pytest_asperf.bisection import Ending
 from pytest_asperf.console import (
-    StatusNotify,
     print_error,
     print_sections,
     print_table,
@@ -240,9 +239,14 @@ def _bisect(question: Question, project: Project, *, seed: int | None, fresh: bo
     for line in announcement(question):
         print_text(out, line)
     console = stderr_console()
-    with console.status("bisecting") as status, _lab(question.cell.ref, project, status) as lab:
+    engine = question.cell.ref.spec.engine or project.settings.engine
+    with console.status("bisecting") as status, project.lab(engine, console, status) as lab:
         contents = _contents(question, lab, project.cache)
-        decided_by = {**question.decided_by(detect(), platform.node(), contents), "seed": seed}
+        decided_by = {
+            **question.decided_by(detect(), platform.node(), contents),
+            "chunks": project.settings.chunks,
+            "seed": seed,
+        }
         drawn = secrets.randbelow(2**31) if seed is None else seed
         with kept_bisection(project.cache, decided_by, seed=drawn, fresh=fresh) as (record, told):
             if told:
@@ -257,27 +261,8 @@ def _bisect(question: Question, project: Project, *, seed: int | None, fresh: bo
     return answer
 
 
-def _lab(ref: ModelRef, project: Project, status: Status) -> Lab:
-    from pytest_asperf.host import EngineBuild
-    from pytest_asperf.measure.lab import Lab
-    from pytest_asperf.measure.plan import Plan
-    from pytest_asperf.measure.turn import machine_lock_path
-    from pytest_asperf.modelfiles.shipped import shipped_corpus
-
-    settings = project.settings
-    engine = ref.spec.engine or settings.engine
-    return Lab(
-        EngineBuild(engine, project.python, settings.tools if engine == "llama_tools" else None),
-        cache=project.cache,
-        corpus=shipped_corpus(),
-        plan=Plan(chunks=settings.chunks, call_timeout_s=settings.call_timeout_s),
-        lock_path=machine_lock_path(),
-        notify=StatusNotify(stderr_console(), status),
-    )
-
-
 def _contents(question: Question, lab: Lab, cache: Path) -> dict[str, str | None]:
-    """Return the hashes of what a path alone does not tell: weights and packages."""
+    """Return the hashes of what a path does not tell: packages, weights, the corpus."""
     from pytest_asperf.build_sources import Packages
     from pytest_asperf.modelfiles.cache import file_sha256
 
@@ -285,7 +270,7 @@ def _contents(question: Question, lab: Lab, cache: Path) -> dict[str, str | None
     weights = dict(ref.spec.files).get(ref.level or "", ref.spec.gguf)
     sources = (candidate.build.source for candidate in question.candidates)
     packages = (path for source in sources if isinstance(source, Packages) for path in source.files)
-    paths = [*packages, *([] if weights is None else [weights])]
+    paths = [*packages, *(path for path in (weights, ref.spec.corpus) if path is not None)]
     hashes = {
         str(path): file_sha256(path, cache=cache) if path.is_file() else None for path in paths
     }
@@ -313,7 +298,9 @@ class _Printer:
         """Print its verdict."""
         from pytest_asperf.bisect_text import gate_line
 
+        self._status.stop()  # a line of its own, not behind that of the status
         print_text(self._out, gate_line(self._question, gate, found))
+        self._status.start()
 
 
 def _print_answer(question: Question, record: BisectRecord, answer: Answer) -> None:
