@@ -52,7 +52,7 @@ def patched(wheel: Path, folder: Path) -> Path:
                 lines = content.decode().splitlines()
                 kept = (line for line in lines if not line.startswith("mlx_lm/models/cache.py"))
                 content = "\n".join([*kept, "mlx_lm/models/cache.py,,"]).encode()
-            copy.writestr(name, content)
+            copy.writestr(source.getinfo(name), content)  # with its date: the same each time
     return target
 
 
