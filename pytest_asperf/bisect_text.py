@@ -157,8 +157,8 @@ def _again(question: Question, record: BisectRecord, step: Gate) -> list[Check]:
     base, candidate = builds[step.base], builds[step.candidate]
     between = range(step.base + 1, step.candidate)
     is_open = any(Gate(0, build) not in record.gates for build in between)
-    if not (_is_spelt_out(base) and _is_spelt_out(candidate)):
-        told = " and ".join(f"{build.name} ({_place(build)})" for build in (base, candidate))
+    if not all(_is_known(question, number) for number in (step.base, step.candidate)):
+        told = " and ".join(build.name for build in (base, candidate))
         text = f"declare {told} in [tool.asperf.builds] with all that the ends have, and gate them"
     else:
         listed = ",".join(builds[i].name for i in between) if question.is_listed else ""
@@ -186,22 +186,14 @@ def _command(
     return shlex.join(["asperf", *words, "--tolerance", tolerance, "--seed", str(seed)])
 
 
-def _is_spelt_out(build: Build) -> bool:
-    """Whether a build's name alone means the same on a command line."""
-    source = build.source
-    match source:
-        case Packages():
-            return not source.env
-        case Checkout():
-            return not source.env and not source.cmake
-    return True
-
-
-def _place(build: Build) -> str:
-    source = build.source
-    if isinstance(source, Checkout):
-        return f"commit {source.commit}"
-    return " ".join(source.requirements) if isinstance(source, Packages) else build.name
+def _is_known(question: Question, number: int) -> bool:
+    """Whether a build's name means it on a command line: the ends' do, and any that says it all."""
+    source = question.candidates[number].build.source
+    if question.is_listed or number in {0, question.n}:
+        return True
+    if isinstance(source, Packages):
+        return not source.env and len(source.requirements) == 1 and not source.files
+    return isinstance(source, Checkout) and not source.env and not source.cmake
 
 
 def _gates(n: int) -> str:

@@ -98,12 +98,8 @@ def _releases(ends: tuple[Build, Build], *, where: str) -> tuple[Candidate, ...]
         text = str(new).replace(str(new.specifier), f"=={version}")
         assert isinstance(candidate.source, Packages)  # noqa: S101  # matched by the caller
         named = tuple(text if word == str(new) else word for word in candidate.source.requirements)
-        name = candidate.name.replace(str(last), str(version))
-        return replace(
-            candidate,
-            name=name if name != candidate.name else text,
-            source=replace(candidate.source, requirements=named),
-        )
+        source = replace(candidate.source, requirements=named)
+        return replace(candidate, name=text + _settings(candidate), source=source)
 
     return (Candidate(base), *(Candidate(release(v)) for v in between), Candidate(candidate))
 
@@ -178,17 +174,28 @@ def _commits(ends: tuple[Build, Build], *, where: str) -> tuple[Candidate, ...]:
     if _hash(before) != _hash(start):
         problem = f"{first} is not among the first parents of {last}; {before.build.name} is"
         _refuse(ends, problem, where=where)
-    return (replace(start, build=replace(start.build, settings=base.settings)), *behind)
+    return (_called(start, base), *behind[:-1], _called(behind[-1], candidate))
 
 
 def _commit(candidate: Build, digest: str, day: str, subject: str) -> Candidate:
-    """Return a checkout's build at another commit, by a name that means it anywhere."""
+    """Return a checkout's build at another commit."""
     assert isinstance(candidate.source, Checkout)  # noqa: S101  # what the caller has
-    place, at, _ = candidate.name.partition(",")[0].rpartition("@")
-    settings = candidate.name.partition(",")[1:]
-    name = "".join([f"{place if at else candidate.name}@{digest[:_HASH_DIGITS]}", *settings])
+    place = candidate.name.rpartition("@")[0] or candidate.source.repository
+    name = f"{place}@{digest[:_HASH_DIGITS]}{_settings(candidate)}"
     source = replace(candidate.source, commit=digest)
     return Candidate(replace(candidate, name=name, source=source), f"{day} {escaped(subject)}")
+
+
+def _called(commit: Candidate, end: Build) -> Candidate:
+    """Return an end's commit: where the end has a name of its own, by that."""
+    return (
+        commit if "@" in end.name else replace(commit, build=replace(commit.build, name=end.name))
+    )
+
+
+def _settings(build: Build) -> str:
+    """Return a build's engine settings as they are written behind its name."""
+    return "".join(f",{key}={value}" for key, value in build.settings.as_dict().items())
 
 
 def _hash(candidate: Candidate) -> str:

@@ -81,7 +81,7 @@ def test_all_else_is_the_candidates() -> None:
         return Build(f"release-{version}", source, settings)
 
     found = builds_between((build("0.31.1"), build("0.32.0")), where="x")
-    assert names(found) == ["release-0.31.1", "release-0.31.3", "release-0.32.0"]
+    assert names(found) == ["release-0.31.1", "mlx-lm[cpu]==0.31.3,threads=2", "release-0.32.0"]
     source = found[1].build.source
     assert isinstance(source, Packages)
     assert source.requirements == ("mlx==0.30.1", "mlx-lm[cpu]==0.31.3")
@@ -161,7 +161,7 @@ def test_commits_come_along_the_first_parents(git: Callable[..., str]) -> None:
 
 
 def test_what_the_ends_have_besides_every_commit_has(git: Callable[..., str]) -> None:
-    """Arguments of CMake and settings; a name that says no place is given the commit."""
+    """Arguments of CMake and settings; ends that have names keep them."""
     settings = EngineSettings(threads=1)
     ends = [
         Build(name, Checkout(Path("llama.cpp").absolute(), tag, ("-DX=ON",)), settings)
@@ -169,7 +169,9 @@ def test_what_the_ends_have_besides_every_commit_has(git: Callable[..., str]) ->
     ]
     found = builds_between((ends[0], ends[1]), where="x")
     assert [c.build.settings for c in found] == [settings] * 4
-    assert names(found)[1] == f"new@{git('rev-parse', 'b')[:10]}"
+    place = Path("llama.cpp").absolute()
+    between = [f"{place}@{git('rev-parse', tag)[:10]},threads=1" for tag in "bm"]
+    assert names(found) == ["old", *between, "new"]
     assert all(isinstance(s := c.build.source, Checkout) and s.cmake == ("-DX=ON",) for c in found)
 
 
