@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _RESERVE: Final = 4
 #: Gates that a map may add to those of the search before it.
 _MAPPED: Final = 8
+_USED_UP: Final = "the gates that share the error are used up"
 
 Purpose = Literal["candidate", "search", "confirm", "map"]
 
@@ -116,6 +117,16 @@ def next_step(n: int, findings: Mapping[Gate, Finding]) -> Probe | Answer:
         n: builds after the baseline, the candidate among them; 1 or more.
         findings: every gate so far.
     """
+    step = _next_step(n, findings)
+    spent = sum(finding.is_judged for finding in findings.values()) >= gates_at_most(n)
+    if isinstance(step, Probe) and spent:
+        # Only where builds that had been passed over were tried again, and led another way.
+        sides = narrowed(n, findings) or Gate(0, n)
+        return Answer(Ending.RANGE, sides.base, sides.candidate, _USED_UP)
+    return step
+
+
+def _next_step(n: int, findings: Mapping[Gate, Finding]) -> Probe | Answer:
     first = findings.get(Gate(0, n))
     if first is None:
         return Probe(Gate(0, n), "candidate")
@@ -199,7 +210,7 @@ class _Search:
     def why_no_culprit(self, direct: Finding) -> str:
         """Return why no single build is the answer, given the gate of its two sides."""
         if self._choose() is not None:
-            return "the gates that share the error are used up"
+            return _USED_UP
         if self.at - self.after > 1:
             return "no build between the two could be judged PASS or FAIL"
         return "" if direct.is_judged else "the two could not be held against each other"

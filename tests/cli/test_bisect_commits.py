@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,6 +106,7 @@ def test_the_commit_that_made_it_slow_is_named(
     ends = [f"./{checkout.folder.name}@{checkout.hashes[i]}" for i in (0, -1)]
     words = ["--workload", "tg256", "--model", "asperf-draft:F16", "--seed", "1"]
     done = CliRunner().invoke(app, ["bisect", *ends, *words])
+    sys.stdout.write(done.output)
     assert done.exit_code == 0, done.output
     culprit = checkout.hashes[5]
     assert f"culprit: ./tiny@{culprit[:10]} (" in done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,7 +32,9 @@ def bisect(
 
     def run(*builds: str) -> Result:
         ends = (builds[0], builds[-1])
-        return CliRunner().invoke(app, ["bisect", *ends, "--builds", ",".join(builds), *words])
+        done = CliRunner().invoke(app, ["bisect", *ends, "--builds", ",".join(builds), *words])
+        sys.stdout.write(done.output)
+        return done
 
     return run
 

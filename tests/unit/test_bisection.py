@@ -151,6 +151,18 @@ def test_a_build_that_was_skipped_may_be_tried_again(n: int, data: st.DataObject
     assert step == Answer(Ending.CULPRIT, culprit - 1, culprit) or "used up" in step.why
 
 
+@given(st.data())
+def test_trying_again_spends_no_more_error(data: st.DataObject) -> None:
+    """However often builds that could not be judged are tried again, N gates are judged at most."""
+    n = data.draw(st.integers(2, 40))
+    findings = {Gate(0, n): Finding(FAIL, 0.1, 0.3)}
+    for _ in range(4):
+        while isinstance(step := next_step(n, findings), Probe):
+            findings[step.gate] = Finding(data.draw(st.sampled_from(Outcome)), 0.0, 0.3)
+        findings = {gate: finding for gate, finding in findings.items() if finding.is_judged}
+        assert len(findings) <= gates_at_most(n)
+
+
 def test_one_build_is_its_own_answer() -> None:
     """With nothing between the two, the candidate's own gate says it all."""
     answer, findings = run(1, one_step(1, 1))
