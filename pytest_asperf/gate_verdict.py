@@ -55,7 +55,8 @@ def speed_verdict(contest: Contest, duel: Duel) -> Verdict:
         f"covers the variance of {duel.covers}; order by coin, --asperf-seed={duel.budget.seed}",
         *_differences(*duel.ran),
         *_disturbances(duel),
-        _detectable(contest, duel),
+        # What a machine's noise is, is known of workloads of one model.
+        *([] if contest.workload.kind == "sd" else [_detectable(contest, duel)]),
         *_fitness(duel),
     )
     if not contest.pairs:
@@ -342,8 +343,6 @@ def _detectable(contest: Contest, duel: Duel) -> str:
     """Return which tolerance this machine can decide within the budget."""
     calibrations = duel.surroundings.calibrations
     known = calibrations.get(contest.workload.name)
-    if contest.workload.kind == "sd":
-        return "the tolerance that this machine can decide is known for workloads of one model only"
     if known is None:
         # Of all workloads at once, so that it is told once.
         names = [c.workload.name for c in duel.contests if c.workload.name not in calibrations]
