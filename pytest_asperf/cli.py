@@ -19,6 +19,7 @@ from rich.text import Text
 
 from pytest_asperf import __version__
 from pytest_asperf.bisect_command import bisect_builds
+from pytest_asperf.builds_command import builds_app
 from pytest_asperf.checks import Check, Section, size
 from pytest_asperf.console import (
     print_error,
@@ -51,6 +52,7 @@ models_app = typer.Typer(
 )
 app.add_typer(models_app, name="models")
 app.command("bisect", cls=GateCommand)(bisect_builds)
+app.add_typer(builds_app, name="builds")
 app.command("gate", cls=GateCommand)(gate_builds)
 
 _Python = Annotated[
