@@ -101,7 +101,7 @@ def test_the_commit_that_made_it_slow_is_named(
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
     checkout.commit("Begin", share="0.0")
     for number in range(1, 8):
-        share = "no number" if number == 3 else "1.0" if number >= 5 else "0.0"
+        share = "no number" if number == 6 else "1.0" if number >= 5 else "0.0"
         checkout.commit(f"Change {number}", share=share)
     ends = [f"./{checkout.folder.name}@{checkout.hashes[i]}" for i in (0, -1)]
     words = ["--workload", "tg256", "--model", "asperf-draft:F16", "--seed", "1"]
@@ -114,6 +114,7 @@ def test_the_commit_that_made_it_slow_is_named(
     assert f"show {culprit}" in done.stdout
     judged = re.findall(r"^(?:PASS|FAIL) ", done.stdout, re.MULTILINE)
     assert len(judged) <= 3 + 2
+    assert re.search(r"^INVALID .*cannot be built", done.stdout, re.MULTILINE)
     effect = re.search(r"effect  \+(\d+)\S* %", done.stdout)
     assert effect is not None
     assert 50 < int(effect[1]) < 130

@@ -41,7 +41,8 @@ def bisect(
 
 def test_the_culprit_of_one_step(bisect: Callable[..., Result]) -> None:
     """One step, one build that cannot be made: found, and the size is what it is slowed by."""
-    done = bisect(EQUAL, EQUAL, GONE, EQUAL, SLOW, SLOW, SLOW)
+    done = bisect(EQUAL, EQUAL, EQUAL, GONE, EQUAL, SLOW, SLOW)
+    assert re.search(r"^INVALID .*gone-1\.0", done.stdout, re.MULTILINE)
     assert done.exit_code == 0, done.output
     assert f"culprit: {SLOW}" in done.stdout
     effect = re.search(r"effect  \+(\d+)\S* %", done.stdout)
