@@ -261,7 +261,7 @@ def test_builds_of_a_file(bisect: Command) -> None:
         ((EQUAL, SLOW, "--builds", EQUAL, "--python", "/nowhere"), "--python"),
         (("mlx-lm==0.32.2", "mlx-lm==0.31.1", "--engine", "mlx"), "0.32.2 is not before 0.31.1"),
         (("mlx-lm>=0.31", "mlx-lm==0.32.2", "--engine", "mlx"), "only NAME==VERSION"),
-        (("mlx-lm==0.31.1", "llama-cpp-python==0.3.36"), "more than one package"),
+        (("mlx-lm==0.31.1", "llama-cpp-python==0.3.36"), "not two builds of one engine"),
     ],
 )
 def test_what_is_not_usable_is_refused(bisect: Command, words: tuple[str, ...], told: str) -> None:
