@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 import pytest_asperf
@@ -45,6 +47,8 @@ TINY = 'const char * told(void) { return "one " SPEED " " COMMIT; }'
 @pytest.fixture
 def checkout(tmp_path: Path, git: Git) -> Path:
     """A repository whose CMakeLists.txt builds programs of llama.cpp's names in a second."""
+    if missing := [name for name in ("git", "cmake", "cc") if shutil.which(name) is None]:
+        pytest.skip(f"no {' or '.join(missing)} on PATH")
     folder = tmp_path / "llama.cpp"
     folder.mkdir()
     for name, text in (("CMakeLists.txt", CMAKE), ("main.c", MAIN), ("tiny.c", TINY)):
@@ -154,7 +158,7 @@ def test_ctrl_c_keeps_what_is_compiled(
     session.send_signal(signal.SIGINT)
     _, errors = session.communicate(timeout=60)
     assert "KeyboardInterrupt" in errors
-    assert not Path(f"/proc/{child}").exists()
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
     (folder,) = (path for path in (tmp_path / "cache" / "builds").iterdir() if path.is_dir())
     assert (folder / "build" / "CMakeCache.txt").exists()
     go.touch()
