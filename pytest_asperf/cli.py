@@ -18,10 +18,10 @@ import typer
 from rich.text import Text
 
 from pytest_asperf import __version__
+from pytest_asperf.bisect_command import bisect_builds
 from pytest_asperf.builds_command import builds_app
 from pytest_asperf.checks import Check, Section, size
 from pytest_asperf.console import (
-    StatusNotify,
     print_error,
     print_sections,
     print_table,
@@ -51,6 +51,7 @@ models_app = typer.Typer(
     help="List, build and verify the models in the cache.", rich_markup_mode=None
 )
 app.add_typer(models_app, name="models")
+app.command("bisect", cls=GateCommand)(bisect_builds)
 app.add_typer(builds_app, name="builds")
 app.command("gate", cls=GateCommand)(gate_builds)
 
@@ -150,15 +151,10 @@ def calibrate_machine(
 ) -> None:
     """Measure this machine's noise, by a build against itself, and keep it for gates."""
     from pytest_asperf.calibrate import calibrate
-    from pytest_asperf.host import EngineBuild
-    from pytest_asperf.measure.lab import Lab
-    from pytest_asperf.measure.plan import Plan
-    from pytest_asperf.measure.turn import machine_lock_path
-    from pytest_asperf.modelfiles.shipped import shipped_corpus
     from pytest_asperf.spec import parse_workload
 
     project = open_project(python)
-    settings = project.catalogue.settings
+    settings = project.settings
     ref = project.catalogue.find(model, where="--model")
     engine = ref.spec.engine or settings.engine
     tools = settings.tools if engine == "llama_tools" else None
@@ -168,17 +164,7 @@ def calibrate_machine(
     names = dict.fromkeys(workload or ["tg128"])
     workloads = tuple(parse_workload(name, where="--workload") for name in names)
     console = stderr_console()
-    with (
-        console.status("calibrating") as status,
-        Lab(
-            EngineBuild(engine, project.python, tools),
-            cache=project.cache,
-            corpus=shipped_corpus(),
-            plan=Plan(call_timeout_s=settings.call_timeout_s),
-            lock_path=machine_lock_path(),
-            notify=StatusNotify(console, status),
-        ) as lab,
-    ):
+    with console.status("calibrating") as status, project.lab(engine, console, status) as lab:
         sections = calibrate(
             lab,
             build,

@@ -13,7 +13,12 @@ from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.settings import parse_values
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+
     from pytest_asperf.catalogue import Catalogue
+    from pytest_asperf.engines import Engine
+    from pytest_asperf.measure.lab import Lab
     from pytest_asperf.settings import Settings
 
 
@@ -35,6 +40,31 @@ class Project:
     def settings(self) -> Settings:
         """The settings of its configuration file."""
         return self.catalogue.settings
+
+    def lab(self, engine: Engine, console: Console, status: Status) -> Lab:
+        """Return what measures on an engine.
+
+        Args:
+            engine: the engine.
+            console: where it says why it waits.
+            status: where it says how far it is.
+        """
+        from pytest_asperf.console import StatusNotify  # noqa: PLC0415  # with what it brings
+        from pytest_asperf.host import EngineBuild  # noqa: PLC0415
+        from pytest_asperf.measure.lab import Lab  # noqa: PLC0415
+        from pytest_asperf.measure.plan import Plan  # noqa: PLC0415
+        from pytest_asperf.measure.turn import machine_lock_path  # noqa: PLC0415
+        from pytest_asperf.modelfiles.shipped import shipped_corpus  # noqa: PLC0415
+
+        settings = self.settings
+        return Lab(
+            EngineBuild(engine, self.python, settings.tools if engine == "llama_tools" else None),
+            cache=self.cache,
+            corpus=shipped_corpus(),
+            plan=Plan(chunks=settings.chunks, call_timeout_s=settings.call_timeout_s),
+            lock_path=machine_lock_path(),
+            notify=StatusNotify(console, status),
+        )
 
 
 def open_project(python: str | None) -> Project:

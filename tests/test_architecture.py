@@ -23,14 +23,17 @@ ROOT = Path(pytest_asperf.__file__).parent
 # nothing from a higher one.
 TIERS = (
     # Functions of values: what a number means, and what follows from it.
-    {"errors", "stats", "metrics", "verdict", "joint_verdict", "sd_model", "guards", "predict"},
+    {
+        *("errors", "stats", "metrics", "verdict", "joint_verdict", "sd_model", "guards"),
+        *("predict", "bisection"),
+    },
     # What may be asked for, parsed and frozen.
     {
         *("engines", "spec", "build_sources", "settings", "marks", "catalogue", "recorded"),
         *("claims", "toml_place"),
     },
     # What touches the machine: files, processes, clocks. `testing` starts workers for an engine.
-    {"hardware", "modelfiles", "builds", "worker", "host", "measure", "testing"},
+    {"hardware", "modelfiles", "builds", "worker", "host", "measure", "testing", "lineage"},
     # One session with a user: pytest's, or the command line's. The package itself hands out names.
     {
         *("plugin", "config", "collect", "fixtures", "stash", "run", "handles", "assertions"),
@@ -59,6 +62,7 @@ TIERS = (
             "inventory",
         ),
         *("checks", "predict_command", "predict_text", "findings_page", "audit", "console"),
+        *("bisect_command", "bisect_record", "bisect_run", "bisect_text"),
         "__init__",
     },
 )

@@ -175,6 +175,19 @@ def test_a_prompt_is_read_in_pieces_of_the_batch(mlx: EngineBuild) -> None:
         assert len(worker.prompt("draft", [5] * 20, 0).step_ns) == 3
 
 
+def test_a_text_is_scored_in_pieces_of_the_batch(mlx: EngineBuild) -> None:
+    """One token at a time, or some, gives the positions and the logits of all at once."""
+    with Worker(mlx) as worker:
+        for n_batch in (1, 30, 2048):
+            worker.load(str(n_batch), DRAFT_FOLDER, EngineSettings(n_batch=n_batch))
+        tokens = worker.tokenize("1", TEXT[:4000])[:64]
+        for first in (0, 40):
+            row = worker.score(["1", "30", "2048"], tokens, first)
+            scores = [row[name][0] for name in ("1", "30", "2048")]
+            assert {len(score.nll) for score in scores} == {63 - first}
+            assert max(kld for score in scores[1:] for kld in score.kld) < 1e-6
+
+
 @pytest.mark.parametrize(
     ("level", "most_kld"),
     [

@@ -1,0 +1,314 @@
+"""`asperf bisect`: finds the release or commit at which a gate begins to fail.
+
+What only this command needs is imported in it: numpy and scipy would make every `asperf --help`
+wait.
+"""
+
+# ruff: noqa: PLC0415  # the docstring says why
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+
+import typer
+from rich.console import Console
+
+from pytest_asperf.bisection import Ending
+from pytest_asperf.console import (
+    print_error,
+    print_sections,
+    print_table,
+    print_text,
+    stderr_console,
+)
+from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.project import open_project
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.status import Status
+
+    from pytest_asperf.bisect_record import BisectRecord, Judged
+    from pytest_asperf.bisect_run import Question
+    from pytest_asperf.bisection import Answer, Gate, Probe
+    from pytest_asperf.lineage import Candidate
+    from pytest_asperf.measure.lab import Lab
+    from pytest_asperf.project import Project
+    from pytest_asperf.spec import Build, ModelRef
+
+_EXIT_CODES: Final = {Ending.CULPRIT: 0, Ending.BROKEN: 2}
+_NO_CULPRIT: Final = 1
+_USAGE: Final = 3
+
+_SETTING: Final = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")
+_LIST: Final = ".txt"
+
+
+def bisect_builds(
+    base: Annotated[str, typer.Argument(metavar="BASE", help="The build that was fast enough.")],
+    candidate: Annotated[
+        str, typer.Argument(metavar="CAND", help="A later one, which is too slow.")
+    ],
+    *,
+    workload: Annotated[
+        str, typer.Option("--workload", metavar="NAME", help="tg128, pp512, ttft512, ppl.")
+    ] = "tg128",
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="ADDRESS", help="Model to gate on.")
+    ] = None,
+    builds: Annotated[
+        str | None,
+        typer.Option(
+            "--builds",
+            metavar="LIST",
+            help="Builds between the two in their order: A,B,C, or a .txt file with one a line.",
+        ),
+    ] = None,
+    tolerance: Annotated[
+        str | None, typer.Option("--tolerance", metavar="PERCENT", help="Slowdown accepted [5%].")
+    ] = None,
+    max_ppl_delta: Annotated[
+        str, typer.Option("--max-ppl-delta", metavar="PERCENT", help="ΔPPL accepted.")
+    ] = "1%",
+    max_pairs: Annotated[
+        int | None,
+        typer.Option("--max-pairs", min=1, metavar="N", help="Pairs of one gate [120]."),
+    ] = None,
+    max_seconds: Annotated[
+        int | None,
+        typer.Option("--max-seconds", min=1, metavar="N", help="Seconds of one gate [600]."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, metavar="N", help="Of every random order.")
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", metavar="NAME", help="Engine that runs the model.")
+    ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option("--python", metavar="PATH", help="Interpreter that `current` means."),
+    ] = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh/--resume", help="Forget what an interrupted run has found."),
+    ] = False,
+) -> None:
+    """Find the release or commit at which a gate begins to fail.
+
+    Exits with 0 where a culprit is named, with 1 where there is none or no single one, with 2 where
+    it cannot be measured, with 3 where it is not usable as typed.
+    """
+    options = _Options(workload, tolerance, max_ppl_delta, max_pairs, max_seconds, seed)
+    try:
+        project = open_project(python)
+        ref = _model(model, engine, (base, candidate), project)
+        candidates = _candidates((base, candidate), builds, ref, project)
+        question = _question(options, ref, candidates, project)
+        question = replace(question, is_listed=builds is not None)
+    except ConfigError as error:
+        print_error(error)
+        raise typer.Exit(_USAGE) from None
+    answer = _bisect(question, project, seed=seed, fresh=fresh)
+    raise typer.Exit(_EXIT_CODES.get(answer.ending, _NO_CULPRIT))
+
+
+class _Options(NamedTuple):
+    """What decides a gate, as typed."""
+
+    workload: str
+    tolerance: str | None
+    max_ppl_delta: str
+    max_pairs: int | None
+    max_seconds: int | None
+    seed: int | None
+
+
+def split_builds(text: str, folder: Path) -> list[str]:
+    """Return the builds that `--builds` names, as written.
+
+    A word such as `slow_by=0.1` is a setting of the build before it. A file has a build a line;
+    what follows a # is a remark.
+
+    Raises:
+        ConfigError: the file cannot be read, or nothing is named.
+    """
+    if text.endswith(_LIST):
+        try:
+            lines = (folder / text).read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"--builds: {printable(text)} cannot be read: {printable(error)}",
+                why="it names the builds between the two",
+                remedy="name a file with one build a line, or the builds themselves: A,B,C",
+            ) from None
+        found = [line.partition("#")[0].strip() for line in lines]
+    else:
+        found = []
+        for word in text.split(","):
+            if found and _SETTING.match(word):
+                found[-1] += f",{word}"
+            else:
+                found.append(word.strip())
+    named = [build for build in found if build]
+    if not named:
+        raise ConfigError(
+            f"--builds: {printable(text)} names none",
+            why="it names the builds between the two",
+            remedy="write --builds=A,B,C, or a .txt file with one build a line",
+        )
+    return named
+
+
+def _candidates(
+    ends: tuple[str, str], between: str | None, ref: ModelRef, project: Project
+) -> tuple[Candidate, ...]:
+    """Return the builds in their order, with both ends."""
+    from pytest_asperf.lineage import Candidate, builds_between
+
+    def find(text: str, where: str) -> Build:
+        tools = project.settings.tools if ref.spec.engine == "llama_tools" else None
+        return project.catalogue.find_build(text, project.python, where=where, tools=tools)
+
+    base, last = (find(text, where) for text, where in zip(ends, ("BASE", "CAND"), strict=True))
+    if between is None:
+        return builds_between((base, last), where="BASE, CAND")
+    named = [find(text, "--builds") for text in split_builds(between, project.catalogue.folder)]
+    if named[0] == base:
+        del named[0]
+    if named[-1:] == [last]:
+        del named[-1]
+    return tuple(map(Candidate, (base, *named, last)))
+
+
+def _model(
+    address: str | None, engine: str | None, ends: tuple[str, str], project: Project
+) -> ModelRef:
+    """Return the model, on the engine asked for, else on the one that the builds are of."""
+    from pytest_asperf.engines import parse_engine
+    from pytest_asperf.gate_plan import engine_of
+
+    settings, find = project.settings, project.catalogue.find_build
+    named = None if engine is None else parse_engine(engine, where="--engine")
+    builds = [find(end, project.python, where="BASE, CAND") for end in ends]
+    runs_on = engine_of(named, builds, settings.engine)
+    address = address or settings.default_model
+    return project.catalogue.find(address, where="--model", engine=runs_on)
+
+
+def _question(
+    options: _Options, ref: ModelRef, candidates: tuple[Candidate, ...], project: Project
+) -> Question:
+    from pytest_asperf.bisect_run import Question
+    from pytest_asperf.gate_cells import PPL, Cell
+    from pytest_asperf.measure.gate import Budget
+    from pytest_asperf.settings import parse_values
+    from pytest_asperf.spec import parse_workload
+    from pytest_asperf.verdict import parse_percent
+
+    settings = project.settings
+    if options.workload != PPL:
+        parse_workload(options.workload, where="--workload")
+    given = {} if options.tolerance is None else {"tolerance": options.tolerance}
+    values = parse_values(given, where="--{}".format, folder=project.catalogue.folder)
+    budget = Budget(
+        values.get("tolerance", settings.tolerance),
+        # Twice a gate's: the test may go on for as long as it likes, and what one probe leaves open
+        # costs others.
+        options.max_pairs or 2 * settings.max_pairs,
+        options.max_seconds or 2 * settings.max_seconds,
+        seed=0,
+    )
+    limit = parse_percent(options.max_ppl_delta, where="--max-ppl-delta")
+    return Question(candidates, Cell(ref, options.workload), budget, limit)
+
+
+def _bisect(question: Question, project: Project, *, seed: int | None, fresh: bool) -> Answer:
+    """Run it, and print what it finds when it finds it."""
+    import platform
+
+    from pytest_asperf.bisect_record import kept_bisection
+    from pytest_asperf.bisect_run import bisect
+    from pytest_asperf.bisect_text import announcement, known_so_far
+    from pytest_asperf.hardware.detect import detect
+
+    out = Console(highlight=False)
+    for line in announcement(question):
+        print_text(out, line)
+    console = stderr_console()
+    engine = question.cell.ref.spec.engine or project.settings.engine
+    with console.status("bisecting") as status, project.lab(engine, console, status) as lab:
+        contents = _contents(question, lab, project.cache)
+        decided_by = {
+            **question.decided_by(detect(), platform.node(), contents),
+            "chunks": project.settings.chunks,
+            "seed": seed,
+        }
+        drawn = secrets.randbelow(2**31) if seed is None else seed
+        with kept_bisection(project.cache, decided_by, seed=drawn, fresh=fresh) as (record, told):
+            if told:
+                print_text(console, told)
+            watcher = _Printer(question, record, status, out)
+            try:
+                answer = bisect(question, lab, record, watcher)
+            except KeyboardInterrupt:
+                print_text(console, known_so_far(question, record))
+                raise
+    _print_answer(question, record, answer)
+    return answer
+
+
+def _contents(question: Question, lab: Lab, cache: Path) -> dict[str, str | None]:
+    """Return the hashes of what a path does not tell: packages, weights, the corpus."""
+    from pytest_asperf.build_sources import Packages
+    from pytest_asperf.modelfiles.cache import file_sha256
+
+    ref = question.cell.ref
+    weights = dict(ref.spec.files).get(ref.level or "", ref.spec.gguf)
+    sources = (candidate.build.source for candidate in question.candidates)
+    packages = (path for source in sources if isinstance(source, Packages) for path in source.files)
+    paths = [*packages, *(path for path in (weights, ref.spec.corpus) if path is not None)]
+    hashes = {
+        str(path): file_sha256(path, cache=cache) if path.is_file() else None for path in paths
+    }
+    return {**hashes, "folder": lab.source_sha256(ref.spec)}
+
+
+class _Printer:
+    """Prints each gate when it is over, those of an earlier run first."""
+
+    def __init__(
+        self, question: Question, record: BisectRecord, status: Status, out: Console
+    ) -> None:
+        self._question = question
+        self._status = status
+        self._out = out
+        for gate, found in record.gates.items():
+            self.ends(gate, found)
+
+    def begins(self, probe: Probe, number: int) -> None:
+        """Say which gate it is."""
+        name = self._question.candidates[probe.gate.candidate].build.name
+        self._status.update(f"gate {number}: {printable(name)}")
+
+    def ends(self, gate: Gate, found: Judged) -> None:
+        """Print its verdict."""
+        from pytest_asperf.bisect_text import gate_line
+
+        self._status.stop()  # a line of its own, not behind that of the status
+        print_text(self._out, gate_line(self._question, gate, found))
+        self._status.start()
+
+
+def _print_answer(question: Question, record: BisectRecord, answer: Answer) -> None:
+    from pytest_asperf.bisect_text import answer_sections, map_rows, map_sections
+
+    print_text(Console(highlight=False), "")
+    sections = answer_sections(question, record, answer)
+    if answer.ending is Ending.MAP:
+        print_table(map_rows(question, record))
+        sections += map_sections(question, record)
+    print_sections(sections)

@@ -1,0 +1,120 @@
+"""`asperf bisect` over commits that git has and CMake builds, measured by llama.cpp's programs.
+
+The checkout is tiny, and what is measured is real: each of its programs is llama.cpp's own of the
+same name, started with a library of the checkout between libllama and ggml. What a commit does to
+each graph in that library, llama-bench's own clock sees.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from pytest_asperf.cli import app
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CMAKE = """
+cmake_minimum_required(VERSION 3.14)
+project(tiny C)
+add_library(between SHARED between.c)
+target_link_libraries(between ${{CMAKE_DL_LIBS}})
+foreach(name llama-bench llama-perplexity llama-quantize)
+    add_executable(${{name}} start.c)
+    add_dependencies(${{name}} between)
+    target_compile_definitions(${{name}} PRIVATE
+        PROGRAM="{tools}/${{name}}" BETWEEN="$<TARGET_FILE:between>")
+endforeach()
+"""
+START = """
+#include <stdlib.h>
+#include <unistd.h>
+int main(int argc, char ** argv) {
+    setenv("LD_PRELOAD", BETWEEN, 1);
+    return execv(PROGRAM, argv);
+}
+"""
+#: Each graph takes longer by a share of its own time, like a kernel that does more work.
+BETWEEN = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <time.h>
+static double now(void) {{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + 1e-9 * t.tv_nsec;
+}}
+int ggml_backend_sched_graph_compute_async(void * scheduler, void * graph) {{
+    int (*real)(void *, void *) = dlsym(RTLD_NEXT, __func__);
+    double began = now();
+    int status = real(scheduler, graph);
+    double end = began + (1 + {share}) * (now() - began);
+    while (now() < end) {{ }}
+    return status;
+}}
+"""
+
+
+class Checkout:
+    """A git checkout of programs, with a commit for each share that steps take longer by."""
+
+    def __init__(self, folder: Path, tools: Path) -> None:
+        self.folder = folder
+        self.hashes: list[str] = []
+        folder.mkdir()
+        self.git("init", "-q", "-b", "master")
+        (folder / "CMakeLists.txt").write_text(CMAKE.format(tools=tools))
+        (folder / "start.c").write_text(START)
+
+    def git(self, *words: str) -> str:
+        """Run git in it."""
+        who = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+        command = ["git", "-C", str(self.folder), *who, *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def commit(self, subject: str, *, share: str) -> None:
+        """Commit a library that slows each step by a share."""
+        (self.folder / "between.c").write_text(BETWEEN.format(share=share))
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", subject)
+        self.hashes.append(self.git("rev-parse", "HEAD"))
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    """A checkout without commits, beside which the command runs."""
+    monkeypatch.chdir(tmp_path)
+    return Checkout(tmp_path / "tiny", tools)
+
+
+@pytest.mark.usefixtures("draft_gguf")
+def test_the_commit_that_made_it_slow_is_named(
+    checkout: Checkout, session_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of seven commits, one of which does not compile, the fifth doubles what a graph costs."""
+    monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
+    checkout.commit("Begin", share="0.0")
+    for number in range(1, 8):
+        share = "no number" if number == 6 else "1.0" if number >= 5 else "0.0"
+        checkout.commit(f"Change {number}", share=share)
+    ends = [f"./{checkout.folder.name}@{checkout.hashes[i]}" for i in (0, -1)]
+    words = ["--workload", "tg256", "--model", "asperf-draft:F16", "--seed", "1"]
+    done = CliRunner().invoke(app, ["bisect", *ends, *words])
+    sys.stdout.write(done.output)
+    assert done.exit_code == 0, done.output
+    culprit = checkout.hashes[5]
+    assert f"culprit: ./tiny@{culprit[:10]} (" in done.stdout
+    assert "Change 5)" in done.stdout
+    assert f"show {culprit}" in done.stdout
+    judged = re.findall(r"^(?:PASS|FAIL) ", done.stdout, re.MULTILINE)
+    assert len(judged) <= 3 + 2
+    assert re.search(r"^INVALID .*cannot be built", done.stdout, re.MULTILINE)
+    effect = re.search(r"effect  \+(\d+)\S* %", done.stdout)
+    assert effect is not None
+    assert 50 < int(effect[1]) < 130

@@ -1,0 +1,59 @@
+"""`asperf bisect` on the real engine: builds that are slower by a share of each step."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pytest_asperf.cli import app
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+EQUAL, SLOW, SLOWER = "current,slow_by=0", "current,slow_by=0.6", "current,slow_by=2"
+GONE = "./gone-1.0-py3-none-any.whl"
+
+pytestmark = pytest.mark.usefixtures("draft_gguf")
+
+
+@pytest.fixture
+def bisect(
+    tmp_path: Path, session_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Result]:
+    """The command over a list of builds, both ends among them, in an empty project."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
+    words = ["--workload", "tg32", "--model", "asperf-draft:F16", "--seed", "3"]
+
+    def run(*builds: str) -> Result:
+        ends = (builds[0], builds[-1])
+        done = CliRunner().invoke(app, ["bisect", *ends, "--builds", ",".join(builds), *words])
+        sys.stdout.write(done.output)
+        return done
+
+    return run
+
+
+def test_the_culprit_of_one_step(bisect: Callable[..., Result]) -> None:
+    """One step, one build that cannot be made: found, and the size is what it is slowed by."""
+    done = bisect(EQUAL, EQUAL, EQUAL, GONE, EQUAL, SLOW, SLOW)
+    assert re.search(r"^INVALID .*gone-1\.0", done.stdout, re.MULTILINE)
+    assert done.exit_code == 0, done.output
+    assert f"culprit: {SLOW}" in done.stdout
+    effect = re.search(r"effect  \+(\d+)\S* %", done.stdout)
+    assert effect is not None
+    assert 40 < int(effect[1]) < 80
+    assert len(re.findall(r"^(?:PASS|FAIL) ", done.stdout, re.MULTILINE)) <= 3 + 2
+
+
+def test_the_map_of_several_steps(bisect: Callable[..., Result]) -> None:
+    """Slow, then much slower: no culprit, and the map marks both steps."""
+    done = bisect(EQUAL, EQUAL, SLOW, SLOW, SLOW, SLOWER, SLOWER)
+    assert done.exit_code == 1, done.output
+    assert "more than one step" in done.stdout
+    assert len(re.findall(r" worse *$", done.stdout, re.MULTILINE)) == 2
