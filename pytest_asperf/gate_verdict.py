@@ -323,8 +323,14 @@ def _advice(outcome: Outcome | None, subject: Subject, pairs_left: int | None, r
 
 def _differences(base: Ran, candidate: Ran) -> tuple[str, ...]:
     """Return what differs between the arms, one line each; the model's row names the arm."""
-    sides = zip(base.rows()[1:], candidate.rows()[1:], strict=True)
-    differing = [f"differs: {label} {a} -> {b}" for (label, a), (_, b) in sides if a != b]
+    before, after = dict(base.rows()[1:]), dict(candidate.rows()[1:])
+    # How a build was made, for one, is not known of both.
+    sides = ((label, before.get(label), after.get(label)) for label in {**before, **after})
+    differing = [
+        f"differs: {label} {a or 'not known'} -> {b or 'not known'}"
+        for label, a, b in sides
+        if a != b
+    ]
     return tuple(differing) or ("nothing in the proof of path differs between the arms",)
 
 

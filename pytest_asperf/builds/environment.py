@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.build_sources import ARCHIVES, source_text
@@ -13,14 +16,13 @@ from pytest_asperf.builds.surroundings import (
     child_environment,
     compiles_with,
     installed,
+    installs_with,
     interpreter_facts,
 )
 from pytest_asperf.errors import BuildError
 from pytest_asperf.modelfiles.cache import file_sha256
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pytest_asperf.build_sources import Packages
     from pytest_asperf.builds.job import Job
 
@@ -44,8 +46,8 @@ def environment_recipe(source: Packages, *, cache: Path) -> Recipe:
             "kind": "environment",
             "requirements": list(source.requirements),
             "files": {path.name: _file_sha256(path, cache) for path in source.files},
-            "env": dict(source.env),
             "compiles_with": compiles_with(source.env),
+            "installs_with": installs_with(source.env),
             "base": interpreter_facts(source.python),
         },
     )
@@ -63,24 +65,8 @@ def make_environment(source: Packages, job: Job) -> dict[str, Any]:
         BuildError: it cannot be made.
         CacheError: its disk is full.
     """
-    uv = shutil.which("uv")
-    python, where = interpreter_of(job.folder), job.folder / "env"
-    # Wheels that were compiled here are cached by name and version, whatever they were compiled
-    # with: neither is such a wheel to be taken, nor ours to be left.
-    fresh = bool(compiles_with(source.env))
-    steps: list[list[str | Path]]
-    pip: list[str | Path]
-    if uv is None:
-        cache = ["--no-cache-dir"] if fresh else []
-        pip = [python, "-I", "-m", "pip", "install", "-v", "--no-input", *cache]
-        steps = [[source.python, "-I", "-m", "venv", where], [*pip, *_options(source)]]
-    else:
-        cache = ["--no-cache"] if fresh else []
-        pip = [uv, "pip", "install", *cache, "--python", python]
-        venv: list[str | Path] = [uv, "venv", "--no-project", "--python", source.python, where]
-        steps = [venv, [*pip, *_options(source)]]
     env = child_environment(source.env)
-    installer = "pip" if uv is None else "uv"
+    steps, installer = _steps(source, job.folder / "env")
     try:
         for step in steps:
             job.run(step, env)
@@ -88,13 +74,37 @@ def make_environment(source: Packages, job: Job) -> dict[str, Any]:
         raise environment_failure(
             error, source_text(source), folder=job.folder, log=job.log, installer=installer
         ) from None
-    return {"packages": installed(python), "installer": installer}
+    return {"packages": installed(interpreter_of(job.folder)), "installer": installer}
+
+
+def _steps(source: Packages, where: Path) -> tuple[list[list[str | Path]], str]:
+    """Return the commands that make an environment and fill it, and who does the latter."""
+    python, uv = where / "bin" / "python", shutil.which("uv")
+    # Wheels that were compiled here are cached by name and version, whatever they were compiled
+    # with: neither is such a wheel to be taken, nor ours to be left.
+    fresh = bool(compiles_with(source.env))
+    if uv is not None:
+        cache = ["--no-cache"] if fresh else []
+        return [
+            [uv, "venv", "--no-project", "--python", source.python, where],
+            [uv, "pip", "install", *cache, "--python", python, *_options(source)],
+        ], "uv"
+    cache = ["--no-cache-dir"] if fresh else []
+    options = ["install", "-v", "--no-input", *cache, *_options(source)]
+    venv: list[str | Path] = [source.python, "-I", "-m", "venv"]
+    if source.python == Path(sys.executable) and find_spec("pip"):
+        # Our own pip does, where the environment is of our Python: its own takes 5 s to get.
+        pip: list[str | Path] = [source.python, "-I", "-m", "pip", "--python", python]
+        return [[*venv, "--without-pip", where], [*pip, *options]], "pip"
+    return [[*venv, where], [python, "-I", "-m", "pip", *options]], "pip"
 
 
 def _options(source: Packages) -> list[str | Path]:
     """Return what is installed, behind the options that both installers have."""
     declared = compiles_with(source.env).keys() & dict(source.env).keys()
-    compiled = [f"--no-binary={name}" for name in _COMPILED if declared]
+    # Of a file it is no question: it is a wheel or it is not.
+    is_asked = bool(declared and source.requirements)
+    compiled = [f"--no-binary={name}" for name in _COMPILED if is_asked]
     return [*compiled, "--", *source.requirements, *source.files]
 
 

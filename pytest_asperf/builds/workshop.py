@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.plan import Notify
     from pytest_asperf.spec import Build
 
-_PACKAGES_SHOWN: Final = 6
+#: How packages begin whose version says what computes.
+_TELLING: Final = ("llama-cpp", "mlx", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,9 @@ class ReadyBuild:
         if self.made is None:
             return ()
         facts, found = self.made.facts, self.made.found
-        own = [f"{name}={text}" for name, text in facts.get("compiles_with", {}).items()]
-        told = ", ".join([*own, *_packages(found)])
-        return (("made", printable(f"{self.made.title}: {told}", 400)),)
+        variables = [f"{name}={text}" for name, text in facts.get("compiles_with", {}).items()]
+        told = ", ".join([*facts.get("cmake", ()), *variables, *_packages(found)])
+        return (("made", printable(f"{self.made.title}{': ' if told else ''}{told}", 400)),)
 
 
 class Workshop:
@@ -114,7 +115,7 @@ class Workshop:
         return known
 
     def _made(self, source: Packages | Checkout) -> MadeBuild:
-        recipe = self.recipe(source)
+        recipe = recipe_of(source, cache=self._cache)
         folder = recipe.folder(self._cache)
         made = _whole(folder)
         if made is None:
@@ -128,19 +129,10 @@ class Workshop:
         note_use(folder)
         return made
 
-    def recipe(self, source: Packages | Checkout) -> Recipe:
-        """Return everything that decides a build.
-
-        Raises:
-            BuildError: what it is made from is not there.
-        """
-        if isinstance(source, Checkout):
-            return checkout_recipe(source)
-        return environment_recipe(source, cache=self._cache)
-
     def _make(self, source: Packages | Checkout, recipe: Recipe, folder: Path) -> MadeBuild:
         title = printable(recipe.title, 120)
-        self._notify.wait(f"{title} is being built, which may take minutes the first time")
+        how = "compiled" if isinstance(source, Checkout) else "installed, or compiled"
+        self._notify.wait(f"{title} is being {how}, which may take minutes the first time")
         job = Job(title, folder, self._notify)
         try:
             with explained(folder.parent):
@@ -160,6 +152,27 @@ class Workshop:
             raise
         finally:
             self._notify.done()
+
+
+def recipe_of(source: Packages | Checkout, *, cache: Path) -> Recipe:
+    """Return everything that decides a build.
+
+    Raises:
+        BuildError: what it is made from is not there.
+    """
+    if isinstance(source, Checkout):
+        return checkout_recipe(source)
+    return environment_recipe(source, cache=cache)
+
+
+def require_source(build: Build, *, cache: Path) -> None:
+    """Refuse a build that is made from a file, commit or interpreter that is not there.
+
+    Raises:
+        BuildError: it is one.
+    """
+    if isinstance(build.source, Packages | Checkout):
+        recipe_of(build.source, cache=cache)
 
 
 def require_engine(build: Build, engine: Engine) -> None:
@@ -201,6 +214,11 @@ def _bench(made: MadeBuild) -> Path:
 
 
 def _packages(found: Mapping[str, Any]) -> list[str]:
-    names = [f"{name} {version}" for name, version in found.get("packages", {}).items()]
-    more = len(names) - _PACKAGES_SHOWN
-    return [*names[:_PACKAGES_SHOWN], *([f"and {more} more"] if more > 0 else [])]
+    """Return the packages that compute, and how many others there are."""
+    packages: dict[str, str] = found.get("packages", {})
+    telling = [name for name in packages if name.lower().replace("_", "-").startswith(_TELLING)]
+    others = len(packages) - len(telling)
+    return [
+        *(f"{name} {packages[name]}" for name in telling),
+        *([f"{others} other packages"] if others else []),
+    ]
