@@ -151,11 +151,11 @@ def check_item(item: pytest.Item) -> None:
                 why="the test would run once and measure none of the rungs",
                 remedy=f"take the perplexity, throughput, model, {fixture} or ladder fixture",
             )
-    if marks.speculative is not None and "speculation" not in names:
+    if marks.speculative is not None and not {"speculation", "gate"} & names:
         raise ConfigError(
             f"{item.nodeid}: a speculative marker on a test that does not take its fixture",
             why="the test would measure no speculation",
-            remedy="take the speculation fixture",
+            remedy='take the speculation fixture, or gate for gate("sd")',
         )
     finding = finding_of(item)
     if finding is not None and (reason := run_of(item.config).out_of_scope(finding)):
