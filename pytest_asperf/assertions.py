@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf import metrics
 from pytest_asperf.errors import ConfigError, VerdictError, listing, printable, suggest
-from pytest_asperf.gate_verdict import faster_verdict, gate_note, ppl_verdict, speed_verdict
+from pytest_asperf.gate_verdict import faster_verdict
 from pytest_asperf.handles import Engines, Ladder, Perplexity, Reading, Throughput
 from pytest_asperf.measure.matching import BITS_WITHIN
 from pytest_asperf.report.rows import verdict_row
@@ -268,7 +268,7 @@ def assert_no_regression(
         ppl_below: ΔPPL of the same file that is accepted, where the gate has `ppl`.
 
     Returns:
-        The verdict on each workload, and on PPL, all PASS.
+        The verdict on each workload, all PASS.
 
     Raises:
         VerdictError: a verdict is not a PASS; the gravest is raised, all are noted.
@@ -281,18 +281,10 @@ def assert_no_regression(
     limit = parse_percent(ppl_below, where="assert_no_regression: ppl_below")
     verdicts: list[Verdict] = []
     interrupted = False
-    if gate.workloads:
-        duel = gate.duel(share)
-        for contest in duel.contests:
-            verdict = speed_verdict(contest, duel)
-            verdicts.append(verdict)
-            gate.bench.record(verdict_row(verdict, gate_note(contest, duel)))
-        interrupted = duel.interrupted
-    if gate.has_ppl and not interrupted:
-        ppl_duel = gate.ppl_duel(limit)
-        verdicts.append(ppl_verdict(ppl_duel))
-        gate.bench.record(verdict_row(verdicts[-1]))
-        interrupted = ppl_duel.interrupted
+    for judged in gate.judged(share, limit):
+        verdicts.append(judged.verdict)
+        gate.bench.record(verdict_row(judged.verdict, judged.note))
+        interrupted |= judged.interrupted
     if interrupted:
         raise KeyboardInterrupt
     gravest = max(verdicts, key=lambda verdict: _GRAVITY.index(verdict.outcome))

@@ -8,17 +8,22 @@ disturbed.
 from __future__ import annotations
 
 import re
-import sys
 import tomllib
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.build_sources import (
+    Interpreter,
+    ToolsFolder,
+    parse_source,
+    parse_table,
+    split_build,
+)
 from pytest_asperf.engines import ENGINES, parse_engine, parse_level
 from pytest_asperf.errors import ConfigError, listing, suggest
 from pytest_asperf.settings import (
     Settings,
-    has_separator,
     is_path,
     parse_path,
     parse_values,
@@ -44,7 +49,6 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _SOURCES: Final = ("hf", "gguf", "files")
 _SETTINGS: Final = tuple(field.name for field in fields(Settings))
-_BUILD_KEYS: Final = ("python", "tools", "settings")
 _MODEL_KEYS: Final = (*_SOURCES, "corpus", "engine", "settings")
 #: A model of the Hugging Face hub, `owner/name`.
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -91,12 +95,11 @@ class Catalogue:
     def find_build(
         self, text: str, python: Path, *, where: str, tools: Path | None = None
     ) -> Build:
-        """Return the build that `NAME-or-PATH,key=value,...` means.
+        """Return the build that `BUILD,key=value,...` means.
 
         Args:
-            text: `current`, the name of a build, or the path of an interpreter or of a folder of
-                llama.cpp's programs, then engine settings over it; settings alone are settings over
-                `current`.
+            text: `current`, the name of a build, or what `parse_source` reads, then engine settings
+                over it; settings alone are settings over `current`.
             python: the interpreter that `current` means.
             where: the option or key that it stands in, for the message.
             tools: the folder of programs that `current` means.
@@ -104,35 +107,16 @@ class Catalogue:
         Raises:
             ConfigError: no such build, interpreter or setting.
         """
-        first, *rest = text.split(",")
-        words = [first, *rest] if "=" in first else rest
-        name = "current" if "=" in first else first
-        table = {}
-        for word in words:
-            key, equals, value = word.partition("=")
-            if not equals:
-                raise _unusable(word, "settings as key=value, behind the build", where=where)
-            table[key.strip()] = _value(value.strip())
-        settings = parse_settings(table, where=where)
-        known = {
-            "current": Build("current", python, tools=tools),
-            **{b.name: b for b in self.builds},
-        }
-        if name in known:
-            build = known[name]
-        elif has_separator(name):
-            is_folder = _path(name, self.folder, where=where).is_dir()
-            key = "tools" if is_folder else "python"
-            path = parse_values({key: name}, where=lambda _: where, folder=self.folder)
-            build = replace(Build(name, python), **path)
-        else:
-            raise ConfigError(
-                f"{where}: unknown build {shown(name)}{suggest(name, known)}",
-                why="the two builds are what a gate compares",
-                remedy=f"use one of {listing(known)}, the path of a Python interpreter or"
-                " of a folder of llama.cpp's programs, or declare the build in"
-                " [tool.asperf.builds.NAME] of pyproject.toml",
-            )
+        name, words = split_build(text, where=where)
+        pairs = (word.partition("=") for word in words)
+        settings = parse_settings(
+            {key.strip(): _value(value.strip()) for key, _, value in pairs}, where=where
+        )
+        current = Interpreter(python) if tools is None else ToolsFolder(tools)
+        known = {"current": Build("current", current), **{b.name: b for b in self.builds}}
+        build = known.get(name) or Build(
+            name, parse_source(name, self.folder, where=where, known=known)
+        )
         label = ",".join([build.name, *words])
         return replace(build, name=label, settings=build.settings.merged(settings))
 
@@ -290,14 +274,9 @@ def _builds(document: _Document, folder: Path) -> tuple[Build, ...]:
         where = document.where("builds", name if _NAME.fullmatch(name) else shown(name))
         if not _NAME.fullmatch(name) or name == "current":
             raise _unusable(name, "another name of A-Z a-z 0-9 . _ -", where=where)
-        keys = _table(entry, where)
-        for key in keys:
-            if key not in _BUILD_KEYS:
-                raise unknown_key(key, _BUILD_KEYS, where=where)
-        given = {"python": sys.executable} | {k: keys[k] for k in ("python", "tools") if k in keys}
-        place = parse_values(given, where=f"{where}.{{}}".format, folder=folder)
-        settings = _engine_settings(keys.get("settings", {}), where=f"{where}.settings")
-        builds.append(Build(name, settings=settings, **place))
+        keys = dict(_table(entry, where))
+        settings = _engine_settings(keys.pop("settings", {}), where=f"{where}.settings")
+        builds.append(Build(name, parse_table(keys, folder, where=where), settings))
     return tuple(builds)
 
 

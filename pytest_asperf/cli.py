@@ -9,18 +9,15 @@ wait.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import sys
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from pathlib import Path  # noqa: TC003  # Typer reads the annotations
+from typing import Annotated, Final
 
 import typer
 from rich.text import Text
 
 from pytest_asperf import __version__
-from pytest_asperf.catalogue import load_catalogue
 from pytest_asperf.checks import Check, Section, size
 from pytest_asperf.console import (
     StatusNotify,
@@ -31,13 +28,11 @@ from pytest_asperf.console import (
     stderr_console,
 )
 from pytest_asperf.errors import AsperfError, printable
+from pytest_asperf.gate_command import GateCommand, gate_builds
 from pytest_asperf.inventory import entry_check, model_sections
-from pytest_asperf.modelfiles.cache import cache_root, discard, entries
+from pytest_asperf.modelfiles.cache import discard, entries
 from pytest_asperf.modelfiles.shipped import shipped_models
-from pytest_asperf.settings import parse_values
-
-if TYPE_CHECKING:
-    from pytest_asperf.catalogue import Catalogue
+from pytest_asperf.project import open_project
 
 _CANNOT_MEASURE: Final = 1
 _ERROR: Final = 2
@@ -55,6 +50,7 @@ models_app = typer.Typer(
     help="List, build and verify the models in the cache.", rich_markup_mode=None
 )
 app.add_typer(models_app, name="models")
+app.command("gate", cls=GateCommand)(gate_builds)
 
 _Python = Annotated[
     str | None,
@@ -64,15 +60,6 @@ _Python = Annotated[
         help="Interpreter that has the engine; default: the configured one, else this one.",
     ),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Project:
-    """What the folder the command runs in decides."""
-
-    catalogue: Catalogue
-    python: Path
-    cache: Path
 
 
 def main() -> None:
@@ -126,7 +113,7 @@ def doctor(
     from pytest_asperf.engines import EXTRAS
     from pytest_asperf.host import EngineBuild
 
-    project = _project(python)
+    project = open_project(python)
     builds = [EngineBuild(engine, project.python) for engine in EXTRAS]
     console = stderr_console()
     with console.status("examining this machine"):
@@ -161,21 +148,20 @@ def calibrate_machine(
 ) -> None:
     """Measure this machine's noise, by a build against itself, and keep it for gates."""
     from pytest_asperf.calibrate import calibrate
-    from pytest_asperf.measure.arms import engine_build
+    from pytest_asperf.host import EngineBuild
     from pytest_asperf.measure.lab import Lab
     from pytest_asperf.measure.plan import Plan
     from pytest_asperf.measure.turn import machine_lock_path
     from pytest_asperf.modelfiles.shipped import shipped_corpus
-    from pytest_asperf.spec import Build, parse_workload
+    from pytest_asperf.spec import parse_workload
 
-    project = _project(python)
+    project = open_project(python)
     settings = project.catalogue.settings
     ref = project.catalogue.find(model, where="--model")
     engine = ref.spec.engine or settings.engine
-    build = Build(
-        "current",
-        project.python,
-        tools=settings.tools if engine == "llama_tools" else None,
+    tools = settings.tools if engine == "llama_tools" else None
+    build = project.catalogue.find_build(
+        "current", project.python, where="asperf calibrate", tools=tools
     )
     names = dict.fromkeys(workload or ["tg128"])
     workloads = tuple(parse_workload(name, where="--workload") for name in names)
@@ -183,7 +169,7 @@ def calibrate_machine(
     with (
         console.status("calibrating") as status,
         Lab(
-            engine_build(build, engine),
+            EngineBuild(engine, project.python, tools),
             cache=project.cache,
             corpus=shipped_corpus(),
             plan=Plan(call_timeout_s=settings.call_timeout_s),
@@ -256,7 +242,7 @@ def predict_models(
     from pytest_asperf.predict_text import rows, sections
     from pytest_asperf.spec import EngineSettings, parse_settings
 
-    project = _project(None)
+    project = open_project(None)
     kv = EngineSettings()
     for option, key, value in (("--type-k", "type_k", type_k), ("--type-v", "type_v", type_v)):
         kv = kv if value is None else kv.merged(parse_settings({key: value}, where=option))
@@ -345,7 +331,7 @@ def list_findings(
     """Say which published findings the recorded figures show, and which not."""
     from pytest_asperf.findings_page import listing
 
-    typer.echo(listing(_project(None).catalogue.settings, as_markdown=as_markdown))
+    typer.echo(listing(open_project(None).catalogue.settings, as_markdown=as_markdown))
 
 
 @models_app.callback(invoke_without_command=True)
@@ -358,7 +344,7 @@ def models(context: typer.Context) -> None:
 @models_app.command("list")
 def list_models() -> None:
     """List the models, their sources and the levels cached."""
-    project = _project(None)
+    project = open_project(None)
     print_sections(
         model_sections(project.catalogue.models, shipped_models(), entries(project.cache))
     )
@@ -373,7 +359,7 @@ def build_models(
     from pytest_asperf.host import EngineBuild
     from pytest_asperf.measure.files import ModelShelf
 
-    project = _project(python)
+    project = open_project(python)
     where = "asperf models build"
     # All are looked up before the first is made: a typo shows at once.
     refs = [project.catalogue.find(address, where=where) for address in addresses]
@@ -405,7 +391,7 @@ def verify_models(
 
     Exits with 1 where one is broken and left in place.
     """
-    cache = _project(None).cache
+    cache = open_project(None).cache
     with stderr_console().status("reading the cache"):
         found = entries(cache, full=True)
     checks = [Check("folder", "ok", printable(cache)), *map(entry_check, found)]
@@ -418,20 +404,6 @@ def verify_models(
     for path in broken:
         discard(path)
         typer.echo(f"removed {printable(path)}")
-
-
-def _project(python: str | None) -> _Project:
-    """Read the configuration of the working folder, and an option over it."""
-    folder = Path.cwd()
-    catalogue = load_catalogue(folder, shipped_models())
-    settings = catalogue.settings
-    given = {} if python is None else {"python": python}
-    values = parse_values(given, where=lambda key: f"--{key}", folder=folder)
-    return _Project(
-        catalogue,
-        python=values.get("python", settings.python),
-        cache=settings.cache or cache_root(os.environ),
-    )
 
 
 if __name__ == "__main__":

@@ -25,6 +25,13 @@ GGUF_ENGINES: Final[frozenset[Engine]] = frozenset({"llama_cpp", "llama_tools"})
 #: Real engines, with the extra of this package that installs each.
 EXTRAS: Final[dict[Engine, str]] = {"llama_cpp": "llama", "mlx": "mlx"}
 
+#: Packages that bring an engine, by the name that an index lists them under.
+DISTRIBUTIONS: Final[dict[str, Engine]] = {
+    "llama-cpp-python": "llama_cpp",
+    "mlx-lm": "mlx",
+    "mlx": "mlx",
+}
+
 #: llama.cpp's quantisation levels by the name its tools use, with the value of `llama_ftype`.
 #: From `enum llama_ftype` in llama.h; the numbers are part of the GGUF file format.
 LLAMA_FTYPES: Final[dict[str, int]] = {

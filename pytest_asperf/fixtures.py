@@ -121,14 +121,20 @@ def throughput(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Throughput:
 @pytest.fixture
 def gate(request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: Bench) -> Gates:
     """Holds the candidate build against the baseline when called with workloads."""
+    from pytest_asperf.config import read_marks
     from pytest_asperf.handles import Gates
+    from pytest_asperf.spec import Pairing
     from pytest_asperf.stash import run_of
 
     run = run_of(request.config)
     builds = run.builds
     if builds is None:
         pytest.skip("nothing to gate: name the new build with --asperf-candidate")
-    return Gates(_asperf_ref, builds, run.gate_budget, _asperf_bench)
+    mark = read_marks(request.node).speculative
+    pairing = (
+        run.pairing_of(mark, where=request.node.nodeid) if mark else Pairing(_asperf_ref, None)
+    )
+    return Gates(_asperf_ref, builds, run.gate_budget, _asperf_bench, pairing)
 
 
 @pytest.fixture

@@ -5,19 +5,45 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.joint_verdict import joined
+from pytest_asperf.sd_verdict import CHANGED_OUTPUT, divergence_text, parting_text
+from pytest_asperf.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate
+from pytest_asperf.stats.intervals import mean_interval_t, shared_confidence
 from pytest_asperf.stats.sequential import ALPHA, detectable_tolerance
-from pytest_asperf.verdict import Outcome, Subject, Verdict, judge_within
+from pytest_asperf.verdict import (
+    Outcome,
+    Subject,
+    Verdict,
+    judge_above,
+    judge_below,
+    judge_invalid,
+    judge_within,
+)
 
 if TYPE_CHECKING:
     from pytest_asperf.handles import EngineDuel
     from pytest_asperf.measure.gate import Contest, Duel
+    from pytest_asperf.measure.logits_gate import LogitsDuel
     from pytest_asperf.measure.noise import Calibration
     from pytest_asperf.measure.ppl_gate import PplDuel
     from pytest_asperf.measure.results import Ran
+    from pytest_asperf.measure.speculation_gate import Counts, SpeculationDuel
 
 #: Where an effect can lie that more pairs do not decide.
 _WITHIN: Final = "between none and the tolerance"
 _AT_THE_LIMIT: Final = "at the limit"
+
+#: Mean and largest KLD, nats, of batched logits from those of single tokens that is accepted
+#: whatever the baseline's. Of healthy builds the mean was at most 0.005 and the largest 0.18; a
+#: corrupt prefill has nats (docs/gating.md).
+_DRIFT: Final = 0.02
+_LARGEST_DRIFT: Final = 1.0
+#: Of the baseline's own, so much more is accepted, but for ten times the above.
+_DRIFT_GROWTH: Final = 2.0
+_DRIFT_MOST: Final = 10.0
+#: Share of the output that the draft supplies: so much less is accepted, and not more than half of
+#: the baseline's.
+_LESS_SUPPLIED: Final = 0.10
 
 
 def speed_verdict(contest: Contest, duel: Duel) -> Verdict:
@@ -152,6 +178,109 @@ def ppl_verdict(duel: PplDuel) -> Verdict:
     )
 
 
+def logits_verdict(duel: LogitsDuel) -> Verdict:
+    """Return the verdict on prefill against decoding in the candidate."""
+    base, candidate = duel.drifts
+    subject = replace(
+        _subject("logits of prefill against decoding,", duel.ran, "corrupt"),
+        if_failed="prefill and decoding disagree: "
+        + ("the baseline's do as well" if _is_corrupt(base.mean_kld) else "the baseline's agree")
+        + "; look for a kernel that is used for one of them alone",
+    )
+    limit = _drift_limit(_DRIFT, base.mean_kld)
+    largest = _drift_limit(_LARGEST_DRIFT, base.largest_kld)
+    figures = (
+        ("mean KLD", Estimate.exact(candidate.mean_kld, "nats")),
+        ("largest KLD", Estimate.exact(candidate.largest_kld, "nats")),
+    )
+    verdicts = [
+        (label, judge_below(estimate, most, subject))
+        for (label, estimate), most in zip(figures, (limit, largest), strict=True)
+    ]
+    told = tuple(
+        f"{side}: mean KLD {drift.mean_kld:.2g} nats, largest {drift.largest_kld:.2g} at position "
+        f"{drift.position} of {len(drift.batched.kld)}, same likeliest token at "
+        f"{100 * drift.same_top:.1f} %"
+        for side, drift in (("baseline", base), ("candidate", candidate))
+    )
+    threshold = f"mean KLD below {limit:.2g} nats, none above {largest:.2g}"
+    verdict = joined(verdicts, figures, subject, threshold)
+    measured = (
+        f"mean KLD {candidate.mean_kld:.2g} nats ({base.mean_kld:.2g} in the baseline), largest "
+        f"{candidate.largest_kld:.2g}, {duel.elapsed_s:.0f} s"
+    )
+    return replace(verdict, measured=measured, details=(*told, *_differences(*duel.ran)))
+
+
+def _drift_limit(floor: float, baseline: float) -> float:
+    return min(max(floor, _DRIFT_GROWTH * baseline), _DRIFT_MOST * floor)
+
+
+def _is_corrupt(mean_kld: float) -> bool:
+    return mean_kld >= _DRIFT
+
+
+def speculation_verdict(found: SpeculationDuel, comparisons: int) -> Verdict:
+    """Return the verdict on speculation: its time, what the draft supplies, and its output.
+
+    Args:
+        found: what was measured.
+        comparisons: tests that shared the error of the pairs, of which there are these two.
+    """
+    duel = found.duel
+    (contest,) = duel.contests
+    speed = speed_verdict(contest, duel)
+    base, candidate = found.counts
+    subject = replace(
+        _subject(f"speculation {found.pairing.label},", duel.ran, "worse"), ran=speed.subject.ran
+    )
+    limit = -min(_LESS_SUPPLIED, sum(base.supplied) / len(base.supplied) / 2)
+    threshold = f"{speed.threshold}, not {-100 * limit:.2g} points less supplied, lossless"
+    told = tuple(
+        f"{side}: {counts.accepted} of {counts.drafted} drafted tokens accepted"
+        for side, counts in (("baseline", base), ("candidate", candidate))
+    )
+    output = tuple(divergence_text(found.categories, one) for one in found.divergences)
+    details = (*told, *output, *speed.details)
+    if not base.accepted:
+        problem = f"the baseline accepts none of {base.drafted} drafted tokens"
+        remedy = "take another draft (--draft), or another baseline"
+        return replace(judge_invalid(subject, threshold, [problem], remedy=remedy), details=details)
+    verdicts = [
+        ("time", speed),
+        ("supplied by the draft", _supplied_verdict(found.counts, limit, subject, comparisons)),
+        ("output", _output_verdict(found, subject)),
+    ]
+    figures = tuple((label, e) for label, verdict in verdicts for _, e in verdict.figures)
+    verdict = joined(verdicts, figures, subject, threshold)
+    accepted = ", ".join(f"{c.accepted}/{c.drafted}" for c in found.counts)
+    measured = f"{verdict.measured}; accepted {accepted}"
+    return replace(verdict, measured=measured, details=details)
+
+
+def _supplied_verdict(
+    counts: tuple[Counts, Counts], limit: float, subject: Subject, comparisons: int
+) -> Verdict:
+    """Judge by how much less of each prompt's output the candidate's draft supplies."""
+    base, candidate = (side.supplied for side in counts)
+    change = mean_interval_t(
+        [c - b for b, c in zip(base, candidate, strict=True)],
+        shared_confidence(DECISION_CONFIDENCE, comparisons),
+        unit=SHARE,
+        counted="prompts",
+    )
+    advice = "drafted tokens are rejected: look at the draft's cache, and at how it is rolled back"
+    return judge_above(change, limit, replace(subject, if_failed=advice))
+
+
+def _output_verdict(found: SpeculationDuel, subject: Subject) -> Verdict:
+    is_changed = any(one.trip for one in found.divergences)
+    outcome = Outcome.FAIL if is_changed else Outcome.PASS
+    told = parting_text(found.divergences, len(found.categories))
+    advice = CHANGED_OUTPUT if is_changed else ""
+    return Verdict(outcome, subject, "lossless", told, (), advice)
+
+
 def _subject(what: str, ran: tuple[Ran, Ran], complaint: str) -> Subject:
     base, candidate = ran
     return Subject(
@@ -213,6 +342,8 @@ def _detectable(contest: Contest, duel: Duel) -> str:
     """Return which tolerance this machine can decide within the budget."""
     calibrations = duel.surroundings.calibrations
     known = calibrations.get(contest.workload.name)
+    if contest.workload.kind == "sd":
+        return "the tolerance that this machine can decide is known for workloads of one model only"
     if known is None:
         # Of all workloads at once, so that it is told once.
         names = [c.workload.name for c in duel.contests if c.workload.name not in calibrations]

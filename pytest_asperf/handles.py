@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.engines import parse_engine, parse_level
 from pytest_asperf.errors import ConfigError, listing, printable
+from pytest_asperf.gate_cells import Cell, judge_workloads, require_workload, shared_by
 from pytest_asperf.measure.matching import matching_level, require_matched_bits, terms_of
 from pytest_asperf.measure.vetting import require_valid, throughput_trips
 from pytest_asperf.report.rows import level_row, memory_row, throughput_row
@@ -15,17 +16,17 @@ from pytest_asperf.spec import ModelRef, parse_workload
 from pytest_asperf.verdict import Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from pytest_asperf.engines import Engine
+    from pytest_asperf.gate_cells import Judged
     from pytest_asperf.guards import Trip
     from pytest_asperf.hardware.in_force import Ceiling
     from pytest_asperf.measure.engine_memory import MemoryResult
     from pytest_asperf.measure.gate import Budget, Duel
     from pytest_asperf.measure.lab import Lab
     from pytest_asperf.measure.matching import Term
-    from pytest_asperf.measure.ppl_gate import PplDuel
     from pytest_asperf.measure.results import (
         LadderResult,
         LevelResult,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     )
     from pytest_asperf.metrics import Comparison
     from pytest_asperf.report.rows import Row
-    from pytest_asperf.spec import Build, Workload
+    from pytest_asperf.spec import Build, Pairing
     from pytest_asperf.stats.estimate import Estimate
 
 _DEFAULT_WORKLOAD = "tg128"
@@ -351,40 +352,37 @@ class Gate:
     Nothing runs until limits are claimed, because they decide how long to measure.
 
     Attributes:
-        workloads: what is timed.
-        has_ppl: whether PPL of the same file is compared too.
+        workloads: names of what is decided.
     """
 
     ref: ModelRef = field(repr=False)
-    workloads: tuple[Workload, ...]
-    has_ppl: bool
+    workloads: tuple[str, ...]
     builds: tuple[Build, Build] = field(repr=False)
     budget: Budget = field(repr=False)
     bench: Bench = field(repr=False)
+    pairing: Pairing = field(repr=False)
 
-    @property
-    def comparisons(self) -> int:
-        """How many tests share the error."""
-        return len(self.workloads) + self.has_ppl
-
-    def duel(self, tolerance: float | None) -> Duel:
-        """Run the pairs, or return what the same claim gave before.
+    def judged(self, tolerance: float | None, ppl_below: float) -> Iterator[Judged]:
+        """Measure, or give what the same claim gave before.
 
         Args:
             tolerance: slowdown that is accepted, a fraction; None for the session's.
+            ppl_below: ΔPPL to stay below, a fraction.
+
+        Yields:
+            Each verdict.
         """
         budget = self.budget if tolerance is None else replace(self.budget, tolerance=tolerance)
-        lab = self.bench.lab
-        return lab.duel(self.ref, self.workloads, self.builds, budget, self.comparisons)
-
-    def ppl_duel(self, limit: float) -> PplDuel:
-        """Score the chunks, or return what the same claim gave before.
-
-        Args:
-            limit: ΔPPL to stay below, a fraction.
-        """
-        lab = self.bench.lab
-        return lab.ppl_duel(self.ref, self.builds, limit, self.budget, self.comparisons)
+        return judge_workloads(
+            self.bench.lab,
+            self.ref,
+            self.workloads,
+            self.builds,
+            budget=budget,
+            max_ppl_delta=ppl_below,
+            comparisons=shared_by(Cell(self.ref, name) for name in self.workloads),
+            pairing=self.pairing,
+        )
 
 
 @dataclass(frozen=True)
@@ -395,15 +393,19 @@ class Gates:
     builds: tuple[Build, Build] = field(repr=False)
     budget: Budget = field(repr=False)
     bench: Bench = field(repr=False)
+    pairing: Pairing = field(repr=False)
 
     def __call__(self, *names: str) -> Gate:
-        """Name what is gated: workloads (`tg128`, `pp512`, `ttft512`, ...) and `ppl`.
+        """Name what is gated: workloads (`tg128`, `pp512`, `ttft512`, ...), `ppl`, `logits`, `sd`.
 
         All that is named together shares the error.
+
+        Raises:
+            ConfigError: no such workload.
         """
         chosen = dict.fromkeys(names or (_DEFAULT_WORKLOAD,))
-        workloads = tuple(parse_workload(n, where="gate") for n in chosen if n != "ppl")
-        return Gate(self.ref, workloads, "ppl" in chosen, self.builds, self.budget, self.bench)
+        workloads = tuple(require_workload(name, where="gate") for name in chosen)
+        return Gate(self.ref, workloads, self.builds, self.budget, self.bench, self.pairing)
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def judge_each(figures: Sequence[Figure], judge: Judge, subject: Subject) -> Ver
         verdict = judge(estimate, subject=subject)
         return replace(verdict, measured=f"{label} {verdict.measured}") if label else verdict
     verdicts = [(label, judge(estimate, subject=subject)) for label, estimate in figures]
-    return _joined(verdicts, tuple(figures), subject, verdicts[0][1].threshold)
+    return joined(verdicts, tuple(figures), subject, verdicts[0][1].threshold)
 
 
 def judge_implication(
@@ -69,7 +69,7 @@ def judge_implication(
     threshold = f"above 0 from {limit_text(limit, unit)} on, and not above 0 below"
     verdicts = [(label, _case(where, effect, limit, subject)) for label, where, effect in cases]
     figures = tuple((label, effect) for label, _, effect in cases)
-    return _joined(verdicts, figures, subject, threshold)
+    return joined(verdicts, figures, subject, threshold)
 
 
 def _case(where: Estimate, effect: Estimate, limit: float, subject: Subject) -> Verdict:
@@ -84,12 +84,20 @@ def _case(where: Estimate, effect: Estimate, limit: float, subject: Subject) -> 
     return replace(none, outcome=Outcome.INCONCLUSIVE, measured=measured)
 
 
-def _joined(
+def joined(
     verdicts: Sequence[tuple[str, Verdict]],
     figures: tuple[Figure, ...],
     subject: Subject,
     threshold: str,
 ) -> Verdict:
+    """Return the verdict on a claim that holds where all of several do.
+
+    Args:
+        verdicts: label and verdict of each.
+        figures: all that were judged.
+        subject: what the claim is about.
+        threshold: the claim's other half.
+    """
     failed = [pair for pair in verdicts if pair[1].outcome is Outcome.FAIL]
     unshown = [pair for pair in verdicts if pair[1].outcome is not Outcome.PASS]
     outcome = Outcome.FAIL if failed else Outcome.INCONCLUSIVE if unshown else Outcome.PASS

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from pytest_asperf.build_sources import ToolsFolder
 from pytest_asperf.catalogue import Catalogue, at_level, load_catalogue
 from pytest_asperf.config import parse_settings, read_marks
 from pytest_asperf.engines import engine_name, parse_level
@@ -152,7 +153,10 @@ class Run:
     @property
     def _tools(self) -> Path | None:
         """The folder of programs: what only a gate's baseline names is what makes its models."""
-        return self.settings.tools or (self.builds[0].tools if self.builds else None)
+        if self.settings.tools is None and self.builds is not None:
+            source = self.builds[0].source
+            return source.folder if isinstance(source, ToolsFolder) else None
+        return self.settings.tools
 
     @cached_property
     def seed(self) -> int:
@@ -269,12 +273,9 @@ class Run:
         """
         folder = self.catalogue.folder
         target = self.catalogue.find(mark.target, where=where)
-        draft = (
-            None if mark.draft == NGRAM_DRAFT else self.draft_of(target, mark.draft, where=where)
-        )
         return Pairing(
             target,
-            draft,
+            self.draft_of(target, mark.draft, where=where),
             k=mark.k,
             temperature=mark.temperature,
             n_tokens=mark.n_tokens,
@@ -282,12 +283,14 @@ class Run:
             prompts=None if mark.prompts is None else parse_path(mark.prompts, folder),
         )
 
-    def draft_of(self, target: ModelRef, address: str, *, where: str) -> ModelRef:
-        """Return a target's draft: both are loaded in one process, which has one engine.
+    def draft_of(self, target: ModelRef, address: str, *, where: str) -> ModelRef | None:
+        """Return a target's draft, None for lookup: both are in one process, of one engine.
 
         Raises:
             ConfigError: an unknown model or level.
         """
+        if address == NGRAM_DRAFT:
+            return None
         return self.catalogue.find(address, where=where, engine=target.spec.engine)
 
     def address_of(self, marks: Marks) -> str:

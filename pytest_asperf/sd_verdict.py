@@ -37,6 +37,12 @@ _ABOVE_OPEN: Final = (Outcome.INCONCLUSIVE, "neither a gain nor its absence is s
 _BELOW_GAINS: Final = (Outcome.FAIL, "a gain below the ratio: the rule is too strict here")
 _BELOW_NONE: Final = (Outcome.PASS, "no gain is shown below the rule's ratio")
 
+#: What to do about output that is not the target's own.
+CHANGED_OUTPUT: Final = (
+    "the draft changes the output: look for a cache that is not rolled back, or kernels that give "
+    "other logits for batches"
+)
+
 _BROKEN: Final = (
     "look at what tripped the guard, in the lines above; a broken run says nothing of gains"
 )
@@ -132,16 +138,14 @@ def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     runs = list(result.runs)
     parted = [one for one in result.divergences if one.trip]
     outcome = Outcome.FAIL if parted else Outcome.PASS
-    advice = "the draft changes the output: look for a cache that is not rolled back, or kernels "
-    advice += "that give other logits for batches"
     verdict = Verdict(
         outcome,
         subject,
         threshold=f"first differences within {NEAR_TIE:g} of the likeliest token's logit",
-        measured=_parting(result.divergences, len({run.prompt for run in runs})),
+        measured=parting_text(result.divergences, len({run.prompt for run in runs})),
         figures=(("gain", result.gain),),
-        advice=advice if parted else "",
-        details=tuple(_where(result, one) for one in result.divergences),
+        advice=CHANGED_OUTPUT if parted else "",
+        details=tuple(divergence_text(result.categories, one) for one in result.divergences),
     )
     others = [trip for trip in result.trips if trip.guard != "divergent-output"]
     return guarded(verdict, others, remedy="mend what the guard found")
@@ -236,7 +240,8 @@ def _details(result: SpeculationResult) -> tuple[str, ...]:
     return accepted, predicted, f"time: {split_text(result)}; rollback by {rolled}", how
 
 
-def _parting(divergences: Sequence[Divergence], n_prompts: int) -> str:
+def parting_text(divergences: Sequence[Divergence], n_prompts: int) -> str:
+    """Return on how many prompts outputs part, and how near to a tie."""
     if not divergences:
         return f"the same tokens on all of {n_prompts} prompts"
     widest = max(one.margin.largest for one in divergences)
@@ -247,10 +252,11 @@ def _parting(divergences: Sequence[Divergence], n_prompts: int) -> str:
     )
 
 
-def _where(result: SpeculationResult, one: Divergence) -> str:
+def divergence_text(categories: Sequence[str], one: Divergence) -> str:
+    """Return where outputs part, and by how much."""
     batched, single = one.margin.batched, one.margin.single
     return (
-        f"{result.categories[one.prompt]} prompt {one.prompt + 1}, token {one.position + 1}: "
+        f"{categories[one.prompt]} prompt {one.prompt + 1}, token {one.position + 1}: "
         f"{one.tokens[0]} alone, {one.tokens[1]} with the draft; below the likeliest by "
         f"{batched[0]:.3g} and {batched[1]:.3g} in the batch, by {single[0]:.3g} and "
         f"{single[1]:.3g} in a single step"

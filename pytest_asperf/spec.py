@@ -14,13 +14,14 @@ from pytest_asperf.engines import MLX_GROUP_SIZE, MlxScheme, mlx_scheme
 from pytest_asperf.errors import ConfigError, listing, printable, suggest
 
 if TYPE_CHECKING:
+    from pytest_asperf.build_sources import Source
     from pytest_asperf.engines import Engine
 
 FlashAttention = Literal["auto", "on", "off"]
 
 #: Engines keep these numbers in 32 bits.
 _LARGEST: Final = 2**31 - 1
-WorkloadKind = Literal["pp", "tg", "ttft"]
+WorkloadKind = Literal["pp", "tg", "ttft", "sd"]
 
 #: Types a KV cache can be kept in, with the value of `ggml_type` (ggml.h).
 KV_TYPES: Final[dict[str, int]] = {
@@ -203,19 +204,17 @@ def _check_setting(key: str, value: object, *, where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """An engine build that can be held against another: where it is, and settings over it.
+    """An engine build that can be held against another: where it comes from, and settings over it.
 
     Attributes:
         name: what it was called.
-        python: the interpreter that has the engine installed.
-        tools: the folder of llama.cpp's programs, for the engine that runs those.
+        source: what it is, or is made from.
         settings: engine settings over the model's own.
     """
 
     name: str
-    python: Path
+    source: Source
     settings: EngineSettings = field(default_factory=EngineSettings)
-    tools: Path | None = None
 
 
 VariantKind = Literal["layers", "experts", "hybrid", "recurrent"]
@@ -383,7 +382,7 @@ class Workload:
 
     Attributes:
         kind: `pp`, tokens of a prompt in batches; `tg`, tokens one at a time; `ttft`, a prompt
-            until its first output token is chosen.
+            until its first output token is chosen; `sd`, tokens generated with a draft.
         n_tokens: tokens counted and timed.
         depth: tokens of context in the KV cache beforehand, prefilled untimed.
     """
@@ -395,6 +394,8 @@ class Workload:
     @property
     def name(self) -> str:
         """The name it is asked for by."""
+        if self.kind == "sd":
+            return self.kind
         return f"{self.kind}{self.n_tokens}" + (f"@d{self.depth}" if self.depth else "")
 
     @property

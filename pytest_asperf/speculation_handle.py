@@ -27,19 +27,19 @@ class Speculation:
         pairing: the draft and the target, and what is generated.
         budget: what measuring may cost.
         bench: where it is measured.
-        find: gives a draft by its address.
+        find: gives a draft by its address, None for lookup.
     """
 
     pairing: Pairing
     budget: Budget = field(repr=False)
     bench: Bench = field(repr=False)
-    find: Callable[[str], ModelRef] = field(repr=False)
+    find: Callable[[str], ModelRef | None] = field(repr=False)
 
     def drafted_by(self, address: str) -> Speculation:
         """Return the same target with another draft, all else equal.
 
         Args:
-            address: the draft's.
+            address: the draft's, or `ngram`.
 
         Raises:
             ConfigError: an unknown model or level.

@@ -25,9 +25,12 @@ TIERS = (
     # Functions of values: what a number means, and what follows from it.
     {"errors", "stats", "metrics", "verdict", "joint_verdict", "sd_model", "guards", "predict"},
     # What may be asked for, parsed and frozen.
-    {"engines", "spec", "settings", "marks", "catalogue", "recorded", "claims", "toml_place"},
+    {
+        *("engines", "spec", "build_sources", "settings", "marks", "catalogue", "recorded"),
+        *("claims", "toml_place"),
+    },
     # What touches the machine: files, processes, clocks. `testing` starts workers for an engine.
-    {"hardware", "modelfiles", "worker", "host", "measure", "testing"},
+    {"hardware", "modelfiles", "builds", "worker", "host", "measure", "testing"},
     # One session with a user: pytest's, or the command line's. The package itself hands out names.
     {
         *("plugin", "config", "collect", "fixtures", "stash", "run", "handles", "assertions"),
@@ -40,6 +43,11 @@ TIERS = (
             "fit_verdict",
         ),
         *(
+            "gate_cells",
+            "gate_command",
+            "gate_plan",
+            "gate_report",
+            "project",
             "gate_verdict",
             "fit_verdict",
             "report",

@@ -90,6 +90,12 @@ class ModelShelf:
         self._description: dict[str, Any] | AsperfError | None = None
         self._located: dict[ModelRef, LocatedModel] = {}
 
+    def on(self, build: EngineBuild) -> ModelShelf:
+        """Return a shelf in the same cache whose models another build makes."""
+        return ModelShelf(
+            build, cache=self._cache, call_timeout_s=self._call_timeout_s, on_wait=self._on_wait
+        )
+
     def describe(self) -> dict[str, Any]:
         """Return what the engine says of itself, asked once."""
         if self._description is None:
@@ -169,6 +175,23 @@ class ModelShelf:
     def _quantize(self, source: Path, target: Path, level: str) -> None:
         with Worker(self._build, call_timeout_s=self._call_timeout_s) as worker:
             worker.quantize(source, target, level_recipe(level, self._build.engine))
+
+
+def read_corpus(spec: ModelSpec, shipped: Path) -> str:
+    """Return the text that a model is scored on and fed from: its own, or the shipped one.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
+    path = spec.corpus or shipped
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as err:
+        raise ModelError(
+            f"the corpus {path} of {spec.name} cannot be read: {err}",
+            why="PPL is scored on it, and throughput is measured on its text",
+            remedy="name a UTF-8 text file",
+        ) from err
 
 
 def work_of(base: LocatedModel, chunks: Sequence[Sequence[int]]) -> dict[str, str]:

@@ -20,20 +20,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.host import usable_cores
-from pytest_asperf.measure.arms import MODEL, Side
 from pytest_asperf.measure.noise import Surroundings
-from pytest_asperf.measure.throughput import (
-    load_is_cheap,
-    loads_each_run,
-    time_workload,
-    workload_tokens,
-)
+from pytest_asperf.measure.throughput import load_is_cheap, loads_each_run
 from pytest_asperf.stats.sequential import EquivalenceTest, PairedTest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from pytest_asperf.measure.arms import Arm
+    from pytest_asperf.measure.arms import TimedSide
     from pytest_asperf.measure.results import Ran
     from pytest_asperf.spec import Workload
 
@@ -152,24 +146,20 @@ class Duel:
 
 
 def run_gate(
-    arms: tuple[Arm, Arm],
+    open_sides: tuple[Callable[[], TimedSide], Callable[[], TimedSide]],
     workloads: Sequence[Workload],
     budget: Budget,
     *,
     comparisons: int,
-    text: str,
-    timeout_s: float,
     progress: Callable[[str, int, int], None],
 ) -> Duel:
-    """Hold the second arm against the first.
+    """Hold the second side against the first.
 
     Args:
-        arms: baseline and candidate.
+        open_sides: start baseline and candidate; they are ended here.
         workloads: what is timed.
         budget: what it may cost.
         comparisons: tests that share the error, these workloads among them.
-        text: the corpus that workloads are fed from.
-        timeout_s: deadline of one call to an engine.
         progress: told a label, pairs done and pairs at most.
 
     Raises:
@@ -177,15 +167,13 @@ def run_gate(
     """
     contests = [_contest(workload, budget, comparisons) for workload in workloads]
     with ExitStack() as stack:
-        base, candidate = sides = [Side(arm, timeout_s) for arm in arms]
-        for side in sides:
-            stack.callback(side.worker.close)
-        tokens = {
-            (side, w): workload_tokens(side.worker, MODEL, text, w)
-            for side in sides
-            for w in workloads
-        }
-        bout = _Bout(base, candidate, tokens, random.Random(budget.seed))  # noqa: S311  # logged
+        sides: list[TimedSide] = []
+        for open_side in open_sides:
+            sides.append(open_side())
+            stack.callback(sides[-1].worker.close)
+        base, candidate = sides
+        same_tokens = all(base.fed(w) == candidate.fed(w) for w in workloads)
+        bout = _Bout(base, candidate, random.Random(budget.seed))  # noqa: S311  # logged
         bout.rehearse(workloads)
         for side in sides:
             side.ran(bout.contexts[side])  # what is not what was asked for need not be timed
@@ -208,7 +196,7 @@ def run_gate(
         bout.n_cores is not None,
         budget,
         ran,
-        all(tokens[base, w] == tokens[candidate, w] for w in workloads),
+        same_tokens,
         interrupted,
     )
 
@@ -234,24 +222,18 @@ class _Bout:
         contexts: what each side's last context resolved to.
     """
 
-    def __init__(
-        self,
-        base: Side,
-        candidate: Side,
-        tokens: Mapping[tuple[Side, Workload], Sequence[int]],
-        coin: random.Random,
-    ) -> None:
+    def __init__(self, base: TimedSide, candidate: TimedSide, coin: random.Random) -> None:
         self._base = base
         self._candidate = candidate
-        self._tokens = tokens
         self._coin = coin
+        self._turns_done = 0
         self._turns: dict[Workload, int] = {}
         self._usable_cores = usable_cores()
         # Of the others each run has a load and a warm-up of its own.
         self._kept = [side for side in (base, candidate) if not loads_each_run(side.loaded)]
         self.reloads = not self._kept
         self.n_cores: int | None = None
-        self.contexts: dict[Side, dict[str, Any]] = {}
+        self.contexts: dict[TimedSide, dict[str, Any]] = {}
 
     def rehearse(self, workloads: Sequence[Workload]) -> None:
         """Run everything once uncounted, and decide turns and reloads from how long it takes."""
@@ -295,27 +277,28 @@ class _Bout:
             wanted = max(wanted, threads)
         return wanted if wanted < len(self._usable_cores) else None
 
-    def _run_turns(self, workload: Workload, order: list[Side]) -> Pair:
+    def _run_turns(self, workload: Workload, order: list[TimedSide]) -> Pair:
         for side in order:
             if side in self._kept:
                 self._time(side, workload)  # the load's warm-up
-        times_ns: dict[Side, list[int]] = {side: [] for side in order}
+        times_ns: dict[TimedSide, list[int]] = {side: [] for side in order}
         for number in range(self._turns[workload]):
             for side in order if number % 2 == 0 else reversed(order):
                 times_ns[side].append(self._time(side, workload))
+            self._turns_done += 1
         return Pair(
             tuple(times_ns[self._base]),
             tuple(times_ns[self._candidate]),
             candidate_first=order[0] is self._candidate,
         )
 
-    def _turn_ns(self, side: Side, workload: Workload) -> int:
+    def _turn_ns(self, side: TimedSide, workload: Workload) -> int:
         """Return what a turn of a side takes: where it loads for each run, that too."""
         began_ns = time.perf_counter_ns()
         run_ns = self._time(side, workload)
         return time.perf_counter_ns() - began_ns if side not in self._kept else run_ns
 
-    def _time(self, side: Side, workload: Workload) -> int:
-        run = time_workload(side.worker, MODEL, self._tokens[side, workload], workload)
+    def _time(self, side: TimedSide, workload: Workload) -> int:
+        run = side.run(workload, self._turns_done)
         self.contexts[side] = run.context
         return run.elapsed_ns

@@ -8,26 +8,28 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import psutil
 
-from pytest_asperf.errors import AsperfError, ConfigError, ModelError
+from pytest_asperf.builds.workshop import Workshop
+from pytest_asperf.errors import AsperfError, ConfigError
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.host import Worker
-from pytest_asperf.measure.arms import MODEL, Arm, engine_build
+from pytest_asperf.measure.arms import MODEL, Arm, Armoury, Ring, Side
 from pytest_asperf.measure.engine_memory import counted_memory
 from pytest_asperf.measure.files import (
     LocatedModel,
     ModelShelf,
+    read_corpus,
     require_same_start,
     same_tokenizer,
     work_of,
 )
 from pytest_asperf.measure.gate import Budget, Duel, run_gate
-from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
+from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, scoring_groups, split_chunks
 from pytest_asperf.measure.noise import NoiseBook
 from pytest_asperf.measure.ppl_gate import PplDuel, run_ppl_gate
 from pytest_asperf.measure.results import LadderResult, LevelResult, Ran, ThroughputResult
@@ -47,9 +49,6 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.plan import Notify, Plan
     from pytest_asperf.measure.throughput import TimedLoad
     from pytest_asperf.spec import Build, ModelSpec, Pairing
-
-#: Share of the free memory that models may take together: the rest is for contexts and logits.
-_MEMORY_SHARE: Final = 0.7
 
 Result = TypeVar("Result")
 
@@ -84,6 +83,9 @@ class Lab:
         self._notify = notify
         self._shelf = ModelShelf(
             build, cache=cache, call_timeout_s=plan.call_timeout_s, on_wait=notify.wait
+        )
+        self._armoury = Armoury(
+            build, self._shelf, Workshop(cache, lock_path=lock_path, notify=notify)
         )
         self._done: dict[object, object] = {}
         self._worker: Worker | None = None
@@ -141,7 +143,7 @@ class Lab:
             every = self.plan.self_check_every
             if every is not None and self.noise.count_gate() % every == 0:
                 self._self_check(ref, workloads, builds[0], budget)
-            return self._fight(self._arms(ref, builds), workloads, budget, comparisons)
+            return self._fight(self._armoury.arms(ref, builds), workloads, budget, comparisons)
 
         return self._once((ref, workloads, builds, budget, comparisons), fight)
 
@@ -151,7 +153,7 @@ class Lab:
         """Hold another model's, or engine's, speed against this one's, each on its own file."""
 
         def fight() -> Duel:
-            arms = (self._arm(ref), other._arm(other_ref))  # one of us
+            arms = (self._armoury.own_arm(ref), other._armoury.own_arm(other_ref))  # one of us
             other.close()
             return self._fight(arms, (workload,), budget, 1)
 
@@ -161,7 +163,7 @@ class Lab:
         self, ref: ModelRef, workloads: tuple[Workload, ...], build: Build, budget: Budget
     ) -> None:
         """Hold a build against itself, and note whether that was a FAIL."""
-        arms = self._arms(ref, (build, build))
+        arms = self._armoury.arms(ref, (build, build))
         duel = self._fight(arms, workloads, budget, len(workloads))
         if duel.interrupted:
             raise KeyboardInterrupt
@@ -175,16 +177,15 @@ class Lab:
         budget: Budget,
         comparisons: int,
     ) -> Duel:
-        with self._ring(arms) as progress:
+        with self._ring(arms) as ring:
             conditions = readiness()
+            base, candidate = (partial(Side, arm, ring.timeout_s, ring.text) for arm in arms)
             duel = run_gate(
-                arms,
+                (base, candidate),
                 workloads,
                 budget,
                 comparisons=comparisons,
-                text=self._corpus_text(arms[0].model.ref.spec),
-                timeout_s=self.plan.call_timeout_s,
-                progress=progress,
+                progress=ring.progress,
             )
         return replace(duel, surroundings=self.noise.around(duel, conditions))
 
@@ -198,21 +199,39 @@ class Lab:
     ) -> PplDuel:
         """Hold the second build's PPL against the first's on one model."""
 
-        def fight() -> PplDuel:
-            arms = self._arms(ref, builds)
-            with self._ring(arms) as progress:
-                return run_ppl_gate(
-                    arms,
-                    limit,
-                    seed=budget.seed,
-                    comparisons=comparisons,
-                    max_seconds=budget.max_seconds,
-                    chunks_of=lambda side: self._chunks(side.worker, MODEL, ref.spec),
-                    timeout_s=self.plan.call_timeout_s,
-                    progress=progress,
-                )
+        def fight(ring: Ring) -> PplDuel:
+            return run_ppl_gate(
+                ring,
+                limit,
+                seed=budget.seed,
+                comparisons=comparisons,
+                max_seconds=budget.max_seconds,
+                chunks_of=lambda side: self._chunks(side.worker, MODEL, ref.spec),
+            )
 
-        return self._once((ref, builds, limit, budget, comparisons), fight)
+        return self.between((ref,), builds, (limit, budget, comparisons), fight)
+
+    def between(
+        self,
+        refs: tuple[ModelRef, ...],
+        builds: tuple[Build, Build],
+        key: object,
+        measure: Callable[[Ring], Result],
+    ) -> Result:
+        """Measure something of models under two builds, with nothing else of ours loaded.
+
+        Args:
+            refs: the models.
+            builds: baseline and candidate.
+            key: what is measured, and how.
+            measure: measures it.
+        """
+
+        def compete() -> Result:
+            with self._ring(*(self._armoury.arms(ref, builds) for ref in refs)) as ring:
+                return measure(ring)
+
+        return self._once((refs, builds, key), compete)
 
     def speculation(
         self, pairing: Pairing, key: object, measure: Callable[[Contestants, Rink], Result]
@@ -240,29 +259,18 @@ class Lab:
 
         return self._once((pairing, key), compete)
 
-    def _arms(self, ref: ModelRef, builds: tuple[Build, Build]) -> tuple[Arm, Arm]:
-        base, candidate = builds
-        return self._arm(ref, base), self._arm(ref, candidate)
-
-    def _arm(self, ref: ModelRef, build: Build | None = None) -> Arm:
-        """Return a side of a gate: a model under a build, or under this lab's own."""
-        settings, model = ref.spec.settings, self._shelf.locate(ref)
-        if build is None:
-            return Arm(ref.title, self.build, settings, model)
-        engine = engine_build(build, self.build.engine)
-        return Arm(f"{ref.title} in {build.name}", engine, settings.merged(build.settings), model)
-
     @contextmanager
-    def _ring(self, arms: tuple[Arm, Arm]) -> Iterator[Callable[[str, int, int], None]]:
+    def _ring(self, *arms: tuple[Arm, Arm]) -> Iterator[Ring]:
         """Hold the machine for a gate, with nothing else of ours loaded."""
         self.close()  # what no side needs would take memory and cache from both
-        base, candidate = arms
+        base, candidate = arms[0]
 
         def progress(what: str, done: int, total: int) -> None:
             self._notify.progress(f"{what} {candidate.name} vs {base.name}", done, total)
 
+        text = read_corpus(base.model.ref.spec, self._corpus)
         with machine_turn(self._lock_path, self._notify.wait):
-            yield progress
+            yield Ring(arms, text, self.plan.call_timeout_s, progress)
 
     def close(self) -> None:
         """End the worker."""
@@ -302,7 +310,7 @@ class Lab:
                 self._require_context(model, workload.n_ctx, workload.name)
             tokens = {
                 model.ref.title: workload_tokens(
-                    worker, model.ref.title, self._corpus_text(model.ref.spec), workload
+                    worker, model.ref.title, read_corpus(model.ref.spec, self._corpus), workload
                 )
                 for model in models
             }
@@ -337,7 +345,7 @@ class Lab:
             worker = self._worker_with([model])
             self._require_context(model, n_ctx, f"memory at {n_ctx}")
             fill = Workload("pp", n_ctx)
-            tokens = workload_tokens(worker, name, self._corpus_text(ref.spec), fill)
+            tokens = workload_tokens(worker, name, read_corpus(ref.spec, self._corpus), fill)
             self._notify.progress(f"memory at {n_ctx} {name}", 0, 1)
             run = worker.prompt(name, tokens, 0)
         return counted_memory(n_ctx, run, self._ran(model, self._loaded[ref], run.context))
@@ -354,7 +362,7 @@ class Lab:
             except AsperfError as err:
                 failures[ref] = err
         results: dict[ModelRef, LevelResult] = {}
-        groups, note = self._groups(base, models)
+        groups, note = scoring_groups(base, models, self._free_memory_bytes())
         with machine_turn(self._lock_path, self._notify.wait):
             while groups:
                 group = groups.pop(0)
@@ -368,20 +376,6 @@ class Lab:
                         groups = [[model] for model in group] + groups
                         note = "a level failed in the common pass, so each was scored by itself"
         return LadderResult(results, failures, note)
-
-    def _groups(
-        self, base: LocatedModel, models: Sequence[LocatedModel]
-    ) -> tuple[list[list[LocatedModel]], str]:
-        """Return which levels are scored in one pass with the baseline."""
-        size = base.size_bytes + sum(model.size_bytes for model in models)
-        free = _MEMORY_SHARE * self._free_memory_bytes()
-        if len(models) < 2 or size <= free:
-            return [list(models)] if models else [], ""
-        note = (
-            f"the {len(models) + 1} models need {size / 1e9:.1f} GB together and "
-            f"{free / 1e9:.1f} GB may be used: scored pair by pair, the baseline once for each"
-        )
-        return [[model] for model in models], note
 
     def _free_memory_bytes(self) -> float:
         """Return the memory that models can be loaded into, the smallest pool in use."""
@@ -467,22 +461,11 @@ class Lab:
     def _chunks(self, worker: Worker, name: str, spec: ModelSpec) -> list[Sequence[int]]:
         """Return the chunks that a model's PPL is taken over."""
         return split_chunks(
-            worker.tokenize(name, self._corpus_text(spec)),
+            worker.tokenize(name, read_corpus(spec, self._corpus)),
             n_ctx=PPL_N_CTX,
             at_most=self.plan.chunks,
             corpus=str(spec.corpus or self._corpus),
         )
-
-    def _corpus_text(self, spec: ModelSpec) -> str:
-        path = spec.corpus or self._corpus
-        try:
-            return path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as err:
-            raise ModelError(
-                f"the corpus {path} of {spec.name} cannot be read: {err}",
-                why="PPL is scored on it, and throughput is measured on its text",
-                remedy="name a UTF-8 text file",
-            ) from err
 
     def _ran(self, model: LocatedModel, loaded: dict[str, Any], context: dict[str, Any]) -> Ran:
         return require_path(

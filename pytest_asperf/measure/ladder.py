@@ -15,10 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_asperf.host import Worker
+    from pytest_asperf.measure.files import LocatedModel
     from pytest_asperf.metrics import ChunkScore
 
 #: llama-perplexity's default context, and what published figures use.
 PPL_N_CTX: Final = 512
+
+#: Share of the free memory that models may take together: the rest is for contexts and logits.
+_MEMORY_SHARE: Final = 0.7
 
 
 def split_chunks(
@@ -45,6 +49,27 @@ def split_chunks(
     if at_most is not None:
         n_chunks = min(n_chunks, at_most)
     return [tokens[i * n_ctx : (i + 1) * n_ctx] for i in range(n_chunks)]
+
+
+def scoring_groups(
+    base: LocatedModel, models: Sequence[LocatedModel], free_bytes: float
+) -> tuple[list[list[LocatedModel]], str]:
+    """Return which levels are scored in one pass with the baseline, and what is to be said of it.
+
+    Args:
+        base: the baseline.
+        models: the levels.
+        free_bytes: memory that models can be loaded into.
+    """
+    size = base.size_bytes + sum(model.size_bytes for model in models)
+    usable = _MEMORY_SHARE * free_bytes
+    if len(models) < 2 or size <= usable:
+        return [list(models)] if models else [], ""
+    note = (
+        f"the {len(models) + 1} models need {size / 1e9:.1f} GB together and "
+        f"{usable / 1e9:.1f} GB may be used: scored pair by pair, the baseline once for each"
+    )
+    return [[model] for model in models], note
 
 
 def score_ladder(

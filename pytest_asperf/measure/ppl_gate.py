@@ -16,7 +16,7 @@ from pytest_asperf.stats.ppl_sequential import PairedPplTest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_asperf.measure.arms import Arm
+    from pytest_asperf.measure.arms import Ring
     from pytest_asperf.measure.results import Ran
 
 
@@ -40,36 +40,33 @@ class PplDuel:
 
 
 def run_ppl_gate(
-    arms: tuple[Arm, Arm],
+    ring: Ring,
     limit: float,
     *,
     seed: int,
     comparisons: int,
     max_seconds: float,
     chunks_of: Callable[[Side], list[Sequence[int]]],
-    timeout_s: float,
-    progress: Callable[[str, int, int], None],
 ) -> PplDuel:
     """Hold the second arm's PPL against the first's on one model file.
 
     Args:
-        arms: baseline and candidate, of the same model file.
+        ring: with baseline and candidate, of the same model file.
         limit: ΔPPL to stay below, a fraction.
         seed: of the order in which chunks are drawn.
         comparisons: tests that share the error, this one among them.
         max_seconds: seconds after which no further chunk is begun.
         chunks_of: cuts the corpus into chunks with a side's own tokenizer.
-        timeout_s: deadline of one call to an engine.
-        progress: told a label, chunks done and chunks in all.
 
     Raises:
         MeasurementError: the builds make different tokens of the corpus.
         EngineError: an arm died or refused.
     """
     with ExitStack() as stack:
-        sides = [Side(arm, timeout_s) for arm in arms]
-        for side in sides:
-            stack.callback(side.worker.close)
+        sides: list[Side] = []
+        for arm in ring.arms[0]:
+            sides.append(Side(arm, ring.timeout_s))
+            stack.callback(sides[-1].worker.close)
         chunks = _same_chunks(*map(chunks_of, sides))
         test = PairedPplTest(limit, n_chunks_total=len(chunks), comparisons=comparisons)
         contexts: list[dict[str, Any]] = [{}, {}]
@@ -81,7 +78,7 @@ def run_ppl_gate(
             for chunk in order:
                 if test.outcome is not None or time.monotonic() - began > max_seconds:
                     break
-                progress("ppl", test.n, len(chunks))
+                ring.progress("ppl", test.n, len(chunks))
                 nll = []
                 for index, side in enumerate(sides):
                     score, contexts[index] = side.worker.score([MODEL], chunk, len(chunk) // 2)[

@@ -60,6 +60,7 @@ class Ran:
         loaded: what the model resolved to.
         context: what the context resolved to.
         asked: engine settings that were asked for, by name.
+        made: how the build came about, where it was made here, as label and text.
     """
 
     model: str
@@ -69,6 +70,7 @@ class Ran:
     loaded: Mapping[str, Any]
     context: Mapping[str, Any]
     asked: Mapping[str, Any]
+    made: tuple[tuple[str, str], ...] = ()
 
     def rows(self) -> tuple[tuple[str, str], ...]:
         """Return it as label and text, for a failure message."""
@@ -91,6 +93,7 @@ class Ran:
             ("model", f"{self.model}, {loaded.get('description')}, sha256 {self.sha256[:12]}"),
             ("engine", engine_name(engine)),
             ("build", f"libraries sha256 {str(engine.get('library_sha256', 'unknown'))[:12]}"),
+            *self.made,
             ("device", self._devices()),
             ("settings", settings),
             *told,

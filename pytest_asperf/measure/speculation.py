@@ -31,7 +31,7 @@ from pytest_asperf.measure.vetting import require_path
 from pytest_asperf.stats.sequential import PairedTest, log_cost_ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pytest_asperf.host import EngineBuild
     from pytest_asperf.measure.files import LocatedModel
@@ -187,6 +187,36 @@ def _proof(contestants: Contestants, rink: Rink, pair: OpenPair, name: str) -> R
     )
 
 
+def open_suite(worker: Worker, contestants: Contestants, k_max: int) -> tuple[OpenPair, Prompts]:
+    """Load a target and a draft, and open contexts that hold each prompt and what follows it.
+
+    Args:
+        worker: a worker with nothing loaded.
+        contestants: the models.
+        k_max: most tokens that a round may draft.
+
+    Raises:
+        ConfigError: the models' context has no room.
+        EngineError: the engine died or refused.
+        ModelError: a prompt cannot be used.
+    """
+    pairing = contestants.pairing
+    pair = OpenPair(worker, pairing, contestants.target, contestants.draft)
+    room = min(int(facts["n_ctx_train"]) for facts in pair.loaded.values())
+    at_most = room - pairing.n_tokens - k_max - _SPARE
+    if at_most < 2:
+        raise ConfigError(
+            f"{pairing.label}: {pairing.n_tokens} tokens leave no room for a prompt in a "
+            f"context of {room}",
+            why="what a model does beyond its context is not what its users see",
+            remedy="generate fewer with n_tokens",
+        )
+    prompts = tokenized(worker, TARGET, read_prompts(pairing.prompts), at_most=at_most)
+    longest = max(len(tokens) for _, tokens in prompts)
+    pair.open(longest + pairing.n_tokens + k_max + _SPARE, k_max)
+    return pair, prompts
+
+
 class _Bout:
     """The arms taking turns.
 
@@ -197,26 +227,9 @@ class _Bout:
     """
 
     def __init__(self, worker: Worker, contestants: Contestants, seed: int) -> None:
-        pairing = contestants.pairing
+        self._pairing = pairing = contestants.pairing
         self._coin = random.Random(seed)  # noqa: S311  # logged, and to be repeated
-        self._k = pairing.k
-        self._n_tokens = pairing.n_tokens
-        self.pair = OpenPair(worker, pairing, contestants.target, contestants.draft)
-        k_max = max(pairing.k, SWEEP_K)
-        room = min(int(facts["n_ctx_train"]) for facts in self.pair.loaded.values())
-        at_most = room - pairing.n_tokens - k_max - _SPARE
-        if at_most < 2:
-            raise ConfigError(
-                f"{pairing.label}: {pairing.n_tokens} tokens leave no room for a prompt in a "
-                f"context of {room}",
-                why="what a model does beyond its context is not what its users see",
-                remedy="generate fewer with n_tokens",
-            )
-        self.prompts: Prompts = tokenized(
-            worker, TARGET, read_prompts(pairing.prompts), at_most=at_most
-        )
-        longest = max(len(tokens) for _, tokens in self.prompts)
-        self.pair.open(longest + pairing.n_tokens + k_max + _SPARE, k_max)
+        self.pair, self.prompts = open_suite(worker, contestants, max(pairing.k, SWEEP_K))
         self.reloads = False
 
     def rehearse(self) -> None:
@@ -242,13 +255,14 @@ class _Bout:
         for index in order:
             runs.append(self._run(index))
             # Between the runs, so that what disturbs them disturbs the costs alike.
-            costs.append(self._costs(runs[-1], batches=(1, self._k + 1)))
+            verified = {one.drafted + 1 for one in runs[-1].speculative.rounds}
+            costs.append(self._costs(runs[-1], batches=sorted({1, *verified})))
         costs.append(self._costs(runs[-1], batches=None))
-        return SuitePair(tuple(runs), reduce(add, costs), self._k)
+        return SuitePair(tuple(runs), reduce(add, costs), self._pairing.k)
 
-    def _costs(self, run: PromptRun, *, batches: tuple[int, ...] | None) -> StepCosts:
+    def _costs(self, run: PromptRun, *, batches: Sequence[int] | None) -> StepCosts:
         _, prompt = self.prompts[run.prompt]
-        text = (*prompt, *run.alone.tokens[: self._n_tokens // 2])
+        text = (*prompt, *run.alone.tokens[: self._pairing.n_tokens // 2])
         return self.pair.costs(text, repeats=_COST_REPEATS, batches=batches)
 
     def _run(self, index: int) -> PromptRun:

@@ -29,6 +29,8 @@ _SIDECAR: Final = ".json"
 _LOCK: Final = ".lock"
 #: A GGUF file, or a folder of MLX.
 _MODELS: Final = ("*.gguf", "*.mlx")
+#: The folder of the cache that holds builds of engines: no models of ours are in it.
+BUILDS_FOLDER: Final = "builds"
 _POLL_SECONDS: Final = 0.2
 _FULL_BELOW_BYTES: Final = 64 * 1024
 _MAX_SIDECAR_BYTES: Final = 64 * 1024
@@ -98,11 +100,11 @@ def build_once(
     """
     if verify(target) is None:
         return target
-    with _explained(target.parent):
+    with explained(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target, on_wait):
+    with locked(target, on_wait):
         if verify(target) is not None:
-            with _explained(target.parent):
+            with explained(target.parent):
                 _remove_leftovers(target)
             _build(target, build, recipe)
     return target
@@ -118,7 +120,7 @@ def verify(path: Path, *, full: bool = False) -> str | None:
     Raises:
         OSError: the file cannot be read for its SHA-256.
     """
-    recorded = _read_json(_beside(path, _SIDECAR))
+    recorded = read_json(_beside(path, _SIDECAR))
     try:
         nbytes = _size(path)
     except OSError as error:
@@ -138,7 +140,7 @@ def discard(path: Path) -> None:
     Raises:
         CacheError: the folder cannot be written to.
     """
-    with _locked(path, None), _explained(path.parent):
+    with locked(path, None), explained(path.parent):
         _beside(path, _SIDECAR).unlink(missing_ok=True)
         _remove(path)
 
@@ -153,12 +155,14 @@ def entries(cache: Path, *, full: bool = False) -> tuple[CacheEntry, ...]:
     Raises:
         CacheError: the folder cannot be read.
     """
-    with _explained(cache):
+    with explained(cache):
         try:
-            next(cache.iterdir(), None)  # rglob is silent about a folder that it cannot read
+            # Asked for by itself, because rglob is silent about a folder that it cannot read.
+            within = [path for path in cache.iterdir() if path.name != BUILDS_FOLDER]
         except FileNotFoundError:
             return ()
-        models = (path for suffix in _MODELS for path in cache.rglob(suffix))
+        files = (path for top in within for path in (top, *top.rglob("*")))
+        models = (path for path in files if any(path.match(suffix) for suffix in _MODELS))
         return tuple(_entry(path, full=full) for path in sorted(models))
 
 
@@ -173,14 +177,14 @@ def file_sha256(path: Path, *, cache: Path) -> str:
     identity = {"path": resolved, "nbytes": status.st_size, "mtime_ns": status.st_mtime_ns}
     key = hashlib.sha256(os.fsencode(resolved)).hexdigest()
     memo = cache / "hashes" / f"{key}.json"
-    remembered = _read_json(memo)
+    remembered = read_json(memo)
     digest = remembered.pop("sha256", None)
     if remembered == identity and isinstance(digest, str):
         return digest
     digest = _sha256(path)
     with suppress(OSError):  # what cannot be remembered is computed again
         memo.parent.mkdir(parents=True, exist_ok=True)
-        _write_json(memo, {**identity, "sha256": digest}, owner=memo)
+        write_json(memo, {**identity, "sha256": digest}, owner=memo)
     return digest
 
 
@@ -199,7 +203,7 @@ def _joined(digests: Mapping[str, str]) -> str:
 
 
 def _entry(path: Path, *, full: bool) -> CacheEntry:
-    recorded = _read_json(_beside(path, _SIDECAR))
+    recorded = read_json(_beside(path, _SIDECAR))
     recipe, digest = recorded.get("recipe"), recorded.get("sha256")
     return CacheEntry(
         path=path,
@@ -214,7 +218,7 @@ def _build(target: Path, build: Callable[[Path], None], recipe: Mapping[str, str
     temporary = _temporary(target)
     try:
         build(temporary)
-        with _explained(target.parent):
+        with explained(target.parent):
             _sync(temporary)
             record = {
                 "nbytes": _size(temporary),
@@ -227,13 +231,13 @@ def _build(target: Path, build: Callable[[Path], None], recipe: Mapping[str, str
                 _remove(target)  # a folder cannot be replaced by another that is not empty
             temporary.replace(target)
             _sync_one(target.parent)
-            _write_json(_beside(target, _SIDECAR), record, owner=target)
+            write_json(_beside(target, _SIDECAR), record, owner=target)
     except BaseException as error:
         # Asked before the half file goes, because that makes room.
         full = isinstance(error, Exception) and _is_full(error, target.parent)
         _remove(temporary)
         if full and not isinstance(error, CacheError):
-            raise _full(target.parent) from error
+            raise disk_full(target.parent) from error
         raise
 
 
@@ -244,11 +248,20 @@ def _is_full(error: Exception, folder: Path) -> bool:
 
 
 @contextmanager
-def _locked(target: Path, on_wait: Callable[[str], None] | None) -> Iterator[None]:
+def locked(target: Path, on_wait: Callable[[str], None] | None) -> Iterator[None]:
+    """Hold the lock beside `target`, so that one process at a time makes or removes it.
+
+    Args:
+        target: what is made; its folder exists.
+        on_wait: told once, in a sentence, that another process holds it.
+
+    Raises:
+        CacheError: the folder cannot be written to.
+    """
     from filelock import Timeout  # noqa: PLC0415  # only where something is built
 
     lock = _file_lock(target)
-    with _explained(target.parent):
+    with explained(target.parent):
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -281,24 +294,25 @@ def _remove_leftovers(target: Path) -> None:
 
 
 @contextmanager
-def _explained(folder: Path) -> Iterator[None]:
+def explained(folder: Path) -> Iterator[None]:
     """Turn an `OSError` of the cache's own work into the error a user can act on."""
     try:
         yield
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise _full(folder) from error
+            raise disk_full(folder) from error
         raise CacheError(
             f"the cache folder {folder} cannot be used: {error}",
-            why="files are made from the model once and kept there",
+            why="what a measurement needs is made once and kept there",
             remedy="make it a folder that you may write to, or set ASPERF_CACHE to another one",
         ) from error
 
 
-def _full(folder: Path) -> CacheError:
+def disk_full(folder: Path) -> CacheError:
+    """Return the error for a cache folder on a disk without space."""
     return CacheError(
         f"the disk of the cache folder {folder} is full",
-        why="a model file has to be complete before it can be measured",
+        why="what is measured has to be complete before that",
         remedy="free some space, or set ASPERF_CACHE to a folder on a larger disk",
     )
 
@@ -312,7 +326,8 @@ def _temporary(owner: Path) -> Path:
     return _beside(owner, f".{os.getpid()}-{os.urandom(4).hex()}{_TEMPORARY}")
 
 
-def _write_json(path: Path, content: Mapping[str, object], *, owner: Path) -> None:
+def write_json(path: Path, content: Mapping[str, object], *, owner: Path) -> None:
+    """Write a file whole or not at all; `owner` is what the caller holds the lock of."""
     temporary = _temporary(owner)
     try:
         temporary.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
@@ -323,7 +338,8 @@ def _write_json(path: Path, content: Mapping[str, object], *, owner: Path) -> No
         temporary.unlink(missing_ok=True)
 
 
-def _read_json(path: Path) -> dict[str, object]:
+def read_json(path: Path) -> dict[str, object]:
+    """Return what a small file of ours holds; nothing where that cannot be read."""
     try:
         with path.open("rb") as file:
             content = json.loads(file.read(_MAX_SIDECAR_BYTES))

@@ -332,7 +332,12 @@ class MlxModel:
     def _evaluated(self, ids: list[int], first: int) -> NDArray[np.float32]:
         mx.reset_peak_memory()
         cache = self._new_cache()
-        found = self._model(mx.array([ids]), cache=cache)[0, first:].astype(mx.float32)
+        pieces = []
+        for start in range(0, len(ids), self._n_batch):
+            rows = self._model(mx.array([ids[start : start + self._n_batch]]), cache=cache)[0]
+            pieces.append(rows[max(0, first - start) :].astype(mx.float32))
+            mx.eval(pieces[-1], [layer.state for layer in cache])
+        found = pieces[0] if len(pieces) == 1 else mx.concatenate(pieces)
         mx.eval(found)
         self._note_context(len(ids), cache)
         return np.array(found, copy=False)

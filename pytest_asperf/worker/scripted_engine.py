@@ -76,6 +76,7 @@ class ScriptedModel:
         self._next_run = next_run
         self._n_vocab = 257
         self._slow_by = settings.get("slow_by", 0.0)
+        self._is_batched = settings.get("n_ubatch") != 1
         self.facts: Facts = {
             "description": "scripted",
             "n_params": script.get("n_params", 1000),
@@ -163,7 +164,8 @@ class ScriptedModel:
         base = np.random.default_rng(list(tokens[first:])).normal(size=(n_rows, self._n_vocab))
         drifts = self._script.get("faults", {}).get("score") == "drift"
         of_cache = self._script.get("noise_by_type_k", {}).get(self.context["type_k"], 0.0)
-        spread = 1.0 if drifts else self._script.get("noise", 0.0) + of_cache
+        of_batches = self._script.get("noise_of_batches", 0.0) if self._is_batched else 0.0
+        spread = 1.0 if drifts else self._script.get("noise", 0.0) + of_cache + of_batches
         noise = np.random.default_rng(None if drifts else 1).normal(scale=spread, size=base.shape)
         blurred: NDArray[np.float32] = (base + noise).astype(np.float32)
         return blurred

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from .engine import RefusalError, Steppable
+from .pace import linger
 from .speculation import (
     AcceptanceRule,
     Choice,
@@ -34,10 +35,17 @@ NGRAM: Final = "ngram"
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A target and a draft, each in a context of its own; no draft model for lookup."""
+    """A target and a draft, each in a context of its own; no draft model for lookup.
+
+    Attributes:
+        target: the model whose output it is.
+        draft: the model that proposes.
+        slow_by: share of a generation's time that is added to it.
+    """
 
     target: Stepper
     draft: Stepper | None
+    slow_by: float = 0.0
 
     def drafter(self, how: Choice) -> Drafter:
         return NgramDrafter() if self.draft is None else ModelDrafter(self.draft, how)
@@ -90,7 +98,8 @@ class Pairs:
         except BaseException:
             _Pair(stepper, second).close()
             raise
-        self._open[pair] = _Pair(stepper, second)
+        slow_by = self._find(target).facts.get("slow_by") or 0.0
+        self._open[pair] = _Pair(stepper, second, slow_by)
         return facts
 
     def close(self, pair: str) -> Reply:
@@ -115,9 +124,14 @@ class Pairs:
         how = _choice(temperature, seed, rule)
         drafter = models.drafter(how) if k else None
         done = generate(models.target, drafter, prompt, n_new=n_new, k=k, how=how)
+        elapsed_ns = done.elapsed_ns
+        if models.slow_by:
+            ended_ns = time.perf_counter_ns()
+            linger(ended_ns - elapsed_ns, models.slow_by)
+            elapsed_ns += time.perf_counter_ns() - ended_ns
         return {
             "tokens": done.tokens,
-            "elapsed_ns": done.elapsed_ns,
+            "elapsed_ns": elapsed_ns,
             "rounds": [list(astuple(one)) for one in done.rounds],
         }
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from models import BUILD, shipped_target
 from timing import table
 
+from pytest_asperf.build_sources import Interpreter
 from pytest_asperf.measure.gate import Budget
 from pytest_asperf.measure.lab import Lab
 from pytest_asperf.measure.plan import Plan
@@ -85,8 +86,10 @@ def _gate(slow_by: float, seed: int) -> Contest:
         notify=_Silent(),
     ) as lab:
         builds = (
-            Build("current", Path(sys.executable)),
-            Build("slowed", Path(sys.executable), EngineSettings(slow_by=slow_by or None)),
+            Build("current", Interpreter(Path(sys.executable))),
+            Build(
+                "slowed", Interpreter(Path(sys.executable)), EngineSettings(slow_by=slow_by or None)
+            ),
         )
         budget = Budget(_TOLERANCE, 60, _MAX_SECONDS, seed)
         workloads = (parse_workload("tg128", where="here"),)

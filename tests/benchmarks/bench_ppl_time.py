@@ -18,7 +18,7 @@ from build_tools import tools_folder
 from models import LARGE_VOCABULARY, level_files, shipped_target, write_random_llama
 from peers import Peers
 from scored import score
-from timing import Cost, interleave, on_cores, ratio, table
+from timing import Cost, interleave, ratio, table
 
 from pytest_asperf.modelfiles.shipped import shipped_corpus
 
@@ -113,8 +113,8 @@ def _their_ladder(peers: Peers, files: Mapping[str, Path], corpus: Path, logits:
 
 
 def _measure(job: _Job, cores: int) -> tuple[tuple[object, ...], float]:
-    with on_cores(cores):
-        costs = interleave({"ours": job.ours, "theirs": job.theirs}, rounds=_ROUNDS, seed=cores)
+    arms = {"ours": job.ours, "theirs": job.theirs}
+    costs = interleave(arms, rounds=_ROUNDS, seed=cores, n_cores=cores)
     sides = costs["ours"], costs["theirs"]
     walls = [[cost.wall_s for cost in side] for side in sides]
     wall, cpu = ratio(*walls), ratio(*([cost.cpu_s for cost in side] for side in sides))

@@ -48,6 +48,7 @@ def main() -> bool:
             },
             rounds=_ROUNDS,
             seed=_K,
+            n_cores=1,
         )
         ours, theirs = sides["ours"], sides["theirs"]
         compared = ratio([run.tokens_per_s for run in ours], [run.tokens_per_s for run in theirs])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.detect import detect
+from pytest_asperf.measure.arms import Side
 from pytest_asperf.measure.gate import run_gate
 from pytest_asperf.measure.noise import Calibration, NoiseBook, SelfChecks, engine_words
 from pytest_asperf.spec import EngineSettings
@@ -16,7 +18,6 @@ from pytest_asperf.spec import EngineSettings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_asperf.measure.arms import Arm
     from pytest_asperf.measure.gate import Duel
     from tests.plugin.conftest import Project
 
@@ -141,10 +142,12 @@ def test_a_self_check_that_fails_is_counted_as_such(
 ) -> None:
     """On a machine that slows the second of two equal arms, the check counts as a FAIL."""
 
-    def unfair(arms: tuple[Arm, Arm], *args: Any, **options: Any) -> Duel:
-        base, candidate = arms
-        if base == candidate:
-            candidate = replace(base, settings=EngineSettings(slow_by=0.5))
+    def unfair(sides: tuple[partial[Side], partial[Side]], *args: Any, **options: Any) -> Duel:
+        base, candidate = sides
+        arm, *rest = base.args
+        if candidate.args[0] == arm:
+            slow = replace(arm, settings=EngineSettings(slow_by=0.5))
+            candidate = partial(Side, slow, *rest)
         return run_gate((base, candidate), *args, **options)
 
     monkeypatch.setattr("pytest_asperf.measure.lab.run_gate", unfair)

@@ -1,0 +1,63 @@
+"""The making of one build: its folder, its log, and where its progress goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.builds.step import counted, run_step
+from pytest_asperf.errors import BuildError, printable
+from pytest_asperf.modelfiles.cache import explained
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_asperf.measure.plan import Notify
+
+_TOLD_CHARS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One build at work.
+
+    Attributes:
+        title: what it is called.
+        folder: where it is made, at the place where it stays: environments are not moved.
+        notify: where progress goes.
+    """
+
+    title: str
+    folder: Path
+    notify: Notify
+
+    @property
+    def log(self) -> Path:
+        """All that is printed while it is made."""
+        return self.folder.with_name(f"{self.folder.name}.log")
+
+    def run(self, command: Sequence[str | Path], env: Mapping[str, str]) -> None:
+        """Run one of its steps.
+
+        Raises:
+            StepFailure: it ended with an error.
+            BuildError: its program cannot be started.
+            CacheError: the cache cannot be written to.
+        """
+        self.notify.progress(f"building {self.title}", 0, 100)
+
+        def told(line: str) -> None:
+            if (share := counted(line)) is not None:
+                self.notify.progress(f"building {self.title}", *share)
+
+        try:
+            with explained(self.log.parent), self.log.open("ab"):
+                pass
+            run_step(command, cwd=self.folder, env=env, log=self.log, on_line=told)
+        except FileNotFoundError as error:
+            raise BuildError(
+                f"{self.title}: {printable(command[0], 200)} cannot be started: {error.strerror}",
+                why="it makes the build",
+                remedy="install it, or mend PATH",
+            ) from error

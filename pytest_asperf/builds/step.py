@@ -1,0 +1,138 @@
+"""One step of making a build: a program that may work for minutes, watched line by line."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.errors import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+#: Lines that are kept of a step, and shown of a failure.
+_KEPT_LINES: Final = 4000
+_ERROR_LINES: Final = 10
+_LAST_LINES: Final = 6
+_LINE_CHARS: Final = 300
+_LINE_BYTES: Final = 4096
+_STOP_TIMEOUT_S: Final = 5.0
+
+#: How compilers, linkers, CMake, Ninja and Python begin what went wrong.
+_ERROR: Final = re.compile(
+    r"CMake Error|\b(fatal )?error:|undefined reference|^FAILED:|^\w*(Error|Exception): ",
+    re.IGNORECASE,
+)
+#: `[12/300]` of Ninja, `[ 45%]` of Make.
+_COUNTED: Final = re.compile(r"^\s*\[\s*(\d+)(?:/(\d+)|%)\]")
+
+
+class StepFailure(Exception):  # noqa: N818  # a failure of somebody else's program, not of ours
+    """A program ended with an error.
+
+    Attributes:
+        program: its name.
+        status: its exit status; negative is the signal that ended it.
+        lines: the last lines it printed.
+    """
+
+    def __init__(self, program: str, status: int, lines: tuple[str, ...]) -> None:
+        super().__init__(program, status)
+        self.program = program
+        self.status = status
+        self.lines = lines
+
+    @property
+    def output(self) -> str:
+        """What it printed last."""
+        return "\n".join(self.lines)
+
+    @property
+    def excerpt(self) -> str:
+        """The first error in its output and what follows, and the end of it."""
+        lines = [escaped(line)[:_LINE_CHARS] for line in self.lines if line.strip()]
+        first = next((i for i, line in enumerate(lines) if _ERROR.search(line)), len(lines))
+        last = max(len(lines) - _LAST_LINES, 0)
+        shown = [*lines[first : min(first + _ERROR_LINES, last)]]
+        if shown and first + _ERROR_LINES < last:
+            shown.append("…")
+        return "\n".join(f"  | {line}" for line in (*shown, *lines[last:]))
+
+
+def run_step(
+    command: Sequence[str | Path],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    log: Path,
+    on_line: Callable[[str], None],
+) -> None:
+    """Run a program to its end, with its output in a log file.
+
+    Whatever stops it, Ctrl-C too, ends everything that the program has started.
+
+    Args:
+        command: the program and its arguments.
+        cwd: the folder it runs in.
+        env: its environment.
+        log: the file that its output is added to.
+        on_line: told each line as it comes.
+
+    Raises:
+        StepFailure: it ended with another status than 0.
+        OSError: it cannot be started, or the log cannot be written.
+    """
+    lines: deque[str] = deque(maxlen=_KEPT_LINES)
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            # A group of its own: compilers are grandchildren, and all of them have to go.
+            start_new_session=True,
+        )
+        try:
+            assert process.stdout is not None  # noqa: S101  # asked for just above
+            while raw := process.stdout.readline(_LINE_BYTES):
+                file.write(raw)
+                line = raw.decode(errors="replace").rstrip()
+                lines.append(line)
+                on_line(line)
+            status = process.wait()
+        except BaseException:
+            _end(process)
+            raise
+        finally:
+            assert process.stdout is not None  # noqa: S101  # as above
+            process.stdout.close()
+    if status:
+        raise StepFailure(str(command[0]).rpartition("/")[2], status, tuple(lines))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a program and everything in its group."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_STOP_TIMEOUT_S)
+
+
+def counted(line: str) -> tuple[int, int] | None:
+    """Return how far a compilation is by a line of it, `done` of `total`; None where none says."""
+    match = _COUNTED.match(line)
+    return (int(match[1]), int(match[2] or 100)) if match else None
+
+
+def first_match(pattern: re.Pattern[str], lines: Iterable[str]) -> re.Match[str] | None:
+    """Return the first match in some lines."""
+    return next((match for line in lines if (match := pattern.search(line))), None)

@@ -1,0 +1,180 @@
+"""Where made builds are kept: a folder each below the cache, whole once its record is written.
+
+`<cache>/builds/NAME-KEY/` holds one build; beside it stand `.log`, what was printed while it was
+made, and `.lock`. The record, `made.json` in the folder, is written last: a folder without one is
+what a killed process left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.modelfiles.cache import BUILDS_FOLDER, explained, locked, read_json, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+#: Raised where what is made from the same recipe is no longer the same.
+_FORMAT: Final = 1
+_RECORD: Final = "made.json"
+_KEY_DIGITS: Final = 12
+_SLUG_CHARS: Final = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything that decides a build.
+
+    Attributes:
+        title: what a reader calls it.
+        facts: what it is made of; equal facts are one build.
+    """
+
+    title: str
+    facts: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """The first digits of a hash over all that decides it."""
+        told = json.dumps({"format": _FORMAT, **self.facts}, sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()[:_KEY_DIGITS]
+
+    def folder(self, cache: Path) -> Path:
+        """Return where it is kept."""
+        slug = re.sub(r"[^A-Za-z0-9.]+", "-", self.title).strip("-.")[:_SLUG_CHARS]
+        return cache / BUILDS_FOLDER / f"{slug}-{self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class MadeBuild:
+    """A build in the cache.
+
+    Attributes:
+        folder: its folder.
+        title: what it is called; of an unfinished one the folder's name.
+        facts: what it is made of.
+        found: what was found in it once it was made.
+        nbytes: its size.
+        made_at: when it was made, seconds since 1970; None of an unfinished one.
+        used_at: when it was last used.
+    """
+
+    folder: Path
+    title: str
+    facts: Mapping[str, Any]
+    found: Mapping[str, Any]
+    nbytes: int
+    made_at: float | None
+    used_at: float
+
+
+def finished(folder: Path) -> MadeBuild | None:
+    """Return a build that is whole, None for one that is not."""
+    record = read_json(folder / _RECORD)
+    if not record:
+        return None
+    return MadeBuild(
+        folder,
+        str(record.get("title")),
+        _table(record.get("facts")),
+        _table(record.get("found")),
+        nbytes=int(str(record.get("nbytes", 0))),
+        made_at=float(str(record.get("made_at", 0))),
+        used_at=(folder / _RECORD).stat().st_mtime,
+    )
+
+
+def note_use(folder: Path) -> None:
+    """Keep when a build was last used, where the cache can be written to."""
+    with suppress(OSError):
+        os.utime(folder / _RECORD)
+
+
+def finish(folder: Path, recipe: Recipe, found: Mapping[str, Any]) -> MadeBuild:
+    """Write the record that makes a build whole.
+
+    Args:
+        folder: the build's folder.
+        recipe: what it was made from.
+        found: what is in it.
+
+    Raises:
+        CacheError: it cannot be written.
+    """
+    record = {
+        "title": recipe.title,
+        "facts": recipe.facts,
+        "found": found,
+        "nbytes": _size(folder),
+        "made_at": time.time(),
+    }
+    with explained(folder.parent):
+        write_json(folder / _RECORD, record, owner=folder / _RECORD)
+    made = finished(folder)
+    assert made is not None  # noqa: S101  # written just above
+    return made
+
+
+def made_builds(cache: Path) -> Iterator[MadeBuild]:
+    """Yield every build in the cache, and what was left of those that were not finished.
+
+    Raises:
+        CacheError: the folder cannot be read.
+    """
+    root = cache / BUILDS_FOLDER
+    with explained(root):
+        folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.exists() else []
+    for folder in folders:
+        yield finished(folder) or _unfinished(folder)
+
+
+def discard(made: MadeBuild, on_wait: Callable[[str], None] | None = None) -> None:
+    """Remove a build, so that it is made again when it is next asked for.
+
+    Whoever is making it is waited for.
+
+    Raises:
+        CacheError: the folder cannot be written to.
+    """
+    with locked(made.folder, on_wait):
+        empty(made.folder)
+        made.folder.with_name(f"{made.folder.name}.log").unlink(missing_ok=True)
+
+
+def empty(folder: Path) -> None:
+    """Remove a build's folder, its record first.
+
+    Raises:
+        CacheError: it cannot be written to.
+    """
+    with explained(folder.parent):
+        (folder / _RECORD).unlink(missing_ok=True)
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
+def _unfinished(folder: Path) -> MadeBuild:
+    return MadeBuild(folder, folder.name, {}, {}, _size(folder), None, folder.stat().st_mtime)
+
+
+def _size(folder: Path) -> int:
+    """Return the bytes of a folder's files; links count as nothing."""
+    total = 0
+    for at, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(at, name)).st_size  # noqa: PTH118  # many files
+    return total
+
+
+def _table(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

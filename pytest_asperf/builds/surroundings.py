@@ -1,0 +1,114 @@
+"""What of the environment decides a build, and what is kept from disturbing it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.errors import BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+#: Variables that compilers, CMake and scikit-build-core read: set by whoever starts us, they decide
+#: what is built as those of the build's own table do.
+_COMPILE: Final = frozenset({
+    "CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CUDACXX", "CUDAARCHS", "SDKROOT",
+    "MACOSX_DEPLOYMENT_TARGET", "FORCE_CMAKE",
+})  # fmt: skip
+_COMPILE_PREFIXES: Final = ("CMAKE_", "SKBUILD_")
+#: Says how fast, not what.
+_PARALLEL: Final = "CMAKE_BUILD_PARALLEL_LEVEL"
+#: Settings of the installers themselves.
+_INSTALLER_PREFIXES: Final = ("PIP_", "UV_")
+
+#: What would lead Python, pip, uv or git to another environment or checkout than the one meant.
+_DISTURBING: Final = frozenset({
+    "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "__PYVENV_LAUNCHER__",
+    "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV", "UV_PYTHON",
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
+})  # fmt: skip
+
+_PROBE_TIMEOUT_S: Final = 30
+_PROBE: Final = """
+import json, sys, sysconfig
+print(json.dumps({
+    "path": getattr(sys, "_base_executable", sys.executable),
+    "version": sys.version,
+    "platform": sysconfig.get_platform(),
+}))
+"""
+_INSTALLED: Final = """
+import importlib.metadata, json, sysconfig
+paths = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+found = importlib.metadata.distributions(path=paths)
+print(json.dumps({each.metadata["Name"]: each.version for each in found}))
+"""
+
+
+def compiles_with(declared: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the variables that decide what a compiler makes: declared ones over inherited."""
+    inherited = {name: text for name, text in os.environ.items() if _decides(name)}
+    own = {name: text for name, text in declared if not name.startswith(_INSTALLER_PREFIXES)}
+    return {name: text for name, text in (inherited | own).items() if name != _PARALLEL}
+
+
+def child_environment(declared: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the environment that a build is made in."""
+    inherited = {name: text for name, text in os.environ.items() if name not in _DISTURBING}
+    # Make, unlike Ninja, compiles one file at a time where nobody says otherwise.
+    quiet = {"NO_COLOR": "1", "TERM": "dumb", "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
+    return {_PARALLEL: str(os.cpu_count() or 1), **inherited, **quiet, **dict(declared)}
+
+
+def interpreter_facts(python: Path) -> dict[str, Any]:
+    """Return the interpreter below an interpreter: its path, version and platform.
+
+    Raises:
+        BuildError: it does not run.
+    """
+    return _ask(python, _PROBE)
+
+
+def installed(python: Path) -> dict[str, str]:
+    """Return the packages of an environment with their versions, sorted by name.
+
+    Raises:
+        BuildError: its interpreter does not run.
+    """
+    return dict(sorted(_ask(python, _INSTALLED).items()))
+
+
+def _decides(name: str) -> bool:
+    return name in _COMPILE or name.startswith(_COMPILE_PREFIXES)
+
+
+def _ask(python: Path, program: str) -> dict[str, Any]:
+    try:
+        done = subprocess.run(
+            [python, "-I", "-c", program],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PROBE_TIMEOUT_S,
+            check=True,
+        )
+        answer = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise BuildError(
+            f"the interpreter {python} does not run: {_reason(error)}",
+            why="the environment of a build is made from it",
+            remedy="name a Python that runs, as `python` of the build",
+        ) from error
+    if not isinstance(answer, dict):
+        raise AssertionError(f"{python} prints more than it was asked for")
+    return answer
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, subprocess.CalledProcessError):
+        said = error.stderr.decode(errors="replace").strip().splitlines()
+        return said[-1][:200] if said else f"status {error.returncode}"
+    return str(error)[:200]

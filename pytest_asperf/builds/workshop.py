@@ -1,0 +1,212 @@
+"""From a build that a user names to what a worker starts from, made the first time it is wanted."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.build_sources import (
+    Checkout,
+    Interpreter,
+    Packages,
+    ToolsFolder,
+    runs_on,
+    source_text,
+)
+from pytest_asperf.builds.checkout import checkout_recipe, make_tools
+from pytest_asperf.builds.environment import environment_recipe, interpreter_of, make_environment
+from pytest_asperf.builds.job import Job
+from pytest_asperf.builds.store import MadeBuild, empty, finish, finished, note_use
+from pytest_asperf.errors import AsperfError, ConfigError, printable
+from pytest_asperf.host import EngineBuild
+from pytest_asperf.measure.turn import machine_turn
+from pytest_asperf.modelfiles.cache import explained, locked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_asperf.build_sources import Source
+    from pytest_asperf.builds.store import Recipe
+    from pytest_asperf.engines import Engine
+    from pytest_asperf.measure.plan import Notify
+    from pytest_asperf.spec import Build
+
+#: How packages begin whose version says what computes.
+_TELLING: Final = ("llama-cpp", "mlx", "numpy")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyBuild:
+    """A build that a worker can be started on.
+
+    Attributes:
+        engine: what the worker is started from.
+        made: where that is in the cache, None of a build that was there before.
+    """
+
+    engine: EngineBuild
+    made: MadeBuild | None = None
+
+    def rows(self) -> tuple[tuple[str, str], ...]:
+        """Return how it came about as label and text, for proof of path."""
+        if self.made is None:
+            return ()
+        facts, found = self.made.facts, self.made.found
+        variables = [f"{name}={text}" for name, text in facts.get("compiles_with", {}).items()]
+        told = ", ".join([*facts.get("cmake", ()), *variables, *_packages(found)])
+        return (("made", printable(f"{self.made.title}{': ' if told else ''}{told}", 400)),)
+
+
+class Workshop:
+    """Makes builds, each once; a failure is kept as long as the workshop is.
+
+    Args:
+        cache: the cache folder.
+        lock_path: the machine's measurement lock: compilers would disturb what is measured.
+        notify: where progress goes.
+    """
+
+    def __init__(self, cache: Path, *, lock_path: Path, notify: Notify) -> None:
+        self._cache = cache
+        self._lock_path = lock_path
+        self._notify = notify
+        self._known: dict[Source, MadeBuild | AsperfError] = {}
+
+    def ready(self, build: Build, engine: Engine) -> ReadyBuild:
+        """Return what a worker on a build is started from, made if need be.
+
+        Args:
+            build: the build.
+            engine: the engine that the model runs on.
+
+        Raises:
+            ConfigError: a build of another engine.
+            BuildError: it cannot be made.
+            CacheError: the cache cannot be written to.
+        """
+        source = build.source
+        require_engine(build, engine)
+        if isinstance(source, Interpreter):
+            return ReadyBuild(EngineBuild(engine, source.python))
+        if isinstance(source, ToolsFolder):
+            return ReadyBuild(EngineBuild(engine, Path(sys.executable), source.folder))
+        made = self.made(source)
+        if isinstance(source, Checkout):
+            return ReadyBuild(EngineBuild(engine, Path(sys.executable), _bench(made).parent), made)
+        return ReadyBuild(EngineBuild(engine, interpreter_of(made.folder)), made)
+
+    def made(self, source: Packages | Checkout) -> MadeBuild:
+        """Return a build in the cache, made if need be.
+
+        Raises:
+            BuildError: it cannot be made.
+            CacheError: the cache cannot be written to.
+        """
+        if source not in self._known:
+            try:
+                self._known[source] = self._made(source)
+            except AsperfError as error:
+                self._known[source] = error
+        known = self._known[source]
+        if isinstance(known, AsperfError):
+            raise known.with_traceback(None)
+        return known
+
+    def _made(self, source: Packages | Checkout) -> MadeBuild:
+        recipe = self.recipe(source)
+        folder = recipe.folder(self._cache)
+        made = _whole(folder)
+        if made is None:
+            with explained(folder.parent):
+                folder.parent.mkdir(parents=True, exist_ok=True)
+            with (
+                machine_turn(self._lock_path, self._notify.wait),
+                locked(folder, self._notify.wait),
+            ):
+                made = _whole(folder) or self._make(source, recipe, folder)
+        note_use(folder)
+        return made
+
+    def recipe(self, source: Packages | Checkout) -> Recipe:
+        """Return everything that decides a build.
+
+        Raises:
+            BuildError: what it is made from is not there.
+        """
+        if isinstance(source, Checkout):
+            return checkout_recipe(source)
+        return environment_recipe(source, cache=self._cache)
+
+    def _make(self, source: Packages | Checkout, recipe: Recipe, folder: Path) -> MadeBuild:
+        title = printable(recipe.title, 120)
+        self._notify.wait(f"{title} is being built, which may take minutes the first time")
+        job = Job(title, folder, self._notify)
+        try:
+            with explained(folder.parent):
+                if isinstance(source, Packages):
+                    empty(folder)
+                folder.mkdir(exist_ok=True)
+                job.log.write_bytes(b"")
+            if isinstance(source, Checkout):
+                found = make_tools(source, recipe.facts["commit"], job)
+            else:
+                found = make_environment(source, job)
+            return finish(folder, recipe, found)
+        except BaseException as error:
+            # A compilation that was stopped is gone on with.
+            if isinstance(error, Exception) or isinstance(source, Packages):
+                empty(folder)
+            raise
+        finally:
+            self._notify.done()
+
+
+def require_engine(build: Build, engine: Engine) -> None:
+    """Refuse a build of one engine for a model of another.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    if runs_on(build.source, engine):
+        return
+    if engine == "llama_tools" or not isinstance(build.source, Packages):
+        raise ConfigError(
+            f"the engine is {engine}, and the build {build.name} is {source_text(build.source)}",
+            why="programs feed random tokens and load for each run; what they time is comparable "
+            "with each other's alone",
+            remedy="name two folders of programs, or two commits of a checkout, with "
+            "--asperf-engine=llama_tools, or two builds of a library without",
+        )
+    (own, *_) = sorted(build.source.engines)
+    raise ConfigError(
+        f"the engine is {engine}, and the build {build.name} is one of {own}",
+        why="an engine cannot be held against a release of another",
+        remedy=f"measure on {own} with --asperf-engine={own} or engine = {own!r} of the model, or "
+        f"name a build of {engine}",
+    )
+
+
+def _whole(folder: Path) -> MadeBuild | None:
+    """Return a finished build that still starts: what an interpreter links to may have gone."""
+    made = finished(folder)
+    if made is None:
+        return None
+    program = _bench(made) if "programs" in made.found else interpreter_of(folder)
+    return made if program.exists() else None
+
+
+def _bench(made: MadeBuild) -> Path:
+    return made.folder / str(made.found["programs"]["llama-bench"])
+
+
+def _packages(found: Mapping[str, Any]) -> list[str]:
+    """Return the packages that compute, and how many others there are."""
+    packages: dict[str, str] = found.get("packages", {})
+    telling = [name for name in packages if name.lower().replace("_", "-").startswith(_TELLING)]
+    others = len(packages) - len(telling)
+    return [
+        *(f"{name} {packages[name]}" for name in telling),
+        *([f"{others} other packages"] if others else []),
+    ]
