@@ -15,7 +15,7 @@ from pytest_asperf.host import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.measure.files import ModelShelf
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
-from pytest_asperf.spec import EngineSettings, ModelRef
+from pytest_asperf.spec import EngineSettings, ModelRef, ModelSpec, parse_variant
 from pytest_asperf.testing import check_engine
 
 if TYPE_CHECKING:
@@ -55,7 +55,11 @@ def shelf(session_cache: Path) -> Shelf:
     """Return a function that gives a shipped model's file, made by the engine installed here."""
 
     def located(name: str, engine: Engine, level: str) -> Path:
+        name, plus, change = name.partition("+")
         (spec,) = (spec for spec in shipped_models() if spec.name == name)
+        if plus:
+            variant = parse_variant(change, where="tests/builds")
+            spec = ModelSpec(change, hf_folder=spec.hf_folder, variant=variant)
         build = EngineBuild(engine, Path(sys.executable))
         files = ModelShelf(build, cache=session_cache, call_timeout_s=120)
         return files.locate(ModelRef(spec.on(engine), level)).path
@@ -128,31 +132,38 @@ def test_what_is_rounded_gives_nearly_the_same(
     assert perplexity(build, model, settings) == pytest.approx(here, rel=1e-3)
 
 
-@pytest.mark.parametrize("rollback", ["trim", "checkpoint"])
+@pytest.mark.parametrize(
+    ("target", "memory", "rollback"),
+    [
+        ("asperf-target", "attention only", "trim"),
+        ("asperf-target", "attention only", "checkpoint"),
+        ("asperf-draft+hybrid", "hybrid", "checkpoint"),
+        ("asperf-draft+recurrent", "recurrent", "checkpoint"),
+    ],
+)
 def test_speculation_changes_nothing(
-    released: tuple[Engine, str, EngineBuild], shelf: Shelf, rollback: str
+    released: tuple[Engine, str, EngineBuild],
+    shelf: Shelf,
+    target: str,
+    memory: str,
+    rollback: str,
 ) -> None:
-    """Greedy speculation gives the target's own tokens, by either way back."""
+    """Greedy speculation gives the target's own tokens, by whichever way back its memory has."""
     engine, _, build = released
     how: dict[str, Any] = {"pair": "p", "n_new": 48, "temperature": 0.0, "seed": 0, "rule": "exact"}
     with Worker(build) as worker:
-        for name in ("target", "draft"):
-            worker.load(name, shelf(f"asperf-{name}", engine, "F16"), floating(engine))
+        for role, name in (("target", target), ("draft", "asperf-draft")):
+            worker.load(role, shelf(name, engine, "F16"), floating(engine))
         prompt = worker.tokenize("target", TEXT[:600])
-        asked: dict[str, Any] = {
-            "pair": "p",
-            "target": "target",
-            "draft": "draft",
-            "n_ctx": 512,
-            "k": 4,
-        }
-        opened = worker.call("pair_open", **asked, rollback=rollback)
+        asked = "auto" if memory != "attention only" else rollback
+        names = {"pair": "p", "target": "target", "draft": "draft", "rollback": asked}
+        opened = worker.call("pair_open", **names, n_ctx=512, k=4)
         alone = worker.call("pair_generate", **how, prompt=prompt, k=0)
         drafted = worker.call("pair_generate", **how, prompt=prompt, k=4)
-    assert opened["target"]["rollback"] == rollback
-    assert opened["target"]["memory"] == "attention only"
+    assert (opened["target"]["memory"], opened["target"]["rollback"]) == (memory, rollback)
     assert drafted["tokens"] == alone["tokens"]
-    assert len(drafted["rounds"]) < 48
+    if memory != "recurrent":  # which is another function than its draft
+        assert len(drafted["rounds"]) < 48
 
 
 def test_what_a_version_cannot_do_it_refuses_with_its_name(release: Release, shelf: Shelf) -> None:
