@@ -18,6 +18,7 @@ import typer
 from rich.text import Text
 
 from pytest_asperf import __version__
+from pytest_asperf.builds_command import builds_app
 from pytest_asperf.checks import Check, Section, size
 from pytest_asperf.console import (
     StatusNotify,
@@ -50,6 +51,7 @@ models_app = typer.Typer(
     help="List, build and verify the models in the cache.", rich_markup_mode=None
 )
 app.add_typer(models_app, name="models")
+app.add_typer(builds_app, name="builds")
 app.command("gate", cls=GateCommand)(gate_builds)
 
 _Python = Annotated[

@@ -36,6 +36,8 @@ from pytest_asperf.project import Project, open_project
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from rich.status import Status
+
     from pytest_asperf.engines import Engine
     from pytest_asperf.gate_cells import Cell
     from pytest_asperf.gate_plan import Plan
@@ -142,12 +144,13 @@ def gate_builds(
         for file in (summary, json_file):
             _require_writable(file)
         gate = _gate(asked, project, settings, max_ppl_delta, seed)
-        with _lab(gate, project, settings) as lab:
+        with _lab(gate, project, settings) as (lab, status):
             plan = gate.plan(lab)
-            _print_plan(gate, plan, Console(highlight=False), only_list=only_list)
+            with _paused(status):
+                _print_plan(gate, plan, Console(highlight=False), only_list=only_list)
             if only_list:
                 return
-            outcome = _run(gate, plan, lab)
+            outcome = _run(gate, plan, lab, status)
     except (ConfigError, ModelError) as error:
         print_error(error)
         raise typer.Exit(_USAGE) from None
@@ -324,7 +327,7 @@ def _context(lab: Lab, ref: ModelRef) -> int | None:
 
 
 @contextmanager
-def _lab(gate: _Gate, project: Project, settings: Settings) -> Iterator[Lab]:
+def _lab(gate: _Gate, project: Project, settings: Settings) -> Iterator[tuple[Lab, Status]]:
     from pytest_asperf.host import EngineBuild
     from pytest_asperf.measure.lab import Lab
     from pytest_asperf.measure.plan import Plan
@@ -344,10 +347,18 @@ def _lab(gate: _Gate, project: Project, settings: Settings) -> Iterator[Lab]:
             notify=StatusNotify(console, status),
         ) as lab,
     ):
-        yield lab
+        yield lab, status
 
 
-def _run(gate: _Gate, plan: Plan, lab: Lab) -> GateOutcome:
+@contextmanager
+def _paused(status: Status) -> Iterator[None]:
+    """Take the status line away while something is printed to the same terminal."""
+    status.stop()
+    yield
+    status.start()
+
+
+def _run(gate: _Gate, plan: Plan, lab: Lab, status: Status) -> GateOutcome:
     """Decide the cells, and print each when it is decided."""
     from pytest_asperf.gate_report import GateOutcome, result_line
 
@@ -358,7 +369,8 @@ def _run(gate: _Gate, plan: Plan, lab: Lab) -> GateOutcome:
     try:
         for cell in plan.cells:
             results.append(_decide(gate, plan, cell, lab))
-            _print_whole(out, result_line(results[-1], plan))
+            with _paused(status):
+                _print_whole(out, result_line(results[-1], plan))
     except KeyboardInterrupt:
         interrupted = True
     base, candidate = (build.name for build in gate.builds)

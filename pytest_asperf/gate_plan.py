@@ -66,11 +66,22 @@ class Plan:
 
 
 def engine_of(named: Engine | None, builds: Sequence[Build], default: Engine) -> Engine:
-    """Return the engine that is gated: the one named, else one that both builds can be of."""
-    if named is not None:
-        return named
+    """Return the engine that is gated: the one named, else one that both builds can be of.
+
+    Raises:
+        ConfigError: the builds are of different engines, or not of the one named.
+    """
     fitting = [e for e in ENGINES if all(runs_on(build.source, e) for build in builds)]
-    return default if default in fitting or not fitting else fitting[0]
+    if named in fitting:
+        return named
+    if named is None and fitting:
+        return default if default in fitting else fitting[0]
+    base, candidate = (build.name for build in builds)
+    raise ConfigError(
+        f"{base} and {candidate} are not two builds of {named or 'one engine'}",
+        why="a gate runs the same model in both, on one engine",
+        remedy="name two builds of one engine; assert_faster compares engines (docs/gating.md)",
+    )
 
 
 def named_cells(

@@ -160,9 +160,9 @@ def proof_rows(results: Sequence[CellResult]) -> list[ProofRow]:
     rows: dict[ProofRow, None] = {}
     for result in results:
         ran = dict(result.verdict.subject.ran) if result.verdict else {}
-        labels = [k.removeprefix("baseline ") for k in ran if k.startswith("baseline ")]
-        for label in labels:
-            row = ProofRow(label, ran[f"baseline {label}"], ran.get(f"candidate {label}", ""))
+        for label in dict.fromkeys(key.partition(" ")[2] for key in ran):
+            sides = (ran.get(f"{side} {label}", "") for side in ("baseline", "candidate"))
+            row = ProofRow(label, *sides)
             if label not in _PROOF or (label == "settings" and row.differs):
                 rows[row] = None
     return list(rows)

@@ -55,7 +55,8 @@ def speed_verdict(contest: Contest, duel: Duel) -> Verdict:
         f"covers the variance of {duel.covers}; order by coin, --asperf-seed={duel.budget.seed}",
         *_differences(*duel.ran),
         *_disturbances(duel),
-        _detectable(contest, duel),
+        # What a machine's noise is, is known of workloads of one model.
+        *([] if contest.workload.kind == "sd" else [_detectable(contest, duel)]),
         *_fitness(duel),
     )
     if not contest.pairs:
@@ -322,8 +323,14 @@ def _advice(outcome: Outcome | None, subject: Subject, pairs_left: int | None, r
 
 def _differences(base: Ran, candidate: Ran) -> tuple[str, ...]:
     """Return what differs between the arms, one line each; the model's row names the arm."""
-    sides = zip(base.rows()[1:], candidate.rows()[1:], strict=True)
-    differing = [f"differs: {label} {a} -> {b}" for (label, a), (_, b) in sides if a != b]
+    before, after = dict(base.rows()[1:]), dict(candidate.rows()[1:])
+    # How a build was made, for one, is not known of both.
+    sides = ((label, before.get(label), after.get(label)) for label in {**before, **after})
+    differing = [
+        f"differs: {label} {a or 'not known'} -> {b or 'not known'}"
+        for label, a, b in sides
+        if a != b
+    ]
     return tuple(differing) or ("nothing in the proof of path differs between the arms",)
 
 
@@ -342,8 +349,6 @@ def _detectable(contest: Contest, duel: Duel) -> str:
     """Return which tolerance this machine can decide within the budget."""
     calibrations = duel.surroundings.calibrations
     known = calibrations.get(contest.workload.name)
-    if contest.workload.kind == "sd":
-        return "the tolerance that this machine can decide is known for workloads of one model only"
     if known is None:
         # Of all workloads at once, so that it is told once.
         names = [c.workload.name for c in duel.contests if c.workload.name not in calibrations]

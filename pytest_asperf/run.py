@@ -177,10 +177,15 @@ class Run:
 
         Raises:
             ConfigError: a build or a finding is not usable, or pictures cannot be drawn.
+            BuildError: what a build would be made from is not there.
             HardwareError: the option or the configuration file names no profile.
         """
         self.hardware  # noqa: B018  # made, and checked, by being asked for
-        self.builds  # noqa: B018  # as above
+        if self.builds is not None:
+            from pytest_asperf.builds.workshop import require_source  # noqa: PLC0415  # gates only
+
+            for build in self.builds:
+                require_source(build, cache=self.cache)
         if any(target.format == "plots" for target in self.settings.report):
             require_matplotlib()
         if self.settings.findings or self.settings.records:

@@ -43,6 +43,7 @@ TIERS = (
             "fit_verdict",
         ),
         *(
+            "builds_command",
             "gate_cells",
             "gate_command",
             "gate_plan",

@@ -28,6 +28,8 @@ _NO_VERSION: Final = re.compile(
     r"|was not found in the package|no version of|requires a different Python"
     r"|has no wheels with a matching"
 )
+#: What pip and uv put before it.
+_PREFIX: Final = re.compile(r"^\s*(ERROR|error|cause):\s*")
 _VERSIONS: Final = re.compile(r"\(from versions: (?P<versions>[^)]*)\)")
 _NO_COMPILER: Final = re.compile(
     r"No CMAKE_C(XX)?_COMPILER could be found|CMAKE_C(XX)?_COMPILER not set|is not able to compile"
@@ -65,7 +67,7 @@ def environment_failure(
     if line := next((line for line in error.lines if _NO_VERSION.search(line)), None):
         newest = f"; the newest it has: {', '.join(known[-_VERSIONS_SHOWN:])}" if is_known else ""
         return BuildError(
-            f"{title} cannot be had: {printable(line.strip(), 300)}",
+            f"{title} cannot be had: {printable(_PREFIX.sub('', line), 300)}",
             why=_NEEDED,
             remedy=f"name a version that the index has for this Python and platform"
             f"{printable(newest, 300)}",

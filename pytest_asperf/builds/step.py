@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 from collections import deque
 from contextlib import suppress
@@ -119,12 +117,18 @@ def run_step(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a program and everything in its group."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_STOP_TIMEOUT_S)
+    """End a program and all that it has started, in whichever group that is."""
+    import psutil  # noqa: PLC0415  # only where something is stopped
+
+    with suppress(psutil.NoSuchProcess):
+        program = psutil.Process(process.pid)
+        family = [*program.children(recursive=True), program]
+        for end in (psutil.Process.terminate, psutil.Process.kill):
+            for member in family:
+                with suppress(psutil.NoSuchProcess):
+                    end(member)
+            _, family = psutil.wait_procs(family, timeout=_STOP_TIMEOUT_S)
+    process.wait()
 
 
 def counted(line: str) -> tuple[int, int] | None:

@@ -115,7 +115,7 @@ class Workshop:
         return known
 
     def _made(self, source: Packages | Checkout) -> MadeBuild:
-        recipe = self.recipe(source)
+        recipe = recipe_of(source, cache=self._cache)
         folder = recipe.folder(self._cache)
         made = _whole(folder)
         if made is None:
@@ -128,16 +128,6 @@ class Workshop:
                 made = _whole(folder) or self._make(source, recipe, folder)
         note_use(folder)
         return made
-
-    def recipe(self, source: Packages | Checkout) -> Recipe:
-        """Return everything that decides a build.
-
-        Raises:
-            BuildError: what it is made from is not there.
-        """
-        if isinstance(source, Checkout):
-            return checkout_recipe(source)
-        return environment_recipe(source, cache=self._cache)
 
     def _make(self, source: Packages | Checkout, recipe: Recipe, folder: Path) -> MadeBuild:
         title = printable(recipe.title, 120)
@@ -161,6 +151,27 @@ class Workshop:
             raise
         finally:
             self._notify.done()
+
+
+def recipe_of(source: Packages | Checkout, *, cache: Path) -> Recipe:
+    """Return everything that decides a build.
+
+    Raises:
+        BuildError: what it is made from is not there.
+    """
+    if isinstance(source, Checkout):
+        return checkout_recipe(source)
+    return environment_recipe(source, cache=cache)
+
+
+def require_source(build: Build, *, cache: Path) -> None:
+    """Refuse a build that is made from a file, commit or interpreter that is not there.
+
+    Raises:
+        BuildError: it is one.
+    """
+    if isinstance(build.source, Packages | Checkout):
+        recipe_of(build.source, cache=cache)
 
 
 def require_engine(build: Build, engine: Engine) -> None:

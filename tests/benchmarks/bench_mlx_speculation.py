@@ -10,7 +10,7 @@ from typing import Any, Final
 from mlx_sides import DRAFT, MODEL, Sides, both_sides
 from timing import interleave, ratio, table
 
-_ROUNDS: Final = 10
+_ROUNDS: Final = 16
 _LEAST: Final = 0.97
 _K: Final = 4
 _N_TOKENS: Final = 64
@@ -39,7 +39,7 @@ def main() -> bool:
                 "mlx-lm": partial(_theirs, sides, n_prompt),
             }
             interleave(arms, rounds=1, seed=0)  # first calls compile
-            runs = interleave(arms, rounds=_ROUNDS, seed=n_prompt)
+            runs = interleave(arms, rounds=_ROUNDS, seed=n_prompt, n_cores=1)
             ours, theirs = runs["ours"], runs["mlx-lm"]
             rates = [[run.tokens_per_s for run in side] for side in (ours, theirs)]
             by_round += [a / b for a, b in zip(*rates, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -175,6 +176,7 @@ def test_builds_of_the_configuration_are_the_default(gate: Gate) -> None:
         (("current", "current", "--model", "fak"), "did you mean 'fake'"),
         (("current", "current", "--draft", "asperf-drft"), "did you mean 'asperf-draft'"),
         (("current", "current", "--engine", "mxl"), "did you mean 'mlx'"),
+        (("current", "mlx-lm==0.31.3", "--engine", "scripted"), "not two builds of scripted"),
         (("current", "current", "--tolerance", "5"), "tolerance takes"),
         (("current", "current", "--max-ppl-delta", "x"), "is not a usable limit"),
         (("current", "current", "--summary", "/nowhere/x.md"), "cannot be written"),
@@ -213,21 +215,19 @@ def real(gate: Gate, monkeypatch: pytest.MonkeyPatch, session_cache: Path) -> Ga
 def test_llama_cpp_against_itself(real: Gate) -> None:
     """Nothing FAILs: what is computed passes, and what is timed is decided or open."""
     done = real(
-        *("current", "current", "--model", "asperf-draft:Q8_0", "--workload", "tg32,logits,sd"),
-        *("--max-pairs", "6", "--tolerance", "50%"),
+        *("current", "current", "--model", "asperf-draft:Q8_0", "--workload", "tg32,ppl,logits"),
+        *("--max-pairs", "8", "--tolerance", "50%"),
     )
     assert done.exit_code in {0, 2}, done.output
     assert "FAIL  " not in done.output
     assert "PASS         logits" in done.output
-    assert "lossless" in done.output or "3 PASS" in done.output
 
 
 def test_a_slower_llama_cpp_fails(real: Gate) -> None:
-    """Half as much time again for each step is a FAIL, with and without a draft."""
-    done = real(
-        *("current", "current,slow_by=2", "--model", "asperf-draft:Q8_0"),
-        *("--workload", "tg64,sd", "--max-pairs", "30"),
-    )
+    """With a draft, time alone FAILs: as much is accepted, and the output is the target's."""
+    done = real("current", "current,slow_by=2", "--workload", "sd", "--max-pairs", "20")
     assert done.exit_code == 1, done.output
-    words = [line.split()[:2] for line in done.output.splitlines() if line.startswith("FAIL  ")]
-    assert words == [["FAIL", "tg64"], ["FAIL", "sd"]]
+    (line,) = (line for line in done.output.splitlines() if line.startswith("FAIL  "))
+    accepted = re.search(r"1 of 3 shown not to hold; time .*; accepted (\d+/\d+), (\d+/\d+)", line)
+    assert accepted is not None, line
+    assert accepted[1] == accepted[2]

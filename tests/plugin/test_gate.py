@@ -167,3 +167,33 @@ def test_a_latency_is_no_rate(gated: Project) -> None:
     gated.test('def test_it(throughput):\n    throughput("ttft64")')
     result = gated.run()
     result.stdout.fnmatch_lines(["*ttft64 is a latency*", '*gate("ttft64")*'])
+
+
+def test_prefill_that_disagrees_with_decoding_fails(gated: Project) -> None:
+    """Logits of batches against those of single tokens are a workload of the fixture."""
+    gated.script("f16", noise_of_batches=2.0)
+    gated.test('def test_gate(gate):\n    assert_no_regression(gate("tg32", "logits"))')
+    result = gated.run("--asperf-candidate=current")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["PASS *tg32 *", "FAIL *logits of prefill against decoding*"])
+
+
+def test_an_unknown_workload_is_refused(gated: Project) -> None:
+    """A typo is told with the nearest name."""
+    gated.test('def test_gate(gate):\n    assert_no_regression(gate("logit"))')
+    result = gated.run("--asperf-candidate=current")
+    result.stdout.fnmatch_lines(["*'logit' is not a workload; did you mean 'logits'*"])
+
+
+def test_speculation_is_gated(live: Project) -> None:
+    """The pair of the test's marker speculates in both builds; a slower one FAILs on time alone."""
+    (live.path / "prompts.json").write_text('{"code": ["def area(width, height):", "class A:"]}')
+    live.test(
+        '@pytest.mark.speculative(draft="asperf-draft:Q4_0", target="asperf-draft:F16", k=2, '
+        'n_tokens=16, prompts="prompts.json")\n'
+        'def test_gate(gate):\n    assert_no_regression(gate("sd"))'
+    )
+    result = live.run("--asperf-candidate=slow_by=2", "--asperf-max-pairs=20")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["FAIL *speculation asperf-draft:Q4_0 → asperf-draft:F16, k=2*"])
+    result.stdout.fnmatch_lines(["E *candidate: * of * drafted tokens accepted"])

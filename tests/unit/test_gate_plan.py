@@ -109,7 +109,12 @@ def test_the_engine_is_the_one_that_both_builds_can_be_of() -> None:
     current = CATALOGUE.find_build("current", Path("python"), where="test")
     assert engine_of(None, mlx, "llama_cpp") == "mlx"
     assert engine_of(None, (current, current), "llama_cpp") == "llama_cpp"
-    assert engine_of("scripted", mlx, "llama_cpp") == "scripted"
+    assert engine_of("scripted", (current, current), "llama_cpp") == "scripted"
+    with pytest.raises(ConfigError, match="not two builds of llama_cpp"):
+        engine_of("llama_cpp", mlx, "llama_cpp")
+    llama = CATALOGUE.find_build("llama-cpp-python==0.3.36", Path("python"), where="test")
+    with pytest.raises(ConfigError, match="not two builds of one engine"):
+        engine_of(None, (mlx[0], llama), "llama_cpp")
 
 
 def test_unknown_workloads_are_refused_with_the_nearest() -> None:

@@ -1,0 +1,140 @@
+"""Verdicts of a gate on logits and on speculation, from figures made up for each case."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf.gate_verdict import logits_verdict, speculation_verdict
+from pytest_asperf.measure.gate import Budget, Contest, Duel, Pair
+from pytest_asperf.measure.logits_gate import Drift, LogitsDuel
+from pytest_asperf.measure.pair import Margin
+from pytest_asperf.measure.results import Ran
+from pytest_asperf.measure.speculation_gate import Counts, SpeculationDuel
+from pytest_asperf.measure.speculation_result import Divergence
+from pytest_asperf.metrics import ChunkScore
+from pytest_asperf.spec import ModelRef, ModelSpec, Pairing, Workload
+from pytest_asperf.stats.sequential import PairedTest
+from pytest_asperf.verdict import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RAN = Ran("m in old", Path("m.gguf"), "0" * 64, {"engine": "x", "library": "x"}, {}, {}, {})
+CANDIDATE = Ran("m in new", Path("m.gguf"), "0" * 64, {"engine": "x", "library": "x"}, {}, {}, {})
+MODEL = ModelRef(ModelSpec("m"))
+
+
+def _drift(ran: Ran, kld: Sequence[float]) -> Drift:
+    return Drift(ChunkScore((1.0,) * len(kld), tuple(kld), (True,) * len(kld)), ran)
+
+
+def _logits(base: Sequence[float], candidate: Sequence[float]) -> LogitsDuel:
+    return LogitsDuel((_drift(RAN, base), _drift(CANDIDATE, candidate)), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("base", "candidate", "outcome"),
+    [
+        ([0.004] * 100, [0.005] * 100, Outcome.PASS),
+        ([0.0] * 100, [0.03] * 100, Outcome.FAIL),  # all a little
+        ([0.0] * 100, [0.0] * 99 + [1.5], Outcome.FAIL),  # one position alone
+        ([0.03] * 100, [0.05] * 100, Outcome.PASS),  # as coarse in the baseline
+        ([0.03] * 100, [0.07] * 100, Outcome.FAIL),
+        ([3.0] * 100, [3.0] * 100, Outcome.FAIL),  # corrupt in both is still corrupt
+    ],
+)
+def test_logits_are_judged_by_mean_and_by_the_worst_position(
+    base: list[float], candidate: list[float], outcome: Outcome
+) -> None:
+    """What healthy builds have passes, and twice the baseline's up to a limit."""
+    assert logits_verdict(_logits(base, candidate)).outcome is outcome
+
+
+def test_the_note_on_logits_says_where_and_whether_the_baseline_agrees() -> None:
+    """Position and likeliest token of both stand in it."""
+    note = logits_verdict(_logits([0.0] * 100, [0.0] * 7 + [9.0] * 93)).note()
+    assert "largest 9 at position 7 of 100" in note
+    assert "the baseline's agree" in note
+
+
+def _speculation(
+    counts: tuple[Sequence[int], Sequence[int]],
+    *,
+    ratio: float = 0.0,
+    drafted: int = 64,
+    divergences: tuple[Divergence, ...] = (),
+) -> SpeculationDuel:
+    """Return a gate whose pairs are all alike, with the accepted tokens of each prompt."""
+    test = PairedTest(max_pairs=30)
+    while test.outcome is None:
+        test.update(ratio)
+    pairs = [Pair((1000,), (1000,), candidate_first=False)] * test.n
+    contest = Contest(Workload("sd", 64), test, pairs)
+    duel = Duel(
+        (contest,),
+        reloads=True,
+        draws_cores=False,
+        budget=Budget(0.05, 30, 60, 1),
+        ran=(RAN, CANDIDATE),
+        same_tokens=True,
+    )
+    base, candidate = (Counts(64, tuple((drafted, n) for n in side)) for side in counts)
+    categories = ("code",) * len(counts[0])
+    return SpeculationDuel(Pairing(MODEL, MODEL), duel, (base, candidate), categories, divergences)
+
+
+def test_speculation_that_is_as_fast_and_as_often_accepted_passes() -> None:
+    """All three parts are shown, and the counts of both builds stated."""
+    verdict = speculation_verdict(_speculation(([40] * 12, [40] * 12)), 2)
+    assert verdict.outcome is Outcome.PASS
+    assert "3 of 3 shown" in verdict.measured
+    assert "accepted 480/768, 480/768" in verdict.measured
+
+
+def test_acceptance_that_dies_fails_at_full_speed() -> None:
+    """One of hundreds accepted is a FAIL, whatever the time."""
+    found = _speculation(([34, 30, 38] * 4, [1] + [0] * 11))
+    verdict = speculation_verdict(found, 2)
+    assert verdict.outcome is Outcome.FAIL
+    assert "supplied by the draft -5" in verdict.measured
+    assert "accepted 408/768, 1/768" in verdict.measured
+    assert "how it is rolled back" in verdict.advice
+
+
+def test_acceptance_that_was_low_may_not_die_either() -> None:
+    """Where the draft supplies little, half of it is what may be lost."""
+    assert speculation_verdict(_speculation(([6] * 12, [0] * 12)), 2).outcome is Outcome.FAIL
+    assert speculation_verdict(_speculation(([6] * 12, [5] * 12)), 2).outcome is Outcome.PASS
+
+
+def test_few_prompts_that_differ_are_open() -> None:
+    """A scatter across the limit is neither."""
+    found = _speculation(([40] * 4, [40, 10, 40, 10]))
+    assert speculation_verdict(found, 2).outcome is Outcome.INCONCLUSIVE
+
+
+def test_slower_speculation_fails() -> None:
+    """The time is judged as that of any workload."""
+    verdict = speculation_verdict(_speculation(([40] * 12, [40] * 12), ratio=0.3), 2)
+    assert verdict.outcome is Outcome.FAIL
+    assert "1 of 3 shown not to hold; time 1.35" in verdict.measured
+
+
+@pytest.mark.parametrize(("gap", "outcome"), [(0.1, Outcome.PASS), (4.0, Outcome.FAIL)])
+def test_output_may_part_at_near_ties_only(gap: float, outcome: Outcome) -> None:
+    """Another output than the target's own is a FAIL, and the note says where it parts."""
+    parting = Divergence(3, 7, (1, 2), Margin((0.0, gap), (0.0, gap)))
+    found = _speculation(([40] * 12, [40] * 12), divergences=(parting,))
+    verdict = speculation_verdict(found, 2)
+    assert verdict.outcome is outcome
+    assert "code prompt 4, token 8: 1 alone, 2 with the draft" in verdict.note()
+
+
+def test_a_baseline_that_accepts_nothing_is_no_baseline() -> None:
+    """Dead speculation in the baseline leaves nothing to lose, and is INVALID."""
+    verdict = speculation_verdict(_speculation(([0] * 12, [0] * 12)), 2)
+    assert verdict.outcome is Outcome.INVALID
+    assert "accepts none of 768" in verdict.measured
