@@ -185,13 +185,16 @@ def _engines(facts: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str
 
     if facts.get("kind") == "checkout":
         yield f"llama_tools at {printable(facts.get('commit'), 40)}"
+    of_engines: dict[str, list[str]] = {}
     for name, version in found.get("packages", {}).items():
         if (engine := DISTRIBUTIONS.get(name.lower().replace("_", "-"))) is not None:
-            yield printable(f"{engine}: {name} {version}", 80)
+            of_engines.setdefault(engine, []).append(f"{name} {version}")
+    for name, versions in of_engines.items():
+        yield printable(f"{name}: {', '.join(versions)}", 80)
     if "base" in facts:
         yield f"Python {printable(str(facts['base'].get('version')).partition(' ')[0], 20)}"
-    options = [*facts.get("cmake", []), *(f"{k}={v}" for k, v in facts.get("env", {}).items())]
-    if options:
+    variables = [f"{name}={text}" for name, text in facts.get("compiles_with", {}).items()]
+    if options := [*facts.get("cmake", []), *variables]:
         yield printable(" ".join(options), 200)
 
 

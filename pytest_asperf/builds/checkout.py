@@ -55,7 +55,6 @@ def checkout_recipe(source: Checkout) -> Recipe:
             "kind": "checkout",
             "commit": commit,
             "cmake": list(source.cmake),
-            "env": dict(source.env),
             "compiles_with": compiles_with(source.env),
             "platform": sysconfig.get_platform(),
         },

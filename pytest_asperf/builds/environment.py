@@ -16,6 +16,7 @@ from pytest_asperf.builds.surroundings import (
     child_environment,
     compiles_with,
     installed,
+    installs_with,
     interpreter_facts,
 )
 from pytest_asperf.errors import BuildError
@@ -45,8 +46,8 @@ def environment_recipe(source: Packages, *, cache: Path) -> Recipe:
             "kind": "environment",
             "requirements": list(source.requirements),
             "files": {path.name: _file_sha256(path, cache) for path in source.files},
-            "env": dict(source.env),
             "compiles_with": compiles_with(source.env),
+            "installs_with": installs_with(source.env),
             "base": interpreter_facts(source.python),
         },
     )
@@ -101,7 +102,9 @@ def _steps(source: Packages, where: Path) -> tuple[list[list[str | Path]], str]:
 def _options(source: Packages) -> list[str | Path]:
     """Return what is installed, behind the options that both installers have."""
     declared = compiles_with(source.env).keys() & dict(source.env).keys()
-    compiled = [f"--no-binary={name}" for name in _COMPILED if declared]
+    # Of a file it is no question: it is a wheel or it is not.
+    is_asked = bool(declared and source.requirements)
+    compiled = [f"--no-binary={name}" for name in _COMPILED if is_asked]
     return [*compiled, "--", *source.requirements, *source.files]
 
 

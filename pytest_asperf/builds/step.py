@@ -87,7 +87,7 @@ def run_step(
         OSError: it cannot be started, or the log cannot be written.
     """
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
-    with log.open("ab") as file:
+    with log.open("ab", buffering=0) as file:  # somebody may follow it
         process = subprocess.Popen(
             command,
             cwd=cwd,

@@ -80,17 +80,12 @@ class MadeBuild:
 def finished(folder: Path) -> MadeBuild | None:
     """Return a build that is whole, None for one that is not."""
     record = read_json(folder / _RECORD)
-    if not record:
+    nbytes, made_at = record.get("nbytes"), record.get("made_at")
+    if not isinstance(nbytes, int) or not isinstance(made_at, float):
         return None
-    return MadeBuild(
-        folder,
-        str(record.get("title")),
-        _table(record.get("facts")),
-        _table(record.get("found")),
-        nbytes=int(str(record.get("nbytes", 0))),
-        made_at=float(str(record.get("made_at", 0))),
-        used_at=(folder / _RECORD).stat().st_mtime,
-    )
+    facts, found = _table(record.get("facts")), _table(record.get("found"))
+    used_at = (folder / _RECORD).stat().st_mtime
+    return MadeBuild(folder, str(record.get("title")), facts, found, nbytes, made_at, used_at)
 
 
 def note_use(folder: Path) -> None:
@@ -146,6 +141,8 @@ def discard(made: MadeBuild, on_wait: Callable[[str], None] | None = None) -> No
         CacheError: the folder cannot be written to.
     """
     with locked(made.folder, on_wait):
+        if made.made_at is None and finished(made.folder):
+            return  # it has been finished meanwhile
         empty(made.folder)
         made.folder.with_name(f"{made.folder.name}.log").unlink(missing_ok=True)
 

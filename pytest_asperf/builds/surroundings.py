@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -54,6 +55,15 @@ def compiles_with(declared: Iterable[tuple[str, str]]) -> dict[str, str]:
     inherited = {name: text for name, text in os.environ.items() if _decides(name)}
     own = {name: text for name, text in declared if not name.startswith(_INSTALLER_PREFIXES)}
     return {name: text for name, text in (inherited | own).items() if name != _PARALLEL}
+
+
+def installs_with(declared: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return hashes of the installers' variables: an index's address may hold a password."""
+    return {
+        name: hashlib.sha256(text.encode()).hexdigest()
+        for name, text in declared
+        if name.startswith(_INSTALLER_PREFIXES)
+    }
 
 
 def child_environment(declared: Iterable[tuple[str, str]]) -> dict[str, str]:

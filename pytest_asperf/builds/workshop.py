@@ -131,7 +131,8 @@ class Workshop:
 
     def _make(self, source: Packages | Checkout, recipe: Recipe, folder: Path) -> MadeBuild:
         title = printable(recipe.title, 120)
-        self._notify.wait(f"{title} is being built, which may take minutes the first time")
+        how = "compiled" if isinstance(source, Checkout) else "installed, or compiled"
+        self._notify.wait(f"{title} is being {how}, which may take minutes the first time")
         job = Job(title, folder, self._notify)
         try:
             with explained(folder.parent):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,6 +47,8 @@ TINY = 'const char * told(void) { return "one " SPEED " " COMMIT; }'
 @pytest.fixture
 def checkout(tmp_path: Path, git: Git) -> Path:
     """A repository whose CMakeLists.txt builds programs of llama.cpp's names in a second."""
+    if missing := [name for name in ("git", "cmake", "cc") if shutil.which(name) is None]:
+        pytest.skip(f"no {' or '.join(missing)} on PATH")
     folder = tmp_path / "llama.cpp"
     folder.mkdir()
     for name, text in (("CMakeLists.txt", CMAKE), ("main.c", MAIN), ("tiny.c", TINY)):

@@ -15,7 +15,7 @@ import pytest
 
 import pytest_asperf
 from pytest_asperf.build_sources import Packages
-from pytest_asperf.builds.environment import environment_recipe, interpreter_of
+from pytest_asperf.builds.environment import _steps, environment_recipe, interpreter_of
 from pytest_asperf.builds.store import finished
 from pytest_asperf.engines import ENGINES
 from pytest_asperf.errors import BuildError, CacheError, ConfigError
@@ -94,6 +94,14 @@ def bare(tmp_path: Path) -> Path:
     return tmp_path / "bare" / "bin" / "python"
 
 
+def test_an_address_with_a_password_is_not_kept(tmp_path: Path) -> None:
+    """An index is told apart by a hash of its address."""
+    env = (("PIP_INDEX_URL", "https://me:secret@host/simple"),)
+    recipe = environment_recipe(Packages(("mlx-lm",), env=env), cache=tmp_path)
+    assert "secret" not in str(recipe)
+    assert recipe.key != environment_recipe(Packages(("mlx-lm",)), cache=tmp_path).key
+
+
 def test_variables_are_no_business_of_the_installers_cache(
     tmp_path: Path, workshop: OpenWorkshop, monkeypatch: pytest.MonkeyPatch, write_sdist: Write
 ) -> None:
@@ -111,6 +119,19 @@ def test_variables_are_no_business_of_the_installers_cache(
     assert cached
     assert flags(CMAKE_ARGS="-DX=on") == "-DX=on"
     assert sorted((tmp_path / "installer").rglob("tiny*.whl")) == cached
+
+
+@pytest.mark.parametrize(
+    ("env", "is_compiled"),
+    [({}, False), ({"PIP_INDEX_URL": "x"}, False), ({"CMAKE_ARGS": "x"}, True)],
+)
+def test_variables_for_a_compiler_are_compiled_with(env: dict[str, str], is_compiled: bool) -> None:  # noqa: FBT001
+    """A wheel that an index has ready is not taken in their place."""
+    source = Packages(("llama-cpp-python==0.3.35",), env=tuple(env.items()))
+    (_, install), _ = _steps(source, Path("/nowhere"))
+    assert ("--no-binary=llama-cpp-python" in install) is is_compiled
+    assert bool({"--no-cache", "--no-cache-dir"} & set(install)) is is_compiled
+    assert install[-2:] == ["--", "llama-cpp-python==0.3.35"]
 
 
 def test_what_fails_to_compile_says_so(
