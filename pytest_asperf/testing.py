@@ -184,8 +184,9 @@ def _check_settings(
         key, is_setting, value = what.partition("=")
         if not is_setting:
             continue
+        asked: dict[str, Any] = {key: value}
         try:
-            worker.load("refused", model, settings.merged(EngineSettings(**{key: value})))
+            worker.load("refused", model, settings.merged(EngineSettings(**asked)))
         except EngineRefusedError as err:
             _require(err.kind == "version", f"{what} was refused as {err.kind}")
         else:

@@ -172,7 +172,12 @@ def test_speculation_changes_nothing(
             worker.load(role, shelf(name, engine, "F16"), floating(engine))
         prompt = worker.tokenize("target", TEXT[:600])
         asked = "auto" if memory != "attention only" else rollback
-        names = {"pair": "p", "target": "target", "draft": "draft", "rollback": asked}
+        names: dict[str, Any] = {
+            "pair": "p",
+            "target": "target",
+            "draft": "draft",
+            "rollback": asked,
+        }
         opened = worker.call("pair_open", **names, n_ctx=512, k=4)
         alone = worker.call("pair_generate", **how, prompt=prompt, k=0)
         drafted = worker.call("pair_generate", **how, prompt=prompt, k=4)
