@@ -5,11 +5,13 @@ Asked is what this version has. What all of them have is called where it is need
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 import mlx.core as mx
 import mlx_lm
 import mlx_lm.utils
+import transformers
 from mlx.utils import tree_flatten
 from mlx_lm.generate import maybe_quantize_kv_cache
 from transformers import PreTrainedTokenizerFast
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION: Final = f"mlx-lm {mlx_lm.__version__} with mlx {mx.__version__}"
+
+#: What transformers 5 calls a tokenizer that is nothing but its `tokenizer.json`.
+_AS_IT_IS: Final = "TokenizersBackend"
 
 
 def device_info() -> Mapping[str, Any]:
@@ -37,12 +42,17 @@ def load_tokenizer(folder: Path) -> Any:
     """Return a folder's tokenizer; where it is not configured, as its `tokenizer.json` has it.
 
     Of such a folder older versions of transformers guess a class by the model's type, which adds
-    tokens that the model does not have, or fails for want of them.
+    tokens that the model does not have, or fails for want of them. Folders that transformers 5
+    wrote name a class that is `tokenizer.json` as it is, and that transformers 4 does not know.
     """
-    content = folder / "tokenizer.json"
-    if (folder / "tokenizer_config.json").exists() or not content.exists():
-        return mlx_lm.utils.load_tokenizer(folder)
-    return PreTrainedTokenizerFast(tokenizer_file=str(content))
+    content, configured = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    if content.exists() and not configured.exists():
+        return PreTrainedTokenizerFast(tokenizer_file=str(content))
+    if not hasattr(transformers, _AS_IT_IS) and configured.exists():
+        named = json.loads(configured.read_text("utf-8"))
+        if isinstance(named, dict) and named.get("tokenizer_class") == _AS_IT_IS:
+            return PreTrainedTokenizerFast.from_pretrained(folder)
+    return mlx_lm.utils.load_tokenizer(folder)
 
 
 def quantize_cache(cache: list[Any], group_size: int, bits: int) -> None:
