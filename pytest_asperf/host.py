@@ -113,6 +113,7 @@ _REMEDIES: Final = {
     "tools": "name a folder that has llama-bench, llama-perplexity and llama-quantize, with "
     "--asperf-tools or as `tools` of a build",
     "unsupported": "measure it on an engine that can, with --asperf-engine",
+    "version": "set what both versions have, or leave this version out",
 }
 
 

@@ -89,6 +89,7 @@ def check_engine(build: EngineBuild, model: Path, settings: EngineSettings | Non
         _check_timing(worker, tokens, described.get("cannot", {}))
         _check_scores(worker, tokens, model, settings)
         _check_refusals(worker, facts)
+        _check_settings(worker, model, settings, described.get("cannot", {}))
         worker.unload("model")
         if not worker.alive:
             raise ConformanceError("the worker died of unloading a model")
@@ -173,3 +174,20 @@ def _check_refusals(worker: Worker, facts: Mapping[str, Any]) -> None:
         except EngineRefusedError:
             continue
         raise ConformanceError(f"{what} was not refused")
+
+
+def _check_settings(
+    worker: Worker, model: Path, settings: EngineSettings, cannot: Mapping[str, str]
+) -> None:
+    """Require that settings which this version is said not to have are refused."""
+    for what in cannot:
+        key, is_setting, value = what.partition("=")
+        if not is_setting:
+            continue
+        asked: dict[str, Any] = {key: value}
+        try:
+            worker.load("refused", model, settings.merged(EngineSettings(**asked)))
+        except EngineRefusedError as err:
+            _require(err.kind == "version", f"{what} was refused as {err.kind}")
+        else:
+            raise ConformanceError(f"{what} was said to be impossible and was done")

@@ -93,7 +93,7 @@ PURE = {
 IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "__import__"}
 
 # What a worker's modules may import beside numpy, by the engine that their names begin with.
-LIBRARIES = {"llama_cpp": {"llama_cpp"}, "mlx": {"mlx", "mlx_lm"}}
+LIBRARIES = {"llama_cpp": {"llama_cpp"}, "mlx": {"mlx", "mlx_lm", "transformers"}}
 
 MAX_LINES = 500
 

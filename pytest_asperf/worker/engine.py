@@ -165,7 +165,8 @@ class Engine(Protocol):
     def describe(self) -> Facts:
         """Return library, version, build, devices: what is needed to say what ran.
 
-        `cannot` names what an engine refuses, and why: an operation, a setting, or `step_ns`.
+        `cannot` names what an engine refuses, and why: an operation, a setting, `step_ns`, or as
+        `setting=value` what this version of it does not have.
         """
 
     def load(self, path: str, settings: dict[str, Any]) -> Model:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import llama_cpp
 import numpy as np
-from llama_cpp import _ggml
 
+from . import llama_cpp_compat as compat
 from .engine import Facts, RefusalError, Timing
 from .identity import files_sha256
 from .llama_cpp_speculation import LlamaCppStepper
@@ -50,8 +50,6 @@ _GGML_TYPES: Final = {
     "iq4_nl": 20,
     "bf16": 30,
 }
-_FLASH_ATTN: Final = {"auto": -1, "off": 0, "on": 1}
-_DEVICE_TYPES: Final = ("CPU", "GPU", "IGPU", "ACCEL")
 _LOG_LEVEL_DEBUG: Final = 1
 _LOG_LEVEL_CONT: Final = 5
 
@@ -60,7 +58,6 @@ _MAX_TEXT: Final = 200
 _SETTINGS: Final = frozenset(
     {"threads", "n_gpu_layers", "flash_attn", "type_k", "type_v", "n_batch", "n_ubatch", "slow_by"}
 )
-_FLOAT_TYPES: Final = ("f32", "f16", "bf16")
 
 
 def open_engine() -> LlamaCppEngine:
@@ -124,49 +121,6 @@ def _library_files() -> list[Path]:
     return sorted(p for p in folder.glob("*") if ".so" in p.name or p.suffix in {".dylib", ".dll"})
 
 
-def _ggml_text(function: str) -> str | None:
-    """Call a ggml function that returns a string, where this build has it."""
-    call = getattr(_ggml.libggml, function, None)
-    if call is None:
-        return None
-    call.restype = ctypes.c_char_p
-    return _text(call())
-
-
-def _text(raw: bytes | None) -> str | None:
-    """Return a C string, bounded; its text is data."""
-    return raw.decode(errors="replace")[:_MAX_TEXT] if raw else None
-
-
-def _devices() -> list[Facts]:
-    """Return the compute devices that this build registered."""
-    ggml = _ggml.libggml
-    ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
-    ggml.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
-    ggml.ggml_backend_dev_get.restype = ctypes.c_void_p
-    for name in ("ggml_backend_dev_name", "ggml_backend_dev_description"):
-        getattr(ggml, name).argtypes = [ctypes.c_void_p]
-        getattr(ggml, name).restype = ctypes.c_char_p
-    ggml.ggml_backend_dev_type.argtypes = [ctypes.c_void_p]
-    size_pointer = ctypes.POINTER(ctypes.c_size_t)
-    ggml.ggml_backend_dev_memory.argtypes = [ctypes.c_void_p, size_pointer, size_pointer]
-    return [_device(ggml, index) for index in range(ggml.ggml_backend_dev_count())]
-
-
-def _device(ggml: Any, index: int) -> Facts:
-    device = ggml.ggml_backend_dev_get(index)
-    kind = ggml.ggml_backend_dev_type(device)
-    free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
-    return {
-        "name": _text(ggml.ggml_backend_dev_name(device)),
-        "description": _text(ggml.ggml_backend_dev_description(device)),
-        "type": _DEVICE_TYPES[kind] if kind < len(_DEVICE_TYPES) else str(kind),
-        "memory_free_bytes": free.value,
-        "memory_total_bytes": total.value,
-    }
-
-
 class LlamaCppEngine:
     """The engine: one library, any number of models."""
 
@@ -176,20 +130,18 @@ class LlamaCppEngine:
 
     def describe(self) -> Facts:
         """Return what this build says of itself, and a hash of what it is."""
-        version = getattr(llama_cpp, "llama_version", None)
         return {
             "engine": "llama_cpp",
             "library": "llama-cpp-python",
             "version": llama_cpp.__version__,
-            "llama_version": version().decode() if version else None,
-            "ggml_version": _ggml_text("ggml_version"),
-            "ggml_commit": _ggml_text("ggml_commit"),
+            **compat.library_versions(),
             "library_path": str(Path(llama_cpp.__file__).parent),
             "library_sha256": files_sha256(_library_files()),
             "system_info": llama_cpp.llama_print_system_info().decode(errors="replace").strip(),
             "gpu_offload": bool(llama_cpp.llama_supports_gpu_offload()),
-            "devices": _devices(),
+            "devices": compat.devices(),
             "default_threads": _default_threads(),
+            "cannot": dict(compat.CANNOT),
         }
 
     def load(self, path: str, settings: dict[str, Any]) -> LlamaCppModel:
@@ -201,11 +153,7 @@ class LlamaCppEngine:
                 f"{', '.join(sorted(_SETTINGS))}; type_k and type_v, such as q8_0, quantise the KV "
                 "cache",
             )
-        type_v = settings.get("type_v", "f16")
-        if type_v not in _FLOAT_TYPES and settings.get("flash_attn") == "off":
-            raise RefusalError(
-                "kv-cache", f"type_v {type_v} needs flash attention, and flash_attn is off"
-            )
+        compat.require_possible(settings)
         return LlamaCppModel(path, settings, self._log)
 
     def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
@@ -237,7 +185,7 @@ class LlamaCppModel:
         log.clear()
         params = llama_cpp.llama_model_default_params()
         # llama-cpp-python's own default is the CPU; the tools' is every layer on the GPU.
-        params.n_gpu_layers = settings.get("n_gpu_layers", -1)
+        params.n_gpu_layers = compat.gpu_layers(settings.get("n_gpu_layers"))
         started_ns = time.perf_counter_ns()
         self._model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
         if not self._model:
@@ -414,12 +362,12 @@ class LlamaCppModel:
         params.n_batch = n_batch
         params.n_ubatch = min(settings.get("n_ubatch", 512), n_batch)
         params.n_threads = params.n_threads_batch = self._threads
-        params.flash_attn_type = _FLASH_ATTN[settings.get("flash_attn", "auto")]
+        compat.set_flash_attention(params, settings.get("flash_attn"))
         params.type_k = _GGML_TYPES[settings.get("type_k", "f16")]
         params.type_v = _GGML_TYPES[settings.get("type_v", "f16")]
         params.no_perf = True
-        if n_outputs is not None and hasattr(params, "n_outputs_max_per_seq"):
-            params.n_outputs_max_per_seq = n_outputs
+        if n_outputs is not None:
+            compat.set_outputs(params, n_outputs)
         # Models are scored side by side, and what one logs must not be read as the other's.
         with self._log.held:
             self._log.clear()

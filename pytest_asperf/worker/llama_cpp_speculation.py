@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import llama_cpp
 import numpy as np
 
+from . import llama_cpp_compat as compat
 from .engine import Facts, RefusalError
 from .rollback import find_way_back
 from .speculation import require_finite
@@ -69,7 +70,7 @@ class LlamaCppStepper:
         self._rows: tuple[int, int, NDArray[np.float32]] | None = None
         self._make_batch(max(most, min(llama_cpp.llama_n_batch(context), 512)))
         try:
-            way = find_way_back(self, _memory_kind(model), rollback, self._use)
+            way = find_way_back(self, compat.memory_kind(model), rollback, self._use)
             self.facts = facts | way
         except BaseException:
             self.close()
@@ -157,13 +158,10 @@ class LlamaCppStepper:
         """Prepare for forgetting what is decoded from now on, where that needs preparing."""
         if not self._checkpoints:
             return
-        flags = llama_cpp.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
-        size = llama_cpp.llama_state_seq_get_size_ext(self._context, 0, flags)
+        size = compat.state_size(self._context)
         if self._saved is None or len(self._saved) < size:
             self._saved = (ctypes.c_uint8 * size)()
-        self._saved_bytes = llama_cpp.llama_state_seq_get_data_ext(
-            self._context, self._saved, size, 0, flags
-        )
+        self._saved_bytes = compat.save_state(self._context, self._saved, size)
         if not self._saved_bytes:
             raise RefusalError("rollback", "the context's state could not be saved")
         self._marked, self._since = self.n_past, []
@@ -178,10 +176,7 @@ class LlamaCppStepper:
             return
         if not 0 <= self._marked <= n:
             raise RefusalError("rollback", f"no checkpoint before token {n}")
-        flags = llama_cpp.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
-        read = llama_cpp.llama_state_seq_set_data_ext(
-            self._context, self._saved, self._saved_bytes, 0, flags
-        )
+        read = compat.restore_state(self._context, self._saved, self._saved_bytes)
         if read != self._saved_bytes or not self._forget(self._marked):
             raise RefusalError("rollback", f"the checkpoint at {self._marked} was not taken back")
         replay = self._since[: n - self._marked]
@@ -209,9 +204,3 @@ class LlamaCppStepper:
 
     def _use(self, way: str) -> None:
         self._checkpoints = way == "checkpoint"
-
-
-def _memory_kind(model: Any) -> str:
-    if llama_cpp.llama_model_is_hybrid(model):
-        return "hybrid"
-    return "recurrent" if llama_cpp.llama_model_is_recurrent(model) else "attention only"

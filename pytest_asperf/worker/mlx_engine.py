@@ -10,7 +10,6 @@ evaluated lazily is evaluated inside the clock.
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import os
 import time
@@ -26,15 +25,16 @@ import mlx.core as mx
 import mlx_lm
 import numpy as np
 from mlx.utils import tree_flatten
-from mlx_lm.generate import maybe_quantize_kv_cache, wired_limit
+from mlx_lm.generate import wired_limit
 from mlx_lm.models.cache import (
     QuantizedKVCache,
     can_trim_prompt_cache,
     make_prompt_cache,
     trim_prompt_cache,
 )
-from mlx_lm.utils import get_total_parameters, load_model, load_tokenizer
+from mlx_lm.utils import get_total_parameters, load_model
 
+from . import mlx_compat as compat
 from .engine import Facts, RefusalError, Timing
 from .mlx_speculation import MlxStepper
 from .pace import linger
@@ -87,8 +87,7 @@ def _has_gpu() -> bool:
 
 
 def _device_info() -> Facts:
-    """Return what MLX knows of the device; on Linux, its name alone."""
-    known = mx.device_info() if hasattr(mx, "device_info") else mx.metal.device_info()
+    known = compat.device_info()
     return {str(key): value for key, value in known.items() if isinstance(value, (str, int))}
 
 
@@ -194,19 +193,11 @@ class MlxEngine:
                 "q_group_size": recipe["group_size"],
                 "q_mode": recipe["mode"],
             }
-        known = inspect.signature(mlx_lm.convert).parameters
-        if asked.get("q_mode") == "affine" and "q_mode" not in known:
-            del asked["q_mode"]
-        if missing := set(asked) - set(known):
-            what = recipe.get("mode", dtype)
-            raise RefusalError(
-                "quantize", f"mlx-lm {mlx_lm.__version__} cannot make {what}: no {min(missing)}"
-            )
         with _refusing("quantize"):
             mlx_lm.convert(source, target, **asked)
             # The folder that mlx-lm writes configures a tokenizer, where the source may have none.
             config = json.loads((Path(source) / "config.json").read_text("utf-8"))
-            bos = _find_bos(Path(source), load_tokenizer(Path(source)), config)
+            bos = _find_bos(Path(source), compat.load_tokenizer(Path(source)), config)
             made = Path(target) / "config.json"
             content = json.loads(made.read_text("utf-8")) | {_BOS_KEY: bos}
             made.write_text(json.dumps(content, indent=4, sort_keys=True), "utf-8")
@@ -230,7 +221,7 @@ class MlxModel:
         if not _has_gpu():
             self._widen()
         load_ns = time.perf_counter_ns() - started_ns
-        self._tokenizer = load_tokenizer(folder)
+        self._tokenizer = compat.load_tokenizer(folder)
         self._bos = _find_bos(folder, self._tokenizer, self._config)
         self._dtype = self._floating_type()
         self._size_bytes = sum(v.nbytes for _, v in tree_flatten(self._model.parameters()))
@@ -368,7 +359,7 @@ class MlxModel:
         cache: list[Any] = make_prompt_cache(self._model)
         if self._kv_bits is not None:
             # A layer without keys and values, such as a recurrent one, has nothing to quantise.
-            maybe_quantize_kv_cache(cache, 0, self._kv_group_size, self._kv_bits)
+            compat.quantize_cache(cache, self._kv_group_size, self._kv_bits)
         return cache
 
     def _try_cache(self) -> None:
@@ -464,7 +455,7 @@ class MlxModel:
             "peak_memory_bytes": peak,
             "memory_bytes": {
                 "weights": self._size_bytes,
-                "kv": sum(layer.nbytes for layer in cache),
+                "kv": compat.cache_nbytes(cache),
                 # What was there for a while only, of whatever is loaded beside this model.
                 "compute": max(0, peak - int(mx.get_active_memory())),
             },

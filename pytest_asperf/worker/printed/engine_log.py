@@ -17,8 +17,10 @@ _BUFFER: Final = re.compile(
 )
 _OFFLOADED: Final = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
 _CACHE: Final = re.compile(r"K \((\w+)\): +[\d.]+ MiB, V \((\w+)\):")
+#: In words, in those of 2025, and as the switch that it was before.
 _FLASH: Final = re.compile(
-    r"Flash Attention (enabled|not supported)|flash_attn += (enabled|disabled)"
+    r"Flash Attention (?:was auto, set to )?(enabled|disabled|not supported)"
+    r"|flash_attn += (enabled|disabled|[01]\b)"
 )
 
 
@@ -53,7 +55,7 @@ def flash_attention(lines: Sequence[str]) -> str:
     said = _last(_FLASH, lines)
     if said is None:
         return "unknown"
-    return "on" if "enabled" in said.groups() else "off"
+    return "on" if {"enabled", "1"} & set(said.groups()) else "off"
 
 
 def cache_types(lines: Sequence[str]) -> tuple[str, str] | tuple[None, None]:

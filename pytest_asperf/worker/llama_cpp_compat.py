@@ -1,0 +1,200 @@
+"""What differs between versions of llama-cpp-python, from 0.3.16 on, decided once at import.
+
+Asked is what this version has: a field of a struct, a default, a function. Its number is said in
+refusals and decides nothing, for builds of a checkout share the number of the last release. What
+all of these versions have (`llama_memory_*`, the log's callback, the fields that quantising uses)
+is called where it is needed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Final
+
+import llama_cpp
+from llama_cpp import _ggml
+
+from .engine import RefusalError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .engine import Facts
+
+VERSION: Final = f"llama-cpp-python {llama_cpp.__version__}"
+
+_CONTEXT_FIELDS: Final = frozenset(field[0] for field in llama_cpp.llama_context_params._fields_)
+#: From 0.3.17 on the engine can decide by itself; before, it is a switch, which is off.
+_DECIDES_FLASH_ATTN: Final = "flash_attn_type" in _CONTEXT_FIELDS
+_FLASH_ATTN: Final = {"auto": -1, "off": 0, "on": 1}
+#: Types of a V cache that need no flash attention.
+_FLOAT_TYPES: Final = ("f32", "f16", "bf16")
+#: Since 0.3.17 a negative number of layers means all of them; before, it meant none.
+_ALL_LAYERS: Final = -1 if llama_cpp.llama_model_default_params().n_gpu_layers == -1 else 2**31 - 1
+#: Hybrid architectures of the version that cannot be asked (`llm_arch_is_hybrid` in 0.3.16's
+#: llama-arch.cpp).
+_HYBRID_ARCHITECTURES: Final = frozenset({"jamba", "falcon-h1", "plamo2", "granitehybrid", "lfm2"})
+#: `enum ggml_backend_dev_type`; integrated GPUs came between, with devices that have ids.
+_DEVICE_TYPES: Final = (
+    ("CPU", "GPU", "IGPU", "ACCEL") if _DECIDES_FLASH_ATTN else ("CPU", "GPU", "ACCEL")
+)
+#: `LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY`, first named `…_SWA_ONLY`. In 0.3.16 a hybrid memory knows
+#: it not and saves all of its state, which takes longer and means the same.
+_PARTIAL_STATE: Final = 1
+_MAX_TEXT: Final = 200
+
+#: What this version cannot be asked for, and why.
+CANNOT: Final[Mapping[str, str]] = (
+    {}
+    if _DECIDES_FLASH_ATTN
+    else {
+        "flash_attn=auto": f"{VERSION} has flash attention on or off and decides nothing by "
+        "itself; unset, it is off"
+    }
+)
+
+
+def require_possible(settings: Mapping[str, Any]) -> None:
+    """Refuse settings that this version does not have, or not together.
+
+    Raises:
+        RefusalError: of kind `version`, or `kv-cache` where the settings contradict each other.
+    """
+    flash_attn, type_v = settings.get("flash_attn"), settings.get("type_v", "f16")
+    if f"flash_attn={flash_attn}" in CANNOT:
+        raise RefusalError("version", CANNOT[f"flash_attn={flash_attn}"])
+    if type_v in _FLOAT_TYPES or flash_attn == "on":
+        return
+    if flash_attn == "off":
+        raise RefusalError(
+            "kv-cache", f"type_v {type_v} needs flash attention, and flash_attn is off"
+        )
+    if not _DECIDES_FLASH_ATTN:
+        raise RefusalError(
+            "version",
+            f"type_v {type_v} needs flash attention, which {VERSION} does not turn on by itself: "
+            "set flash_attn to on",
+        )
+
+
+def set_flash_attention(params: Any, asked: str | None) -> None:
+    """Ask a context for flash attention; None leaves it to this version."""
+    if _DECIDES_FLASH_ATTN:
+        params.flash_attn_type = _FLASH_ATTN[asked or "auto"]
+    else:
+        params.flash_attn = asked == "on"
+
+
+def set_outputs(params: Any, n_outputs: int) -> None:
+    """Let so many positions of a sequence's batch have logits, 0 for all.
+
+    Before 0.3.35 all may have them.
+    """
+    if "n_outputs_max_per_seq" in _CONTEXT_FIELDS:
+        params.n_outputs_max_per_seq = n_outputs
+
+
+def gpu_layers(asked: int | None) -> int:
+    """Return the number for so many layers on a GPU; none asked for, or a negative one, is all."""
+    return _ALL_LAYERS if asked is None or asked < 0 else asked
+
+
+def library_versions() -> dict[str, str | None]:
+    """Return the versions that the library says of itself, None where it does not."""
+    llama_version = getattr(llama_cpp, "llama_version", None)
+    return {
+        "llama_version": None if llama_version is None else _text(llama_version()),
+        "ggml_version": _ggml_text("ggml_version"),
+        "ggml_commit": _ggml_text("ggml_commit"),
+    }
+
+
+def memory_kind(model: Any) -> str:
+    """Return what kind of memory a model has: `attention only`, `recurrent` or `hybrid`."""
+    if _is_hybrid(model):
+        return "hybrid"
+    return "recurrent" if llama_cpp.llama_model_is_recurrent(model) else "attention only"
+
+
+def _is_hybrid(model: Any) -> bool:
+    if hasattr(llama_cpp, "llama_model_is_hybrid"):
+        return bool(llama_cpp.llama_model_is_hybrid(model))
+    name = ctypes.create_string_buffer(_MAX_TEXT)
+    llama_cpp.llama_model_meta_val_str(model, b"general.architecture", name, _MAX_TEXT)
+    return name.value.decode(errors="replace") in _HYBRID_ARCHITECTURES
+
+
+def _state_function(name: str, *arguments: Any) -> Any:
+    """Return a function of the library itself: 0.3.16 to 0.3.20 export these and bind none."""
+    function = llama_cpp.llama_cpp._lib[name]  # noqa: SLF001  # bound or not, it is there
+    function.argtypes = [llama_cpp.llama_context_p_ctypes, *arguments, ctypes.c_uint32]
+    function.restype = ctypes.c_size_t
+    return function
+
+
+_BYTES: Final = ctypes.POINTER(ctypes.c_uint8)
+_STATE_SIZE: Final = _state_function("llama_state_seq_get_size_ext", ctypes.c_int32)
+_GET_STATE: Final = _state_function(
+    "llama_state_seq_get_data_ext", _BYTES, ctypes.c_size_t, ctypes.c_int32
+)
+_SET_STATE: Final = _state_function(
+    "llama_state_seq_set_data_ext", _BYTES, ctypes.c_size_t, ctypes.c_int32
+)
+
+
+def state_size(context: Any) -> int:
+    """Return the bytes of what cannot be forgotten of sequence 0."""
+    return int(_STATE_SIZE(context, 0, _PARTIAL_STATE))
+
+
+def save_state(context: Any, buffer: Any, size: int) -> int:
+    """Write what cannot be forgotten of sequence 0; return the bytes, 0 where it failed."""
+    return int(_GET_STATE(context, buffer, size, 0, _PARTIAL_STATE))
+
+
+def restore_state(context: Any, buffer: Any, size: int) -> int:
+    """Take a saved state of sequence 0 back; return the bytes read, 0 where it failed."""
+    return int(_SET_STATE(context, buffer, size, 0, _PARTIAL_STATE))
+
+
+def devices() -> list[Facts]:
+    """Return the compute devices that this build registered."""
+    ggml = _ggml.libggml
+    ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
+    ggml.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
+    ggml.ggml_backend_dev_get.restype = ctypes.c_void_p
+    for name in ("ggml_backend_dev_name", "ggml_backend_dev_description"):
+        getattr(ggml, name).argtypes = [ctypes.c_void_p]
+        getattr(ggml, name).restype = ctypes.c_char_p
+    ggml.ggml_backend_dev_type.argtypes = [ctypes.c_void_p]
+    size_pointer = ctypes.POINTER(ctypes.c_size_t)
+    ggml.ggml_backend_dev_memory.argtypes = [ctypes.c_void_p, size_pointer, size_pointer]
+    return [_device(ggml, index) for index in range(ggml.ggml_backend_dev_count())]
+
+
+def _device(ggml: Any, index: int) -> Facts:
+    device = ggml.ggml_backend_dev_get(index)
+    kind = ggml.ggml_backend_dev_type(device)
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+    return {
+        "name": _text(ggml.ggml_backend_dev_name(device)),
+        "description": _text(ggml.ggml_backend_dev_description(device)),
+        "type": _DEVICE_TYPES[kind] if kind < len(_DEVICE_TYPES) else str(kind),
+        "memory_free_bytes": free.value,
+        "memory_total_bytes": total.value,
+    }
+
+
+def _ggml_text(function: str) -> str | None:
+    """Call a ggml function that returns a string, where this build has it."""
+    call = getattr(_ggml.libggml, function, None)
+    if call is None:
+        return None
+    call.restype = ctypes.c_char_p
+    return _text(call())
+
+
+def _text(raw: bytes | None) -> str | None:
+    """Return a C string, bounded; its text is data."""
+    return raw.decode(errors="replace")[:_MAX_TEXT] if raw else None

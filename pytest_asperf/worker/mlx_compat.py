@@ -1,0 +1,78 @@
+"""What differs between versions of mlx-lm, from 0.28 on, and of the mlx of their time.
+
+Asked is what this version has. What all of them have is called where it is needed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import mlx.core as mx
+import mlx_lm
+import mlx_lm.utils
+import transformers
+from mlx.utils import tree_flatten
+from mlx_lm.generate import maybe_quantize_kv_cache
+from transformers import PreTrainedTokenizerFast
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+VERSION: Final = f"mlx-lm {mlx_lm.__version__} with mlx {mx.__version__}"
+
+#: What transformers 5 calls a tokenizer that is nothing but its `tokenizer.json`.
+_AS_IT_IS: Final = "TokenizersBackend"
+
+
+def device_info() -> Mapping[str, Any]:
+    """Return what mlx knows of the device; on Linux, its name alone."""
+    known: Mapping[str, Any]
+    if hasattr(mx, "device_info"):
+        known = mx.device_info()
+    elif mx.metal.is_available():
+        known = mx.metal.device_info()  # of mlx before 0.30.6; fails without Metal
+    else:
+        known = {}
+    return known
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Return a folder's tokenizer; where it is not configured, as its `tokenizer.json` has it.
+
+    Of such a folder older versions of transformers guess a class by the model's type, which adds
+    tokens that the model does not have, or fails for want of them. Folders that transformers 5
+    wrote name a class that is `tokenizer.json` as it is, and that transformers 4 does not know.
+    """
+    content, configured = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    if content.exists() and not configured.exists():
+        return PreTrainedTokenizerFast(tokenizer_file=str(content))
+    if not hasattr(transformers, _AS_IT_IS) and configured.exists():
+        named = json.loads(configured.read_text("utf-8"))
+        if isinstance(named, dict) and named.get("tokenizer_class") == _AS_IT_IS:
+            return PreTrainedTokenizerFast.from_pretrained(folder)
+    return mlx_lm.utils.load_tokenizer(folder)
+
+
+def quantize_cache(cache: list[Any], group_size: int, bits: int) -> None:
+    """Quantise an empty cache in place, in those layers that can be.
+
+    0.28.0 quantises a cache that is longer than the start, later versions one that is not shorter:
+    before the first token both do from a start of -1.
+    """
+    maybe_quantize_kv_cache(cache, -1, group_size, bits)
+
+
+def cache_nbytes(cache: Sequence[Any]) -> int:
+    """Return the bytes allocated for a cache, as its `nbytes` counts them from 0.31 on."""
+    return sum(_nbytes(layer) for layer in cache)
+
+
+def _nbytes(layer: Any) -> int:
+    if hasattr(layer, "nbytes"):
+        return int(layer.nbytes)
+    if inner := getattr(layer, "caches", None):
+        return sum(map(_nbytes, inner))
+    held = [getattr(layer, name, None) for name in ("keys", "values", "cache")]
+    return sum(int(v.nbytes) for _, v in tree_flatten(held) if isinstance(v, mx.array))
