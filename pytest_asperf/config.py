@@ -29,7 +29,7 @@ MARKERS: Final = (
         'quant_ladder(*levels, baseline="F16", chunks=None): run the test once per level, or '
         "address of another model at a level, against the baseline, on at most so many chunks"
     ),
-    'kv_ladder(*types): run the test per type of KV cache ("q8_0", on mlx "8bit"), against F16',
+    'kv_ladder(*types, chunks=None): run the test per type of KV cache ("q8_0", on mlx "8bit")',
     (
         "speculative(draft, target, k=4, **settings): the pair whose speculation is measured; "
         "settings are temperature, n_tokens, rollback and prompts"

@@ -60,13 +60,15 @@ class LadderMark:
 
 @dataclass(frozen=True, slots=True)
 class KvLadderMark:
-    """`kv_ladder(*types)`: types of KV cache to measure, each against F16 and the same weights.
+    """`kv_ladder(*types, chunks=None)`: types of KV cache, each against F16 and the same weights.
 
     Attributes:
         types: the settings that make each type, by its name.
+        chunks: the most that PPL is taken over, None for the session's number.
     """
 
     types: dict[str, EngineSettings]
+    chunks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +157,6 @@ def parse_ladder(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
     """
     _refuse_unknown(kwargs, ("baseline", "chunks"), where=where)
     baseline = _level(kwargs.get("baseline", "F16"), where=where)
-    chunks = kwargs.get("chunks")
-    is_count = isinstance(chunks, int) and not isinstance(chunks, bool) and chunks >= 2
-    if chunks is not None and not is_count:
-        remedy = "chunks takes a whole number from 2"
-        raise _unusable(f"chunks={shown(chunks)}", remedy, where=where)
     levels = tuple(_rung(arg, where=where) for arg in args)
     if not levels:
         raise _unusable("no level", 'name at least one, as in quant_ladder("Q8_0")', where=where)
@@ -170,21 +167,27 @@ def parse_ladder(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
             )
         if level in levels[:position]:
             raise _unusable(f"{level} stands twice", "name each level once", where=where)
-    return LadderMark(levels, baseline, chunks)
+    return LadderMark(levels, baseline, _chunks(kwargs, where=where))
+
+
+def _chunks(kwargs: Mapping[str, Any], *, where: str) -> int | None:
+    chunks: object = kwargs.get("chunks")
+    if chunks is None or (type(chunks) is int and chunks >= 2):
+        return chunks
+    remedy = "chunks takes a whole number from 2"
+    raise _unusable(f"chunks={shown(chunks)}", remedy, where=where)
 
 
 def parse_kv_ladder(
     args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
 ) -> KvLadderMark:
-    """Read `kv_ladder(*types)`.
+    """Read `kv_ladder(*types, chunks=None)`; the baseline is always F16.
 
     Raises:
-        ConfigError: no type, an unknown or repeated one, the baseline among them, or an argument
-            by name.
+        ConfigError: no type, an unknown or repeated one, the baseline among them, an unknown
+            argument, or a number of chunks that gives no interval.
     """
-    if kwargs:
-        named = listing(map(shown, kwargs))
-        raise _unusable(f"argument {named}", "the baseline is always F16", where=where)
+    _refuse_unknown(kwargs, ("chunks",), where=where)
     types: dict[str, EngineSettings] = {}
     for arg in args:
         settings = parse_kv_type(_text(arg, "a type of KV cache", where=where), where=where)
@@ -196,7 +199,7 @@ def parse_kv_ladder(
         types[name] = settings
     if not types:
         raise _unusable("no type", 'name at least one, as in kv_ladder("q8_0")', where=where)
-    return KvLadderMark(types)
+    return KvLadderMark(types, _chunks(kwargs, where=where))
 
 
 def parse_hardware(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> HardwareMark:

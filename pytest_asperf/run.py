@@ -419,7 +419,8 @@ class Run:
 
 def at_most(marks: Marks) -> int | None:
     """Return the chunks that a test's ladder is scored on at most, None for the session's."""
-    return marks.ladder.chunks if marks.ladder else None
+    ladder = marks.ladder or marks.kv_ladder
+    return ladder.chunks if ladder else None
 
 
 def _measured_by(item: pytest.Item, rungs: dict[str, ModelRef]) -> tuple[ModelRef, ...]:

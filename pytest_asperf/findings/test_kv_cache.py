@@ -16,13 +16,13 @@ pytestmark = pytest.mark.model("asperf-target:F16", engine="llama_cpp")
 
 
 @pytest.mark.finding("kv-q8-below-1-percent")
-@pytest.mark.kv_ladder("q8_0")
+@pytest.mark.kv_ladder("q8_0", chunks=16)
 def test_q8_0_cache_is_near_lossless(perplexity: Perplexity) -> None:
     """A q8_0 cache costs less than 1 % of PPL."""
     assert_ppl_delta(perplexity, below="1%")
 
 
-@pytest.mark.kv_ladder("q8_0", "q5_0", "q4_0")
+@pytest.mark.kv_ladder("q8_0", "q5_0", "q4_0", chunks=16)
 def test_divergence_rises_as_cache_bits_fall(ladder: Ladder) -> None:
     """Each type of cache diverges further from F16 than the one above it."""
     assert_monotonic(ladder, "kld")

@@ -45,8 +45,8 @@ def main() -> bool:
                     runs[n_prompt][side] += found
     rows, good = [], True
     by_round: list[float] = []
-    for n_prompt, found in runs.items():
-        ours, theirs = found["ours"], found["theirs"]
+    for n_prompt, sides_runs in runs.items():
+        ours, theirs = sides_runs["ours"], sides_runs["theirs"]
         rates = [[run.tokens_per_s for run in side] for side in (ours, theirs)]
         by_round += [a / b for a, b in zip(*rates, strict=True)]
         same = ours[0].tokens == theirs[0].tokens
