@@ -26,7 +26,8 @@ _QAT = ("asperf-target-qat:4bit", "asperf-target-qat:3bit")
 _PTQ = ("4bit", "3bit")
 
 #: Without a GPU, MLX takes ten seconds for a chunk of all five models.
-_CHUNKS = 24 if sys.platform == "darwin" else 2
+_HAS_GPU = sys.platform == "darwin"
+_CHUNKS = 24 if _HAS_GPU else 3
 
 _scored = pytest.mark.quant_ladder(*_QAT, *_PTQ, chunks=_CHUNKS)
 
@@ -62,6 +63,9 @@ def test_qat_is_no_larger(ladder: Ladder) -> None:
         assert_equivalent(ladder, qat, ptq, "size", within="0.01%")
 
 
+@pytest.mark.skipif(
+    not _HAS_GPU, reason="on a CPU, handing tiny steps from thread to thread outweighs computing"
+)
 @pytest.mark.parametrize(
     "levels",
     [
