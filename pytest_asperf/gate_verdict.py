@@ -249,7 +249,10 @@ def speculation_verdict(found: SpeculationDuel, comparisons: int) -> Verdict:
         return replace(judge_invalid(subject, threshold, [problem], remedy=remedy), details=details)
     verdicts = [
         ("time", speed),
-        ("supplied by the draft", _supplied_verdict(found.counts, limit, subject, comparisons)),
+        (
+            "change of the share that the draft supplies",
+            _supplied_verdict(found.counts, limit, subject, comparisons),
+        ),
         ("output", _output_verdict(found, subject)),
     ]
     figures = tuple((label, e) for label, verdict in verdicts for _, e in verdict.figures)

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from mlx_sides import MODEL, both_sides
+from mlx_sides import MODEL, Sides
 from models import shipped_target
 from timing import table
 
@@ -56,11 +56,14 @@ def main() -> bool:
 
 
 def _print_parity() -> bool:
-    with both_sides(_PEER_CHUNKS) as sides:
-        (theirs,) = sides.ask("ppl")
-        # Its definition: every position of each chunk is scored.
-        scores = [sides.worker.score([MODEL], chunk, 0)[MODEL][0] for chunk in sides.chunks]
-    ours = math.exp(fmean(nll for score in scores for nll in score.nll))
+    sides = Sides(_PEER_CHUNKS)
+    theirs = sides.ppl()
+    # Its definition: every position of each chunk is scored.
+    scores = [
+        sides.ours("score", models=[MODEL], tokens=chunk, first=0, concurrency=1)["scores"][MODEL]
+        for chunk in sides.chunks
+    ]
+    ours = math.exp(fmean(nll for score in scores for nll in score["nll"]))
     same = f"{ours:.4g}" == f"{theirs:.4g}"
     print(f"### PPL by mlx_lm.perplexity's definition over {_PEER_CHUNKS} chunks\n")
     row = (f"{ours:.6f}", f"{theirs:.6f}", f"{ours - theirs:+.1e}", "yes" if same else "NO")

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from mlx_sides import DRAFT, MODEL, Sides, both_sides
+from mlx_sides import DRAFT, MODEL, Sides
 from timing import interleave, ratio, table
 
-#: A process keeps for good what its memory was given: of one program, one is faster than another.
-_STARTS: Final = 6
-_ROUNDS: Final = 3
+_ROUNDS: Final = 16
 _LEAST: Final = 0.97
 _K: Final = 4
 _N_TOKENS: Final = 64
@@ -30,23 +28,19 @@ class _Run:
 
 def main() -> bool:
     """Print the table; return whether the rate is mlx-lm's or better, and the output its."""
-    runs: dict[int, dict[str, list[_Run]]] = {n: {"ours": [], "theirs": []} for n in _PROMPTS}
+    sides = Sides()
     models: dict[str, Any] = {"target": MODEL, "draft": DRAFT, "rollback": "auto"}
-    for start in range(_STARTS):
-        with both_sides() as sides:
-            sides.worker.call("pair_open", pair="pair", n_ctx=512, k=_K, **models)
-            for n_prompt in _PROMPTS:
-                arms = {
-                    "ours": partial(_ours, sides, n_prompt),
-                    "theirs": partial(_theirs, sides, n_prompt),
-                }
-                interleave(arms, rounds=1, seed=0)  # first calls compile
-                for side, found in interleave(arms, rounds=_ROUNDS, seed=start, n_cores=1).items():
-                    runs[n_prompt][side] += found
+    sides.ours("pair_open", pair="pair", n_ctx=512, k=_K, **models)
     rows, good = [], True
     by_round: list[float] = []
-    for n_prompt, sides_runs in runs.items():
-        ours, theirs = sides_runs["ours"], sides_runs["theirs"]
+    for n_prompt in _PROMPTS:
+        arms = {
+            "ours": partial(_ours, sides, n_prompt),
+            "mlx-lm": partial(_theirs, sides, n_prompt),
+        }
+        interleave(arms, rounds=1, seed=0)  # first calls compile
+        runs = interleave(arms, rounds=_ROUNDS, seed=n_prompt)
+        ours, theirs = runs["ours"], runs["mlx-lm"]
         rates = [[run.tokens_per_s for run in side] for side in (ours, theirs)]
         by_round += [a / b for a, b in zip(*rates, strict=True)]
         same = ours[0].tokens == theirs[0].tokens
@@ -55,7 +49,7 @@ def main() -> bool:
         counts = [run.from_draft for run in (ours[0], theirs[0])]
         rows.append((n_prompt, *typical, ratio(*rates), *counts, "yes" if same else "**no**"))
     header = ("tokens of prompt", "ours, tok/s", "mlx-lm, tok/s", "TG, ours / mlx-lm")
-    print(f"### Speculation on MLX, {_STARTS} starts of {_ROUNDS} rounds\n")
+    print(f"### Speculation on MLX, {_ROUNDS} rounds\n")
     print(table((*header, "accepted, ours", "mlx-lm", "same output"), rows))
     middle = statistics.median(by_round)
     print(f"\nTG, ours / mlx-lm, median of all {len(by_round)} rounds: {middle:.3f}")
@@ -63,7 +57,7 @@ def main() -> bool:
 
 
 def _ours(sides: Sides, n_prompt: int) -> _Run:
-    done = sides.worker.call(
+    done = sides.ours(
         "pair_generate",
         pair="pair",
         prompt=list(sides.tokens[:n_prompt]),
@@ -80,9 +74,8 @@ def _ours(sides: Sides, n_prompt: int) -> _Run:
 
 
 def _theirs(sides: Sides, n_prompt: int) -> _Run:
-    told = sides.ask(f"speculate {n_prompt} {_N_TOKENS} {_K}")
-    elapsed_ns, n_tokens, from_draft, *tokens = told
-    return _Run([int(t) for t in tokens], int(from_draft), n_tokens / elapsed_ns * 1e9)
+    told = sides.speculate(n_prompt, _N_TOKENS, _K)
+    return _Run(told.tokens, told.from_draft, told.counted / told.elapsed_ns * 1e9)
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def test_acceptance_that_dies_fails_at_full_speed() -> None:
     found = _speculation(([34, 30, 38] * 4, [1] + [0] * 11))
     verdict = speculation_verdict(found, 2)
     assert verdict.outcome is Outcome.FAIL
-    assert "supplied by the draft -5" in verdict.measured
+    assert "change of the share that the draft supplies -5" in verdict.measured
     assert "accepted 408/768, 1/768" in verdict.measured
     assert "how it is rolled back" in verdict.advice
 
