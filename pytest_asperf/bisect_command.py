@@ -9,8 +9,7 @@ wait.
 from __future__ import annotations
 
 import re
-import secrets
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
@@ -25,6 +24,14 @@ from pytest_asperf.console import (
     stderr_console,
 )
 from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.gate_options import (  # Typer reads the annotations
+    USAGE,
+    CurrentPython,
+    EngineName,
+    MaxPplDelta,
+    Seed,
+    Tolerance,
+)
 from pytest_asperf.project import open_project
 
 if TYPE_CHECKING:
@@ -38,11 +45,10 @@ if TYPE_CHECKING:
     from pytest_asperf.lineage import Candidate
     from pytest_asperf.measure.lab import Lab
     from pytest_asperf.project import Project
-    from pytest_asperf.spec import Build, ModelRef
+    from pytest_asperf.spec import Build
 
 _EXIT_CODES: Final = {Ending.CULPRIT: 0, Ending.BROKEN: 2}
 _NO_CULPRIT: Final = 1
-_USAGE: Final = 3
 
 _SETTING: Final = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")
 _LIST: Final = ".txt"
@@ -68,12 +74,8 @@ def bisect_builds(
             help="Builds between the two in their order: A,B,C, or a .txt file with one a line.",
         ),
     ] = None,
-    tolerance: Annotated[
-        str | None, typer.Option("--tolerance", metavar="PERCENT", help="Slowdown accepted [5%].")
-    ] = None,
-    max_ppl_delta: Annotated[
-        str, typer.Option("--max-ppl-delta", metavar="PERCENT", help="ΔPPL accepted.")
-    ] = "1%",
+    tolerance: Tolerance = None,
+    max_ppl_delta: MaxPplDelta = "1%",
     max_pairs: Annotated[
         int | None,
         typer.Option("--max-pairs", min=1, metavar="N", help="Pairs of one gate [120]."),
@@ -82,16 +84,9 @@ def bisect_builds(
         int | None,
         typer.Option("--max-seconds", min=1, metavar="N", help="Seconds of one gate [600]."),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, metavar="N", help="Of every random order.")
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option("--engine", metavar="NAME", help="Engine that runs the model.")
-    ] = None,
-    python: Annotated[
-        str | None,
-        typer.Option("--python", metavar="PATH", help="Interpreter that `current` means."),
-    ] = None,
+    seed: Seed = None,
+    engine: EngineName = None,
+    python: CurrentPython = None,
     fresh: Annotated[
         bool,
         typer.Option("--fresh/--resume", help="Forget what an interrupted run has found."),
@@ -102,29 +97,31 @@ def bisect_builds(
     Exits with 0 where a culprit is named, with 1 where there is none or no single one, with 2 where
     it cannot be measured, with 3 where it is not usable as typed.
     """
-    options = _Options(workload, tolerance, max_ppl_delta, max_pairs, max_seconds, seed)
+    asked = _Asked(
+        base, candidate, builds, model, engine, workload, max_ppl_delta, max_pairs, max_seconds
+    )
     try:
-        project = open_project(python)
-        ref = _model(model, engine, (base, candidate), project)
-        candidates = _candidates((base, candidate), builds, ref, project)
-        question = _question(options, ref, candidates, project)
-        question = replace(question, is_listed=builds is not None)
+        project = open_project(python=python, tolerance=tolerance, seed=seed)
+        question = _question(asked, project)
     except ConfigError as error:
         print_error(error)
-        raise typer.Exit(_USAGE) from None
-    answer = _bisect(question, project, seed=seed, fresh=fresh)
+        raise typer.Exit(USAGE) from None
+    answer = _bisect(question, project, fresh=fresh)
     raise typer.Exit(_EXIT_CODES.get(answer.ending, _NO_CULPRIT))
 
 
-class _Options(NamedTuple):
-    """What decides a gate, as typed."""
+class _Asked(NamedTuple):
+    """The words that say what is bisected."""
 
+    base: str
+    candidate: str
+    builds: str | None
+    model: str | None
+    engine: str | None
     workload: str
-    tolerance: str | None
     max_ppl_delta: str
     max_pairs: int | None
     max_seconds: int | None
-    seed: int | None
 
 
 def split_builds(text: str, folder: Path) -> list[str]:
@@ -163,70 +160,59 @@ def split_builds(text: str, folder: Path) -> list[str]:
     return named
 
 
-def _candidates(
-    ends: tuple[str, str], between: str | None, ref: ModelRef, project: Project
-) -> tuple[Candidate, ...]:
-    """Return the builds in their order, with both ends."""
-    from pytest_asperf.lineage import Candidate, builds_between
+def _question(asked: _Asked, project: Project) -> Question:
+    """Read every word, before anything is measured.
 
-    def find(text: str, where: str) -> Build:
-        tools = project.settings.tools if ref.spec.engine == "llama_tools" else None
-        return project.catalogue.find_build(text, project.python, where=where, tools=tools)
-
-    base, last = (find(text, where) for text, where in zip(ends, ("BASE", "CAND"), strict=True))
-    if between is None:
-        return builds_between((base, last), where="BASE, CAND")
-    named = [find(text, "--builds") for text in split_builds(between, project.catalogue.folder)]
-    if named[0] == base:
-        del named[0]
-    if named[-1:] == [last]:
-        del named[-1]
-    return tuple(map(Candidate, (base, *named, last)))
-
-
-def _model(
-    address: str | None, engine: str | None, ends: tuple[str, str], project: Project
-) -> ModelRef:
-    """Return the model, on the engine asked for, else on the one that the builds are of."""
-    from pytest_asperf.engines import parse_engine
-    from pytest_asperf.gate_plan import engine_of
-
-    settings, find = project.settings, project.catalogue.find_build
-    named = None if engine is None else parse_engine(engine, where="--engine")
-    builds = [find(end, project.python, where="BASE, CAND") for end in ends]
-    runs_on = engine_of(named, builds, settings.engine)
-    address = address or settings.default_model
-    return project.catalogue.find(address, where="--model", engine=runs_on)
-
-
-def _question(
-    options: _Options, ref: ModelRef, candidates: tuple[Candidate, ...], project: Project
-) -> Question:
+    Raises:
+        ConfigError: one is not usable.
+    """
     from pytest_asperf.bisect_run import Question
+    from pytest_asperf.engines import parse_engine
     from pytest_asperf.gate_cells import PPL, Cell
+    from pytest_asperf.gate_plan import engine_of
     from pytest_asperf.measure.gate import Budget
-    from pytest_asperf.settings import parse_values
     from pytest_asperf.spec import parse_workload
     from pytest_asperf.verdict import parse_percent
 
-    settings = project.settings
-    if options.workload != PPL:
-        parse_workload(options.workload, where="--workload")
-    given = {} if options.tolerance is None else {"tolerance": options.tolerance}
-    values = parse_values(given, where="--{}".format, folder=project.catalogue.folder)
+    settings, catalogue = project.settings, project.catalogue
+    named = None if asked.engine is None else parse_engine(asked.engine, where="--engine")
+    find = partial(catalogue.find_build, engine=named)
+    ends = find(asked.base, where="BASE"), find(asked.candidate, where="CAND")
+    engine = engine_of(named, ends, settings.engine)
+    ref = catalogue.find(asked.model or settings.default_model, where="--model", engine=engine)
+    if asked.workload != PPL:
+        parse_workload(asked.workload, where="--workload")
+    between = None
+    if asked.builds is not None:
+        texts = split_builds(asked.builds, catalogue.folder)
+        between = [find(text, where="--builds") for text in texts]
     budget = Budget(
-        values.get("tolerance", settings.tolerance),
+        settings.tolerance,
         # Twice a gate's: the test may go on for as long as it likes, and what one probe leaves open
         # costs others.
-        options.max_pairs or 2 * settings.max_pairs,
-        options.max_seconds or 2 * settings.max_seconds,
+        asked.max_pairs or 2 * settings.max_pairs,
+        asked.max_seconds or 2 * settings.max_seconds,
         seed=0,
     )
-    limit = parse_percent(options.max_ppl_delta, where="--max-ppl-delta")
-    return Question(candidates, Cell(ref, options.workload), budget, limit)
+    limit = parse_percent(asked.max_ppl_delta, where="--max-ppl-delta")
+    cell = Cell(ref, asked.workload)
+    return Question(_candidates(ends, between), cell, budget, limit, is_listed=between is not None)
 
 
-def _bisect(question: Question, project: Project, *, seed: int | None, fresh: bool) -> Answer:
+def _candidates(ends: tuple[Build, Build], between: list[Build] | None) -> tuple[Candidate, ...]:
+    """Return the builds in their order, with both ends."""
+    from pytest_asperf.lineage import Candidate, builds_between
+
+    if between is None:
+        return builds_between(ends, where="BASE, CAND")
+    base, last = ends
+    named = between[1:] if between[0] == base else between
+    if named[-1:] == [last]:
+        named = named[:-1]
+    return tuple(map(Candidate, (base, *named, last)))
+
+
+def _bisect(question: Question, project: Project, *, fresh: bool) -> Answer:
     """Run it, and print what it finds when it finds it."""
     import platform
 
@@ -245,10 +231,10 @@ def _bisect(question: Question, project: Project, *, seed: int | None, fresh: bo
         decided_by = {
             **question.decided_by(detect(), platform.node(), contents),
             "chunks": project.settings.chunks,
-            "seed": seed,
+            "seed": project.settings.seed,
         }
-        drawn = secrets.randbelow(2**31) if seed is None else seed
-        with kept_bisection(project.cache, decided_by, seed=drawn, fresh=fresh) as (record, told):
+        kept = kept_bisection(project.cache, decided_by, seed=project.seed, fresh=fresh)
+        with kept as (record, told):
             if told:
                 print_text(console, told)
             watcher = _Printer(question, record, status, out)

@@ -49,7 +49,7 @@ def list_builds() -> None:
     """List the builds that the project declares, and those that are made."""
     from pytest_asperf.builds.store import made_builds
 
-    project = open_project(None)
+    project = open_project()
     kept = list(made_builds(project.cache))
     declared = tuple(_declared_check(build, project) for build in project.catalogue.builds)
     made = tuple(map(_kept_check, kept))
@@ -78,10 +78,10 @@ def make_builds(
     from pytest_asperf.builds.store import discard, finished
     from pytest_asperf.builds.workshop import recipe_of
 
-    project = open_project(None)
+    project = open_project()
     find = project.catalogue.find_build
     # All are looked up before the first is made: a typo shows at once.
-    wanted = [find(text, project.python, where=_WHERE) for text in builds]
+    wanted = [find(text, where=_WHERE) for text in builds]
     for build in wanted:
         source = build.source
         if not isinstance(source, Packages | Checkout):
@@ -120,7 +120,7 @@ def prune_builds(
     from pytest_asperf.builds.store import discard, made_builds
     from pytest_asperf.measure.turn import machine_lock_path, machine_turn
 
-    project = open_project(None)
+    project = open_project()
     before = time.time() - (older_than if older_than is not None else 0) * _DAY_S
     chosen = every or older_than is not None
 

@@ -62,7 +62,7 @@ class Catalogue:
         folder: the root of the project; relative paths in addresses start here.
         models: shipped models first, then the project's own.
         builds: engine builds by name, the project's own.
-        settings: defaults with the configuration file's values; options override them.
+        settings: defaults, the configuration file's values over them, and options over both.
     """
 
     folder: Path
@@ -92,17 +92,14 @@ class Catalogue:
         ref = ModelRef(spec.on(engine or spec.engine or self.settings.engine))
         return ref if level is None else at_level(ref, level, where=where)
 
-    def find_build(
-        self, text: str, python: Path, *, where: str, tools: Path | None = None
-    ) -> Build:
+    def find_build(self, text: str, *, where: str, engine: Engine | None = None) -> Build:
         """Return the build that `BUILD,key=value,...` means.
 
         Args:
             text: `current`, the name of a build, or what `parse_source` reads, then engine settings
                 over it; settings alone are settings over `current`.
-            python: the interpreter that `current` means.
             where: the option or key that it stands in, for the message.
-            tools: the folder of programs that `current` means.
+            engine: what `current` is a build of; None is the session's engine.
 
         Raises:
             ConfigError: no such build, interpreter or setting.
@@ -112,7 +109,8 @@ class Catalogue:
         settings = parse_settings(
             {key.strip(): _value(value.strip()) for key, _, value in pairs}, where=where
         )
-        current = Interpreter(python) if tools is None else ToolsFolder(tools)
+        tools = self.settings.tools_of(engine or self.settings.engine)
+        current = Interpreter(self.settings.python) if tools is None else ToolsFolder(tools)
         known = {"current": Build("current", current), **{b.name: b for b in self.builds}}
         build = known.get(name) or Build(
             name, parse_source(name, self.folder, where=where, known=known)

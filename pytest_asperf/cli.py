@@ -9,7 +9,6 @@ wait.
 from __future__ import annotations
 
 import json
-import secrets
 import sys
 from pathlib import Path  # noqa: TC003  # Typer reads the annotations
 from typing import Annotated, Final
@@ -29,7 +28,8 @@ from pytest_asperf.console import (
     stderr_console,
 )
 from pytest_asperf.errors import AsperfError, printable
-from pytest_asperf.gate_command import GateCommand, gate_builds
+from pytest_asperf.gate_command import gate_builds
+from pytest_asperf.gate_options import GateCommand
 from pytest_asperf.inventory import entry_check, model_sections
 from pytest_asperf.modelfiles.cache import discard, entries
 from pytest_asperf.modelfiles.shipped import shipped_models
@@ -114,10 +114,9 @@ def doctor(
     """
     from pytest_asperf.doctor import examine
     from pytest_asperf.engines import EXTRAS
-    from pytest_asperf.host import EngineBuild
 
-    project = open_project(python)
-    builds = [EngineBuild(engine, project.python) for engine in EXTRAS]
+    project = open_project(python=python)
+    builds = [project.engine_build(engine) for engine in EXTRAS]
     console = stderr_console()
     with console.status("examining this machine"):
         found = examine(
@@ -153,14 +152,10 @@ def calibrate_machine(
     from pytest_asperf.calibrate import calibrate
     from pytest_asperf.spec import parse_workload
 
-    project = open_project(python)
-    settings = project.settings
+    project = open_project(python=python)
     ref = project.catalogue.find(model, where="--model")
-    engine = ref.spec.engine or settings.engine
-    tools = settings.tools if engine == "llama_tools" else None
-    build = project.catalogue.find_build(
-        "current", project.python, where="asperf calibrate", tools=tools
-    )
+    engine = ref.spec.engine or project.settings.engine
+    build = project.catalogue.find_build("current", where="asperf calibrate", engine=engine)
     names = dict.fromkeys(workload or ["tg128"])
     workloads = tuple(parse_workload(name, where="--workload") for name in names)
     console = stderr_console()
@@ -171,8 +166,8 @@ def calibrate_machine(
             ref,
             workloads,
             pairs=pairs,
-            tolerance=settings.tolerance,
-            seed=secrets.randbelow(2**31) if settings.seed is None else settings.seed,
+            tolerance=project.settings.tolerance,
+            seed=project.seed,
         )
     print_sections(sections)
 
@@ -230,12 +225,12 @@ def predict_models(
     from pytest_asperf.predict_text import rows, sections
     from pytest_asperf.spec import EngineSettings, parse_settings
 
-    project = open_project(None)
+    project = open_project()
     kv = EngineSettings()
     for option, key, value in (("--type-k", "type_k", type_k), ("--type-v", "type_v", type_v)):
         kv = kv if value is None else kv.merged(parse_settings({key: value}, where=option))
     question = Question(
-        hardware=hardware or project.catalogue.settings.hardware,
+        hardware=hardware or project.settings.hardware,
         memory_gb=memory,
         level=level,
         context=context,
@@ -319,7 +314,7 @@ def list_findings(
     """Say which published findings the recorded figures show, and which not."""
     from pytest_asperf.findings_page import listing
 
-    typer.echo(listing(open_project(None).catalogue.settings, as_markdown=as_markdown))
+    typer.echo(listing(open_project().settings, as_markdown=as_markdown))
 
 
 @models_app.callback(invoke_without_command=True)
@@ -332,7 +327,7 @@ def models(context: typer.Context) -> None:
 @models_app.command("list")
 def list_models() -> None:
     """List the models, their sources and the levels cached."""
-    project = open_project(None)
+    project = open_project()
     print_sections(
         model_sections(project.catalogue.models, shipped_models(), entries(project.cache))
     )
@@ -344,17 +339,16 @@ def build_models(
     python: _Python = None,
 ) -> None:
     """Make the files of models at levels, where they are not made yet."""
-    from pytest_asperf.host import EngineBuild
     from pytest_asperf.measure.files import ModelShelf
 
-    project = open_project(python)
+    project = open_project(python=python)
     where = "asperf models build"
     # All are looked up before the first is made: a typo shows at once.
     refs = [project.catalogue.find(address, where=where) for address in addresses]
-    settings = project.catalogue.settings
+    settings = project.settings
     shelves = {
         engine: ModelShelf(
-            EngineBuild(engine, project.python),
+            project.engine_build(engine),
             cache=project.cache,
             call_timeout_s=settings.call_timeout_s,
         )
@@ -379,7 +373,7 @@ def verify_models(
 
     Exits with 1 where one is broken and left in place.
     """
-    cache = open_project(None).cache
+    cache = open_project().cache
     with stderr_console().status("reading the cache"):
         found = entries(cache, full=True)
     checks = [Check("folder", "ok", printable(cache)), *map(entry_check, found)]

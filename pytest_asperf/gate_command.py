@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
 from rich.text import Text
-from typer.core import TyperCommand
 
-from pytest_asperf.console import StatusNotify, print_error, print_text, stderr_console
+from pytest_asperf.console import print_error, print_text, stderr_console
 from pytest_asperf.errors import (
     AsperfError,
     BuildError,
@@ -31,10 +29,18 @@ from pytest_asperf.errors import (
     ModelError,
     printable,
 )
-from pytest_asperf.project import Project, open_project
+from pytest_asperf.gate_options import (  # Typer reads the annotations
+    USAGE,
+    CurrentPython,
+    EngineName,
+    MaxPplDelta,
+    Seed,
+    Tolerance,
+)
+from pytest_asperf.project import open_project
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from rich.status import Status
 
@@ -44,27 +50,12 @@ if TYPE_CHECKING:
     from pytest_asperf.gate_report import CellResult, GateOutcome
     from pytest_asperf.measure.gate import Budget
     from pytest_asperf.measure.lab import Lab
-    from pytest_asperf.settings import Settings
+    from pytest_asperf.project import Project
     from pytest_asperf.spec import Build, ModelRef, Pairing
 
-_USAGE: Final = 3
 _STEP_SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 #: Taken for a model's context where its file is not made yet.
 _SHORTEST_CONTEXT: Final = 2048
-
-
-class GateCommand(TyperCommand):
-    """The command, whose usage errors exit with 3: 2 is what a gate exits with undecided."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words."""
-        try:
-            return super().parse_args(ctx, args)
-        except Exception as error:
-            # Typer brings a copy of click, or depends on it; its usage errors have a code.
-            if hasattr(error, "exit_code") and hasattr(error, "show"):
-                error.exit_code = _USAGE
-            raise
 
 
 def gate_builds(
@@ -93,13 +84,8 @@ def gate_builds(
         str | None,
         typer.Option("--draft", metavar="ADDRESS", help="Draft that sd speculates with, or ngram."),
     ] = None,
-    tolerance: Annotated[
-        str | None, typer.Option("--tolerance", metavar="SHARE", help="Slowdown accepted [5%].")
-    ] = None,
-    max_ppl_delta: Annotated[
-        str,
-        typer.Option("--max-ppl-delta", metavar="SHARE", help="ΔPPL of the same file accepted."),
-    ] = "1%",
+    tolerance: Tolerance = None,
+    max_ppl_delta: MaxPplDelta = "1%",
     max_pairs: Annotated[
         int | None,
         typer.Option("--max-pairs", min=1, metavar="N", help="Pairs of one cell, at most [60]."),
@@ -108,16 +94,9 @@ def gate_builds(
         int | None,
         typer.Option("--max-seconds", min=1, metavar="S", help="Seconds of one cell [300]."),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, metavar="N", help="Of every random order.")
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option("--engine", metavar="NAME", help="llama_cpp, mlx or llama_tools.")
-    ] = None,
-    python: Annotated[
-        str | None,
-        typer.Option("--python", metavar="PATH", help="Interpreter that `current` means."),
-    ] = None,
+    seed: Seed = None,
+    engine: EngineName = None,
+    python: CurrentPython = None,
     summary: Annotated[
         Path | None,
         typer.Option("--summary", metavar="FILE", help="Write Markdown for a pull request."),
@@ -137,14 +116,22 @@ def gate_builds(
     from pytest_asperf.gate_report import UNDECIDED
 
     asked = _Asked(base, candidate, tuple(models or ()), tuple(workloads or ()), draft, engine)
-    given = {"tolerance": tolerance, "max_pairs": max_pairs, "max_seconds": max_seconds}
+    console = stderr_console()
     try:
-        project = open_project(python)
-        settings = _settings(project, given)
+        project = open_project(
+            python=python,
+            tolerance=tolerance,
+            max_pairs=max_pairs,
+            max_seconds=max_seconds,
+            seed=seed,
+        )
         for file in (summary, json_file):
             _require_writable(file)
-        gate = _gate(asked, project, settings, max_ppl_delta, seed)
-        with _lab(gate, project, settings) as (lab, status):
+        gate = _gate(asked, project, max_ppl_delta)
+        with (
+            console.status("gating") as status,
+            project.lab(gate.engine, console, status) as lab,
+        ):
             plan = gate.plan(lab)
             with _paused(status):
                 _print_plan(gate, plan, Console(highlight=False), only_list=only_list)
@@ -153,7 +140,7 @@ def gate_builds(
             outcome = _run(gate, plan, lab, status)
     except (ConfigError, ModelError) as error:
         print_error(error)
-        raise typer.Exit(_USAGE) from None
+        raise typer.Exit(USAGE) from None
     except AsperfError as error:
         print_error(error)
         raise typer.Exit(UNDECIDED) from None
@@ -209,9 +196,7 @@ class _Gate:
         )
 
 
-def _gate(
-    asked: _Asked, project: Project, settings: Settings, max_ppl_delta: str, seed: int | None
-) -> _Gate:
+def _gate(asked: _Asked, project: Project, max_ppl_delta: str) -> _Gate:
     """Read every word, before anything is measured.
 
     Raises:
@@ -223,25 +208,21 @@ def _gate(
     from pytest_asperf.measure.gate import Budget
     from pytest_asperf.verdict import parse_percent
 
-    builds = _builds(asked, project, settings)
+    settings = project.settings
     named = None if asked.engine is None else parse_engine(asked.engine, where="--engine")
+    builds = _builds(asked, project, named)
     engine = engine_of(named, builds, settings.engine)
     names = [name for word in asked.workloads for name in word.split(",")]
     workloads = tuple(require_workload(name.strip(), where="--workload") for name in names)
     models, moe = _models(asked, project, engine)
-    drawn = secrets.randbelow(2**31) if settings.seed is None else settings.seed
-    budget = Budget(
-        settings.tolerance,
-        settings.max_pairs,
-        settings.max_seconds,
-        drawn if seed is None else seed,
-    )
+    budget = Budget(settings.tolerance, settings.max_pairs, settings.max_seconds, project.seed)
     limit = parse_percent(max_ppl_delta, where="--max-ppl-delta")
     pairs = _pairs(asked, project, engine, models)
     return _Gate(builds, engine, models, moe, pairs, tuple(dict.fromkeys(workloads)), budget, limit)
 
 
-def _builds(asked: _Asked, project: Project, settings: Settings) -> tuple[Build, Build]:
+def _builds(asked: _Asked, project: Project, engine: Engine | None) -> tuple[Build, Build]:
+    settings, find = project.settings, project.catalogue.find_build
     base = settings.baseline if asked.base is None else asked.base
     candidate = settings.candidate if asked.candidate is None else asked.candidate
     if candidate is None:
@@ -251,12 +232,9 @@ def _builds(asked: _Asked, project: Project, settings: Settings) -> tuple[Build,
             remedy="name both, as in: asperf gate llama-cpp-python==0.3.35 "
             "llama-cpp-python==0.3.36; or set `candidate` in [tool.asperf]",
         )
-    engine = asked.engine or settings.engine
-    tools = settings.tools if engine == "llama_tools" else None
-    find = project.catalogue.find_build
     return (
-        find(base, project.python, where="BASE", tools=tools),
-        find(candidate, project.python, where="CAND", tools=tools),
+        find(base, where="BASE", engine=engine),
+        find(candidate, where="CAND", engine=engine),
     )
 
 
@@ -291,17 +269,6 @@ def _pairs(
     return tuple(Pairing(ref, draft) for ref in models)
 
 
-def _settings(project: Project, given: Mapping[str, object]) -> Settings:
-    """Return the project's settings, with what was typed over them."""
-    from pytest_asperf.settings import parse_values
-
-    typed = {key: value for key, value in given.items() if value is not None}
-    values = parse_values(
-        typed, where=lambda key: f"--{key.replace('_', '-')}", folder=project.catalogue.folder
-    )
-    return replace(project.settings, **values)
-
-
 def _require_writable(path: Path | None) -> None:
     """Refuse a file whose folder is not there, before anything is measured."""
     if path is not None and (not path.parent.is_dir() or path.is_dir()):
@@ -324,30 +291,6 @@ def _context(lab: Lab, ref: ModelRef) -> int | None:
     if isinstance(info, GgufInfo):
         return info.n_ctx_train
     return info.sizes.n_ctx_train if isinstance(info, MlxInfo) and info.sizes else None
-
-
-@contextmanager
-def _lab(gate: _Gate, project: Project, settings: Settings) -> Iterator[tuple[Lab, Status]]:
-    from pytest_asperf.host import EngineBuild
-    from pytest_asperf.measure.lab import Lab
-    from pytest_asperf.measure.plan import Plan
-    from pytest_asperf.measure.turn import machine_lock_path
-    from pytest_asperf.modelfiles.shipped import shipped_corpus
-
-    console = stderr_console()
-    tools = settings.tools if gate.engine == "llama_tools" else None
-    with (
-        console.status("gating") as status,
-        Lab(
-            EngineBuild(gate.engine, project.python, tools),
-            cache=project.cache,
-            corpus=shipped_corpus(),
-            plan=Plan(chunks=settings.chunks, call_timeout_s=settings.call_timeout_s),
-            lock_path=machine_lock_path(),
-            notify=StatusNotify(console, status),
-        ) as lab,
-    ):
-        yield lab, status
 
 
 @contextmanager

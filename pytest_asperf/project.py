@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.catalogue import Catalogue
     from pytest_asperf.engines import Engine
+    from pytest_asperf.host import EngineBuild
     from pytest_asperf.measure.lab import Lab
     from pytest_asperf.settings import Settings
 
@@ -27,19 +29,29 @@ class Project:
     """A project, as a command sees it.
 
     Attributes:
-        catalogue: its models, builds and settings.
-        python: the interpreter that the engine runs in.
+        catalogue: its models and builds, and its settings with the command's options over them.
         cache: the cache folder.
     """
 
     catalogue: Catalogue
-    python: Path
     cache: Path
 
     @property
     def settings(self) -> Settings:
-        """The settings of its configuration file."""
+        """The settings in force."""
         return self.catalogue.settings
+
+    @property
+    def seed(self) -> int:
+        """The seed of every random order: the one given, or one drawn."""
+        given = self.settings.seed
+        return secrets.randbelow(2**31) if given is None else given
+
+    def engine_build(self, engine: Engine) -> EngineBuild:
+        """Return an engine as this project runs it."""
+        from pytest_asperf.host import EngineBuild  # noqa: PLC0415  # with what it brings
+
+        return EngineBuild(engine, self.settings.python, self.settings.tools_of(engine))
 
     def lab(self, engine: Engine, console: Console, status: Status) -> Lab:
         """Return what measures on an engine.
@@ -50,7 +62,6 @@ class Project:
             status: where it says how far it is.
         """
         from pytest_asperf.console import StatusNotify  # noqa: PLC0415  # with what it brings
-        from pytest_asperf.host import EngineBuild  # noqa: PLC0415
         from pytest_asperf.measure.lab import Lab  # noqa: PLC0415
         from pytest_asperf.measure.plan import Plan  # noqa: PLC0415
         from pytest_asperf.measure.turn import machine_lock_path  # noqa: PLC0415
@@ -58,7 +69,7 @@ class Project:
 
         settings = self.settings
         return Lab(
-            EngineBuild(engine, self.python, settings.tools if engine == "llama_tools" else None),
+            self.engine_build(engine),
             cache=self.cache,
             corpus=shipped_corpus(),
             plan=Plan(chunks=settings.chunks, call_timeout_s=settings.call_timeout_s),
@@ -67,19 +78,21 @@ class Project:
         )
 
 
-def open_project(python: str | None) -> Project:
-    """Read the configuration of the working folder, and an option over it.
+def open_project(**options: object) -> Project:
+    """Read the configuration of the working folder, and options over it.
+
+    Args:
+        options: by the setting that each overrides; None where it was not given.
 
     Raises:
-        ConfigError: the configuration or the option is not usable.
+        ConfigError: the configuration or an option is not usable.
         CacheError: the cache folder's name is not.
     """
     folder = Path.cwd()
     catalogue = load_catalogue(folder, shipped_models())
-    given = {} if python is None else {"python": python}
-    values = parse_values(given, where=lambda key: f"--{key}", folder=folder)
+    given = {key: value for key, value in options.items() if value is not None}
+    values = parse_values(given, where=lambda key: f"--{key.replace('_', '-')}", folder=folder)
+    settings = replace(catalogue.settings, **values)
     return Project(
-        catalogue,
-        python=values.get("python", catalogue.settings.python),
-        cache=catalogue.settings.cache or cache_root(os.environ),
+        replace(catalogue, settings=settings), cache=settings.cache or cache_root(os.environ)
     )

@@ -144,10 +144,9 @@ class Run:
         if settings.candidate is None:
             return None
         find = self.catalogue.find_build
-        tools = settings.tools if settings.engine == "llama_tools" else None
         return (
-            find(settings.baseline, settings.python, where="--asperf-baseline", tools=tools),
-            find(settings.candidate, settings.python, where="--asperf-candidate", tools=tools),
+            find(settings.baseline, where="--asperf-baseline"),
+            find(settings.candidate, where="--asperf-candidate"),
         )
 
     @property

@@ -95,6 +95,10 @@ class Settings:
     findings: tuple[Path, ...] = ()
     records: tuple[Path, ...] = ()
 
+    def tools_of(self, engine: Engine) -> Path | None:
+        """Return the folder of programs that an engine consists of; None for a library."""
+        return self.tools if engine == "llama_tools" else None
+
 
 def shown(value: object) -> str:
     """Return a value from outside as a message may repeat it: escaped and bounded."""

@@ -49,6 +49,7 @@ TIERS = (
             "builds_command",
             "gate_cells",
             "gate_command",
+            "gate_options",
             "gate_plan",
             "gate_report",
             "project",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.results import LevelResult, ThroughputResult
 
 _CHUNKS: Final = 12
-_REPETITIONS: Final = 4
+_REPETITIONS: Final = 6
 _AT_DEPTH: Final = "tg64@d1500"
 _TYPES: Final[dict[Engine, tuple[str, ...]]] = {
     "llama_cpp": ("q8_0", "q4_0", "q4_0/f16"),

@@ -9,7 +9,7 @@ from typing import Final
 from mlx_sides import MODEL, Sides
 from timing import interleave, ratio, table
 
-_ROUNDS: Final = 60
+_ROUNDS: Final = 240
 _N_PROMPT: Final = 128
 _N_TOKENS: Final = 32
 _TOLERANCE: Final = 0.03

@@ -7,63 +7,34 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from pytest_asperf.cli import app
 from pytest_asperf.errors import AsperfError
-from pytest_asperf.testing import write_script
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-CONFIG = """
-engine = "scripted"
-call_timeout_s = 20
-default_model = "fake:F16"
-[models.fake]
-files = { F16 = "f16.json" }
-corpus = "corpus.txt"
-"""
-#: From run to run 1 %.
-NOISE = [1_000_000, 1_010_000, 995_000, 1_004_000, 990_000, 1_007_000, 1_001_000]
+    from typer.testing import Result
+
+    from tests.cli.conftest import Command, ScriptedCommand
+
 EQUAL, SLOW, SLOWER = "current,slow_by=0", "current,slow_by=0.2", "current,slow_by=0.6"
 GONE = "./gone-1.0-py3-none-any.whl"
 
 
-class Command:
-    """Runs the command in a project whose model's timings are chosen."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def script(self, **script: Any) -> None:
-        """Write the model's file."""
-        write_script(self.folder / "f16.json", **script)
-
-    def states(self) -> list[Path]:
-        """Return the files in which runs are kept."""
-        return sorted((self.folder / "cache" / "bisections").glob("*.json"))
-
-    def __call__(self, *words: str) -> Result:
-        """Run it to its end."""
-        return CliRunner().invoke(app, ["bisect", "--workload", "tg32", "--seed", "5", *words])
-
-    def over(self, *builds: str) -> Result:
-        """Bisect a list of builds, both ends among them."""
-        return self(builds[0], builds[-1], "--builds", ",".join(builds))
-
-
 @pytest.fixture
-def bisect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+def bisect(scripted_command: ScriptedCommand) -> Command:
     """The command, in a project with a model that runs."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ASPERF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("pytest_asperf.measure.turn.machine_lock_path", lambda: tmp_path / "lock")
-    (tmp_path / "asperf.toml").write_text(CONFIG)
-    (tmp_path / "corpus.txt").write_text("def area(width):\n    return width\n" * 400)
-    command = Command(tmp_path)
-    command.script(tg_ns_per_token=NOISE, pp_ns_per_token=[n // 100 for n in NOISE])
-    return command
+    return scripted_command("bisect", "--workload", "tg32", "--seed", "5")
+
+
+def over(bisect: Command, *builds: str) -> Result:
+    """Bisect a list of builds, both ends among them."""
+    return bisect(builds[0], builds[-1], "--builds", ",".join(builds))
+
+
+def states(bisect: Command) -> list[Path]:
+    """Return the files in which runs are kept."""
+    return sorted((bisect.folder / "cache" / "bisections").glob("*.json"))
 
 
 def rows(done: Result) -> list[str]:
@@ -73,7 +44,7 @@ def rows(done: Result) -> list[str]:
 
 def test_the_culprit_is_named_with_its_size_and_how_to_see_it_again(bisect: Command) -> None:
     """A line for each gate as it is decided, then the build, effect, cost and command."""
-    done = bisect.over(EQUAL, EQUAL, EQUAL, SLOW, SLOW, SLOW)
+    done = over(bisect, EQUAL, EQUAL, EQUAL, SLOW, SLOW, SLOW)
     assert done.exit_code == 0, done.output
     assert "5 builds after current,slow_by=0, up to current,slow_by=0.2" in done.stdout
     assert "5 gates name it" in done.stdout
@@ -96,7 +67,7 @@ def test_the_last_build_may_be_the_culprit(bisect: Command) -> None:
 
 def test_several_steps_are_mapped(bisect: Command) -> None:
     """Two steps are told as two, each with the command that looks at it; no culprit is named."""
-    done = bisect.over(EQUAL, EQUAL, SLOW, SLOW, SLOW, SLOWER, SLOWER)
+    done = over(bisect, EQUAL, EQUAL, SLOW, SLOW, SLOW, SLOWER, SLOWER)
     assert done.exit_code == 1, done.output
     assert "no single culprit: more than one step" in done.stdout
     assert "its step is not as large as the effect of other builds" in done.stdout
@@ -108,7 +79,7 @@ def test_several_steps_are_mapped(bisect: Command) -> None:
 
 def test_a_map_shows_what_was_mended(bisect: Command) -> None:
     """Slow, then mended, then slow again in another way: up, down and up."""
-    done = bisect.over(EQUAL, SLOWER, SLOWER, SLOWER, SLOWER, EQUAL, EQUAL, SLOW)
+    done = over(bisect, EQUAL, SLOWER, SLOWER, SLOWER, SLOWER, EQUAL, EQUAL, SLOW)
     assert done.exit_code == 1, done.output
     marks = re.findall(r"(?:PASS|FAIL) +(worse|better)$", done.stdout, re.MULTILINE)
     assert marks == ["worse", "better", "worse"]
@@ -116,13 +87,13 @@ def test_a_map_shows_what_was_mended(bisect: Command) -> None:
 
 def test_a_build_that_cannot_be_made_is_passed_over(bisect: Command) -> None:
     """Its neighbour is asked instead, and it costs no gate."""
-    done = bisect.over(EQUAL, EQUAL, GONE, SLOW, SLOW)
+    done = over(bisect, EQUAL, EQUAL, GONE, SLOW, SLOW)
     assert done.exit_code == 1, done.output
     assert re.search(r"^INVALID .*gone-1\.0", done.stdout, re.MULTILINE)
     assert "no single culprit: one of 2 builds" in done.stdout
     assert "no build between the two could be judged" in done.stdout
     assert ", 1 not judged, " in done.stdout
-    done = bisect.over(EQUAL, EQUAL, GONE, EQUAL, SLOW)
+    done = over(bisect, EQUAL, EQUAL, GONE, EQUAL, SLOW)
     assert done.exit_code == 0, done.output
     assert f"before  {EQUAL} passes" in done.stdout
 
@@ -130,8 +101,8 @@ def test_a_build_that_cannot_be_made_is_passed_over(bisect: Command) -> None:
 def test_what_could_not_be_made_is_tried_again(bisect: Command) -> None:
     """The same command keeps what was judged, and makes the others anew."""
     builds = (EQUAL, EQUAL, GONE, SLOW, SLOW)
-    first = bisect.over(*builds)
-    again = bisect.over(*builds)
+    first = over(bisect, *builds)
+    again = over(bisect, *builds)
     assert "what could not be made is tried again" in again.stderr
     assert sorted(rows(again)) == sorted(rows(first))
 
@@ -148,7 +119,7 @@ def test_quality_is_bisected_too(bisect: Command) -> None:
 
 def test_a_candidate_that_passes_is_not_bisected(bisect: Command) -> None:
     """One gate, and the command says that there is nothing to find."""
-    done = bisect.over(EQUAL, EQUAL, EQUAL)
+    done = over(bisect, EQUAL, EQUAL, EQUAL)
     assert done.exit_code == 1, done.output
     assert "nothing to bisect" in done.stdout
     assert "the candidate is PASS against the baseline" in done.stdout
@@ -157,7 +128,7 @@ def test_a_candidate_that_passes_is_not_bisected(bisect: Command) -> None:
 
 def test_a_candidate_that_cannot_be_made_is_an_error(bisect: Command) -> None:
     """There is nothing to bisect without it, and its own error says why."""
-    done = bisect.over(EQUAL, EQUAL, GONE)
+    done = over(bisect, EQUAL, EQUAL, GONE)
     assert isinstance(done.exception, AsperfError)
     assert "gone-1.0" in str(done.exception)
 
@@ -165,7 +136,7 @@ def test_a_candidate_that_cannot_be_made_is_an_error(bisect: Command) -> None:
 def test_a_crash_of_both_is_broken(bisect: Command) -> None:
     """Where the ends cannot be measured, the exit code says so."""
     bisect.script(faults={"generate": "crash"})
-    done = bisect.over(EQUAL, EQUAL, SLOW)
+    done = over(bisect, EQUAL, EQUAL, SLOW)
     assert done.exit_code == 2, done.output
     assert "the candidate cannot be judged" in done.stdout
 
@@ -192,24 +163,24 @@ BUILDS = (EQUAL, EQUAL, EQUAL, EQUAL, SLOW, SLOW, SLOW)
 
 def test_an_interrupted_run_goes_on(stopped: Command) -> None:
     """Ctrl-C says what is known; the same command measures only what is left."""
-    done = stopped.over(*BUILDS)
+    done = over(stopped, *BUILDS)
     assert done.exit_code == 130
     assert len(rows(done)) == 2
     assert (
         f"stopped after 2 gates: if one build made it slower, it is one of 3 behind {EQUAL}, up to "
         f"{SLOW}; the same command goes on from here"
     ) in done.stderr
-    done = stopped.over(*BUILDS)
+    done = over(stopped, *BUILDS)
     assert done.exit_code == 0, done.output
     assert "2 gates of an earlier run are kept (--fresh forgets them)" in done.stderr
     assert len(rows(done)) == 5
-    whole = json.loads(stopped.states()[0].read_text())
+    whole = json.loads(states(stopped)[0].read_text())
     assert [gate["outcome"] for gate in whole["gates"]] == [row.split()[0] for row in rows(done)]
 
 
 def test_fresh_begins_anew(stopped: Command) -> None:
     """What was kept is forgotten."""
-    stopped.over(*BUILDS)
+    over(stopped, *BUILDS)
     done = stopped("--fresh", BUILDS[0], BUILDS[-1], "--builds", ",".join(BUILDS))
     assert done.exit_code == 0, done.output
     assert "kept" not in done.stderr
@@ -218,18 +189,18 @@ def test_fresh_begins_anew(stopped: Command) -> None:
 
 def test_another_question_has_another_state(stopped: Command) -> None:
     """Whatever decides the run decides which earlier run is gone on with: here the weights."""
-    stopped.over(*BUILDS)
-    stopped.script(tg_ns_per_token=NOISE[::-1])
-    assert "kept" not in stopped.over(*BUILDS).stderr
-    assert len(stopped.states()) == 2
+    over(stopped, *BUILDS)
+    stopped.script(tg_ns_per_token=[1_010_000, 1_000_000])
+    assert "kept" not in over(stopped, *BUILDS).stderr
+    assert len(states(stopped)) == 2
 
 
 def test_a_broken_state_is_set_aside(stopped: Command) -> None:
     """It is named, kept for a look, and the run begins anew."""
-    stopped.over(*BUILDS)
-    (state,) = stopped.states()
+    over(stopped, *BUILDS)
+    (state,) = states(stopped)
     state.write_text("{")
-    done = stopped.over(*BUILDS)
+    done = over(stopped, *BUILDS)
     assert done.exit_code == 0, done.output
     assert "cannot be read; it is set aside as" in done.stderr
     assert len(rows(done)) == 5
@@ -270,4 +241,4 @@ def test_what_is_not_usable_is_refused(bisect: Command, words: tuple[str, ...], 
     assert done.exit_code == 3, done.output
     assert told in done.stderr
     assert "what to do" in done.stderr
-    assert bisect.states() == []
+    assert states(bisect) == []

@@ -8,61 +8,23 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner, Result
-
-from pytest_asperf.cli import app
-from pytest_asperf.testing import write_script
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-CONFIG = """
-engine = "scripted"
-default_model = "fake:F16"
-call_timeout_s = 20
-chunks = 6
-seed = 1
-[models.fake]
-files = { F16 = "f16.json" }
-corpus = "corpus.txt"
-"""
+    from tests.cli.conftest import Command, ScriptedCommand
+
 #: What the line of a decided cell begins with.
 LINES = ("PASS ", "FAIL ")
-#: From run to run 1 %.
-NOISE = [1_000_000, 1_010_000, 995_000, 1_004_000, 990_000, 1_007_000, 1_001_000]
-
-
-class Gate:
-    """Runs the command in a project whose model's timings are chosen."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def script(self, **script: Any) -> None:
-        """Write the model's file."""
-        timings = {"tg_ns_per_token": NOISE, "pp_ns_per_token": [n // 100 for n in NOISE]}
-        write_script(self.folder / "f16.json", **(timings | script))
-
-    def __call__(self, *words: str) -> Result:
-        """Run it to its end."""
-        return CliRunner().invoke(app, ["gate", *words])
 
 
 @pytest.fixture
-def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
-    """The command, in a project with a model of its own, under a lock of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ASPERF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
-    monkeypatch.setattr("pytest_asperf.measure.turn.machine_lock_path", lambda: tmp_path / "lock")
-    (tmp_path / "asperf.toml").write_text(CONFIG)
-    (tmp_path / "corpus.txt").write_text("def area(width):\n    return width\n" * 400)
-    gate = Gate(tmp_path)
-    gate.script()
-    return gate
+def gate(scripted_command: ScriptedCommand) -> Command:
+    """The command, in a project with a model of its own."""
+    return scripted_command("gate", settings="chunks = 6\nseed = 1\n")
 
 
-def test_equal_builds_pass(gate: Gate) -> None:
+def test_equal_builds_pass(gate: Command) -> None:
     """Each cell has its line, proof of path says that nothing differs, and the exit code is 0."""
     done = gate("current", "current", "--workloads", "tg32,pp64,ppl,logits")
     assert done.exit_code == 0, done.output
@@ -73,7 +35,7 @@ def test_equal_builds_pass(gate: Gate) -> None:
     assert "SCRIPT 1 MiB; 0/1 layers on a GPU, in both" in done.output
 
 
-def test_a_slower_candidate_fails_with_its_note(gate: Gate) -> None:
+def test_a_slower_candidate_fails_with_its_note(gate: Command) -> None:
     """The note, what differs, and Markdown and JSON say so; the job's summary is added to."""
     summary, data = gate.folder / "gate.md", gate.folder / "gate.json"
     words = ("--workload", "tg32", "--summary", str(summary), "--json", str(data))
@@ -88,7 +50,7 @@ def test_a_slower_candidate_fails_with_its_note(gate: Gate) -> None:
 
 
 def test_the_summary_of_a_github_job_is_added_to(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
+    gate: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where GitHub names a file, what stood in it stays."""
     step = gate.folder / "step.md"
@@ -98,7 +60,7 @@ def test_the_summary_of_a_github_job_is_added_to(
     assert step.read_text().startswith("before\n### asperf gate: current against current")
 
 
-def test_prefill_that_disagrees_with_decoding_fails(gate: Gate) -> None:
+def test_prefill_that_disagrees_with_decoding_fails(gate: Command) -> None:
     """Times are right, and PPL is the same in both builds: only this cell sees it."""
     gate.script(noise_of_batches=2.0)
     done = gate("current", "current", "--workload", "tg32,ppl,logits")
@@ -108,7 +70,7 @@ def test_prefill_that_disagrees_with_decoding_fails(gate: Gate) -> None:
     assert "the baseline's do as well" in done.output
 
 
-def test_a_crash_is_invalid_and_no_pass(gate: Gate) -> None:
+def test_a_crash_is_invalid_and_no_pass(gate: Command) -> None:
     """A cell that broke does not keep the next from being decided; the exit code is 2."""
     gate.script(faults={"generate": "crash"})
     done = gate("current", "current", "--workload", "tg32,pp64")
@@ -117,7 +79,7 @@ def test_a_crash_is_invalid_and_no_pass(gate: Gate) -> None:
     assert "SIGSEGV" in done.output
 
 
-def test_what_an_engine_cannot_do_is_not_run_and_no_pass(gate: Gate) -> None:
+def test_what_an_engine_cannot_do_is_not_run_and_no_pass(gate: Command) -> None:
     """A refusal stands with its reason, and the exit code is 2."""
     done = gate("current", "current", "--workload", "tg32,sd", "--draft", "ngram")
     assert done.exit_code == 2, done.output
@@ -125,14 +87,14 @@ def test_what_an_engine_cannot_do_is_not_run_and_no_pass(gate: Gate) -> None:
     assert "cannot be stepped" in done.output
 
 
-def test_a_spent_budget_is_inconclusive(gate: Gate) -> None:
+def test_a_spent_budget_is_inconclusive(gate: Command) -> None:
     """Undecided is 2, and the note says how many pairs would decide it."""
     done = gate("current", "current,slow_by=0.03", "--workload", "tg32", "--max-pairs", "5")
     assert done.exit_code == 2, done.output
     assert "INCONCLUSIVE" in done.output
 
 
-def test_default_cells_are_listed_and_nothing_is_run(gate: Gate) -> None:
+def test_default_cells_are_listed_and_nothing_is_run(gate: Command) -> None:
     """`--list` says what would be decided, and what the engine has no counterpart of."""
     gate.script(log=str(gate.folder / "log"))
     done = gate("current", "current", "--list")
@@ -142,7 +104,7 @@ def test_default_cells_are_listed_and_nothing_is_run(gate: Gate) -> None:
     assert not (gate.folder / "log").exists()
 
 
-def test_ctrl_c_keeps_what_was_decided(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_keeps_what_was_decided(gate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """The decided cells are reported, and the exit code is 130."""
     from pytest_asperf import gate_cells
 
@@ -159,7 +121,7 @@ def test_ctrl_c_keeps_what_was_decided(gate: Gate, monkeypatch: pytest.MonkeyPat
     assert "1 PASS, stopped before 1 of 2" in done.output
 
 
-def test_builds_of_the_configuration_are_the_default(gate: Gate) -> None:
+def test_builds_of_the_configuration_are_the_default(gate: Command) -> None:
     """Without words the project's own baseline and candidate are gated."""
     config = gate.folder / "asperf.toml"
     config.write_text('candidate = "current,slow_by=0.5"\n' + config.read_text())
@@ -185,7 +147,7 @@ def test_builds_of_the_configuration_are_the_default(gate: Gate) -> None:
         (("current",), "no build to judge"),
     ],
 )
-def test_what_is_not_usable_exits_with_3(gate: Gate, words: tuple[str, ...], told: str) -> None:
+def test_what_is_not_usable_exits_with_3(gate: Command, words: tuple[str, ...], told: str) -> None:
     """A typo says what was meant before anything is measured."""
     gate.script(log=str(gate.folder / "log"))
     done = gate(*words)
@@ -194,7 +156,7 @@ def test_what_is_not_usable_exits_with_3(gate: Gate, words: tuple[str, ...], tol
     assert not (gate.folder / "log").exists()
 
 
-def test_a_model_that_is_missing_exits_with_3(gate: Gate) -> None:
+def test_a_model_that_is_missing_exits_with_3(gate: Command) -> None:
     """Its file is looked for before anything is measured."""
     (gate.folder / "f16.json").unlink()
     done = gate("current", "current")
@@ -203,7 +165,7 @@ def test_a_model_that_is_missing_exits_with_3(gate: Gate) -> None:
 
 
 @pytest.fixture
-def real(gate: Gate, monkeypatch: pytest.MonkeyPatch, session_cache: Path) -> Gate:
+def real(gate: Command, monkeypatch: pytest.MonkeyPatch, session_cache: Path) -> Command:
     """The same with llama.cpp and the shipped models."""
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
     (gate.folder / "asperf.toml").write_text(
@@ -212,7 +174,7 @@ def real(gate: Gate, monkeypatch: pytest.MonkeyPatch, session_cache: Path) -> Ga
     return gate
 
 
-def test_llama_cpp_against_itself(real: Gate) -> None:
+def test_llama_cpp_against_itself(real: Command) -> None:
     """Nothing FAILs: what is computed passes, and what is timed is decided or open."""
     done = real(
         *("current", "current", "--model", "asperf-draft:Q8_0", "--workload", "tg32,ppl,logits"),
@@ -223,7 +185,7 @@ def test_llama_cpp_against_itself(real: Gate) -> None:
     assert "PASS         logits" in done.output
 
 
-def test_a_slower_llama_cpp_fails(real: Gate) -> None:
+def test_a_slower_llama_cpp_fails(real: Command) -> None:
     """With a draft, time alone FAILs: as much is accepted, and the output is the target's."""
     done = real("current", "current,slow_by=2", "--workload", "sd", "--max-pairs", "20")
     assert done.exit_code == 1, done.output

@@ -102,17 +102,14 @@ def test_the_depth_fits_the_model(n_ctx: int | None, depth: int) -> None:
 
 def test_the_engine_is_the_one_that_both_builds_can_be_of() -> None:
     """What is asked for counts first, and then what the builds bring."""
-    mlx = tuple(
-        CATALOGUE.find_build(f"mlx-lm=={v}", Path("python"), where="test")
-        for v in ("0.31.3", "0.32.2")
-    )
-    current = CATALOGUE.find_build("current", Path("python"), where="test")
+    mlx = tuple(CATALOGUE.find_build(f"mlx-lm=={v}", where="test") for v in ("0.31.3", "0.32.2"))
+    current = CATALOGUE.find_build("current", where="test")
     assert engine_of(None, mlx, "llama_cpp") == "mlx"
     assert engine_of(None, (current, current), "llama_cpp") == "llama_cpp"
     assert engine_of("scripted", (current, current), "llama_cpp") == "scripted"
     with pytest.raises(ConfigError, match="not two builds of llama_cpp"):
         engine_of("llama_cpp", mlx, "llama_cpp")
-    llama = CATALOGUE.find_build("llama-cpp-python==0.3.36", Path("python"), where="test")
+    llama = CATALOGUE.find_build("llama-cpp-python==0.3.36", where="test")
     with pytest.raises(ConfigError, match="not two builds of one engine"):
         engine_of(None, (mlx[0], llama), "llama_cpp")
 
