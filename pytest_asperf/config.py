@@ -1,138 +1,33 @@
-"""Options and markers to frozen settings: the part of the shell that pytest hands its words to.
-
-Imported in every pytest run of its user's environment, so what it parses into is imported only
-once there is something to parse.
-"""
-
-# ruff: noqa: PLC0415  # the docstring says why
+"""Options and markers to frozen settings: the part of the shell that pytest hands its words to."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pytest
+
+from pytest_asperf import marks
+from pytest_asperf.errors import AsperfError, ConfigError
+from pytest_asperf.options import OPTIONS
+from pytest_asperf.settings import Settings, parse_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_asperf.catalogue import Catalogue
-    from pytest_asperf.marks import Marks
-    from pytest_asperf.settings import Settings
 
 T = TypeVar("T")
 
-MARKERS: Final = (
-    "model(address, engine=None, **settings): the model to measure, with settings over its own",
-    "quant(level): the quantisation level to measure the model at",
-    (
-        'quant_ladder(*levels, baseline="F16", chunks=None): run the test once per level, or '
-        "address of another model at a level, against the baseline, on at most so many chunks"
-    ),
-    'kv_ladder(*types, chunks=None): run the test per type of KV cache ("q8_0", on mlx "8bit")',
-    (
-        "speculative(draft, target, k=4, **settings): the pair whose speculation is measured; "
-        "settings are temperature, n_tokens, rollback and prompts"
-    ),
-    "finding(id): the published finding that the test measures; elsewhere it is judged as recorded",
-    "hardware(*names, min_memory_gb, min_cpu_cores, min_gpu_cores): skip the test elsewhere",
-)
-
-#: By option: the key of `[tool.asperf]` that it overrides, its metavar and help. argparse is given
-#: no default, because only what a user typed may override the configuration file.
-_OPTIONS: Final = {
-    "--asperf-hardware": (
-        "hardware",
-        "NAME|auto",
-        "hardware profile to hold numbers against; auto is this machine (default: auto)",
-    ),
-    "--asperf-engine": ("engine", "NAME", "llama_cpp or mlx (default: llama_cpp)"),
-    "--asperf-source": (
-        "source",
-        "auto|live|recorded",
-        "measure or replay; auto measures where the profile is this machine (default: auto)",
-    ),
-    "--asperf-inconclusive": (
-        "inconclusive",
-        "fail|xfail|skip",
-        "what becomes of a test that could not be decided (default: fail)",
-    ),
-    "--asperf-model": (
-        "default_model",
-        "ADDRESS",
-        "model of tests without a marker: name, name:LEVEL or a path (default: asperf-target)",
-    ),
-    "--asperf-repetitions": (
-        "repetitions",
-        "N",
-        "repetitions of a throughput workload (default: 10)",
-    ),
-    "--asperf-chunks": ("chunks", "N|all", "chunks that perplexity is taken over (default: 40)"),
-    "--asperf-python": (
-        "python",
-        "PATH",
-        "interpreter that the engine runs in (default: the one that runs pytest)",
-    ),
-    "--asperf-tools": ("tools", "PATH", "folder of llama.cpp's programs, for llama_tools"),
-    "--asperf-baseline": (
-        "baseline",
-        "BUILD",
-        "build that a gate compares with: NAME or PATH[,key=value] (default: current)",
-    ),
-    "--asperf-candidate": ("candidate", "BUILD", "build that a gate judges"),
-    "--asperf-tolerance": ("tolerance", "SHARE", "slowdown that a gate accepts (default: 5%)"),
-    "--asperf-max-pairs": ("max_pairs", "N", "pairs after which a gate gives up (default: 60)"),
-    "--asperf-max-seconds": (
-        "max_seconds",
-        "S",
-        "seconds after which a gate begins no further pair (default: 300)",
-    ),
-    "--asperf-max-cv": (
-        "max_cv",
-        "SHARE",
-        "standard deviation / mean of runs from which a rate decides nothing (default: 15%)",
-    ),
-    "--asperf-seed": ("seed", "N", "seed of every random order (default: drawn, and printed)"),
-    "--asperf-self-check": (
-        "self_check",
-        "K",
-        "hold the baseline against itself before every K-th gate of this machine (default: never)",
-    ),
-    "--asperf-report": (
-        "report",
-        "FORMAT:PATH",
-        "write a report, as in json:out.json, or pictures, plots:FOLDER; repeatable",
-    ),
-}
 _COUNTS: Final = frozenset(
     {"repetitions", "chunks", "max_pairs", "max_seconds", "seed", "self_check"}
 )
 
 
-def was_configured(config: pytest.Config) -> bool:
-    """Tell whether any of the options was given."""
-    keys = (key for key, _, _ in _OPTIONS.values())
-    return any(config.getoption(f"asperf_{key}", None) is not None for key in keys)
-
-
-def add_options(parser: pytest.Parser) -> None:
-    """Register the options of a run."""
-    group = parser.getgroup("asperf", "performance of local LLM inference")
-    for option, (key, metavar, text) in _OPTIONS.items():
-        group.addoption(
-            option,
-            dest=f"asperf_{key}",
-            metavar=metavar,
-            help=text,
-            action="append" if key == "report" else "store",
-        )
-
-
 @contextmanager
 def usage_errors() -> Iterator[None]:
     """Turn an unusable option or configuration file into pytest's own usage error."""
-    from pytest_asperf.errors import AsperfError
-
     try:
         yield
     except AsperfError as error:
@@ -145,12 +40,7 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
     Raises:
         ConfigError: an option is not usable; see `usage_errors`.
     """
-    from dataclasses import replace
-
-    from pytest_asperf.errors import ConfigError
-    from pytest_asperf.settings import parse_values
-
-    options = {key: option for option, (key, _, _) in _OPTIONS.items()}
+    options = {key: option for option, (key, _, _) in OPTIONS.items()}
     given = {
         key: _number(key, value)
         for key in options
@@ -179,7 +69,7 @@ def _number(key: str, text: Any) -> Any:
     return int(text) if digits else text
 
 
-def read_marks(node: pytest.Item) -> Marks:
+def read_marks(node: pytest.Item) -> marks.Marks:
     """Return what a test's markers ask for, each kind from the closest marker.
 
     A `quant` marker and a `quant_ladder` marker exclude each other: the closer one wins.
@@ -187,8 +77,6 @@ def read_marks(node: pytest.Item) -> Marks:
     Raises:
         ConfigError: a marker's arguments are not usable; or both of those stand at one place.
     """
-    from pytest_asperf import marks
-
     levels = _closest_levels(node)
     return marks.Marks(
         model=_parsed(node, node.get_closest_marker("model"), marks.parse_model),
@@ -209,8 +97,6 @@ def _closest_levels(node: pytest.Item) -> dict[str, pytest.Mark]:
             place = holder
             closest.setdefault(mark.name, mark)
     if len(closest) > 1:
-        from pytest_asperf.errors import ConfigError
-
         raise ConfigError(
             f"{node.nodeid}: both a quant and a quant_ladder marker",
             why="which levels the test is meant to measure is a guess",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_asperf.config import MARKERS, add_options, usage_errors, was_configured
 from pytest_asperf.fixtures import (
     _asperf_bench,
     _asperf_ref,
@@ -26,6 +25,7 @@ from pytest_asperf.fixtures import (
     speculation,
     throughput,
 )
+from pytest_asperf.options import MARKERS, add_options, was_configured
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -66,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in MARKERS:
         config.addinivalue_line("markers", line)
     if was_configured(config):
+        from pytest_asperf.config import usage_errors
         from pytest_asperf.stash import run_of
 
         with usage_errors():
@@ -97,6 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Judge findings by recorded figures where nothing is measured."""
     if any(item.get_closest_marker("finding") and _measures(item) for item in items):
         from pytest_asperf.collect import replace_by_recorded
+        from pytest_asperf.config import usage_errors
 
         with usage_errors():
             replace_by_recorded(config, items)
@@ -111,6 +113,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     items = [item for item in session.items if _measures(item)]
     if not items:
         return
+    from pytest_asperf.config import usage_errors
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.stash import run_of
 

@@ -36,8 +36,9 @@ TIERS = (
     {"hardware", "modelfiles", "builds", "worker", "host", "measure", "testing", "lineage"},
     # One session with a user: pytest's, or the command line's. The package itself hands out names.
     {
-        *("plugin", "config", "collect", "fixtures", "stash", "run", "handles", "assertions"),
+        *("plugin", "options", "config", "collect", "fixtures", "given", "stash", "run", "handles"),
         *(
+            "assertions",
             "fit_assertions",
             "level_assertions",
             "speculation_handle",
@@ -73,9 +74,11 @@ PYTEST = {"pytest", "_pytest"}
 # Who knows pytest, and why it must.
 SHELL = {
     "plugin": "implements the hooks",
-    "config": "registers the options, reads options and markers",
+    "options": "registers the options",
+    "config": "reads options and markers",
     "collect": "parametrizes, skips and refuses tests",
     "fixtures": "defines the fixtures",
+    "given": "reads a test's markers, and skips it",
     "stash": "keeps a session's state where pytest keeps such things",
     "run": "reads a session's options once, into settings",
     "report.outcome": "sets a test's outcome, letter and word",

@@ -18,7 +18,7 @@ HEAVY = {
 }
 LOADED = {
     "pytest_asperf",
-    "pytest_asperf.config",
+    "pytest_asperf.options",
     "pytest_asperf.fixtures",
     "pytest_asperf.plugin",
     "pytest_asperf.stash",

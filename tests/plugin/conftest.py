@@ -46,7 +46,10 @@ _SCRIPTS: dict[str, dict[str, Any]] = {
         "pp_ns_per_token": [10_300, 10_100, 10_200],
     },
 }
-_DISTURBING = ("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "CI", "PYTEST_ADDOPTS", "COLUMNS")
+_DISTURBING = (
+    *("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "CI", "PYTEST_ADDOPTS", "COLUMNS"),
+    "PYTEST_XDIST_WORKER",  # a run that these tests start is no worker of theirs
+)
 _CONFIG = """
 engine = "scripted"
 default_model = "fake"

@@ -12,13 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.catalogue import Catalogue
-from pytest_asperf.config import (
-    MARKERS,
-    add_options,
-    parse_settings,
-    read_marks,
-    usage_errors,
-)
+from pytest_asperf.config import parse_settings, read_marks, usage_errors
 from pytest_asperf.engines import LLAMA_FTYPES
 from pytest_asperf.errors import AsperfError, ConfigError
 from pytest_asperf.marks import (
@@ -32,6 +26,7 @@ from pytest_asperf.marks import (
     parse_model,
     parse_quant,
 )
+from pytest_asperf.options import MARKERS, add_options
 from pytest_asperf.settings import ReportTarget, Settings
 from pytest_asperf.spec import EngineSettings, ModelSpec
 
@@ -283,8 +278,8 @@ def test_an_unusable_marker_names_the_test(pytester: pytest.Pytester) -> None:
 def test_importing_the_options_imports_nothing_else() -> None:
     """Who never measures pays for this one module beyond pytest."""
     code = (
-        "import sys, json, pytest; before = set(sys.modules); import pytest_asperf.config;"
+        "import sys, json, pytest; before = set(sys.modules); import pytest_asperf.options;"
         " print(json.dumps(sorted(set(sys.modules) - before)))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert json.loads(done.stdout) == ["pytest_asperf", "pytest_asperf.config"]
+    assert json.loads(done.stdout) == ["pytest_asperf", "pytest_asperf.options"]

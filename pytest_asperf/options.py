@@ -1,0 +1,113 @@
+"""The options and markers, as pytest is told of them.
+
+Loaded in every pytest run of its user's environment, so what reads them is elsewhere, in `config`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import pytest
+
+MARKERS: Final = (
+    "model(address, engine=None, **settings): the model to measure, with settings over its own",
+    "quant(level): the quantisation level to measure the model at",
+    (
+        'quant_ladder(*levels, baseline="F16", chunks=None): run the test once per level, or '
+        "address of another model at a level, against the baseline, on at most so many chunks"
+    ),
+    'kv_ladder(*types, chunks=None): run the test per type of KV cache ("q8_0", on mlx "8bit")',
+    (
+        "speculative(draft, target, k=4, **settings): the pair whose speculation is measured; "
+        "settings are temperature, n_tokens, rollback and prompts"
+    ),
+    "finding(id): the published finding that the test measures; elsewhere it is judged as recorded",
+    "hardware(*names, min_memory_gb, min_cpu_cores, min_gpu_cores): skip the test elsewhere",
+)
+
+#: By option: the key of `[tool.asperf]` that it overrides, its metavar and help. argparse is given
+#: no default, because only what a user typed may override the configuration file.
+OPTIONS: Final = {
+    "--asperf-hardware": (
+        "hardware",
+        "NAME|auto",
+        "hardware profile to hold numbers against; auto is this machine (default: auto)",
+    ),
+    "--asperf-engine": ("engine", "NAME", "llama_cpp or mlx (default: llama_cpp)"),
+    "--asperf-source": (
+        "source",
+        "auto|live|recorded",
+        "measure or replay; auto measures where the profile is this machine (default: auto)",
+    ),
+    "--asperf-inconclusive": (
+        "inconclusive",
+        "fail|xfail|skip",
+        "what becomes of a test that could not be decided (default: fail)",
+    ),
+    "--asperf-model": (
+        "default_model",
+        "ADDRESS",
+        "model of tests without a marker: name, name:LEVEL or a path (default: asperf-target)",
+    ),
+    "--asperf-repetitions": (
+        "repetitions",
+        "N",
+        "repetitions of a throughput workload (default: 10)",
+    ),
+    "--asperf-chunks": ("chunks", "N|all", "chunks that perplexity is taken over (default: 40)"),
+    "--asperf-python": (
+        "python",
+        "PATH",
+        "interpreter that the engine runs in (default: the one that runs pytest)",
+    ),
+    "--asperf-tools": ("tools", "PATH", "folder of llama.cpp's programs, for llama_tools"),
+    "--asperf-baseline": (
+        "baseline",
+        "BUILD",
+        "build that a gate compares with: NAME or PATH[,key=value] (default: current)",
+    ),
+    "--asperf-candidate": ("candidate", "BUILD", "build that a gate judges"),
+    "--asperf-tolerance": ("tolerance", "SHARE", "slowdown that a gate accepts (default: 5%)"),
+    "--asperf-max-pairs": ("max_pairs", "N", "pairs after which a gate gives up (default: 60)"),
+    "--asperf-max-seconds": (
+        "max_seconds",
+        "S",
+        "seconds after which a gate begins no further pair (default: 300)",
+    ),
+    "--asperf-max-cv": (
+        "max_cv",
+        "SHARE",
+        "standard deviation / mean of runs from which a rate decides nothing (default: 15%)",
+    ),
+    "--asperf-seed": ("seed", "N", "seed of every random order (default: drawn, and printed)"),
+    "--asperf-self-check": (
+        "self_check",
+        "K",
+        "hold the baseline against itself before every K-th gate of this machine (default: never)",
+    ),
+    "--asperf-report": (
+        "report",
+        "FORMAT:PATH",
+        "write a report, as in json:out.json, or pictures, plots:FOLDER; repeatable",
+    ),
+}
+
+
+def was_configured(config: pytest.Config) -> bool:
+    """Tell whether any of the options was given."""
+    keys = (key for key, _, _ in OPTIONS.values())
+    return any(config.getoption(f"asperf_{key}", None) is not None for key in keys)
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Register the options of a run."""
+    group = parser.getgroup("asperf", "performance of local LLM inference")
+    for option, (key, metavar, text) in OPTIONS.items():
+        group.addoption(
+            option,
+            dest=f"asperf_{key}",
+            metavar=metavar,
+            help=text,
+            action="append" if key == "report" else "store",
+        )
