@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Never
+from typing import TYPE_CHECKING, Final, NamedTuple, Never
 
 from pytest_asperf.build_sources import Checkout, Packages
 from pytest_asperf.builds.surroundings import child_environment
@@ -61,10 +61,10 @@ def builds_between(ends: tuple[Build, Build], *, where: str) -> tuple[Candidate,
     if base.settings != candidate.settings:
         _refuse(ends, "they differ in engine settings", where=where)
     match base.source, candidate.source:
-        case Packages(), Packages():
-            return _releases(ends, where=where)
-        case Checkout(), Checkout():
-            return _commits(ends, where=where)
+        case Packages() as old, Packages() as new:
+            return _releases(ends, (old, new), where=where)
+        case Checkout() as old, Checkout() as new:
+            return _commits(ends, (old, new), where=where)
     return _refuse(ends, "no index and no checkout has both", where=where)
 
 
@@ -81,43 +81,45 @@ def _refuse(ends: tuple[Build, Build], problem: str, *, where: str) -> Never:
     )
 
 
-def _releases(ends: tuple[Build, Build], *, where: str) -> tuple[Candidate, ...]:
+def _releases(
+    ends: tuple[Build, Build], sources: tuple[Packages, Packages], *, where: str
+) -> tuple[Candidate, ...]:
     from packaging.version import Version  # noqa: PLC0415  # 50 ms, and only for releases
 
+    moved = _moved(*sources)
+    if moved is None:
+        _refuse(ends, "they differ in more than one package's version", where=where)
+    old, new = moved
     base, candidate = ends
-    old, new = _moved(ends, where=where)
     first, last = (_pinned(requirement) for requirement in (old, new))
     if first is None or last is None:
         _refuse(ends, "only NAME==VERSION says which release is meant", where=where)
     if not first < last:
         _refuse(ends, f"{first} is not before {last}", where=where)
-    known = map(Version, _index_versions(new.name, base, first.is_prerelease or last.is_prerelease))
+    options = ["--pre"] if first.is_prerelease or last.is_prerelease else []
+    known = map(Version, _index_versions(new.name, sources[0], options))
     between = sorted({version for version in known if first < version < last})
 
     def release(version: Version) -> Build:
         text = str(new).replace(str(new.specifier), f"=={version}")
-        assert isinstance(candidate.source, Packages)  # noqa: S101  # matched by the caller
-        named = tuple(text if word == str(new) else word for word in candidate.source.requirements)
-        source = replace(candidate.source, requirements=named)
+        named = tuple(text if word == str(new) else word for word in sources[1].requirements)
+        source = replace(sources[1], requirements=named)
         return replace(candidate, name=text + _settings(candidate), source=source)
 
     return (Candidate(base), *(Candidate(release(v)) for v in between), Candidate(candidate))
 
 
-def _moved(ends: tuple[Build, Build], *, where: str) -> tuple[Requirement, Requirement]:
-    """Return the one requirement in which two environments differ."""
+def _moved(base: Packages, candidate: Packages) -> tuple[Requirement, Requirement] | None:
+    """Return the one requirement in which two environments differ, None where there is none."""
     from packaging.requirements import Requirement  # noqa: PLC0415  # as above
 
-    base, candidate = (end.source for end in ends)
-    assert isinstance(base, Packages)  # noqa: S101  # matched by the caller
-    assert isinstance(candidate, Packages)  # noqa: S101  # matched by the caller
     one, other = set(base.requirements), set(candidate.requirements)
     alike = replace(base, requirements=()) == replace(candidate, requirements=())
-    if alike and len(one - other) == len(other - one) == 1:
-        old, new = Requirement(*(one - other)), Requirement(*(other - one))
-        if (old.name, old.extras, old.marker) == (new.name, new.extras, new.marker):
-            return old, new
-    return _refuse(ends, "they differ in more than one package's version", where=where)
+    if not alike or len(one - other) != 1 or len(other - one) != 1:
+        return None
+    old, new = Requirement(*(one - other)), Requirement(*(other - one))
+    same = (old.name, old.extras, old.marker) == (new.name, new.extras, new.marker)
+    return (old, new) if same else None
 
 
 def _pinned(requirement: Requirement) -> Version | None:
@@ -132,12 +134,11 @@ def _pinned(requirement: Requirement) -> Version | None:
     return None
 
 
-def _index_versions(package: str, base: Build, pre: bool) -> list[str]:  # noqa: FBT001
+def _index_versions(package: str, base: Packages, options: Sequence[str]) -> list[str]:
     """Return the releases that an interpreter's pip finds and can install, yanked ones left out."""
-    assert isinstance(base.source, Packages)  # noqa: S101  # matched by the caller
-    words = ["index", "versions", package, *(["--pre"] if pre else [])]
-    python, env = base.source.python, base.source.env
-    status, printed, log = _run([str(python), "-m", "pip", *words], env)
+    words = ["index", "versions", package, *options]
+    python = base.python
+    status, printed, log = _run([str(python), "-m", "pip", *words], base.env)
     found = _VERSIONS.search(printed)
     if status or found is None:
         raise BuildError(
@@ -151,39 +152,46 @@ def _index_versions(package: str, base: Build, pre: bool) -> list[str]:  # noqa:
     return [word.strip() for word in found[1].split(",")]
 
 
-def _commits(ends: tuple[Build, Build], *, where: str) -> tuple[Candidate, ...]:
-    base, candidate = ends
-    assert isinstance(base.source, Checkout)  # noqa: S101  # matched by the caller
-    assert isinstance(candidate.source, Checkout)  # noqa: S101  # matched by the caller
-    if replace(base.source, commit="") != replace(candidate.source, commit=""):
+def _commits(
+    ends: tuple[Build, Build], sources: tuple[Checkout, Checkout], *, where: str
+) -> tuple[Candidate, ...]:
+    old, new = sources
+    if replace(old, commit="") != replace(new, commit=""):
         _refuse(ends, "they are of two checkouts, or are configured differently", where=where)
-    repository = base.source.repository
 
-    def log(revisions: str, *options: str) -> list[Candidate]:
+    def log(revisions: str, *options: str) -> list[_Commit]:
         words = ("log", "--first-parent", "--reverse", _COMMIT_FORMAT, *options, revisions, "--")
-        lines = _git(repository, *words).splitlines()
-        return [_commit(candidate, *line.split("\t", 2)) for line in lines]
+        lines = _git(old.repository, *words).splitlines()
+        return [_Commit(*line.split("\t", 2)) for line in lines]
 
-    first, last = base.source.commit, candidate.source.commit
-    start, *_ = log(first, "-1")
-    behind = log(f"{first}..{last}")
+    start, *_ = log(old.commit, "-1")
+    behind = log(f"{old.commit}..{new.commit}")
     if not behind:
-        _refuse(ends, f"{last} has no commit that {first} lacks", where=where)
+        _refuse(ends, f"{new.commit} has no commit that {old.commit} lacks", where=where)
+    base, candidate = ends
     # What a baseline beside that line lacks besides would look like the first commit's own.
-    before, *_ = log(f"{_hash(behind[0])}^", "-1")
-    if _hash(before) != _hash(start):
-        problem = f"{first} is not among the first parents of {last}; {before.build.name} is"
+    before, *_ = log(f"{behind[0].digest}^", "-1")
+    if before.digest != start.digest:
+        name = before.candidate(candidate, new).build.name
+        problem = f"{old.commit} is not among the first parents of {new.commit}; {name} is"
         _refuse(ends, problem, where=where)
-    return (_called(start, base), *behind[:-1], _called(behind[-1], candidate))
+    first, *others, last = (commit.candidate(candidate, new) for commit in (start, *behind))
+    return (_called(first, base), *others, _called(last, candidate))
 
 
-def _commit(candidate: Build, digest: str, day: str, subject: str) -> Candidate:
-    """Return a checkout's build at another commit."""
-    assert isinstance(candidate.source, Checkout)  # noqa: S101  # what the caller has
-    place = candidate.name.rpartition("@")[0] or candidate.source.repository
-    name = f"{place}@{digest[:_HASH_DIGITS]}{_settings(candidate)}"
-    source = replace(candidate.source, commit=digest)
-    return Candidate(replace(candidate, name=name, source=source), f"{day} {escaped(subject)}")
+class _Commit(NamedTuple):
+    """A line of git's log."""
+
+    digest: str
+    day: str
+    subject: str
+
+    def candidate(self, end: Build, source: Checkout) -> Candidate:
+        """Return the build of an end of the line, at this commit of its checkout."""
+        place = end.name.rpartition("@")[0] or source.repository
+        name = f"{place}@{self.digest[:_HASH_DIGITS]}{_settings(end)}"
+        build = replace(end, name=name, source=replace(source, commit=self.digest))
+        return Candidate(build, f"{self.day} {escaped(self.subject)}")
 
 
 def _called(commit: Candidate, end: Build) -> Candidate:
@@ -196,11 +204,6 @@ def _called(commit: Candidate, end: Build) -> Candidate:
 def _settings(build: Build) -> str:
     """Return a build's engine settings as they are written behind its name."""
     return "".join(f",{key}={value}" for key, value in build.settings.as_dict().items())
-
-
-def _hash(candidate: Candidate) -> str:
-    assert isinstance(candidate.build.source, Checkout)  # noqa: S101  # of commits only
-    return candidate.build.source.commit
 
 
 def _git(repository: Path, *words: str) -> str:

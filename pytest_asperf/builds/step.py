@@ -98,8 +98,8 @@ def run_step(
             # A group of its own: compilers are grandchildren, and all of them have to go.
             start_new_session=True,
         )
+        assert process.stdout is not None  # noqa: S101  # asked for just above
         try:
-            assert process.stdout is not None  # noqa: S101  # asked for just above
             while raw := process.stdout.readline(_LINE_BYTES):
                 file.write(raw)
                 line = raw.decode(errors="replace").rstrip()
@@ -110,7 +110,6 @@ def run_step(
             _end(process)
             raise
         finally:
-            assert process.stdout is not None  # noqa: S101  # as above
             process.stdout.close()
     if status:
         raise StepFailure(str(command[0]).rpartition("/")[2], status, tuple(lines))

@@ -105,17 +105,17 @@ def finish(folder: Path, recipe: Recipe, found: Mapping[str, Any]) -> MadeBuild:
     Raises:
         CacheError: it cannot be written.
     """
+    now = time.time()
+    made = MadeBuild(folder, recipe.title, recipe.facts, found, _size(folder), now, now)
     record = {
-        "title": recipe.title,
-        "facts": recipe.facts,
-        "found": found,
-        "nbytes": _size(folder),
-        "made_at": time.time(),
+        "title": made.title,
+        "facts": made.facts,
+        "found": made.found,
+        "nbytes": made.nbytes,
+        "made_at": made.made_at,
     }
     with explained(folder.parent):
         write_json(folder / _RECORD, record, owner=folder / _RECORD)
-    made = finished(folder)
-    assert made is not None  # noqa: S101  # written just above
     return made
 
 

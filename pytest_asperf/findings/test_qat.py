@@ -29,6 +29,10 @@ _PTQ = ("4bit", "3bit")
 _HAS_GPU = sys.platform == "darwin"
 _CHUNKS = 24 if _HAS_GPU else 3
 
+#: Of speed: without a GPU, what the pairs of a few seconds decide, at one level.
+_SAME_TG = "5%" if _HAS_GPU else "10%"
+_TIMED = list(zip(_QAT, _PTQ, strict=True))[0 if _HAS_GPU else 1 :]
+
 _scored = pytest.mark.quant_ladder(*_QAT, *_PTQ, chunks=_CHUNKS)
 
 
@@ -63,16 +67,13 @@ def test_qat_is_no_larger(ladder: Ladder) -> None:
         assert_equivalent(ladder, qat, ptq, "size", within="0.01%")
 
 
-@pytest.mark.skipif(
-    not _HAS_GPU, reason="on a CPU, handing tiny steps from thread to thread outweighs computing"
-)
 @pytest.mark.parametrize(
     "levels",
     [
         pytest.param(levels, id=levels[1], marks=pytest.mark.quant_ladder(*levels))
-        for levels in zip(_QAT, _PTQ, strict=True)
+        for levels in _TIMED
     ],
 )
 def test_qat_generates_as_fast(ladder: Ladder, levels: tuple[str, str]) -> None:
-    """TG of QAT and PTQ, in pairs, differs by less than 5 %."""
-    assert_equivalent(ladder, *levels, "tg16", within="5%")
+    """TG of QAT and PTQ is the same, in pairs."""
+    assert_equivalent(ladder, *levels, "tg16", within=_SAME_TG)
