@@ -24,7 +24,7 @@ from pytest_asperf.console import (
     stderr_console,
 )
 from pytest_asperf.errors import ConfigError, printable
-from pytest_asperf.gate_options import (  # Typer reads the annotations
+from pytest_asperf.gate_options import (
     USAGE,
     CurrentPython,
     EngineName,
@@ -233,7 +233,7 @@ def _bisect(question: Question, project: Project, *, fresh: bool) -> Answer:
             "chunks": project.settings.chunks,
             "seed": project.settings.seed,
         }
-        kept = kept_bisection(project.cache, decided_by, seed=project.seed, fresh=fresh)
+        kept = kept_bisection(project.cache, decided_by, seed=project.draw_seed(), fresh=fresh)
         with kept as (record, told):
             if told:
                 print_text(console, told)

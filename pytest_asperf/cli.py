@@ -167,7 +167,7 @@ def calibrate_machine(
             workloads,
             pairs=pairs,
             tolerance=project.settings.tolerance,
-            seed=project.seed,
+            seed=project.draw_seed(),
         )
     print_sections(sections)
 

@@ -29,7 +29,7 @@ from pytest_asperf.errors import (
     ModelError,
     printable,
 )
-from pytest_asperf.gate_options import (  # Typer reads the annotations
+from pytest_asperf.gate_options import (
     USAGE,
     CurrentPython,
     EngineName,
@@ -215,7 +215,9 @@ def _gate(asked: _Asked, project: Project, max_ppl_delta: str) -> _Gate:
     names = [name for word in asked.workloads for name in word.split(",")]
     workloads = tuple(require_workload(name.strip(), where="--workload") for name in names)
     models, moe = _models(asked, project, engine)
-    budget = Budget(settings.tolerance, settings.max_pairs, settings.max_seconds, project.seed)
+    budget = Budget(
+        settings.tolerance, settings.max_pairs, settings.max_seconds, project.draw_seed()
+    )
     limit = parse_percent(max_ppl_delta, where="--max-ppl-delta")
     pairs = _pairs(asked, project, engine, models)
     return _Gate(builds, engine, models, moe, pairs, tuple(dict.fromkeys(workloads)), budget, limit)

@@ -41,9 +41,8 @@ class Project:
         """The settings in force."""
         return self.catalogue.settings
 
-    @property
-    def seed(self) -> int:
-        """The seed of every random order: the one given, or one drawn."""
+    def draw_seed(self) -> int:
+        """Return the seed of every random order: the one given, else a new one."""
         given = self.settings.seed
         return secrets.randbelow(2**31) if given is None else given
 

@@ -49,7 +49,8 @@ ROUNDED: Final[dict[Engine, dict[str, tuple[str, EngineSettings]]]] = {
     },
 }
 TEXT: Final = shipped_corpus().read_text("utf-8")
-N_CHUNKS: Final = 8
+#: Without a GPU, MLX takes seconds for a chunk.
+N_CHUNKS: Final[dict[Engine, int]] = {"llama_cpp": 8, "mlx": 2}
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,9 @@ def perplexity(build: EngineBuild, model: Path, settings: EngineSettings) -> flo
     with Worker(build) as worker:
         worker.load("m", model, settings)
         tokens = worker.tokenize("m", TEXT[:20_000])
-        chunks = split_chunks(tokens, n_ctx=PPL_N_CTX, at_most=N_CHUNKS, corpus="heldout")
+        chunks = split_chunks(
+            tokens, n_ctx=PPL_N_CTX, at_most=N_CHUNKS[build.engine], corpus="heldout"
+        )
         rows, _ = score_ladder(
             worker, ["m"], chunks, concurrency=1, progress=lambda _done, _total: None
         )["m"]
