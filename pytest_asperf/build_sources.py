@@ -248,6 +248,13 @@ def _place(text: str, folder: Path, *, where: str) -> Source:
         return _checkout(_path(repository, folder, where=where), commit, where=where)
     if path.name.lower().endswith(ARCHIVES):
         return _packages([text], folder, where=where)
+    if not path.exists():
+        raise ConfigError(
+            f"{where}: {shown(text)}: there is no such file or folder",
+            why="the build is what is there",
+            remedy="correct the path: of a Python interpreter, of a wheel or source distribution, "
+            "of a folder of llama.cpp's programs, or of a checkout with @COMMIT behind it",
+        )
     if not path.is_dir():
         return Interpreter(
             parse_values({"python": text}, where=lambda _: where, folder=folder)["python"]

@@ -362,7 +362,8 @@ def _print_plan(gate: _Gate, plan: Plan, out: Console, *, only_list: bool) -> No
     from pytest_asperf.gate_report import error_budget
 
     base, candidate = (printable(build.name) for build in gate.builds)
-    print_text(out, f"gate: {candidate} against {base}, {gate.engine}, {len(plan.cells)} cells")
+    n_cells = f"{len(plan.cells)} cell{'s' * (len(plan.cells) > 1)}"
+    print_text(out, f"gate: {candidate} against {base}, {gate.engine}, {n_cells}")
     print_text(out, f"{_limits(gate)} {error_budget(shared_by(plan.cells))}.")
     for one in plan.left_out:
         print_text(out, f"left out: {one.what}: {one.reason}")

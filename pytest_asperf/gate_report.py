@@ -109,11 +109,11 @@ def exit_code(words: Iterable[str]) -> int:
 
 def error_budget(n_cells: int) -> str:
     """Return how the error is shared, in words."""
+    wrong = f"FAIL of equal builds, or a PASS of a regression, in at most {100 * ALPHA:g} % of runs"
+    if n_cells == 1:
+        return f"A {wrong}"
     each = f"{100 * ALPHA / n_cells:.2g} %"
-    return (
-        f"{n_cells} cells share the error: a FAIL of equal builds, or a PASS of a regression, in "
-        f"at most {100 * ALPHA:g} % of runs over all, {each} a cell"
-    )
+    return f"{n_cells} cells share the error: a {wrong} over all, {each} a cell"
 
 
 def result_line(result: CellResult, plan: Plan) -> str:

@@ -105,7 +105,7 @@ def test_a_crashing_candidate_is_invalid(gated: Project) -> None:
     [
         ("--asperf-candidate=nonesuch", "unknown build 'nonesuch'"),
         ("--asperf-candidate=curent", "did you mean 'current'"),
-        ("--asperf-candidate=/nowhere/python", "no such program"),
+        ("--asperf-candidate=/nowhere/python", "no such file or folder"),
         ("--asperf-candidate=current,thread=1", "did you mean 'threads'"),
         ("--asperf-candidate=current,threads", "key=value"),
         ("--asperf-tolerance=5", "tolerance takes"),

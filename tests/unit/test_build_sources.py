@@ -109,12 +109,12 @@ def test_what_is_there_says_what_a_path_is(tmp_path: Path) -> None:
         ("numpy==2.0", "'numpy' is no package of an engine"),
         ("llama-cpp-python==zero.", "is not a requirement"),
         ("llama-cpp-python=0.3.35", "is not a requirement"),
-        ("-r/etc/passwd==1", "no such program"),
+        ("-r/etc/passwd==1", "no such file or folder"),
         ("mlx==0.31.1", "mlx is named without mlx-lm"),
         ("current,threads", "key=value"),
         ("./llama.cpp@", "commit = a commit"),
         ("./llama.cpp@--upload-pack=x", "commit = a commit"),
-        ("/nowhere/python", "no such program"),
+        ("/nowhere/python", "no such file or folder"),
     ],
 )
 def test_what_cannot_be_read_is_refused(text: str, told: str) -> None:
