@@ -117,6 +117,8 @@ def doctor(
 
     project = open_project(python=python)
     builds = [project.engine_build(engine) for engine in EXTRAS]
+    if project.settings.tools is not None:
+        builds.append(project.engine_build("llama_tools"))
     console = stderr_console()
     with console.status("examining this machine"):
         found = examine(

@@ -230,6 +230,8 @@ def _device(answer: Any) -> Device:
 
 
 def _engine_failure(build: EngineBuild, error: AsperfError) -> Failure:
+    if build.tools is not None:
+        return Failure(printable(error.what), printable(error.remedy))
     python = shlex.quote(str(build.python))
     package = f"'pytest-asperf[{EXTRAS[build.engine]}]'"
     last_line = error.what.rstrip().rpartition("\n")[2]

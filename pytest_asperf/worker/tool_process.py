@@ -196,9 +196,17 @@ class Toolbox:
         return run
 
     def help(self, name: str) -> str:
-        """Return what a program says of its options."""
+        """Return what a program says of its options.
+
+        Raises:
+            RefusalError: it is not there, or says nothing of them: a library that it needs is not
+                where it was built with, say.
+        """
         if name not in self._help:
             run = self.start(name, "--help")
             run.wait()
-            self._help[name] = run.output + "\n".join(run.log)
+            text = run.output + "\n".join(run.log)
+            if "--" not in text:
+                raise run.failure("does not start: asked for its options it names none")
+            self._help[name] = text
         return self._help[name]

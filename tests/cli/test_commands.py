@@ -111,6 +111,26 @@ def test_doctor_in_json_is_one_document(asperf: Asperf) -> None:
     }
 
 
+def test_doctor_examines_the_programs_that_are_configured(asperf: Asperf, tools: Path) -> None:
+    """A folder of llama.cpp's programs is an engine beside the libraries."""
+    (asperf.folder / "asperf.toml").write_text(f'tools = "{tools}"')
+    found = asperf("doctor").stdout.partition("engine llama_tools")[2]
+    assert f"ok   library  {tools}" in found
+
+
+def test_doctor_tells_that_configured_programs_do_not_start(asperf: Asperf) -> None:
+    """What is wrong with them stands there, and no advice about packages."""
+    for name in ("llama-bench", "llama-perplexity", "llama-quantize"):
+        program = asperf.folder / name
+        program.write_text("#!/bin/sh\nexit 1\n")
+        program.chmod(0o755)
+    (asperf.folder / "asperf.toml").write_text('tools = "."')
+    found = asperf("doctor").stdout.partition("engine llama_tools")[2].partition("\n\n")[0]
+    assert "ok   engine" not in found
+    assert "llama-bench does not start" in found
+    assert "pip install" not in found
+
+
 def test_a_measured_bandwidth_is_kept_and_shown_later(asperf: Asperf) -> None:
     """It is measured when asked for, and known from then on without measuring."""
     measured = json.loads(asperf("doctor", "--json", "--measure-bandwidth").stdout)
