@@ -6,7 +6,7 @@ import re
 import subprocess
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final, cast
 
 from pytest_asperf.errors import escaped
 
@@ -98,9 +98,9 @@ def run_step(
             # A group of its own: compilers are grandchildren, and all of them have to go.
             start_new_session=True,
         )
-        assert process.stdout is not None  # noqa: S101  # asked for just above
+        output = cast("IO[bytes]", process.stdout)  # a pipe was asked for
         try:
-            while raw := process.stdout.readline(_LINE_BYTES):
+            while raw := output.readline(_LINE_BYTES):
                 file.write(raw)
                 line = raw.decode(errors="replace").rstrip()
                 lines.append(line)
@@ -110,7 +110,7 @@ def run_step(
             _end(process)
             raise
         finally:
-            process.stdout.close()
+            output.close()
     if status:
         raise StepFailure(str(command[0]).rpartition("/")[2], status, tuple(lines))
 

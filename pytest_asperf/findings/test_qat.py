@@ -26,12 +26,7 @@ _QAT = ("asperf-target-qat:4bit", "asperf-target-qat:3bit")
 _PTQ = ("4bit", "3bit")
 
 #: Without a GPU, MLX takes ten seconds for a chunk of all five models.
-_HAS_GPU = sys.platform == "darwin"
-_CHUNKS = 24 if _HAS_GPU else 3
-
-#: Of speed: without a GPU, what the pairs of a few seconds decide, at one level.
-_SAME_TG = "5%" if _HAS_GPU else "10%"
-_TIMED = list(zip(_QAT, _PTQ, strict=True))[0 if _HAS_GPU else 1 :]
+_CHUNKS = 24 if sys.platform == "darwin" else 3
 
 _scored = pytest.mark.quant_ladder(*_QAT, *_PTQ, chunks=_CHUNKS)
 
@@ -71,9 +66,9 @@ def test_qat_is_no_larger(ladder: Ladder) -> None:
     "levels",
     [
         pytest.param(levels, id=levels[1], marks=pytest.mark.quant_ladder(*levels))
-        for levels in _TIMED
+        for levels in zip(_QAT, _PTQ, strict=True)
     ],
 )
 def test_qat_generates_as_fast(ladder: Ladder, levels: tuple[str, str]) -> None:
-    """TG of QAT and PTQ is the same, in pairs."""
-    assert_equivalent(ladder, *levels, "tg16", within=_SAME_TG)
+    """TG of QAT and PTQ, in pairs, differs by less than 5 %."""
+    assert_equivalent(ladder, *levels, "tg16", within="5%")

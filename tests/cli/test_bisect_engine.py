@@ -28,9 +28,7 @@ def bisect(
     """The command over a list of builds, both ends among them, in an empty project."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
-    # Steps are three times the tolerance: what else runs here does not decide which one is found.
     words = ["--workload", "tg32", "--model", "asperf-draft:F16", "--seed", "3"]
-    words += ["--tolerance", "20%"]
 
     def run(*builds: str) -> Result:
         ends = (builds[0], builds[-1])
