@@ -34,7 +34,11 @@ OPTIONS: Final = {
         "NAME|auto",
         "hardware profile to hold numbers against; auto is this machine (default: auto)",
     ),
-    "--asperf-engine": ("engine", "NAME", "llama_cpp or mlx (default: llama_cpp)"),
+    "--asperf-engine": (
+        "engine",
+        "NAME",
+        "llama_cpp, llama_tools or mlx (default: llama_cpp)",
+    ),
     "--asperf-source": (
         "source",
         "auto|live|recorded",
@@ -108,6 +112,6 @@ def add_options(parser: pytest.Parser) -> None:
             option,
             dest=f"asperf_{key}",
             metavar=metavar,
-            help=text,
+            help=text.replace("%", "%%"),  # argparse formats it
             action="append" if key == "report" else "store",
         )

@@ -1,0 +1,53 @@
+"""What pytest itself prints of the plugin: `--help`, `--markers`, `--fixtures`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf import plugin
+from pytest_asperf.engines import ENGINES
+from pytest_asperf.options import MARKERS, OPTIONS
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+#: It stands in for an engine in tests of the plugin and is no choice of a user's.
+_FOR_TESTS = "scripted"
+
+
+def _words(result: pytest.RunResult) -> str:
+    """Return a successful run's output with its line breaks undone."""
+    assert result.ret == pytest.ExitCode.OK
+    return " ".join(result.stdout.str().split())
+
+
+def test_help_names_every_option(project: Project) -> None:
+    """`pytest --help` lists every option with its metavar and its text."""
+    text = _words(project.run("--help"))
+    for option, (_, metavar, help_text) in OPTIONS.items():
+        assert f"{option}={metavar} {help_text}" in text
+
+
+def test_help_of_the_engine_option_lists_every_engine() -> None:
+    """The help names each engine that a user can choose."""
+    _, _, text = OPTIONS["--asperf-engine"]
+    assert all(engine in text for engine in ENGINES if engine != _FOR_TESTS)
+
+
+def test_markers_are_listed(project: Project) -> None:
+    """`pytest --markers` shows every marker with its arguments."""
+    text = _words(project.run("--markers"))
+    assert all(f"@pytest.mark.{' '.join(line.split())}" in text for line in MARKERS)
+
+
+def test_fixtures_are_listed(project: Project) -> None:
+    """`pytest --fixtures` shows every fixture with what it gives."""
+    text = _words(project.run("--fixtures"))
+    names = [name for name in plugin.__all__ if not name.startswith("_")]
+    assert names
+    for name in names:
+        first_line = str(getattr(plugin, name).__doc__).partition("\n")[0]
+        assert f"{name} " in text, name
+        assert first_line in text, name
