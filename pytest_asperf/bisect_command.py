@@ -31,6 +31,7 @@ from pytest_asperf.gate_options import (
     MaxPplDelta,
     Seed,
     Tolerance,
+    Wait,
 )
 from pytest_asperf.project import open_project
 
@@ -85,6 +86,7 @@ def bisect_builds(
         typer.Option("--max-seconds", min=1, metavar="N", help="Seconds of one gate [600]."),
     ] = None,
     seed: Seed = None,
+    wait: Wait = None,
     engine: EngineName = None,
     python: CurrentPython = None,
     fresh: Annotated[
@@ -101,7 +103,7 @@ def bisect_builds(
         base, candidate, builds, model, engine, workload, max_ppl_delta, max_pairs, max_seconds
     )
     try:
-        project = open_project(python=python, tolerance=tolerance, seed=seed)
+        project = open_project(python=python, tolerance=tolerance, seed=seed, wait=wait)
         question = _question(asked, project)
     except ConfigError as error:
         print_error(error)

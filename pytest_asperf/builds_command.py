@@ -118,7 +118,6 @@ def prune_builds(
     What is removed is made again when it is next asked for.
     """
     from pytest_asperf.builds.store import discard, made_builds
-    from pytest_asperf.measure.turn import machine_lock_path, machine_turn
 
     project = open_project()
     before = time.time() - (older_than if older_than is not None else 0) * _DAY_S
@@ -139,7 +138,7 @@ def prune_builds(
         print_text(stderr_console(), printable(f"waiting: {reason}"))
 
     # A gate may be running on one of them.
-    with machine_turn(machine_lock_path(), told):
+    with project.queue(told).turn():
         for made in gone:
             discard(made, told)
     typer.echo(f"removed {total}")
@@ -149,7 +148,12 @@ def _workshop(project: Project, notify: StatusNotify) -> Workshop:
     from pytest_asperf.builds.workshop import Workshop
     from pytest_asperf.measure.turn import machine_lock_path
 
-    return Workshop(project.cache, lock_path=machine_lock_path(), notify=notify)
+    return Workshop(
+        project.cache,
+        lock_path=machine_lock_path(),
+        notify=notify,
+        wait_s=project.settings.wait,
+    )
 
 
 def _declared_check(build: Build, project: Project) -> Check:

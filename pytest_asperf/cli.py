@@ -29,7 +29,7 @@ from pytest_asperf.console import (
 )
 from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.gate_command import gate_builds
-from pytest_asperf.gate_options import GateCommand
+from pytest_asperf.gate_options import GateCommand, Wait
 from pytest_asperf.inventory import entry_check, model_sections
 from pytest_asperf.modelfiles.cache import discard, entries
 from pytest_asperf.modelfiles.shipped import shipped_models
@@ -125,7 +125,7 @@ def doctor(
             builds,
             project.cache,
             measure_bandwidth=measure_bandwidth,
-            on_wait=lambda message: print_text(console, message),
+            queue=project.queue(lambda message: print_text(console, message)),
         )
     if as_json:
         typer.echo(json.dumps(found.as_dict(), default=str, indent=2))
@@ -149,12 +149,13 @@ def calibrate_machine(
         list[str] | None,
         typer.Option("--workload", metavar="NAME", help="What to time; repeatable [tg128]."),
     ] = None,
+    wait: Wait = None,
 ) -> None:
     """Measure this machine's noise, by a build against itself, and keep it for gates."""
     from pytest_asperf.calibrate import calibrate
     from pytest_asperf.spec import parse_workload
 
-    project = open_project(python=python)
+    project = open_project(python=python, wait=wait)
     ref = project.catalogue.find(model, where="--model")
     engine = ref.spec.engine or project.settings.engine
     build = project.catalogue.find_build("current", where="asperf calibrate", engine=engine)
@@ -249,7 +250,7 @@ def predict_models(
             question,
             project.catalogue,
             project.cache,
-            lambda message: print_text(console, message),
+            project.queue(lambda message: print_text(console, message)),
         )
     if as_json:
         typer.echo(json.dumps(found.as_dict(), default=str, indent=2))

@@ -21,17 +21,17 @@ from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.host import Worker
 from pytest_asperf.inventory import cached_checks
-from pytest_asperf.measure.turn import machine_lock_path, machine_turn
 from pytest_asperf.modelfiles.cache import entries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pytest_asperf.checks import State
     from pytest_asperf.hardware.conditions import Condition
     from pytest_asperf.hardware.machine import Bandwidth, Gpu, Machine
     from pytest_asperf.host import EngineBuild
+    from pytest_asperf.measure.turn import MachineQueue
     from pytest_asperf.modelfiles.cache import CacheEntry
 
 _SCHEMA: Final = 1
@@ -156,7 +156,7 @@ def examine(
     cache: Path,
     *,
     measure_bandwidth: bool,
-    on_wait: Callable[[str], None],
+    queue: MachineQueue,
 ) -> Examination:
     """Ask the machine, the engines and the cache.
 
@@ -164,14 +164,14 @@ def examine(
         builds: the engines to look for, each in its interpreter.
         cache: the cache folder; it is not made where it does not exist.
         measure_bandwidth: measure the memory bandwidth now; takes two to eight seconds.
-        on_wait: told when another measurement holds the machine.
+        queue: where a measurement waits for others.
     """
     # First, because starting an engine is itself a load.
     conditions = readiness()
     machine = detect()
     return Examination(
         machine,
-        _bandwidth(cache, machine, measure=measure_bandwidth, on_wait=on_wait),
+        _bandwidth(cache, machine, measure=measure_bandwidth, queue=queue),
         tuple(_engine_report(build) for build in builds),
         _cache_report(cache),
         conditions,
@@ -179,12 +179,12 @@ def examine(
 
 
 def _bandwidth(
-    cache: Path, machine: Machine, *, measure: bool, on_wait: Callable[[str], None]
+    cache: Path, machine: Machine, *, measure: bool, queue: MachineQueue
 ) -> Bandwidth | Failure | None:
     try:
         if not measure:
             return known_bandwidth(cache, machine)
-        with machine_turn(machine_lock_path(), on_wait):
+        with queue.turn():
             return machine_bandwidth(cache, machine, remeasure=True)
     except AsperfError as error:
         return Failure(printable(error.what), printable(error.remedy))

@@ -70,6 +70,10 @@ class CacheError(AsperfError):
     """The cache folder cannot be used: read-only, full, or not a folder."""
 
 
+class BusyError(AsperfError):
+    """Another process kept the machine for longer than this one was to wait."""
+
+
 class BuildError(AsperfError):
     """A build of an engine cannot be made: not found, not compiled, or no network."""
 

@@ -36,6 +36,7 @@ from pytest_asperf.gate_options import (
     MaxPplDelta,
     Seed,
     Tolerance,
+    Wait,
 )
 from pytest_asperf.project import open_project
 
@@ -97,6 +98,7 @@ def gate_builds(
     seed: Seed = None,
     engine: EngineName = None,
     python: CurrentPython = None,
+    wait: Wait = None,
     summary: Annotated[
         Path | None,
         typer.Option("--summary", metavar="FILE", help="Write Markdown for a pull request."),
@@ -124,6 +126,7 @@ def gate_builds(
             max_pairs=max_pairs,
             max_seconds=max_seconds,
             seed=seed,
+            wait=wait,
         )
         for file in (summary, json_file):
             _require_writable(file)

@@ -28,6 +28,14 @@ CurrentPython = Annotated[
 ]
 
 
+Wait = Annotated[
+    str | None,
+    typer.Option(
+        "--wait", metavar="S", help="Longest wait for one other measurement here, such as 10min."
+    ),
+]
+
+
 class GateCommand(TyperCommand):
     """A command whose usage errors exit with `USAGE`."""
 

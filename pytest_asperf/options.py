@@ -90,6 +90,11 @@ OPTIONS: Final = {
         "K",
         "hold the baseline against itself before every K-th gate of this machine (default: never)",
     ),
+    "--asperf-wait": (
+        "wait",
+        "S",
+        "longest wait for one other measurement on this machine, such as 90s (default: 10min)",
+    ),
     "--asperf-report": (
         "report",
         "FORMAT:PATH",

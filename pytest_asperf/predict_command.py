@@ -18,7 +18,6 @@ from pytest_asperf.hardware.bandwidth import LARGEST_CACHE_BYTES, known_bandwidt
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import Ceiling, in_force
 from pytest_asperf.hardware.memory import memory_of
-from pytest_asperf.measure.turn import machine_lock_path, machine_turn
 from pytest_asperf.modelfiles.sizes import KvCache, demand_of
 from pytest_asperf.predict import (
     ACCEPTANCES,
@@ -40,11 +39,11 @@ from pytest_asperf.settings import parse_path, split_address
 from pytest_asperf.spec import ModelRef, ModelSpec, kv_bytes_per_element
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from pytest_asperf.catalogue import Catalogue
     from pytest_asperf.hardware.in_force import Hardware
+    from pytest_asperf.measure.turn import MachineQueue
     from pytest_asperf.spec import EngineSettings
 
 _SCHEMA: Final = 1
@@ -161,7 +160,7 @@ def predict(
     question: Question,
     catalogue: Catalogue,
     cache: Path,
-    on_wait: Callable[[str], None],
+    queue: MachineQueue,
 ) -> Prediction:
     """Predict what models do on a machine.
 
@@ -170,7 +169,7 @@ def predict(
         question: everything else that was asked.
         catalogue: the project's models.
         cache: the cache folder; a bandwidth that has to be measured is kept there.
-        on_wait: told when another measurement holds the machine.
+        queue: where a measurement waits for others.
 
     Raises:
         AsperfError: an address, name or value is not usable, or a file is broken.
@@ -191,7 +190,7 @@ def predict(
         "its size cannot be read", "name the hardware with --hardware=NAME"
     )
     on_card = isinstance(memory, Memory) and not memory.is_shared
-    ceiling, basis = _ceiling(hardware, cache, on_wait, on_card=on_card)
+    ceiling, basis = _ceiling(hardware, cache, queue, on_card=on_card)
 
     def forecast(demand: Demand) -> Forecast:
         loaded = [demand] if draft is None else [demand, draft]
@@ -275,7 +274,7 @@ def _hardware(question: Question) -> Hardware:
 
 
 def _ceiling(
-    hardware: Hardware, cache: Path, on_wait: Callable[[str], None], *, on_card: bool
+    hardware: Hardware, cache: Path, queue: MachineQueue, *, on_card: bool
 ) -> tuple[Ceiling | Failure, str]:
     """Return the bandwidth of the memory that the weights are read from, and its source."""
     published, profile, machine = hardware.published_bandwidth, hardware.profile, hardware.machine
@@ -289,7 +288,7 @@ def _ceiling(
     try:
         measured = known_bandwidth(cache, machine)
         if measured is None:
-            with machine_turn(machine_lock_path(), on_wait):
+            with queue.turn():
                 measured = machine_bandwidth(cache, machine)
     except HardwareError as error:
         return Failure(printable(error.what), printable(error.remedy)), ""

@@ -14,6 +14,8 @@ from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.settings import parse_values
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
     from rich.status import Status
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pytest_asperf.engines import Engine
     from pytest_asperf.host import EngineBuild
     from pytest_asperf.measure.lab import Lab
+    from pytest_asperf.measure.turn import MachineQueue
     from pytest_asperf.settings import Settings
 
 
@@ -52,6 +55,15 @@ class Project:
 
         return EngineBuild(engine, self.settings.python, self.settings.tools_of(engine))
 
+    def queue(self, on_wait: Callable[[str], None]) -> MachineQueue:
+        """Return where a command waits for measurements on this machine, and says so."""
+        from pytest_asperf.measure.turn import (  # noqa: PLC0415  # with what it brings
+            MachineQueue,
+            machine_lock_path,
+        )
+
+        return MachineQueue(machine_lock_path(), on_wait, self.settings.wait)
+
     def lab(self, engine: Engine, console: Console, status: Status) -> Lab:
         """Return what measures on an engine.
 
@@ -71,7 +83,11 @@ class Project:
             self.engine_build(engine),
             cache=self.cache,
             corpus=shipped_corpus(),
-            plan=Plan(chunks=settings.chunks, call_timeout_s=settings.call_timeout_s),
+            plan=Plan(
+                chunks=settings.chunks,
+                call_timeout_s=settings.call_timeout_s,
+                wait_s=settings.wait,
+            ),
             lock_path=machine_lock_path(),
             notify=StatusNotify(console, status),
         )

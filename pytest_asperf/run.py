@@ -131,6 +131,7 @@ class Run:
                 chunks=settings.chunks,
                 seed=self.seed,
                 call_timeout_s=settings.call_timeout_s,
+                wait_s=settings.wait,
                 self_check_every=settings.self_check,
             ),
             lock_path=machine_lock_path(),
@@ -383,7 +384,7 @@ class Run:
         from pytest_asperf.hardware.bandwidth import machine_bandwidth  # noqa: PLC0415  # numpy
 
         machine = self.hardware.machine
-        with machine_turn(machine_lock_path(), self.notify.wait):
+        with machine_turn(machine_lock_path(), self.notify.wait, self.settings.wait):
             return machine_bandwidth(self.cache, machine, remeasure=remeasure)
 
     def unmet(self, mark: HardwareMark) -> str:

@@ -6,6 +6,7 @@ differs.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from dataclasses import dataclass, field
@@ -26,6 +27,10 @@ ReportFormat = Literal["json", "plots"]
 
 #: Longest piece of foreign text that a message repeats.
 _MAX_SHOWN: Final = 200
+
+
+_UNITS_S: Final = {"s": 1.0, "min": 60.0, "h": 3600.0}
+_DURATION: Final = re.compile(r"(?P<number>\d{1,7}(\.\d{1,3})?)\s*(?P<unit>s|min|h)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,7 @@ class Settings:
         self_check: gates of a machine of which one is preceded by a gate of the baseline against
             itself, None for none.
         call_timeout_s: seconds after which a call to the engine is given up.
+        wait: seconds after which waiting for another measurement on this machine is given up.
         cache: folder for files that are made once, or None for the platform's own.
         python: interpreter that the engine runs in.
         tools: folder of llama.cpp's programs, for the engine that runs those.
@@ -88,6 +94,7 @@ class Settings:
     seed: int | None = None
     self_check: int | None = None
     call_timeout_s: int = 600
+    wait: float = 600.0
     cache: Path | None = None
     python: Path = field(default_factory=lambda: Path(sys.executable))
     tools: Path | None = None
@@ -206,6 +213,16 @@ def _seed(value: object, _folder: Path) -> int:
     return value
 
 
+def _duration(value: object, _folder: Path) -> float:
+    """Read seconds, plain or with a unit."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError
+    match = _DURATION.fullmatch(str(value).strip())
+    if match is None:
+        raise ValueError
+    return float(match["number"]) * _UNITS_S[match["unit"] or "s"]
+
+
 def _tolerance(value: object, _folder: Path) -> float:
     try:
         share = parse_percent(value, where="tolerance")
@@ -322,6 +339,11 @@ _KEYS: Final[Mapping[str, _Key]] = {
     ),
     "call_timeout_s": _Key(
         _count, "a whole number from 1", "a hang would hold up every test behind it"
+    ),
+    "wait": _Key(
+        _duration,
+        'seconds, or text with a unit such as "90s" or "10min"',
+        "a measurement that never ends would hold up every other",
     ),
     "cache": _Key(parse_path, "the path of a folder", "quantised models are kept there"),
     "python": _Key(

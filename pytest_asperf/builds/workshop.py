@@ -21,7 +21,7 @@ from pytest_asperf.builds.job import Job
 from pytest_asperf.builds.store import MadeBuild, empty, finish, finished, note_use
 from pytest_asperf.errors import AsperfError, ConfigError, printable
 from pytest_asperf.host import EngineBuild
-from pytest_asperf.measure.turn import machine_turn
+from pytest_asperf.measure.turn import MachineQueue
 from pytest_asperf.modelfiles.cache import explained, locked
 
 if TYPE_CHECKING:
@@ -66,11 +66,14 @@ class Workshop:
         cache: the cache folder.
         lock_path: the machine's measurement lock: compilers would disturb what is measured.
         notify: where progress goes.
+        wait_s: time to wait for a measurement on this machine.
     """
 
-    def __init__(self, cache: Path, *, lock_path: Path, notify: Notify) -> None:
+    def __init__(
+        self, cache: Path, *, lock_path: Path, notify: Notify, wait_s: float = 600.0
+    ) -> None:
         self._cache = cache
-        self._lock_path = lock_path
+        self._queue = MachineQueue(lock_path, notify.wait, wait_s)
         self._notify = notify
         self._known: dict[Source, MadeBuild | AsperfError] = {}
 
@@ -122,7 +125,7 @@ class Workshop:
             with explained(folder.parent):
                 folder.parent.mkdir(parents=True, exist_ok=True)
             with (
-                machine_turn(self._lock_path, self._notify.wait),
+                self._queue.turn(),
                 locked(folder, self._notify.wait),
             ):
                 made = _whole(folder) or self._make(source, recipe, folder)

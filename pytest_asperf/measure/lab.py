@@ -35,7 +35,7 @@ from pytest_asperf.measure.ppl_gate import PplDuel, run_ppl_gate
 from pytest_asperf.measure.results import LadderResult, LevelResult, Ran, ThroughputResult
 from pytest_asperf.measure.speculation import Contestants, Rink
 from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
-from pytest_asperf.measure.turn import machine_turn
+from pytest_asperf.measure.turn import MachineQueue
 from pytest_asperf.measure.vetting import require_path
 from pytest_asperf.spec import ModelRef, Workload
 from pytest_asperf.verdict import Outcome
@@ -79,13 +79,15 @@ class Lab:
         self.plan = plan
         self._cache = cache
         self._corpus = corpus
-        self._lock_path = lock_path
+        self._queue = MachineQueue(lock_path, notify.wait, plan.wait_s)
         self._notify = notify
         self._shelf = ModelShelf(
             build, cache=cache, call_timeout_s=plan.call_timeout_s, on_wait=notify.wait
         )
         self._armoury = Armoury(
-            build, self._shelf, Workshop(cache, lock_path=lock_path, notify=notify)
+            build,
+            self._shelf,
+            Workshop(cache, lock_path=lock_path, notify=notify, wait_s=plan.wait_s),
         )
         self._done: dict[object, object] = {}
         self._worker: Worker | None = None
@@ -253,7 +255,7 @@ class Lab:
             if pairing.draft is not None:
                 draft = same_tokenizer(target, self._shelf.locate(pairing.draft))
             self.close()
-            with machine_turn(self._lock_path, self._notify.wait):
+            with self._queue.turn():
                 rink = Rink(self.build, self.describe(), self.plan.call_timeout_s, progress)
                 return measure(Contestants(pairing, target, draft), rink)
 
@@ -269,7 +271,7 @@ class Lab:
             self._notify.progress(f"{what} {candidate.name} vs {base.name}", done, total)
 
         text = read_corpus(base.model.ref.spec, self._corpus)
-        with machine_turn(self._lock_path, self._notify.wait):
+        with self._queue.turn():
             yield Ring(arms, text, self.plan.call_timeout_s, progress)
 
     def close(self) -> None:
@@ -304,7 +306,7 @@ class Lab:
         models = [self._shelf.locate(ref) for ref in refs]
         by_name = {model.ref.title: model for model in models}
         label = f"{workload.name} {', '.join(by_name)}"
-        with machine_turn(self._lock_path, self._notify.wait):
+        with self._queue.turn():
             worker = self._worker_with(models)
             for model in models:
                 self._require_context(model, workload.n_ctx, workload.name)
@@ -341,7 +343,7 @@ class Lab:
 
     def _measure_memory(self, ref: ModelRef, n_ctx: int) -> MemoryResult:
         model, name = self._shelf.locate(ref), ref.title
-        with machine_turn(self._lock_path, self._notify.wait):
+        with self._queue.turn():
             worker = self._worker_with([model])
             self._require_context(model, n_ctx, f"memory at {n_ctx}")
             fill = Workload("pp", n_ctx)
@@ -363,7 +365,7 @@ class Lab:
                 failures[ref] = err
         results: dict[ModelRef, LevelResult] = {}
         groups, note = scoring_groups(base, models, self._free_memory_bytes())
-        with machine_turn(self._lock_path, self._notify.wait):
+        with self._queue.turn():
             while groups:
                 group = groups.pop(0)
                 try:

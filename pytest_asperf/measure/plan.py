@@ -28,6 +28,7 @@ class Plan:
         chunks: chunks that PPL is taken over, or None for all of the corpus.
         seed: of every random order.
         call_timeout_s: deadline of one call to the engine.
+        wait_s: time to wait for another measurement on this machine.
         self_check_every: gates of a machine of which one is preceded by a self-check, or None.
     """
 
@@ -35,4 +36,5 @@ class Plan:
     chunks: int | None = 40
     seed: int = 0
     call_timeout_s: float = 600.0
+    wait_s: float = 600.0
     self_check_every: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -24,20 +25,30 @@ class TerminalNotify:
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        # An xdist worker has a terminal reporter too, and nobody to read it.
-        is_read = not hasattr(config, "workerinput")
-        plugins = config.pluginmanager
-        self._terminal: Any = plugins.get_plugin("terminalreporter") if is_read else None
-        self._capture: Any = plugins.get_plugin("capturemanager")
-        self._quiet = self._terminal is None or config.get_verbosity() < 0
+        self._config = config
         self._next_s = 0.0
         self._is_shown = False
         self._has_waited = False
 
+    # Looked up when they are used: options are read before pytest registers its reporter.
+    @cached_property
+    def _terminal(self) -> Any:
+        # An xdist worker has a terminal reporter too, and nobody to read it.
+        is_read = not hasattr(self._config, "workerinput")
+        return self._config.pluginmanager.get_plugin("terminalreporter") if is_read else None
+
+    @cached_property
+    def _capture(self) -> Any:
+        return self._config.pluginmanager.get_plugin("capturemanager")
+
+    @property
+    def _is_quiet(self) -> bool:
+        return self._terminal is None or self._config.get_verbosity() < 0
+
     def progress(self, label: str, done: int, total: int) -> None:
         """Show how far a measurement is, on the line below pytest's own."""
         now_s = time.monotonic()
-        if self._quiet or not self._terminal.isatty or (done and now_s < self._next_s):
+        if self._is_quiet or not self._terminal.isatty or (done and now_s < self._next_s):
             return
         self._next_s = now_s + _LEAST_INTERVAL_S
         width = self._terminal._tw.fullwidth - 1  # noqa: SLF001  # pytest offers no other way

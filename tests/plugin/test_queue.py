@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.plugin.conftest import Project
@@ -128,3 +130,94 @@ def test_xdist_workers_refuse_a_bad_file_in_each_test(project: Project) -> None:
     result.assert_outcomes(errors=4)
     result.stdout.fnmatch_lines(["*did you mean *", "  why it matters: *", "  what to do: *"])
     assert "Traceback" not in result.stdout.str()
+
+
+#: Holds the lock of a project until its file `release` is there, and says when it has it.
+HOLDER = """
+import sys, time
+from pathlib import Path
+from pytest_asperf.measure.turn import MachineQueue
+with MachineQueue(Path(sys.argv[1]), print).turn():
+    print("held", flush=True)
+    while not Path("release").exists():
+        time.sleep(0.05)
+"""
+#: The holder goes as soon as somebody is told to wait for it.
+RELEASES = """
+from pytest_asperf.report.progress import TerminalNotify
+wait = TerminalNotify.wait
+
+def released(self, reason):
+    wait(self, reason)
+    Path("release").touch()
+
+TerminalNotify.wait = released
+"""
+
+
+@pytest.fixture
+def holder(
+    project: Project, session_cache: Path, environment: dict[str, str]
+) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the project's lock."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, session_cache / "lock"],
+        cwd=project.path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("options", [[], ["--asperf-repetitions=2"]])
+def test_waiting_is_told_with_and_without_options(
+    project: Project,
+    holder: subprocess.Popen[str],
+    command: list[str],
+    environment: dict[str, str],
+    options: list[str],
+) -> None:
+    """The holder's pid and command are told, whatever is on the command line."""
+    project.test(MEASURES)
+    with (project.path / "conftest.py").open("a") as conftest:
+        conftest.write(RELEASES)
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider", *options],
+        cwd=project.path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert (
+        f"asperf: waiting: another measurement is running on this machine: pid {holder.pid} ("
+        in (done.stdout)
+    )
+
+
+@pytest.mark.parametrize("where", ["option", "file"])
+def test_the_wait_has_an_end(project: Project, holder: subprocess.Popen[str], where: str) -> None:
+    """No test passes, and each says who held the machine and how to wait longer."""
+    project.test(MEASURES)
+    if where == "file":
+        project.config(wait="0s")
+    result = project.run(*(["--asperf-wait=0"] if where == "option" else []))
+    result.assert_outcomes(failed=4)
+    result.stdout.fnmatch_lines(
+        [f"gave up after waiting 0 s for another measurement *: pid {holder.pid} (*), since *"]
+    )
+    result.stdout.fnmatch_lines(["*to wait longer, --asperf-wait=SECONDS"])
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "10 days", "", "1e9"])
+def test_a_wait_that_is_no_time_is_refused(project: Project, text: str) -> None:
+    """The error says how a time is written."""
+    result = project.run(f"--asperf-wait={text}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--asperf-wait: * is not usable*", '*"10min"*'])

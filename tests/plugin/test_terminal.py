@@ -180,12 +180,13 @@ def _screen(written: str) -> list[str]:
     return lines
 
 
+@pytest.mark.parametrize("options", [(), ("--asperf-repetitions=5",)])
 def test_progress_is_shown_on_a_terminal_and_cleared(
-    project: Project, command: list[str], environment: dict[str, str]
+    project: Project, command: list[str], environment: dict[str, str], options: tuple[str, ...]
 ) -> None:
     """The line says what is measured and how far it is; nothing of it stays on the screen."""
     project.test(TESTS)
-    written = _on_a_terminal(project, command, environment)
+    written = _on_a_terminal(project, command, environment, *options)
     assert "asperf: PPL fake:Q8_0, fake:Q4_K_M vs fake:F16 0/6" in written
     assert "asperf: tg8 fake:F16 0/5" in written
     screen = _screen(written)
