@@ -8,6 +8,7 @@ import pytest
 
 from pytest_asperf.config import read_marks, usage_errors
 from pytest_asperf.errors import ConfigError, VerdictError
+from pytest_asperf.report.skips import skip
 from pytest_asperf.stash import note, run_of
 
 if TYPE_CHECKING:
@@ -159,11 +160,9 @@ def check_item(item: pytest.Item) -> None:
         )
     finding = finding_of(item)
     if finding is not None and (reason := run_of(item.config).out_of_scope(finding)):
-        raise pytest.skip.Exception(reason, _use_item_location=True)
-    if marks.hardware is not None:
-        reason = run_of(item.config).unmet(marks.hardware)
-        if reason:
-            raise pytest.skip.Exception(reason, _use_item_location=True)
+        skip("finding", reason)
+    if marks.hardware is not None and (reason := run_of(item.config).unmet(marks.hardware)):
+        skip("test", reason)
 
 
 def _fixture_names(item: pytest.Item) -> Iterator[str]:

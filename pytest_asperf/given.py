@@ -6,11 +6,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pytest
-
 from pytest_asperf.config import read_marks
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.handles import Bench, Engines, Gates, Ladder
+from pytest_asperf.report.skips import skip
 from pytest_asperf.run import at_most
 from pytest_asperf.settings import split_address
 from pytest_asperf.spec import Pairing
@@ -18,6 +17,8 @@ from pytest_asperf.speculation_handle import Speculation
 from pytest_asperf.stash import note, run_of
 
 if TYPE_CHECKING:
+    import pytest
+
     from pytest_asperf.claims import Finding
     from pytest_asperf.handles import Perplexity
     from pytest_asperf.run import Run
@@ -28,7 +29,7 @@ def live_run(request: pytest.FixtureRequest) -> Run:
     """Return the session's state, or skip the test where nothing is measured."""
     run = run_of(request.config)
     if not run.is_live:
-        _skip(f"nothing recorded for this test on {run.hardware.headline()}")
+        skip("test", f"nothing recorded for this test on {run.hardware.headline()}")
     return run
 
 
@@ -63,7 +64,8 @@ def gates(request: pytest.FixtureRequest, ref: ModelRef, measures: Bench) -> Gat
     run = run_of(request.config)
     builds = run.builds
     if builds is None:
-        pytest.skip("nothing to gate: name the new build with --asperf-candidate")
+        reason = "name a build with --asperf-candidate"
+        skip("gate", reason, because="nothing to gate: ")
     mark = read_marks(request.node).speculative
     where = request.node.nodeid
     pairing = run.pairing_of(mark, where=where) if mark else Pairing(ref, None)
@@ -156,10 +158,5 @@ def finding(request: pytest.FixtureRequest) -> Finding:
     if not reason and run.is_live:
         reason = "nothing measures it live; --asperf-source=recorded judges its published figures"
     if reason:
-        _skip(reason)
+        skip("finding", reason)
     return found
-
-
-def _skip(reason: str) -> None:
-    # A fixture's place is ours, and tells a reader of the summary nothing.
-    raise pytest.skip.Exception(reason, _use_item_location=True)

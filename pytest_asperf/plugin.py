@@ -52,6 +52,9 @@ __all__ = [
 _FIXTURES = "pytest_asperf.fixtures"
 _LADDERS = frozenset({"quant_ladder", "kv_ladder"})
 _OUR_MARKERS = _LADDERS | {"speculative", "hardware"}
+#: What `report.outcome` puts on a test's report.
+_OURS = ("asperf_rows", "asperf_waited", "asperf_skipped")
+_REPORTS = "asperf-reports"
 #: Other projects have markers of these names: they are ours on a test that measures.
 _COMMON_MARKERS = frozenset({"finding", "model", "quant"})
 
@@ -65,6 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers; read the options if any was given."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
+    config.pluginmanager.register(_Reports(), _REPORTS)
     if was_configured(config):
         from pytest_asperf.config import usage_errors
         from pytest_asperf.stash import run_of
@@ -185,8 +189,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     from pytest_asperf.stash import opened_run, run_of
 
-    terminal = config.pluginmanager.get_plugin("terminalreporter")
-    reports = _measured(terminal) if terminal else []
+    reports = _measured(config)
     if reports or opened_run(config):
         from pytest_asperf.report.written import write_reports
 
@@ -197,25 +200,43 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     """Print the tables, if anything was measured."""
     from pytest_asperf.stash import opened_run
 
-    reports = _measured(terminalreporter)
-    run = opened_run(terminalreporter.config)
+    config = terminalreporter.config
+    reports, told = _measured(config), _reports(config)
+    run = opened_run(config)
     if run and (reports or run.unwritten):
         from pytest_asperf.report.summary import summarise
 
-        summarise(terminalreporter, run, reports)
+        summarise(terminalreporter, run, reports, told)
+    if told and config.get_verbosity() > -2:
+        from pytest_asperf.report.skips import skip_lines
+
+        for line in skip_lines(told):
+            terminalreporter.line(f"asperf: {line}")
 
 
-def _measured(terminal: TerminalReporter) -> list[Any]:
+class _Reports:
+    """Keeps the test reports that carry something of ours; a terminal need not be there."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take a report, of this process or of an xdist worker."""
+        if any(hasattr(report, name) for name in _OURS):
+            self.told.append(report)
+
+
+def _reports(config: pytest.Config) -> list[Any]:
+    collector = config.pluginmanager.get_plugin(_REPORTS)
+    return collector.told if isinstance(collector, _Reports) else []
+
+
+def _measured(config: pytest.Config) -> list[Any]:
     """Return the test reports that carry rows, and what an interrupted test noted."""
     from pytest_asperf.stash import unreported
 
-    reports = [
-        report
-        for group in terminal.stats.values()
-        for report in group
-        if hasattr(report, "asperf_rows")
-    ]
-    return [*reports, *unreported(terminal.config)]
+    reports = [report for report in _reports(config) if hasattr(report, "asperf_rows")]
+    return [*reports, *unreported(config)]
 
 
 def _measures(item: pytest.Item) -> bool:

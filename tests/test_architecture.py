@@ -83,6 +83,7 @@ SHELL = {
     "run": "reads a session's options once, into settings",
     "report.outcome": "sets a test's outcome, letter and word",
     "report.progress": "writes through the terminal reporter",
+    "report.skips": "skips a test",
     "report.summary": "writes through the terminal reporter",
     "report.written": "fails a session whose report cannot be written",
     "findings": "is a suite of tests",

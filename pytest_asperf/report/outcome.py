@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.errors import AsperfError, VerdictError, printable
 from pytest_asperf.report.rows import about_finding, broken_row
+from pytest_asperf.report.skips import reason_of
 from pytest_asperf.stash import take_notes
 from pytest_asperf.verdict import Outcome
 
@@ -58,8 +59,7 @@ def settle(
         rows = [about_finding(row, finding, evidence) if row.outcome else row for row in rows]
     if rows:
         extras.asperf_rows = [row.as_dict() for row in rows]
-    if run and run.notify.take_waited():
-        extras.asperf_waited = True
+    _mark(extras, call, run)
     if isinstance(error, AsperfError):
         _tell(item, call, report, error)
     elif isinstance(error, VerdictError):
@@ -73,6 +73,14 @@ def settle(
     extras.asperf_outcome = outcome
     if run and isinstance(error, VerdictError) and outcome == Outcome.INCONCLUSIVE:
         _soften(item, report, f"{outcome}: {_in_short(error)}", run.settings.inconclusive)
+
+
+def _mark(extras: Any, call: pytest.CallInfo[None], run: Run | None) -> None:
+    """Put on a report that its test waited, or why it was skipped."""
+    if call.excinfo is not None and (skipped := reason_of(call.excinfo.value)):
+        extras.asperf_skipped = skipped
+    if run and run.notify.take_waited():
+        extras.asperf_waited = True
 
 
 def _tell(

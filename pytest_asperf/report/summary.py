@@ -33,13 +33,16 @@ _UNDECIDED: Final = ("inconclusive", "invalid")
 _MARKUP: Final = {"INCONCLUSIVE": "yellow", "INVALID": "purple"}
 
 
-def summarise(terminal: TerminalReporter, run: Run, reports: Sequence[Any]) -> None:
+def summarise(
+    terminal: TerminalReporter, run: Run, reports: Sequence[Any], told: Sequence[Any]
+) -> None:
     """Print the summary.
 
     Args:
         terminal: pytest's terminal reporter.
         run: the session's state.
         reports: test reports that carry rows.
+        told: all test reports that carry something of ours.
     """
     undecided = [r for category in _UNDECIDED for r in terminal.stats.get(category, [])]
     if terminal.config.getoption("tbstyle") != "no":
@@ -51,7 +54,7 @@ def summarise(terminal: TerminalReporter, run: Run, reports: Sequence[Any]) -> N
         ):  # xdist collects, and tells, nothing
             terminal.write("".join(f"{line}\n" for line in run.headline()))
         _print_tables(terminal, [row for _, row in noted_rows(reports)])
-        _print_waits(terminal)
+        _print_waits(terminal, told)
         for path in run.written:
             terminal.line(f"asperf: wrote {path}")
     _print_list(terminal, undecided)
@@ -91,15 +94,10 @@ def _write(terminal: TerminalReporter, text: str) -> None:
     terminal.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
-def _print_waits(terminal: TerminalReporter) -> None:
+def _print_waits(terminal: TerminalReporter, told: Sequence[Any]) -> None:
     """Say which tests had to wait: under xdist nothing else does."""
-    waited = {
-        report.nodeid: None
-        for group in terminal.stats.values()
-        for report in group
-        if hasattr(report, "asperf_waited")
-    }
-    for nodeid in waited:
+    waited = [report.nodeid for report in told if hasattr(report, "asperf_waited")]
+    for nodeid in dict.fromkeys(waited):
         terminal.line(f"waited until the machine was free: {nodeid}")
 
 

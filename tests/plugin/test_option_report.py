@@ -119,3 +119,14 @@ def test_an_unknown_format_is_a_usage_error(project: Project, text: str) -> None
     result = project.run(f"--asperf-report={text}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--asperf-report: *is not usable*", "*FORMAT:PATH*"])
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
+def test_rows_need_no_terminal(project: Project, workers: tuple[str, ...]) -> None:
+    """`-p no:terminal` leaves every row in the report, also under xdist."""
+    project.test(MEASURES)
+    args = ("-p", "no:terminal", "-p", "no:benchmark", *workers)
+    assert project.run("--asperf-report=json:report.json", *args).ret == pytest.ExitCode.OK
+    document = _strict((project.path / "report.json").read_text("utf-8"))
+    tests = [row["test"] for row in document["rows"]]
+    assert tests == 3 * ["test_it.py::test_ladder"] + ["test_it.py::test_speed"]

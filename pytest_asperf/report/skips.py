@@ -1,0 +1,54 @@
+"""Tests of ours that were skipped: why, in one line of each kind at the end of the session."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+
+import pytest
+
+from pytest_asperf.errors import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Kind = Literal["gate", "finding", "test"]
+
+_MOST_REASONS: Final = 3
+
+
+def skip(kind: Kind, reason: str, *, because: str = "") -> NoReturn:
+    """Skip a test, and have the end of the session say why.
+
+    Args:
+        kind: what is skipped.
+        reason: why, or what to do about it.
+        because: what pytest's own list of skipped tests says before that.
+    """
+    # A fixture's place is ours, and tells a reader of the summary nothing.
+    skipped = pytest.skip.Exception(because + reason, _use_item_location=True)
+    skipped.asperf_skipped = (kind, reason)  # type: ignore[attr-defined]
+    raise skipped
+
+
+def reason_of(error: BaseException | None) -> tuple[Kind, str] | None:
+    """Return what `skip` skipped and why, None for anything else."""
+    return getattr(error, "asperf_skipped", None)
+
+
+def skip_lines(reports: Iterable[Any]) -> Iterator[str]:
+    """Return a line for each kind of skipped tests, with the most frequent reasons."""
+    skipped: dict[str, Counter[str]] = {}
+    for report in reports:
+        if hasattr(report, "asperf_skipped"):
+            kind, reason = report.asperf_skipped
+            skipped.setdefault(kind, Counter())[reason] += 1
+    for kind, reasons in skipped.items():
+        total = sum(reasons.values())
+        told = [
+            printable(reason) + (f" ({count})" if len(reasons) > 1 else "")
+            for reason, count in reasons.most_common(_MOST_REASONS)
+        ]
+        if others := len(reasons) - len(told):
+            told.append(f"and {others} more (pytest -rs)")
+        yield f"{total} {kind}{'s' * (total > 1)} skipped: {'; '.join(told)}"
