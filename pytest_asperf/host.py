@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from pytest_asperf.engines import EXTRAS, Engine
 from pytest_asperf.errors import EngineError, escaped
 from pytest_asperf.worker import wire
+from pytest_asperf.worker.engine import LogitRow
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -103,7 +104,8 @@ _REMEDIES: Final = {
     "kv-cache": "choose another type for the KV cache, or leave it out",
     "load": "check the file with: asperf models verify, or load it with the engine's own tools",
     "memory": "use a smaller model, level or context, or close other programs",
-    "non-finite": "the model's output holds NaN or infinity: the file or the kernel is broken",
+    "non-finite": "NaN, infinity and logits beyond half precision come from a broken model file or "
+    "a broken kernel: compare the file with its source, or measure another build",
     "settings": "leave them out, or give them for the engine that has them: "
     "settings.llama_cpp = {{ ... }} of the model",
     "rollback": "speculate with models of attention only, or leave rollback at auto, which uses "
@@ -136,6 +138,7 @@ class RawRun:
         step_ns: wall time of each decode call.
         context: what the context resolved to.
         peak_rss_bytes: the worker's peak resident memory so far.
+        logits: those after the last token, None where the engine shows none.
     """
 
     n_tokens: int
@@ -143,6 +146,7 @@ class RawRun:
     step_ns: tuple[int, ...]
     context: dict[str, Any]
     peak_rss_bytes: int
+    logits: LogitRow | None = None
 
 
 class Worker:
@@ -320,6 +324,7 @@ class Worker:
                 tuple(map(int, answer["step_ns"])),
                 dict(answer["context"]),
                 int(answer["peak_rss_bytes"]),
+                _logit_row(answer["logits"]),
             )
         except (KeyError, TypeError, ValueError) as err:
             raise self.garbled(op, f"the run is malformed: {err!r}") from err
@@ -475,6 +480,14 @@ class Worker:
 def _indented(lines: Sequence[str]) -> str:
     told = [f"    {line}" for line in lines if line]
     return "\n".join(["  the engine's last words:", *told]) if told else ""
+
+
+def _logit_row(row: dict[str, Any] | None) -> LogitRow | None:
+    if row is None:
+        return None
+    peak = row["peak"]
+    counts = (int(row[name]) for name in ("n_vocab", "n_nan", "n_inf"))
+    return LogitRow(*counts, None if peak is None else float(peak))
 
 
 def _chunk_score(row: dict[str, Any]) -> ChunkScore:

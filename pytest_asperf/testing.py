@@ -59,7 +59,8 @@ def write_script(path: Path, **script: Any) -> Path:
             `size_bytes`, `n_params`, `load_ns`, `bytes_per_token`, `flash_attn` (what the context
             says of it). By operation (`load`, `tokenize`, `prompt`, `generate`, `score`): `faults`,
             one of `crash`, `killed`, `hang`, `garbage`, `refuse`, or for `score` also `drift`; and
-            `takes_s`, seconds of waiting.
+            `takes_s`, seconds of waiting. Of the logits that timed runs show, `faults` may have
+            `logits`, one of `nan`, `inf`, `overflow`, `stale` (always the same), `unseen`.
             `log`, a file to which each operation appends its name, its process and the monotonic
             clock in ns.
 
@@ -87,6 +88,7 @@ def check_engine(build: EngineBuild, model: Path, settings: EngineSettings | Non
         _require_facts(facts, _MODEL_FACTS, "load")
         tokens = _check_tokenizer(worker, facts)
         _check_timing(worker, tokens, described.get("cannot", {}))
+        _check_logits(worker, tokens, facts, described.get("cannot", {}))
         _check_scores(worker, tokens, model, settings)
         _check_refusals(worker, facts)
         _check_settings(worker, model, settings, described.get("cannot", {}))
@@ -126,6 +128,29 @@ def _check_timing(worker: Worker, tokens: list[int], cannot: Mapping[str, str]) 
     if "step_ns" not in cannot:
         run = worker.generate("model", tokens[:32], 16)
         _require(len(run.step_ns) == 16, "generate does not time each token")
+
+
+def _check_logits(
+    worker: Worker, tokens: list[int], facts: Mapping[str, Any], cannot: Mapping[str, str]
+) -> None:
+    """Require that each run shows the logits after its own last token."""
+    ops = [worker.prompt, worker.generate]
+    runs = [op("model", tokens[:n], depth) for op in ops for n, depth in ((31, 0), (32, 16))]
+    if "first_token" not in cannot:
+        runs += [worker.first_token("model", tokens[:n]) for n in (31, 32)]
+    if "logits" in cannot:
+        _require(not any(run.logits for run in runs), "logits were said not to be shown and were")
+        _require("logits_seen" in facts, "load does not say what showed that logits are numbers")
+        return
+    rows = [run.logits for run in runs if run.logits is not None]
+    _require(len(rows) == len(runs), "a timed run shows no logits")
+    _require(all(row.n_vocab == facts["n_vocab"] for row in rows), "a row is not the vocabulary")
+    _require(not any(row.n_nan or row.n_inf for row in rows), "a sound model's logits are none")
+    peaks = [row.peak if row.peak is not None else math.nan for row in rows]
+    for after_31, after_32 in zip(peaks[::2], peaks[1::2], strict=True):
+        _require(after_31 != after_32, "the logits shown are not those after the last token")
+        near = math.isclose(after_32, peaks[1], rel_tol=0.05, abs_tol=0.5)
+        _require(near, "two runs of the same tokens show different logits")
 
 
 def _check_unsupported(worker: Worker, tokens: list[int]) -> None:

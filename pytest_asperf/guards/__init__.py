@@ -18,6 +18,7 @@ from pytest_asperf.guards.bounds import (
     token_accounting,
 )
 from pytest_asperf.guards.outputs import (
+    broken_logits,
     counted_decode_errors,
     counted_remote_errors,
     decode_errors,
@@ -44,6 +45,7 @@ from pytest_asperf.guards.trip import (
 __all__ = [
     "Consequence",
     "Trip",
+    "broken_logits",
     "coefficient_of_variation",
     "counted_decode_errors",
     "counted_remote_errors",

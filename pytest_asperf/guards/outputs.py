@@ -134,6 +134,34 @@ def first_divergence(alone: Sequence[int], other: Sequence[int]) -> int | None:
     return next(differing, end)
 
 
+def broken_logits(
+    *, n_vocab: int, n_nan: int, n_inf: int, peak: float | None, largest: float
+) -> Trip | None:
+    """Trip where a row of logits holds what no sound model computes.
+
+    Args:
+        n_vocab: logits of the row.
+        n_nan: those that are NaN.
+        n_inf: those that are plus infinity; minus infinity masks a token.
+        peak: the largest finite one, None without one.
+        largest: what a logit may be, either way.
+    """
+    if n_nan or n_inf:
+        found = f"after a run's last token {n_nan} of {n_vocab} logits are NaN, {n_inf} infinite"
+    elif peak is None:
+        found = f"after a run's last token none of {n_vocab} logits is finite"
+    elif abs(peak) > largest:
+        found = f"after a run's last token the largest logit is {peak:.4g}"
+    else:
+        return None
+    return Trip(
+        "broken-logits",
+        Consequence.INVALID,
+        found,
+        f"logits are numbers, the largest within ±{largest:,.0f} (half precision's range)",
+    )
+
+
 def divergent_output(position: int, gap: float) -> Trip | None:
     """Trip where an output leaves the target's own greedy one at no near-tie.
 

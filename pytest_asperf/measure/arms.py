@@ -11,7 +11,7 @@ from pytest_asperf.errors import EngineError
 from pytest_asperf.host import Worker
 from pytest_asperf.measure.results import Ran
 from pytest_asperf.measure.throughput import time_workload, workload_tokens
-from pytest_asperf.measure.vetting import require_path
+from pytest_asperf.measure.vetting import require_numbers, require_path, require_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -181,7 +181,8 @@ class Side:
 
     def run(self, workload: Workload, turn: int) -> RawRun:  # noqa: ARG002  # all turns are alike
         """Time one run of a workload."""
-        return time_workload(self.worker, MODEL, self.fed(workload), workload)
+        run = time_workload(self.worker, MODEL, self.fed(workload), workload)
+        return require_numbers(f"{workload.name} {self._arm.name}", run)
 
     def ran(self, context: dict[str, Any]) -> Ran:
         """Return the proof of path.
@@ -207,8 +208,10 @@ def require_ran(
         context: what the last run's context resolved to.
 
     Raises:
-        MeasurementError: the engine says that it did something else than was asked.
+        MeasurementError: the engine says that it did something else than was asked, or the model's
+            files have changed.
     """
+    require_unchanged(arm.model)
     settings = arm.settings.as_dict()
     model, made = arm.model, arm.build.rows()
     return require_path(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_asperf.engines import level_recipe
 from pytest_asperf.errors import AsperfError, ModelError
 from pytest_asperf.host import Worker
-from pytest_asperf.modelfiles.cache import file_sha256, folder_sha256
+from pytest_asperf.modelfiles.cache import folder_sha256
+from pytest_asperf.modelfiles.file_state import hash_files, state_of
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.mlx_read import MlxInfo, hashed_files, mlx_bytes_per_token
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_asperf.host import EngineBuild
+    from pytest_asperf.modelfiles.file_state import FileState, HashedFiles
     from pytest_asperf.spec import ModelSpec
 
 
@@ -36,6 +39,7 @@ class LocatedModel:
         sha256: its hash; of a folder, over names and hashes of its files.
         size_bytes: size of the weights on the disk.
         info: what the headers say, None of a script.
+        files: what was hashed, to see later whether it is still there.
     """
 
     ref: ModelRef
@@ -43,6 +47,7 @@ class LocatedModel:
     sha256: str
     size_bytes: int
     info: GgufInfo | MlxInfo | None
+    files: HashedFiles | None = None
 
     @property
     def level(self) -> str:
@@ -88,7 +93,7 @@ class ModelShelf:
         self._cache = cache
         self._call_timeout_s = call_timeout_s
         self._description: dict[str, Any] | AsperfError | None = None
-        self._located: dict[ModelRef, LocatedModel] = {}
+        self._located: dict[ModelRef, tuple[FileState, LocatedModel]] = {}
 
     def on(self, build: EngineBuild) -> ModelShelf:
         """Return a shelf in the same cache whose models another build makes."""
@@ -109,17 +114,21 @@ class ModelShelf:
         return self._description
 
     def locate(self, ref: ModelRef) -> LocatedModel:
-        """Return a model's file, made if need be.
+        """Return a model's file, made if need be; located again where its files have changed.
 
         Raises:
             ModelError: the file is missing, broken, or cannot be made.
             CacheError: the cache folder cannot be used.
             EngineError: the engine is missing, or failed while quantising.
         """
-        if ref not in self._located:
-            locate = {"scripted": self._locate_script, "mlx": self._locate_folder}
-            self._located[ref] = locate.get(self._build.engine, self._locate_gguf)(ref)
-        return self._located[ref]
+        sources = source_state(ref)
+        known_sources, known = self._located.get(ref, (None, None))
+        if known is not None and known_sources == sources and is_unchanged(known):
+            return known
+        locate = {"scripted": self._locate_script, "mlx": self._locate_folder}
+        located = locate.get(self._build.engine, self._locate_gguf)(ref)
+        self._located[ref] = (sources, located)
+        return located
 
     def source_sha256(self, spec: ModelSpec) -> str | None:
         """Return the hash of the folder that a model's files are made from, None without one."""
@@ -135,10 +144,9 @@ class ModelShelf:
             quantizer_id=self._quantizer_id,
             on_wait=self._on_wait,
         )
+        files = hash_files(path, cache=self._cache)
         info = inspect_gguf(path)
-        return LocatedModel(
-            ref, path, file_sha256(path, cache=self._cache), path.stat().st_size, info
-        )
+        return LocatedModel(ref, path, files.sha256, path.stat().st_size, info, files)
 
     def _locate_folder(self, ref: ModelRef) -> LocatedModel:
         info = resolve_mlx(
@@ -148,8 +156,8 @@ class ModelShelf:
             quantizer_id=self._quantizer_id,
             on_wait=self._on_wait,
         )
-        sha256 = folder_sha256(hashed_files(info.path), cache=self._cache)
-        return LocatedModel(ref, info.path, sha256, info.nbytes, info)
+        files = hash_files(info.path, cache=self._cache)
+        return LocatedModel(ref, info.path, files.sha256, info.nbytes, info, files)
 
     def _locate_script(self, ref: ModelRef) -> LocatedModel:
         if ref.spec.variant is not None:
@@ -165,9 +173,8 @@ class ModelShelf:
                 why="the scripted engine does what a model's script says",
                 remedy="write one with pytest_asperf.testing.write_script",
             )
-        return LocatedModel(
-            ref, path, file_sha256(path, cache=self._cache), path.stat().st_size, None
-        )
+        files = hash_files(path, cache=self._cache)
+        return LocatedModel(ref, path, files.sha256, path.stat().st_size, None, files)
 
     def _quantizer_id(self) -> str:
         return str(self.describe().get("library_sha256", "unknown"))[:16]
@@ -175,6 +182,23 @@ class ModelShelf:
     def _quantize(self, source: Path, target: Path, level: str) -> None:
         with Worker(self._build, call_timeout_s=self._call_timeout_s) as worker:
             worker.quantize(source, target, level_recipe(level, self._build.engine))
+
+
+def is_unchanged(model: LocatedModel) -> bool:
+    """Tell whether a model's files are those that were hashed when it was located."""
+    return model.files is None or model.files.is_unchanged
+
+
+def source_state(ref: ModelRef) -> FileState:
+    """Return what differs once the files that a model is, or is made from, have changed."""
+    spec = ref.spec
+    files = dict(spec.files)
+    named = [files[ref.level]] if ref.level in files else [*files.values()]
+    named += [spec.gguf] if spec.gguf else []
+    if spec.hf_folder:
+        with suppress(ModelError):  # a model that is not there has no state; locating it says so
+            named.append(hf_source(spec, spec.hf_folder))
+    return tuple(state for path in named for state in state_of(path))
 
 
 def read_corpus(spec: ModelSpec, shipped: Path) -> str:

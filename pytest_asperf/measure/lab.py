@@ -26,6 +26,7 @@ from pytest_asperf.measure.files import (
     read_corpus,
     require_same_start,
     same_tokenizer,
+    source_state,
     work_of,
 )
 from pytest_asperf.measure.gate import Budget, Duel, run_gate
@@ -36,7 +37,7 @@ from pytest_asperf.measure.results import LadderResult, LevelResult, Ran, Throug
 from pytest_asperf.measure.speculation import Contestants, Rink
 from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
 from pytest_asperf.measure.turn import MachineQueue
-from pytest_asperf.measure.vetting import require_path
+from pytest_asperf.measure.vetting import require_numbers, require_path, require_unchanged
 from pytest_asperf.spec import ModelRef, Workload
 from pytest_asperf.verdict import Outcome
 
@@ -92,6 +93,7 @@ class Lab:
         self._done: dict[object, object] = {}
         self._worker: Worker | None = None
         self._loaded: dict[ModelRef, dict[str, Any]] = {}
+        self._loaded_sha256: dict[ModelRef, str] = {}
 
     @cached_property
     def noise(self) -> NoiseBook:
@@ -118,18 +120,18 @@ class Lab:
         self, refs: tuple[ModelRef, ...], workload: Workload
     ) -> dict[ModelRef, ThroughputResult]:
         """Time one workload on several models, interleaved."""
-        return self._once((refs, workload), lambda: self._measure_throughputs(refs, workload))
+        return self._once(refs, workload, lambda: self._measure_throughputs(refs, workload))
 
     def ladder(
         self, base: ModelRef, rungs: tuple[ModelRef, ...], at_most: int | None = None
     ) -> LadderResult:
         """Score variants of a model against a baseline, on at most so many chunks."""
-        key = (base, rungs, at_most)
-        return self._once(key, lambda: self._measure_ladder(base, rungs, at_most))
+        measure = partial(self._measure_ladder, base, rungs, at_most)
+        return self._once((base, *rungs), ("ladder", at_most), measure)
 
     def memory(self, ref: ModelRef, n_ctx: int) -> MemoryResult:
         """Fill a model's context, and return what that takes."""
-        return self._once((ref, n_ctx), lambda: self._measure_memory(ref, n_ctx))
+        return self._once((ref,), n_ctx, lambda: self._measure_memory(ref, n_ctx))
 
     def duel(
         self,
@@ -147,7 +149,7 @@ class Lab:
                 self._self_check(ref, workloads, builds[0], budget)
             return self._fight(self._armoury.arms(ref, builds), workloads, budget, comparisons)
 
-        return self._once((ref, workloads, builds, budget, comparisons), fight)
+        return self._once((ref,), (workloads, builds, budget, comparisons), fight)
 
     def engine_duel(
         self, ref: ModelRef, other: Lab, other_ref: ModelRef, workload: Workload, budget: Budget
@@ -159,7 +161,7 @@ class Lab:
             other.close()
             return self._fight(arms, (workload,), budget, 1)
 
-        return self._once((ref, other_ref, workload, budget), fight)
+        return self._once((ref, other_ref), (workload, budget), fight)
 
     def _self_check(
         self, ref: ModelRef, workloads: tuple[Workload, ...], build: Build, budget: Budget
@@ -233,7 +235,7 @@ class Lab:
             with self._ring(*(self._armoury.arms(ref, builds) for ref in refs)) as ring:
                 return measure(ring)
 
-        return self._once((refs, builds, key), compete)
+        return self._once(refs, (builds, key), compete)
 
     def speculation(
         self, pairing: Pairing, key: object, measure: Callable[[Contestants, Rink], Result]
@@ -259,7 +261,8 @@ class Lab:
                 rink = Rink(self.build, self.describe(), self.plan.call_timeout_s, progress)
                 return measure(Contestants(pairing, target, draft), rink)
 
-        return self._once((pairing, key), compete)
+        refs = (pairing.target, *([pairing.draft] if pairing.draft else []))
+        return self._once(refs, (pairing, key), compete)
 
     @contextmanager
     def _ring(self, *arms: tuple[Arm, Arm]) -> Iterator[Ring]:
@@ -278,7 +281,7 @@ class Lab:
         """End the worker."""
         if self._worker is not None:
             self._worker.close()
-        self._worker, self._loaded = None, {}
+        self._worker, self._loaded, self._loaded_sha256 = None, {}, {}
 
     def __enter__(self) -> Self:
         return self
@@ -286,8 +289,14 @@ class Lab:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _once(self, key: object, measure: Callable[[], Result]) -> Result:
-        """Measure a request the first time; give the same result, or error, ever after."""
+    def _once(
+        self, refs: tuple[ModelRef, ...], request: object, measure: Callable[[], Result]
+    ) -> Result:
+        """Measure a request the first time; give the same result, or error, ever after.
+
+        Once a model's files have changed it is another request.
+        """
+        key = (refs, tuple(map(source_state, refs)), request)
         if key not in self._done:
             try:
                 self._done[key] = measure()
@@ -334,6 +343,8 @@ class Lab:
         workload: Workload,
         loads: tuple[TimedLoad, ...],
     ) -> ThroughputResult:
+        for run in (run for load in loads for run in load.every):
+            require_numbers(f"{workload.name} {model.ref.title}", run)
         context = loads[-1].runs[-1].context
         ran = self._ran(model, self._loaded[model.ref], context)
         # The cache grows under the run: on average half of its own tokens are in it.
@@ -349,7 +360,7 @@ class Lab:
             fill = Workload("pp", n_ctx)
             tokens = workload_tokens(worker, name, read_corpus(ref.spec, self._corpus), fill)
             self._notify.progress(f"memory at {n_ctx} {name}", 0, 1)
-            run = worker.prompt(name, tokens, 0)
+            run = require_numbers(f"{fill.name} {name}", worker.prompt(name, tokens, 0))
         return counted_memory(n_ctx, run, self._ran(model, self._loaded[ref], run.context))
 
     def _measure_ladder(
@@ -430,8 +441,8 @@ class Lab:
     def _worker_with(self, models: Sequence[LocatedModel]) -> Worker:
         """Return a worker in which exactly these models are loaded."""
         # Not by label: files in two folders may share a name, and settings differ by marker.
-        wanted = {model.ref for model in models}
-        if self._worker is not None and self._worker.alive and set(self._loaded) == wanted:
+        wanted = {model.ref: model.sha256 for model in models}
+        if self._worker is not None and self._worker.alive and self._loaded_sha256 == wanted:
             return self._worker
         self.close()
         worker = self._worker = Worker(self.build, call_timeout_s=self.plan.call_timeout_s)
@@ -443,10 +454,10 @@ class Lab:
         ref = model.ref
         loaded = worker.load(ref.title, model.path, ref.spec.settings)
         self._ran(model, loaded, {})  # what is not what was asked for need not be measured
-        self._loaded[ref] = loaded
+        self._loaded[ref], self._loaded_sha256[ref] = loaded, model.sha256
 
     def _reload(self, worker: Worker, model: LocatedModel) -> None:
-        del self._loaded[model.ref]
+        del self._loaded[model.ref], self._loaded_sha256[model.ref]
         worker.unload(model.ref.title)
         self._load(worker, model)
 
@@ -470,6 +481,7 @@ class Lab:
         )
 
     def _ran(self, model: LocatedModel, loaded: dict[str, Any], context: dict[str, Any]) -> Ran:
+        require_unchanged(model)
         return require_path(
             Ran(
                 model.ref.title,

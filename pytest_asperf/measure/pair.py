@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from pytest_asperf.measure.vetting import require_unchanged
 from pytest_asperf.spec import NGRAM_DRAFT
 from pytest_asperf.worker.speculation import Generation, Round
 
@@ -97,6 +98,7 @@ class OpenPair:
     def _load(self) -> None:
         for name, model in self._models.items():
             self.loaded[name] = self._worker.load(name, model.path, model.ref.spec.settings)
+            require_unchanged(model)
 
     def open(self, n_ctx: int, k_max: int) -> None:
         """Open contexts.

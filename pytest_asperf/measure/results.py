@@ -88,6 +88,7 @@ class Ran:
         if loaded.get("slow_by"):
             settings += f", slow_by={loaded['slow_by']:g}"
         memory = self.memory
+        seen = loaded.get("logits_seen")
         told = (("memory", f"{memory}, by the engine's own count"),) if memory else ()
         return (
             ("model", f"{self.model}, {loaded.get('description')}, sha256 {self.sha256[:12]}"),
@@ -97,6 +98,7 @@ class Ran:
             ("device", self._devices()),
             ("settings", settings),
             *told,
+            *((("logits", seen),) if seen else ()),
         )
 
     @property

@@ -27,7 +27,7 @@ from pytest_asperf.measure.speculation_result import (
     SuitePair,
 )
 from pytest_asperf.measure.throughput import load_is_cheap
-from pytest_asperf.measure.vetting import require_path
+from pytest_asperf.measure.vetting import require_path, require_unchanged
 from pytest_asperf.stats.sequential import PairedTest, log_cost_ratio
 
 if TYPE_CHECKING:
@@ -174,6 +174,7 @@ def _proof(contestants: Contestants, rink: Rink, pair: OpenPair, name: str) -> R
     model = contestants.target if name == TARGET else contestants.draft
     if model is None:
         raise ValueError(f"no model for {name}")
+    require_unchanged(model)
     return require_path(
         Ran(
             model.ref.label,

@@ -46,6 +46,11 @@ class TimedLoad:
     warm_up: RawRun | None
     runs: tuple[RawRun, ...]
 
+    @property
+    def every(self) -> tuple[RawRun, ...]:
+        """All runs, the warm-up first."""
+        return self.runs if self.warm_up is None else (self.warm_up, *self.runs)
+
 
 def loads_each_run(loaded: Mapping[str, Any]) -> bool:
     """Tell whether an engine loads a model anew, and warms it up, for each run that it times.

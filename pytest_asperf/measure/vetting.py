@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf import guards
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.guards import Consequence
+from pytest_asperf.measure.files import is_unchanged
 from pytest_asperf.spec import EngineSettings
+from pytest_asperf.worker.logits import LARGEST_LOGIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_asperf.guards import Trip
     from pytest_asperf.hardware.in_force import Ceiling
+    from pytest_asperf.host import RawRun
+    from pytest_asperf.measure.files import LocatedModel
     from pytest_asperf.measure.results import Ran, ThroughputResult
 
 #: Settings that an engine says afterwards what became of, by the fact that says it.
@@ -27,6 +32,8 @@ _RESOLVED: Final = {
 #: What leaves the choice to the engine, and what says that it did not tell.
 _NO_CLAIM: Final = ("auto", "unknown")
 _REMEDIES: Final = {
+    "broken-logits": "compare the model file with its source; if it is intact, the kernel is "
+    "broken: measure another build",
     "path-mismatch": "install an engine build that can do it (asperf doctor), or ask for what runs",
     "roofline-high": "name the hardware that it ran on (--asperf-hardware); else look at the "
     "engine's log for steps that were skipped",
@@ -51,6 +58,33 @@ def require_path(ran: Ran) -> Ran:
     if trip := guards.path_mismatch(claims, told):
         raise _invalid(ran.model, trip)
     return ran
+
+
+def require_unchanged(model: LocatedModel) -> None:
+    """Refuse a measurement of files that are not those which were hashed for it.
+
+    Raises:
+        MeasurementError: they were replaced or written to since.
+    """
+    if not is_unchanged(model):
+        raise MeasurementError(
+            f"{model.ref.title}: {model.path} changed while it was measured",
+            why="runs of two files would be one figure, under the hash of the first",
+            remedy="let nothing write to it during the measurement, and run the test again",
+        )
+
+
+def require_numbers(what: str, run: RawRun) -> RawRun:
+    """Return a timed run, if the logits that it shows are numbers.
+
+    Raises:
+        MeasurementError: they are NaN, infinite or beyond half precision.
+    """
+    shown = run.logits
+    trip = guards.broken_logits(**asdict(shown), largest=LARGEST_LOGIT) if shown else None
+    if trip:
+        raise _invalid(what, trip)
+    return run
 
 
 def throughput_trips(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _TEMPORARY: Final = ".part"
 _SIDECAR: Final = ".json"
 _LOCK: Final = ".lock"
+_CHANGED: Final = "ctime_ns"
 #: A GGUF file, or a folder of MLX.
 _MODELS: Final = ("*.gguf", "*.mlx")
 #: The folder of the cache that holds builds of engines: no models of ours are in it.
@@ -98,12 +99,12 @@ def build_once(
     Raises:
         CacheError: the folder cannot be made or written to, or its disk is full.
     """
-    if verify(target) is None:
-        return target
     with explained(target.parent):
+        if _is_intact(target):
+            return target
         target.parent.mkdir(parents=True, exist_ok=True)
     with locked(target, on_wait):
-        if verify(target) is not None:
+        if not _is_intact(target):
             with explained(target.parent):
                 _remove_leftovers(target)
             _build(target, build, recipe)
@@ -132,6 +133,24 @@ def verify(path: Path, *, full: bool = False) -> str | None:
     if full and _sha256(path) != recorded.get("sha256"):
         return "its SHA-256 is not that of the file that was written"
     return None
+
+
+def _is_intact(path: Path) -> bool:
+    """Tell whether a file is the one that was written; hashed only if touched since it was that.
+
+    The system keeps the time of any change (ctime), and no program can set it.
+    """
+    if verify(path) is not None:
+        return False
+    sidecar, changed_ns = _beside(path, _SIDECAR), _changed_ns(path)
+    recorded = read_json(sidecar)
+    if changed_ns == recorded.get(_CHANGED):
+        return True
+    if verify(path, full=True) is not None:
+        return False
+    with suppress(OSError):  # what cannot be noted is compared again
+        write_json(sidecar, {**recorded, _CHANGED: changed_ns}, owner=path)
+    return True
 
 
 def discard(path: Path) -> None:
@@ -167,14 +186,19 @@ def entries(cache: Path, *, full: bool = False) -> tuple[CacheEntry, ...]:
 
 
 def file_sha256(path: Path, *, cache: Path) -> str:
-    """Return the SHA-256 of a file; remembered by path, size and modification time.
+    """Return the SHA-256 of a file; remembered by path, size, and times of writing and change.
 
     Raises:
         OSError: the file cannot be read.
     """
     status = path.stat()
     resolved = str(path.resolve())
-    identity = {"path": resolved, "nbytes": status.st_size, "mtime_ns": status.st_mtime_ns}
+    identity = {
+        "path": resolved,
+        "nbytes": status.st_size,
+        "mtime_ns": status.st_mtime_ns,
+        "ctime_ns": status.st_ctime_ns,
+    }
     key = hashlib.sha256(os.fsencode(resolved)).hexdigest()
     memo = cache / "hashes" / f"{key}.json"
     remembered = read_json(memo)
@@ -220,7 +244,7 @@ def _build(target: Path, build: Callable[[Path], None], recipe: Mapping[str, str
         build(temporary)
         with explained(target.parent):
             _sync(temporary)
-            record = {
+            record: dict[str, object] = {
                 "nbytes": _size(temporary),
                 "sha256": _sha256(temporary),
                 "recipe": dict(recipe),
@@ -231,6 +255,7 @@ def _build(target: Path, build: Callable[[Path], None], recipe: Mapping[str, str
                 _remove(target)  # a folder cannot be replaced by another that is not empty
             temporary.replace(target)
             _sync_one(target.parent)
+            record[_CHANGED] = _changed_ns(target)
             write_json(_beside(target, _SIDECAR), record, owner=target)
     except BaseException as error:
         # Asked before the half file goes, because that makes room.
@@ -355,6 +380,11 @@ def _files(path: Path) -> list[Path]:
 
 def _size(path: Path) -> int:
     return sum(file.stat().st_size for file in _files(path))
+
+
+def _changed_ns(path: Path) -> list[int]:
+    """Return when each of a model's files was last changed in any way."""
+    return [file.stat().st_ctime_ns for file in _files(path)]
 
 
 def _remove(path: Path) -> None:

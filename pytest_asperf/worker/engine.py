@@ -29,6 +29,23 @@ class RefusalError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class LogitRow:
+    """What one row of logits holds, in numbers that JSON can carry.
+
+    Attributes:
+        n_vocab: logits of the row.
+        n_nan: those that are NaN.
+        n_inf: those that are plus infinity.
+        peak: the largest finite one, None without one.
+    """
+
+    n_vocab: int
+    n_nan: int
+    n_inf: int
+    peak: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Timing:
     """Raw counts and nanoseconds of one timed run; rates are derived elsewhere.
 
@@ -36,11 +53,14 @@ class Timing:
         n_tokens: tokens decoded inside the clock.
         elapsed_ns: wall time of all of them, synchronised with the device.
         step_ns: wall time of each call that made up the run.
+        logits: those after the run's last token, read when the clock had stopped; None where the
+            engine shows none.
     """
 
     n_tokens: int
     elapsed_ns: int
     step_ns: tuple[int, ...]
+    logits: LogitRow | None
 
 
 class Stepper(Protocol):
@@ -108,7 +128,8 @@ class Model(Protocol):
     Attributes:
         facts: what loading it resolved to; `bytes_per_token` where the engine knows what a step
             reads and its file is no GGUF; `loads_each_run` where each timed run has a load of its
-            own; `log_probabilities` where `logits` gives those, cut off at a floor.
+            own; `log_probabilities` where `logits` gives those, cut off at a floor; `logits_seen`,
+            in words, where not the timed runs but something else shows that they are numbers.
         context: what the last run's context resolved to (size, KV types, flash attention).
     """
 
@@ -165,8 +186,8 @@ class Engine(Protocol):
     def describe(self) -> Facts:
         """Return library, version, build, devices: what is needed to say what ran.
 
-        `cannot` names what an engine refuses, and why: an operation, a setting, `step_ns`, or as
-        `setting=value` what this version of it does not have.
+        `cannot` names what an engine refuses, and why: an operation, a setting, `step_ns`, the
+        `logits` of timed runs, or as `setting=value` what this version of it does not have.
         """
 
     def load(self, path: str, settings: dict[str, Any]) -> Model:

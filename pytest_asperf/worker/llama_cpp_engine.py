@@ -24,6 +24,7 @@ from . import llama_cpp_compat as compat
 from .engine import Facts, RefusalError, Timing
 from .identity import files_sha256
 from .llama_cpp_speculation import LlamaCppStepper
+from .logits import seen
 from .pace import linger
 from .printed.engine_log import (
     buffers_mib,
@@ -237,13 +238,11 @@ class LlamaCppModel:
         prompt = list(tokens)
         started_ns = time.perf_counter_ns()
         steps = self._decode_all(prompt, self._n_batch)
-        pointer = llama_cpp.llama_get_logits_ith(self._context, -1)
-        if not pointer:
-            raise RefusalError("logits", "the context returned no logits")
-        np.ctypeslib.as_array(pointer, shape=(self._n_vocab,)).argmax()
+        row = self._logits(-1, 1)[0]
+        row.argmax()
         elapsed_ns = time.perf_counter_ns() - started_ns
         self._resident = prompt
-        return Timing(len(prompt), elapsed_ns, tuple(steps))
+        return Timing(len(prompt), elapsed_ns, tuple(steps), seen(row))
 
     def _timed(self, tokens: Sequence[int], depth: int, n_batch: int) -> Timing:
         self._prepare(tokens, depth)
@@ -252,7 +251,7 @@ class LlamaCppModel:
         steps = self._decode_all(timed, n_batch)
         elapsed_ns = time.perf_counter_ns() - started_ns
         self._resident = list(tokens)
-        return Timing(len(timed), elapsed_ns, tuple(steps))
+        return Timing(len(timed), elapsed_ns, tuple(steps), seen(self._logits(-1, 1)[0]))
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
         """Return logits from position `first`, as a view on the library's buffer."""
@@ -277,10 +276,14 @@ class LlamaCppModel:
         finally:
             llama_cpp.llama_batch_free(batch)
         llama_cpp.llama_synchronize(self._context)
-        pointer = llama_cpp.llama_get_logits_ith(self._context, first)
+        return self._logits(first, n - first)
+
+    def _logits(self, position: int, n_rows: int) -> NDArray[np.float32]:
+        """Return rows of the last batch's logits, as a view on the library's buffer."""
+        pointer = llama_cpp.llama_get_logits_ith(self._context, position)
         if not pointer:
             raise RefusalError("logits", "the context returned no logits")
-        return np.ctypeslib.as_array(pointer, shape=(n - first, self._n_vocab))
+        return np.ctypeslib.as_array(pointer, shape=(n_rows, self._n_vocab))
 
     def close(self) -> None:
         """Free the context and the model."""

@@ -16,8 +16,8 @@ import numpy as np
 
 from . import llama_cpp_compat as compat
 from .engine import Facts, RefusalError
+from .logits import require_finite
 from .rollback import find_way_back
-from .speculation import require_finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -61,10 +61,15 @@ _NEEDED: Final = ("n_threads", "type_k", "type_v", "model_n_params")
 _CANNOT: Final = {
     "first_token": "no program of llama.cpp times the first token by itself; pp512 times the "
     "prompt, and the engine llama_cpp times TTFT",
+    "logits": "llama-bench shows no logits; those that llama-perplexity computes of a few tokens "
+    "are looked at instead, at each load; the engine llama_cpp shows those of each run",
     "step_ns": "llama-bench times a run as a whole; the engine llama_cpp times each step",
     "slow_by": "a program of llama.cpp cannot be slowed by a share; the engines llama_cpp and "
     "scripted can",
 }
+#: What is scored once a load, to see that the model computes numbers: two chunks of it are needed.
+_PROBE: Final = "def area(width, height):\n    return width * height\n" * 8
+_PROBE_N_CTX: Final = 16
 _VERSION: Final = re.compile(r"version: (.+)")
 _COMMIT: Final = re.compile(r"\b(?:commit )?([0-9a-f]{7,40})\)")
 _DEVICE: Final = re.compile(r"^ +(\S+): (.+) \((\d{1,9}) MiB, (\d{1,9}) MiB free\)", re.MULTILINE)
@@ -193,6 +198,7 @@ class LlamaToolsModel:
             kind = "load" if "exited with status" in str(err) else err.kind
             raise RefusalError(kind, str(err)) from err
         self.facts = self._describe(row, run, time.perf_counter_ns() - started_ns)
+        self.facts["logits_seen"] = self._look_at_logits()
 
     def _describe(self, row: BenchRow, run: ToolRun, load_ns: int) -> Facts:
         log = run.log
@@ -220,6 +226,15 @@ class LlamaToolsModel:
             "log_probabilities": True,
             "load_ns": load_ns,
         }
+
+    def _look_at_logits(self) -> str:
+        """Score a few tokens, which is refused where the model computes no numbers."""
+        scores = SavedScores(self._tools, self._score_arguments(_PROBE_N_CTX), _PROBE, _PROBE_N_CTX)
+        try:
+            n_rows = len(scores.next_chunk())
+        finally:
+            scores.close()
+        return f"{PROGRAM}'s of {n_rows} tokens; {_BENCH} shows none of the timed runs"
 
     def tokenize(self, text: str) -> list[int]:
         """Return the tokens that llama-perplexity makes of a text."""
@@ -327,6 +342,14 @@ class LlamaToolsModel:
 
     def _start(self, text: Text, n: int) -> None:
         self._stop()
+        scores = SavedScores(self._tools, self._score_arguments(n), text.text, n)
+        if scores.tokens != text.tokens[: len(scores.tokens)]:
+            scores.close()
+            raise RefusalError("tokenize", "the models make different tokens of the text")
+        self._scores, self._scored = scores, text
+
+    def _score_arguments(self, n: int) -> list[str]:
+        """Return how llama-perplexity is to run on chunks of n tokens."""
         settings = self._settings
         n_batch = min(settings.get("n_batch", n), n)
         n_ubatch = min(settings.get("n_ubatch", 512), n_batch)
@@ -334,17 +357,13 @@ class LlamaToolsModel:
         arguments += ["-b", str(n_batch), "-ub", str(n_ubatch), "-lv", "4"]
         if "--fit" in self._tools.help(PROGRAM):
             arguments += ["--fit", "off"]  # it would change what was not set
-        scores = SavedScores(self._tools, arguments, text.text, n)
-        if scores.tokens != text.tokens[: len(scores.tokens)]:
-            scores.close()
-            raise RefusalError("tokenize", "the models make different tokens of the text")
-        self._scores, self._scored = scores, text
+        return arguments
 
     def _timed(self, n: int, depth: int, *, n_gen: int) -> Timing:
         self._require_context(n)
         row, run = self._bench(0 if n_gen else n - depth, n_gen, depth)
         self.context = _context(run.log, self._cells, int(self._cells["n_threads"]))
-        return Timing(row.n_tokens, row.samples_ns[0], row.samples_ns)
+        return Timing(row.n_tokens, row.samples_ns[0], row.samples_ns, None)
 
     def _require_context(self, n: int) -> None:
         # llama-bench goes on past it and exits with 0.

@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -178,6 +179,7 @@ def _timed(timing: Timing, model: Model) -> dict[str, Any]:
         "n_tokens": timing.n_tokens,
         "elapsed_ns": timing.elapsed_ns,
         "step_ns": list(timing.step_ns),
+        "logits": None if timing.logits is None else asdict(timing.logits),
         "context": model.context,
         "peak_rss_bytes": _peak_rss_bytes(),
     }

@@ -15,6 +15,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,7 +36,8 @@ from mlx_lm.models.cache import (
 from mlx_lm.utils import get_total_parameters, load_model
 
 from . import mlx_compat as compat
-from .engine import Facts, RefusalError, Timing
+from .engine import Facts, LogitRow, RefusalError, Timing
+from .logits import seen
 from .mlx_speculation import MlxStepper
 from .pace import linger
 
@@ -80,6 +82,11 @@ def _refusing(kind: str) -> Iterator[None]:
         text = f"{type(err).__name__}: {err}"[:_MAX_TEXT]
         is_memory = isinstance(err, RuntimeError) and "alloc" in text
         raise RefusalError("memory" if is_memory else kind, text) from err
+
+
+def _seen(row: Any) -> LogitRow:
+    with _refusing("decode"):
+        return seen(np.array(row.astype(mx.float32)))
 
 
 def _has_gpu() -> bool:
@@ -287,7 +294,8 @@ class MlxModel:
         with self._running(tokens, depth) as cache:
             began_ns = time.perf_counter_ns()
             steps = self._prefill(tokens[depth:], cache)
-            return self._timing(len(tokens) - depth, began_ns, steps)
+            timing = self._timing(len(tokens) - depth, began_ns, steps)
+        return replace(timing, logits=_seen(self._last_row()))
 
     def generate(self, tokens: Sequence[int], depth: int) -> Timing:
         """Decode tokens one at a time, timed, one step in flight while the next is prepared."""
@@ -295,9 +303,9 @@ class MlxModel:
         with self._running(tokens, depth) as cache:
             steps: list[int] = []
             began_ns = last_ns = clock()
-            pending = None
+            pending = row = None
             for count, token in enumerate(tokens[depth:]):
-                chosen = self._step(token, cache)
+                chosen, row = self._step(token, cache)
                 mx.async_eval(chosen)
                 if pending is not None:
                     pending.item()
@@ -309,7 +317,8 @@ class MlxModel:
             if pending is not None:
                 pending.item()
                 steps.append(clock() - last_ns)
-            return self._timing(len(tokens) - depth, began_ns, steps)
+            timing = self._timing(len(tokens) - depth, began_ns, steps)
+        return replace(timing, logits=_seen(row))
 
     def first_token(self, tokens: Sequence[int]) -> Timing:
         """Decode a prompt and choose the likeliest next token, both timed."""
@@ -317,9 +326,11 @@ class MlxModel:
             began_ns = time.perf_counter_ns()
             steps = self._prefill(tokens[:-1], cache)
             step_ns = time.perf_counter_ns()
-            self._step(tokens[-1], cache).item()
+            chosen, row = self._step(tokens[-1], cache)
+            chosen.item()
             steps.append(time.perf_counter_ns() - step_ns)
-            return self._timing(len(tokens), began_ns, steps)
+            timing = self._timing(len(tokens), began_ns, steps)
+        return replace(timing, logits=_seen(row))
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
         """Return logits from position `first` of a fresh context, shape (n - first, n_vocab)."""
@@ -377,9 +388,20 @@ class MlxModel:
         if not any(isinstance(layer, QuantizedKVCache) for layer in cache):
             raise RefusalError("kv-cache", f"{what}: none of the model's layers can have it")
 
-    def _step(self, token: int, cache: list[Any]) -> Any:
-        logits = self._model(mx.array([[token]]), cache=cache)
-        return mx.argmax(logits[0, -1])
+    def _step(self, token: int, cache: list[Any]) -> tuple[Any, Any]:
+        """Return the likeliest token after one more, and the logits that say so."""
+        row = self._model(mx.array([[token]]), cache=cache)[0, -1]
+        return mx.argmax(row), row
+
+    def _last_row(self) -> Any:
+        """Return logits after the last token in the cache: those of a prompt are not computed."""
+        last = self._resident[-1]
+        with _refusing("decode"), wired_limit(self._model):
+            if can_trim_prompt_cache(self._cache):
+                trim_prompt_cache(self._cache, 1)
+            else:
+                self._resident.append(last)  # what cannot forget it has it twice
+            return self._step(last, self._cache)[1]
 
     def _prefill(self, tokens: Sequence[int], cache: list[Any]) -> list[int]:
         steps: list[int] = []
@@ -423,7 +445,7 @@ class MlxModel:
             lingering_ns = time.perf_counter_ns()
             linger(began_ns, self._slow_by)
             steps[-1] += time.perf_counter_ns() - lingering_ns
-        return Timing(n_tokens, time.perf_counter_ns() - began_ns, tuple(steps))
+        return Timing(n_tokens, time.perf_counter_ns() - began_ns, tuple(steps), None)
 
     def _require_context(self, n_ctx: int) -> None:
         if n_ctx > self.facts["n_ctx_train"]:

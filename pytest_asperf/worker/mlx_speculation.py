@@ -17,8 +17,8 @@ import numpy as np
 from mlx_lm.generate import wired_limit
 
 from .engine import Facts, RefusalError
+from .logits import require_finite
 from .rollback import find_way_back
-from .speculation import require_finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from .engine import Facts, RefusalError
+from .logits import require_finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ def find_way_back(stepper: Stepper, memory: str, asked: str, use: Callable[[str]
         use: makes the stepper go one way from now on.
 
     Raises:
-        RefusalError: no way that may be used works.
+        RefusalError: no way that may be used works, or the logits are no numbers.
     """
     for way in _WAYS:
         if asked not in {"auto", way}:
@@ -51,8 +52,11 @@ def _comes_back(stepper: Stepper) -> bool:
         stepper.begin([0], fresh=True)
         stepper.mark()
         first = stepper.decode([0, 0], 1).copy()
+        require_finite(first.max())
         stepper.keep(1)
         again = stepper.decode([0, 0], 1)
         return bool(np.abs(again - first).max() < _SAME_LOGITS)
-    except RefusalError:
+    except RefusalError as err:
+        if err.kind == "non-finite":
+            raise  # NaN differs from itself, however well it comes back
         return False

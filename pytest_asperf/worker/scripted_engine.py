@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .engine import Facts, RefusalError, Timing
+from .engine import Facts, LogitRow, RefusalError, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -132,18 +132,19 @@ class ScriptedModel:
     def prompt(self, tokens: Sequence[int], depth: int) -> Timing:
         """Return the script's time for a prompt."""
         self.begin("prompt")
-        return self._timing(len(tokens), depth, "pp_ns_per_token", 10_000)
+        return self._timing(tokens, depth, "pp_ns_per_token", 10_000)
 
     def generate(self, tokens: Sequence[int], depth: int) -> Timing:
         """Return the script's time for a generation."""
         self.begin("generate")
-        return self._timing(len(tokens), depth, "tg_ns_per_token", 1_000_000)
+        return self._timing(tokens, depth, "tg_ns_per_token", 1_000_000)
 
     def first_token(self, tokens: Sequence[int]) -> Timing:
         """Return the script's time for a prompt."""
         return self.prompt(tokens, 0)
 
-    def _timing(self, n_ctx: int, depth: int, key: str, default_ns: int) -> Timing:
+    def _timing(self, tokens: Sequence[int], depth: int, key: str, default_ns: int) -> Timing:
+        n_ctx = len(tokens)
         if n_ctx > self.facts["n_ctx_train"]:
             raise RefusalError("context", f"{n_ctx} tokens are more than the script's context")
         n_tokens = n_ctx - depth
@@ -152,7 +153,20 @@ class ScriptedModel:
         per_token = costs[run % len(costs)] if isinstance(costs, list) else costs
         per_token = round(per_token * (1 + self._slow_by))
         self.context["n_ctx"] = n_ctx
-        return Timing(n_tokens, per_token * n_tokens, (per_token,) * n_tokens)
+        steps_ns = (per_token,) * n_tokens
+        return Timing(n_tokens, per_token * n_tokens, steps_ns, self._last_row(tokens))
+
+    def _last_row(self, tokens: Sequence[int]) -> LogitRow | None:
+        """Return what the script shows of the logits after these tokens."""
+        n, peak = self._n_vocab, (sum(tokens) + len(tokens)) % 31 / 2
+        rows = {
+            "nan": LogitRow(n, n, 0, None),
+            "inf": LogitRow(n, 0, 1, peak),
+            "overflow": LogitRow(n, 0, 0, 1e31),
+            "stale": LogitRow(n, 0, 0, 1.0),
+            "unseen": None,
+        }
+        return rows.get(self._script.get("faults", {}).get("logits"), LogitRow(n, 0, 0, peak))
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
         """Return logits that favour the next byte's value, blurred by the script's noise."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import numpy as np
 
-from .engine import RefusalError
+from .logits import require_finite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -310,13 +310,3 @@ def probabilities(row: Logits, temperature: float) -> NDArray[np.float64]:
     powers = np.exp((row - peak).astype(np.float64) / temperature)
     result: NDArray[np.float64] = powers / powers.sum()
     return result
-
-
-def require_finite(value: float) -> None:
-    """Refuse a logit that is no number.
-
-    Raises:
-        RefusalError: it is NaN or infinite.
-    """
-    if not np.isfinite(value):
-        raise RefusalError("non-finite", "a model's logits hold NaN or infinity")

@@ -12,6 +12,7 @@ import pytest
 from pytest_asperf.host import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.modelfiles.shipped import shipped_corpus
 from pytest_asperf.spec import EngineSettings
+from tests.broken_models import BREAKS, broken_gguf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,3 +141,17 @@ def test_what_is_no_model_is_refused(tools: Path, tmp_path: Path) -> None:
             worker.load("model", tmp_path / "no.gguf", SETTINGS)
         with pytest.raises(EngineRefusedError, match=r"\(quantize\)"):
             worker.quantize(tmp_path / "no.gguf", tmp_path / "q8.gguf", {"ftype": 7})
+
+
+@pytest.mark.parametrize("how", BREAKS)
+def test_what_computes_no_numbers_is_refused(
+    tools: Path, draft_gguf: Path, tmp_path: Path, how: str
+) -> None:
+    """llama-bench times such a file and exits with 0; llama-perplexity shows what it computes."""
+    path = broken_gguf(draft_gguf, tmp_path / "broken.gguf", how)
+    with (
+        Worker(EngineBuild("llama_tools", PYTHON, tools)) as worker,
+        pytest.raises(EngineRefusedError, match="non-finite") as caught,
+    ):
+        worker.load("m", path, SETTINGS)
+    assert caught.value.breaks_measurement

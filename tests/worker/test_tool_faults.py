@@ -77,17 +77,26 @@ def perplexity():
             out.write(scores[:8] + struct.pack("<iii", 1, 2048, n_tokens) + tokens)
             return
         sys.stderr.write(read("perplexity.log"))
-        magic = plan.get("magic", "_logits_").encode()
+        probed = plan["pid_file"] + ".probed"
+        if not os.path.exists(probed):  # what is scored of a load, before anybody asked
+            open(probed, "w").close()
+            faults = plan.get("probe", {{}})
+        else:
+            faults = plan
+        magic = faults.get("magic", "_logits_").encode()
         out.write(magic + scores[len(magic) : head + 4 * n_tokens])
         rows = scores[head + 4 * n_tokens:]
         chunks = [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
-        says = plan.get("says", ["[1]5.4815,", "[2]4.4997,"])
-        for rows, said in zip(chunks[: plan.get("chunks", 2)], says):
+        if "scale" in faults:
+            chunks[0] = struct.pack("<f", float(faults["scale"])) + chunks[0][4:]
+        says = faults.get("says", ["[1]5.4815,", "[2]4.4997,"])
+        for rows, said in zip(chunks[: faults.get("chunks", 2)], says):
             sys.stdout.write(said)
             sys.stdout.flush()
             time.sleep(0.05)  # what is printed is there before what is saved
             out.write(rows)
-    harm("score")
+    if faults is plan:
+        harm("score")
 
 if "--help" in arguments:
     print(read("bench_help.txt"))
@@ -107,7 +116,8 @@ def _replayed_tools(folder: Path, **plan: Any) -> Path:
         folder: where to.
         plan: the fault. Of a timed llama-bench: `row` (cells over the recorded ones), `without`
             (cells), `log` (more lines), `log_without`, `prints`, `status`; `version`, `devices`.
-            Of a scoring llama-perplexity: `magic`, `chunks` that it saves, `says` (what it prints).
+            Of a scoring llama-perplexity: `magic`, `chunks` that it saves, `says` (what it prints),
+            `scale` (of the first row); of the one that looks at logits, the same in `probe`.
             `harm` (`crash` or `hang`) with `harm_when` (`bench` or `score`) and `pid_file`.
     """
     plan["pid_file"] = str(folder / "pid")
@@ -276,3 +286,14 @@ def test_what_it_cannot_do_names_what_can(tmp_path: Path) -> None:
     ):
         worker.load("model", tmp_path / "model.gguf", EngineSettings(slow_by=0.1))
     assert not caught.value.breaks_measurement
+
+
+@pytest.mark.parametrize("probe", [{"scale": "nan"}, {"scale": "inf"}, {"says": ["[1]nan,"]}])
+def test_a_model_that_computes_no_numbers(tmp_path: Path, probe: dict[str, Any]) -> None:
+    """What llama-bench would time all the same is refused when it is loaded."""
+    with (
+        pytest.raises(EngineRefusedError, match="non-finite") as caught,
+        opened(tmp_path, probe=probe),
+    ):
+        pass
+    assert caught.value.breaks_measurement

@@ -1,0 +1,71 @@
+"""Whether a model's files are still those that were hashed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_asperf.modelfiles.cache import file_sha256, folder_sha256
+from pytest_asperf.modelfiles.mlx_read import hashed_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: For each file its path, size, time of writing, time of any change, and inode.
+FileState = tuple[tuple[str, int, int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HashedFiles:
+    """A model's file, or folder, as it was hashed.
+
+    Attributes:
+        path: the file, or the folder.
+        sha256: its hash; of a folder, over names and hashes of its files.
+        state: what the system said of each file just before.
+        cache: the cache folder, where hashes are remembered.
+    """
+
+    path: Path
+    sha256: str
+    state: FileState
+    cache: Path
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the same bytes are there now; hashed again only where something was touched."""
+        try:
+            return state_of(self.path) == self.state or self.sha256 == _sha256(
+                self.path, self.cache
+            )
+        except OSError:
+            return False
+
+
+def hash_files(path: Path, *, cache: Path) -> HashedFiles:
+    """Hash a file, or what decides how the model in a folder computes.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    state = state_of(path)  # before the hash: what is written meanwhile is then seen as a change
+    return HashedFiles(path, _sha256(path, cache), state, cache)
+
+
+def state_of(path: Path) -> FileState:
+    """Return what differs after a file was written to or replaced; nothing where it is missing."""
+    try:
+        files = hashed_files(path) if path.is_dir() else (path,)
+        stats = [(str(file), file.stat()) for file in files]
+    except OSError:
+        return ()
+    return tuple(
+        (name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+        for name, stat in stats
+    )
+
+
+def _sha256(path: Path, cache: Path) -> str:
+    if path.is_dir():
+        return folder_sha256(hashed_files(path), cache=cache)
+    return file_sha256(path, cache=cache)
