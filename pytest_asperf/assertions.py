@@ -12,6 +12,7 @@ from pytest_asperf.errors import ConfigError, VerdictError, listing, printable, 
 from pytest_asperf.gate_verdict import faster_verdict
 from pytest_asperf.handles import Engines, Ladder, Perplexity, Reading, Throughput
 from pytest_asperf.measure.matching import BITS_WITHIN
+from pytest_asperf.measure.vetting import twin_trips
 from pytest_asperf.report.rows import verdict_row
 from pytest_asperf.stats.estimate import DECISION_CONFIDENCE, Estimate
 from pytest_asperf.stats.intervals import (
@@ -39,6 +40,7 @@ from pytest_asperf.verdict import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_asperf.guards import Trip
     from pytest_asperf.handles import Bench, Gate
 
 Direction = Literal["rising", "falling"]
@@ -50,6 +52,9 @@ _GRAVITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.INVALID, Outcome.FAIL)
 #: workload's name stands for its rate.
 _SCORES = {"ppl": metrics.PPL, "kld": metrics.KLD, "size": metrics.SIZE}
 
+
+#: What to do where two levels that are compared are one.
+OTHER_LEVELS: Final = "name levels that differ, or the file that holds each"
 
 _RATE: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*tok/s", re.ASCII)
 
@@ -118,7 +123,7 @@ def assert_ppl_delta(
     else:
         limit = parse_percent(above, where="assert_ppl_delta: above", negative=True)
         verdict = judge_above(perplexity.delta_ppl, limit, subject)
-    return settle(verdict, perplexity.bench)
+    return settle(guarded(verdict, perplexity.trips, remedy=OTHER_LEVELS), perplexity.bench)
 
 
 def assert_bandwidth_utilization(
@@ -195,12 +200,14 @@ def assert_monotonic(
         raise unknown_word("direction", str(direction), ("rising", "falling"))
     details: tuple[str, ...] = ()
     readings: list[Reading] = []
+    trips: tuple[Trip, ...] = ()
     if isinstance(series, Ladder):
         labels, bench = list(series.levels), series.bench
         _require_two(labels)
         quantity = quantity or "kld"
         differences = _ladder_differences(series, quantity)
         subject = series.subject(quantity)
+        trips = _scored_trips(series, [quantity])
     else:
         readings = list(series)
         labels = [f"{r.workload} {r.result.ran.model}" for r in readings]
@@ -214,7 +221,8 @@ def assert_monotonic(
         differences = neighbour_estimates(rates, unpaired_change_interval)
         subject = Subject("rate", "live", readings[0].result.ran.rows())
     verdict = judge_monotonic(labels, differences, subject, direction=direction)
-    return settle(_vetted(replace(verdict, details=details), readings), bench)
+    verdict = guarded(replace(verdict, details=details), trips, remedy=OTHER_LEVELS)
+    return settle(_vetted(verdict, readings), bench)
 
 
 def assert_pareto_optimal(
@@ -254,7 +262,9 @@ def assert_pareto_optimal(
     }
     subject = ladder.subject(f"{level} of")
     chosen = [metric_of(objective) for objective in objectives]
-    return settle(judge_pareto(differences, chosen, subject), ladder.bench)
+    verdict = judge_pareto(differences, chosen, subject)
+    trips = _scored_trips(ladder, objectives)
+    return settle(guarded(verdict, trips, remedy=OTHER_LEVELS), ladder.bench)
 
 
 def assert_no_regression(
@@ -412,6 +422,15 @@ def unknown_word(what: str, word: str, valid: Sequence[str]) -> ConfigError:
         why="the claim is about it",
         remedy=f"use one of {listing(valid)}",
     )
+
+
+def _scored_trips(ladder: Ladder, quantities: Sequence[str]) -> tuple[Trip, ...]:
+    """Return what guards say of the levels that are compared by their scores, if they are."""
+    if not {metric_of(quantity) for quantity in quantities} & {metrics.PPL, metrics.KLD}:
+        return ()
+    levels = [ladder[name] for name in ladder.levels]
+    own = (trip for level in levels for trip in level.trips)
+    return (*own, *twin_trips([level.result for level in levels]))
 
 
 def _ladder_differences(ladder: Ladder, quantity: str) -> tuple[Estimate, ...]:

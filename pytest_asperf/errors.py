@@ -62,6 +62,12 @@ class ModelError(AsperfError):
     """A model file is missing, broken, or cannot be made into what was asked for."""
 
 
+class MislabelledError(ModelError):
+    """A file's weights are not of the level that it is declared as."""
+
+    breaks_measurement = True
+
+
 class HardwareError(AsperfError):
     """A hardware profile is unknown, or a fact about this machine cannot be had."""
 

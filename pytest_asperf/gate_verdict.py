@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf import guards
 from pytest_asperf.joint_verdict import joined
 from pytest_asperf.sd_verdict import CHANGED_OUTPUT, divergence_text, parting_text
 from pytest_asperf.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate
@@ -14,6 +15,7 @@ from pytest_asperf.verdict import (
     Outcome,
     Subject,
     Verdict,
+    guarded,
     judge_above,
     judge_below,
     judge_invalid,
@@ -156,6 +158,7 @@ def ppl_verdict(duel: PplDuel) -> Verdict:
     """Return the verdict that a PPL gate's chunks came to."""
     test = duel.test
     subject = _subject("ΔPPL", duel.ran, "worse")
+    subject = replace(subject, ran=(*subject.ran, ("text", str(duel.text))))
     threshold = f"below {100 * test.limit:g} %"
     details = (
         f"{test.n} of {test.n_chunks_total} chunks in random order, --asperf-seed={duel.seed}",
@@ -167,8 +170,11 @@ def ppl_verdict(duel: PplDuel) -> Verdict:
     outcome = test.outcome or Outcome.INCONCLUSIVE
     advice = "" if outcome is Outcome.PASS else subject.if_failed
     if outcome is Outcome.INCONCLUSIVE:
-        advice = "score more of the corpus: --asperf-chunks=all, --asperf-max-seconds"
-    return Verdict(
+        advice = (
+            f"score more of the corpus, {test.min_chunks} chunks at least: --asperf-chunks=all, "
+            "--asperf-max-seconds"
+        )
+    verdict = Verdict(
         outcome,
         subject,
         threshold,
@@ -177,6 +183,9 @@ def ppl_verdict(duel: PplDuel) -> Verdict:
         advice,
         details,
     )
+    trip = guards.impossible_gain(estimate.point)
+    remedy = "take a baseline build that is sound"
+    return guarded(verdict, [trip] if trip else [], remedy=remedy)
 
 
 def logits_verdict(duel: LogitsDuel) -> Verdict:

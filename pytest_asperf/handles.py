@@ -10,7 +10,7 @@ from pytest_asperf.engines import parse_engine, parse_level
 from pytest_asperf.errors import ConfigError, listing, printable
 from pytest_asperf.gate_cells import Cell, judge_workloads, require_workload, shared_by
 from pytest_asperf.measure.matching import matching_level, require_matched_bits, terms_of
-from pytest_asperf.measure.vetting import require_valid, throughput_trips
+from pytest_asperf.measure.vetting import level_trips, require_valid, throughput_trips
 from pytest_asperf.report.rows import level_row, memory_row, throughput_row
 from pytest_asperf.spec import ModelRef, parse_workload
 from pytest_asperf.verdict import Subject
@@ -216,12 +216,14 @@ class Perplexity:
     Attributes:
         level: what the rung is called: the level of its weights, or the type of its KV cache.
         baseline: what the baseline is called.
+        trips: what guards say of it, none of it INVALID.
     """
 
     result: LevelResult = field(repr=False)
     level: str
     baseline: str
     bench: Bench = field(repr=False)
+    trips: tuple[Trip, ...] = ()
 
     @property
     def comparison(self) -> Comparison:
@@ -252,7 +254,7 @@ class Perplexity:
     def subject(self, metric: str) -> Subject:
         """Return what a claim about a metric of this level is about."""
         name = f"{metric} {self.result.ran.model} vs {self.baseline}"
-        return Subject(name, "live", self.result.ran.rows())
+        return Subject(name, "live", self.result.rows())
 
 
 @dataclass(frozen=True)
@@ -287,6 +289,7 @@ class Ladder:
 
         Raises:
             AsperfError: the rung could not be measured.
+            MeasurementError: guards find it, or its baseline, broken.
             ConfigError: the ladder does not have it.
         """
         self.require(level)
@@ -295,8 +298,11 @@ class Ladder:
             raise self.result.failures[ref]
         found = self.result.rungs[ref]
         baseline = self._baseline_of(ref)
-        self.bench.record(level_row(found, baseline, self.result.note))
-        return Perplexity(found, level, baseline, self.bench)
+        trips, what = level_trips(found), f"{found.ran.model} vs {baseline}"
+        told = [self.result.note, f"PPL on {found.text}", *(f"{what}: {trip}" for trip in trips)]
+        self.bench.record(level_row(found, baseline, "\n".join(filter(None, told))))
+        require_valid(what, trips)
+        return Perplexity(found, level, baseline, self.bench, trips)
 
     def _baseline_of(self, ref: ModelRef) -> str:
         """Return what a rung's baseline is called, by that in which it differs."""
@@ -341,7 +347,7 @@ class Ladder:
 
     def subject(self, what: str) -> Subject:
         """Return what a claim about the whole ladder is about."""
-        ran = self[self.levels[0]].result.ran.rows()
+        ran = self[self.levels[0]].result.rows()
         return Subject(f"{what} {self.base.spec.name}", "live", ran)
 
 

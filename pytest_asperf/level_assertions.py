@@ -7,11 +7,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from pytest_asperf import guards, metrics
-from pytest_asperf.assertions import metric_of, settle, unknown_word
+from pytest_asperf.assertions import OTHER_LEVELS, metric_of, settle, unknown_word
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.gate_verdict import equivalence_verdict
 from pytest_asperf.handles import Ladder, Perplexity
 from pytest_asperf.joint_verdict import judge_each
+from pytest_asperf.measure.vetting import twin_trips
 from pytest_asperf.report.rows import verdict_row
 from pytest_asperf.stats.estimate import CHANGE, DECISION_CONFIDENCE, Estimate
 from pytest_asperf.stats.intervals import (
@@ -22,6 +23,7 @@ from pytest_asperf.stats.intervals import (
 )
 from pytest_asperf.verdict import (
     Subject,
+    guarded,
     judge_below,
     judge_invalid,
     judge_within,
@@ -78,7 +80,7 @@ def assert_degrades_less(
     subject = Subject(
         f"{_NAMES[quantity]} of {_titles(ours)} less that of {_titles(theirs)}",
         "live",
-        tuple(dict.fromkeys(row for level in (*ours, *theirs) for row in level.result.ran.rows())),
+        tuple(dict.fromkeys(row for level in (*ours, *theirs) for row in level.result.rows())),
     )
     bench = ours[0].bench
     if problems := [str(trip) for pair in zip(ours, theirs, strict=True) for trip in _trips(*pair)]:
@@ -142,9 +144,10 @@ def assert_equivalent(
             remedy="use size, ppl or a workload such as tg128",
         )
     name = f"{quantity} of {second.ran.model} against {first.ran.model}"
-    ran = tuple(dict.fromkeys((*second.ran.rows(), *first.ran.rows())))
+    ran = tuple(dict.fromkeys((*second.rows(), *first.rows())))
     verdict = judge_within(change, Subject(name, "live", ran), at_least=0 - limit, at_most=limit)
-    return settle(verdict, ladder.bench)
+    trips = twin_trips((first, second)) if metric is metrics.PPL else ()
+    return settle(guarded(verdict, trips, remedy=OTHER_LEVELS), ladder.bench)
 
 
 def _as_fast(ladder: Ladder, level: str, other: str, workload: str, within: float) -> Verdict:
@@ -182,13 +185,9 @@ def _titles(levels: Sequence[Perplexity]) -> str:
 def _trips(ours: Perplexity, theirs: Perplexity) -> Iterator[Trip]:
     """Yield why two levels cannot be compared."""
     a, b = ours.result, theirs.result
-    found = (
-        guards.unequal_work(a.work, b.work),
-        guards.same_weights(
-            _scores(ours, "ppl"), _scores(theirs, "ppl"), sha256=(a.ran.sha256, b.ran.sha256)
-        ),
-    )
-    return (trip for trip in found if trip)
+    if unequal := guards.unequal_work(a.work, b.work):
+        yield unequal
+    yield from twin_trips((a, b))
 
 
 def _figures(

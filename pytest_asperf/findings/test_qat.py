@@ -26,7 +26,7 @@ _QAT = ("asperf-target-qat:4bit", "asperf-target-qat:3bit")
 _PTQ = ("4bit", "3bit")
 
 #: Without a GPU, MLX takes ten seconds for a chunk of all five models.
-_CHUNKS = 24 if sys.platform == "darwin" else 3
+_CHUNKS = 24 if sys.platform == "darwin" else 5
 
 _scored = pytest.mark.quant_ladder(*_QAT, *_PTQ, chunks=_CHUNKS)
 

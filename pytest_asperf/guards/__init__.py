@@ -28,6 +28,7 @@ from pytest_asperf.guards.outputs import (
     first_divergence,
     remote_errors,
 )
+from pytest_asperf.guards.scores import impossible_gain, knows_nothing, lossless
 from pytest_asperf.guards.surroundings import (
     coefficient_of_variation,
     dead_counter,
@@ -58,8 +59,11 @@ __all__ = [
     "first_divergence",
     "host_busy",
     "identical_to_baseline",
+    "impossible_gain",
     "impure_window",
     "joules_per_token",
+    "knows_nothing",
+    "lossless",
     "path_mismatch",
     "predicted_against_measured",
     "remote_errors",

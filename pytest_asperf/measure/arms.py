@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.builds.workshop import Workshop
     from pytest_asperf.host import EngineBuild, RawRun
-    from pytest_asperf.measure.files import LocatedModel, ModelShelf
+    from pytest_asperf.measure.files import Corpus, LocatedModel, ModelShelf
     from pytest_asperf.spec import Build, EngineSettings, ModelRef, Workload
 
 #: What the model is called inside a side's process.
@@ -48,13 +48,13 @@ class Ring:
 
     Attributes:
         arms: baseline and candidate of each model.
-        text: the corpus that the first model is fed from.
+        corpus: the text that the first model is fed from.
         timeout_s: deadline of one call to an engine.
         progress: told a label, steps done and steps at most.
     """
 
     arms: tuple[tuple[Arm, Arm], ...]
-    text: str
+    corpus: Corpus
     timeout_s: float
     progress: Callable[[str, int, int], None]
 
@@ -141,16 +141,16 @@ class Side:
     Args:
         arm: what runs.
         timeout_s: deadline of one call to the engine.
-        text: the corpus that workloads are fed from.
+        corpus: the text that workloads are fed from.
 
     Attributes:
         worker: the process.
         loaded: what the last load resolved to.
     """
 
-    def __init__(self, arm: Arm, timeout_s: float, text: str = "") -> None:
+    def __init__(self, arm: Arm, timeout_s: float, corpus: Corpus) -> None:
         self._arm = arm
-        self._text = text
+        self._corpus = corpus
         self._tokens: dict[Workload, list[int]] = {}
         self.worker = Worker(arm.build.engine, call_timeout_s=timeout_s)
         try:
@@ -176,7 +176,7 @@ class Side:
     def fed(self, workload: Workload) -> Sequence[int]:
         """Return the tokens that a workload is fed with."""
         if workload not in self._tokens:
-            self._tokens[workload] = workload_tokens(self.worker, MODEL, self._text, workload)
+            self._tokens[workload] = workload_tokens(self.worker, MODEL, self._corpus, workload)
         return self._tokens[workload]
 
     def run(self, workload: Workload, turn: int) -> RawRun:  # noqa: ARG002  # all turns are alike

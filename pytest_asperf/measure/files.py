@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 from pytest_asperf.engines import level_recipe
 from pytest_asperf.errors import AsperfError, ModelError
 from pytest_asperf.host import Worker
-from pytest_asperf.modelfiles.cache import folder_sha256
+from pytest_asperf.measure.results import ScoredText
+from pytest_asperf.modelfiles.cache import file_sha256, folder_sha256
 from pytest_asperf.modelfiles.file_state import hash_files, state_of
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.mlx_read import MlxInfo, hashed_files, mlx_bytes_per_token
 from pytest_asperf.modelfiles.mlx_resolve import resolve_mlx
 from pytest_asperf.modelfiles.resolve import resolve
+from pytest_asperf.modelfiles.same_weights import float_types, same_tensors
 from pytest_asperf.spec import KV_BYTES_PER_ELEMENT, ModelRef, kv_bytes_per_element
 
 if TYPE_CHECKING:
@@ -201,21 +204,53 @@ def source_state(ref: ModelRef) -> FileState:
     return tuple(state for path in named for state in state_of(path))
 
 
-def read_corpus(spec: ModelSpec, shipped: Path) -> str:
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """A text that models are scored on and fed from.
+
+    Attributes:
+        path: its file.
+        sha256: the file's hash.
+        text: its content, all line ends alike.
+    """
+
+    path: Path
+    sha256: str
+    text: str
+
+    def section(self, chunks: Sequence[Sequence[int]], total: int) -> ScoredText:
+        """Return which part of it a number of chunks from its beginning is.
+
+        Args:
+            chunks: the tokens of each.
+            total: chunks of the whole corpus.
+        """
+        return ScoredText(self.path.name, self.sha256, len(chunks), total, len(chunks[0]))
+
+
+def read_corpus(spec: ModelSpec, shipped: Path) -> Corpus:
     """Return the text that a model is scored on and fed from: its own, or the shipped one.
 
     Raises:
-        ModelError: it cannot be read.
+        ModelError: it cannot be read, or has no text in it.
     """
     path = spec.corpus or shipped
     try:
-        return path.read_text("utf-8")
+        data = path.read_bytes()
+        text = io.TextIOWrapper(io.BytesIO(data), "utf-8").read()
     except (OSError, UnicodeDecodeError) as err:
         raise ModelError(
             f"the corpus {path} of {spec.name} cannot be read: {err}",
             why="PPL is scored on it, and throughput is measured on its text",
             remedy="name a UTF-8 text file",
         ) from err
+    if not text.strip():
+        raise ModelError(
+            f"the corpus {path} of {spec.name} has no text in it",
+            why="PPL is scored on it, and throughput is measured on its text",
+            remedy="name a file with text in it",
+        )
+    return Corpus(path, hashlib.sha256(data).hexdigest(), text)
 
 
 def work_of(base: LocatedModel, chunks: Sequence[Sequence[int]]) -> dict[str, str]:
@@ -230,6 +265,26 @@ def work_of(base: LocatedModel, chunks: Sequence[Sequence[int]]) -> dict[str, st
     if base.info is not None and base.info.tokenizer_sha256 is not None:
         parts["tokenizer"] = base.info.tokenizer_sha256
     return {name: f"sha256 {digest[:12]}" for name, digest in parts.items()}
+
+
+def shown_same(base: LocatedModel, model: LocatedModel) -> str:
+    """Return how the files show that a level is its baseline over again; empty where they do not.
+
+    One file under other settings is something else: with another KV cache, for one.
+    """
+    if base.ref.spec.settings != model.ref.spec.settings:
+        return ""
+    if base.sha256 == model.sha256:
+        return f"both are the file sha256 {base.sha256[:12]}"
+    if same_tensors(base.info, model.info):
+        return "both files hold the same tensors to the last bit, whatever else differs in them"
+    return ""
+
+
+def why_lossless(base: LocatedModel, model: LocatedModel) -> str:
+    """Return why a level may score exactly as its baseline does; empty where it may not."""
+    types = float_types(base.info, model.info)
+    return f"{types[0]} and {types[1]} hold the same weights unquantised" if types else ""
 
 
 def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:

@@ -27,6 +27,8 @@ from pytest_asperf.measure.files import (
     require_same_start,
     same_tokenizer,
     source_state,
+    shown_same,
+    why_lossless,
     work_of,
 )
 from pytest_asperf.measure.gate import Budget, Duel, run_gate
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from pytest_asperf.host import EngineBuild
     from pytest_asperf.measure.engine_memory import MemoryResult
     from pytest_asperf.measure.plan import Notify, Plan
+    from pytest_asperf.measure.results import ScoredText
     from pytest_asperf.measure.throughput import TimedLoad
     from pytest_asperf.spec import Build, ModelSpec, Pairing
 
@@ -183,7 +186,7 @@ class Lab:
     ) -> Duel:
         with self._ring(arms) as ring:
             conditions = readiness()
-            base, candidate = (partial(Side, arm, ring.timeout_s, ring.text) for arm in arms)
+            base, candidate = (partial(Side, arm, ring.timeout_s, ring.corpus) for arm in arms)
             duel = run_gate(
                 (base, candidate),
                 workloads,
@@ -273,9 +276,9 @@ class Lab:
         def progress(what: str, done: int, total: int) -> None:
             self._notify.progress(f"{what} {candidate.name} vs {base.name}", done, total)
 
-        text = read_corpus(base.model.ref.spec, self._corpus)
+        corpus = read_corpus(base.model.ref.spec, self._corpus)
         with self._queue.turn():
-            yield Ring(arms, text, self.plan.call_timeout_s, progress)
+            yield Ring(arms, corpus, self.plan.call_timeout_s, progress)
 
     def close(self) -> None:
         """End the worker."""
@@ -405,7 +408,7 @@ class Lab:
         self._require_context(base, PPL_N_CTX, "PPL")
         for model in models:
             require_same_start(base, self._loaded[base.ref], model, self._loaded[model.ref])
-        chunks = self._chunks(worker, base.ref.title, base.ref.spec)[:at_most]
+        chunks, text = self._chunks(worker, base.ref.title, base.ref.spec, at_most)
         scores = score_ladder(
             worker,
             [base.ref.title, *names],
@@ -413,15 +416,19 @@ class Lab:
             concurrency=self._concurrency(base),
             progress=lambda done, total: self._notify.progress(label, done, total),
         )
-        base_chunks, _ = scores[base.ref.title]
+        base_chunks, base_context = scores[base.ref.title]
+        base_ran = self._ran(base, self._loaded[base.ref], base_context)
         work = work_of(base, chunks)
         return {
             model.ref: LevelResult(
                 scored,
                 base_chunks,
                 model.size_bytes,
-                PPL_N_CTX,
+                text,
                 self._ran(model, self._loaded[model.ref], context),
+                base_ran,
+                shown_same(base, model),
+                why_lossless(base, model),
                 int(context["peak_rss_bytes"]),
                 work,
             )
@@ -471,14 +478,15 @@ class Lab:
                 remedy=f"stay within {n_ctx_train} tokens, depth included, or take another model",
             )
 
-    def _chunks(self, worker: Worker, name: str, spec: ModelSpec) -> list[Sequence[int]]:
-        """Return the chunks that a model's PPL is taken over."""
-        return split_chunks(
-            worker.tokenize(name, read_corpus(spec, self._corpus)),
-            n_ctx=PPL_N_CTX,
-            at_most=self.plan.chunks,
-            corpus=str(spec.corpus or self._corpus),
-        )
+    def _chunks(
+        self, worker: Worker, name: str, spec: ModelSpec, at_most: int | None = None
+    ) -> tuple[list[Sequence[int]], ScoredText]:
+        """Return the chunks that a model's PPL is taken over, and which of its corpus they are."""
+        corpus = read_corpus(spec, self._corpus)
+        tokens = worker.tokenize(name, corpus.text)
+        every = split_chunks(tokens, n_ctx=PPL_N_CTX, corpus=str(corpus.path))
+        chunks = every[: self.plan.chunks][:at_most]
+        return chunks, corpus.section(chunks, len(every))
 
     def _ran(self, model: LocatedModel, loaded: dict[str, Any], context: dict[str, Any]) -> Ran:
         require_unchanged(model)

@@ -26,15 +26,15 @@ _MEMORY_SHARE: Final = 0.7
 
 
 def split_chunks(
-    tokens: Sequence[int], *, n_ctx: int, at_most: int | None, corpus: str
+    tokens: Sequence[int], *, n_ctx: int, corpus: str, at_most: int | None = None
 ) -> list[Sequence[int]]:
     """Cut a tokenised corpus into whole chunks, as llama-perplexity does.
 
     Args:
         tokens: the corpus, with BOS where the tokenizer adds one.
         n_ctx: tokens of a chunk.
-        at_most: chunks taken from the start, or None for all.
         corpus: its name, for the message.
+        at_most: chunks taken from the start, or None for all.
 
     Raises:
         ConfigError: fewer than two chunks, so that no interval could be given.
@@ -46,9 +46,7 @@ def split_chunks(
             why="PPL is scored on whole chunks, and one chunk has no interval",
             remedy=f"use a text of at least {2 * n_ctx} tokens",
         )
-    if at_most is not None:
-        n_chunks = min(n_chunks, at_most)
-    return [tokens[i * n_ctx : (i + 1) * n_ctx] for i in range(n_chunks)]
+    return [tokens[i * n_ctx : (i + 1) * n_ctx] for i in range(n_chunks)][:at_most]
 
 
 def scoring_groups(

@@ -110,7 +110,7 @@ def run_logits_gate(ring: Ring) -> LogitsDuel:
 
 
 def _drift(arm: Arm, ring: Ring) -> Drift:
-    side = Side(arm, ring.timeout_s, ring.text)
+    side = Side(arm, ring.timeout_s, ring.corpus)
     with side.worker as worker:
         settings = arm.settings.merged(_ONE_AT_A_TIME[arm.build.engine.engine])
         worker.load(_SINGLY, arm.model.path, settings)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_asperf.measure.arms import Ring
-    from pytest_asperf.measure.results import Ran
+    from pytest_asperf.measure.results import Ran, ScoredText
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class PplDuel:
         elapsed_s: time that scoring took.
         seed: of the chunks' order.
         ran: proof of path of each arm, baseline first.
+        text: what was scored, in random order.
         interrupted: whether it was stopped from outside.
     """
 
@@ -36,6 +37,7 @@ class PplDuel:
     elapsed_s: float
     seed: int
     ran: tuple[Ran, Ran]
+    text: ScoredText
     interrupted: bool
 
 
@@ -46,7 +48,7 @@ def run_ppl_gate(
     seed: int,
     comparisons: int,
     max_seconds: float,
-    chunks_of: Callable[[Side], list[Sequence[int]]],
+    chunks_of: Callable[[Side], tuple[list[Sequence[int]], ScoredText]],
 ) -> PplDuel:
     """Hold the second arm's PPL against the first's on one model file.
 
@@ -56,7 +58,7 @@ def run_ppl_gate(
         seed: of the order in which chunks are drawn.
         comparisons: tests that share the error, this one among them.
         max_seconds: seconds after which no further chunk is begun.
-        chunks_of: cuts the corpus into chunks with a side's own tokenizer.
+        chunks_of: cuts the corpus into chunks with a side's own tokenizer, and says which.
 
     Raises:
         MeasurementError: the builds make different tokens of the corpus.
@@ -65,9 +67,10 @@ def run_ppl_gate(
     with ExitStack() as stack:
         sides: list[Side] = []
         for arm in ring.arms[0]:
-            sides.append(Side(arm, ring.timeout_s))
+            sides.append(Side(arm, ring.timeout_s, ring.corpus))
             stack.callback(sides[-1].worker.close)
-        chunks = _same_chunks(*map(chunks_of, sides))
+        (base_chunks, text), (other_chunks, _) = map(chunks_of, sides)
+        chunks = _same_chunks(base_chunks, other_chunks)
         test = PairedPplTest(limit, n_chunks_total=len(chunks), comparisons=comparisons)
         contexts: list[dict[str, Any]] = [{}, {}]
         began = time.monotonic()
@@ -90,7 +93,7 @@ def run_ppl_gate(
             interrupted = True
         elapsed_s = time.monotonic() - began
     base, candidate = (side.ran(context) for side, context in zip(sides, contexts, strict=True))
-    return PplDuel(test, elapsed_s, seed, (base, candidate), interrupted)
+    return PplDuel(test, elapsed_s, seed, (base, candidate), text, interrupted)
 
 
 def _same_chunks(base: list[Sequence[int]], candidate: list[Sequence[int]]) -> list[Sequence[int]]:

@@ -114,6 +114,31 @@ class Ran:
         return f"{', '.join(held) or 'unknown'}; {layers} layers on a GPU"
 
 
+@dataclass(frozen=True, slots=True)
+class ScoredText:
+    """The part of a corpus that PPL is taken over.
+
+    Attributes:
+        name: the corpus file's name.
+        sha256: its hash.
+        n_chunks: chunks, from the beginning on.
+        n_chunks_total: chunks of the whole corpus.
+        n_ctx: tokens of a chunk.
+    """
+
+    name: str
+    sha256: str
+    n_chunks: int
+    n_chunks_total: int
+    n_ctx: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}, sha256 {self.sha256[:12]}, chunks 1 to {self.n_chunks} of "
+            f"{self.n_chunks_total}, of {self.n_ctx} tokens"
+        )
+
+
 @dataclass(frozen=True)
 class ThroughputResult:
     """Repetitions of one workload on one model.
@@ -165,8 +190,11 @@ class LevelResult:
         chunks: raw scores by chunk.
         baseline_chunks: the baseline's scores of the same chunks, in the same pass.
         size_bytes: size of the file.
-        n_ctx: tokens of a chunk.
+        text: what was scored.
         ran: proof of path.
+        baseline_ran: proof of path of the baseline.
+        same: how the files show that this is the baseline over again; empty where they do not.
+        why_lossless: why it may score exactly as the baseline does; empty where it may not.
         peak_rss_bytes: the worker's peak resident memory, with all rungs that were loaded together.
         work: what another rung must have been scored on to be compared with this one.
     """
@@ -174,8 +202,11 @@ class LevelResult:
     chunks: tuple[ChunkScore, ...]
     baseline_chunks: tuple[ChunkScore, ...]
     size_bytes: int
-    n_ctx: int
+    text: ScoredText
     ran: Ran
+    baseline_ran: Ran
+    same: str
+    why_lossless: str
     peak_rss_bytes: int
     work: Mapping[str, str]
 
@@ -183,6 +214,15 @@ class LevelResult:
     def comparison(self) -> metrics.Comparison:
         """ΔPPL, KLD and same-top-token share against the baseline."""
         return metrics.compare_scores(self.baseline_chunks, self.chunks)
+
+    @property
+    def nll(self) -> list[tuple[float, ...]]:
+        """NLL of each scored token in nats, by chunk."""
+        return [chunk.nll for chunk in self.chunks]
+
+    def rows(self) -> tuple[tuple[str, str], ...]:
+        """Return what ran, and on which text, as label and text."""
+        return (*self.ran.rows(), ("text", str(self.text)))
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_asperf.host import RawRun, Worker
+    from pytest_asperf.measure.files import Corpus
     from pytest_asperf.spec import Workload
 
 #: Characters of text taken for each token wanted; more than tokenizers make of a token.
 _CHARACTERS_PER_TOKEN: Final = 12
+
+#: Tokens of a text that may be repeated for longer workloads: a chunk, which PPL needs as well.
+LEAST_TOKENS: Final = 512
 
 #: Steps of a TG warm-up: enough to touch all weights and to compile what is compiled.
 _WARM_UP_STEPS: Final = 8
@@ -71,25 +75,27 @@ def load_is_cheap(load_ns: float, measured_ns: float) -> bool:
     return load_ns < _CHEAP_LOAD * max(measured_ns, _SHORTEST_NS)
 
 
-def workload_tokens(worker: Worker, name: str, text: str, workload: Workload) -> list[int]:
+def workload_tokens(worker: Worker, name: str, corpus: Corpus, workload: Workload) -> list[int]:
     """Return the tokens a workload is fed with: real text, so that experts route as they do.
 
     Args:
         worker: where the model is loaded.
         name: the loaded model.
-        text: the corpus; repeated where it is too short.
+        corpus: the text; repeated where it is too short.
         workload: what will be timed.
 
     Raises:
-        ModelError: the text gives no tokens.
+        ModelError: the text is too short to be repeated.
     """
     wanted = workload.n_ctx
-    tokens = worker.tokenize(name, text[: wanted * _CHARACTERS_PER_TOKEN])
-    if not tokens:
+    tokens = worker.tokenize(name, corpus.text[: wanted * _CHARACTERS_PER_TOKEN])
+    least = min(wanted, LEAST_TOKENS)
+    if len(tokens) < least:
         raise ModelError(
-            f"{name}: the corpus gives no tokens",
-            why="throughput is measured on real text",
-            remedy="name a corpus with text in it",
+            f"{name}: the corpus {corpus.path} gives {len(tokens)} tokens, and {workload.name} "
+            f"needs {least}",
+            why="throughput is measured on real text, not on a few words over and over",
+            remedy=f"name a corpus of at least {LEAST_TOKENS} tokens",
         )
     return (tokens * (wanted // len(tokens) + 1))[:wanted]
 

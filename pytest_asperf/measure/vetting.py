@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf import guards
@@ -13,13 +14,13 @@ from pytest_asperf.spec import EngineSettings
 from pytest_asperf.worker.logits import LARGEST_LOGIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pytest_asperf.guards import Trip
     from pytest_asperf.hardware.in_force import Ceiling
     from pytest_asperf.host import RawRun
     from pytest_asperf.measure.files import LocatedModel
-    from pytest_asperf.measure.results import Ran, ThroughputResult
+    from pytest_asperf.measure.results import LevelResult, Ran, ThroughputResult
 
 #: Settings that an engine says afterwards what became of, by the fact that says it.
 _RESOLVED: Final = {
@@ -37,6 +38,9 @@ _REMEDIES: Final = {
     "path-mismatch": "install an engine build that can do it (asperf doctor), or ask for what runs",
     "roofline-high": "name the hardware that it ran on (--asperf-hardware); else look at the "
     "engine's log for steps that were skipped",
+    "identical-to-baseline": "name another level, or the file that holds it",
+    "baseline-knows-nothing": "get the baseline's file again, and let it generate some text",
+    "impossible-gain": "get the baseline's file again, and let it generate some text",
 }
 
 
@@ -104,6 +108,37 @@ def throughput_trips(
         found.append(guards.roofline_high(*read, cache_bytes=roof.cache_bytes))
         found.append(guards.roofline_low(*read, cache_bytes=roof.cache_bytes))
     return tuple(trip for trip in found if trip)
+
+
+def level_trips(result: LevelResult) -> tuple[Trip, ...]:
+    """Return what guards say of a level against its baseline."""
+    comparison = result.comparison
+    found = [
+        _identical(result),
+        guards.knows_nothing(comparison.ppl_base.value, result.ran.loaded["n_vocab"]),
+        guards.impossible_gain(comparison.delta_ppl.point),
+    ]
+    return tuple(trip for trip in found if trip)
+
+
+def _identical(result: LevelResult) -> Trip | None:
+    scores, base_scores = result.nll, [chunk.nll for chunk in result.baseline_chunks]
+    trip = guards.same_weights(scores, base_scores, shown=result.same)
+    if trip is None or result.same or not result.why_lossless:
+        return trip
+    return guards.lossless(result.comparison.n_tokens, result.why_lossless)
+
+
+def twin_trips(results: Sequence[LevelResult]) -> tuple[Trip, ...]:
+    """Return which levels that are compared with one another are one and the same."""
+    found = (_twins(a, b) for a, b in combinations(results, 2))
+    return tuple(trip for trip in found if trip)
+
+
+def _twins(a: LevelResult, b: LevelResult) -> Trip | None:
+    one_file = a.ran.sha256 == b.ran.sha256 and a.ran.asked == b.ran.asked
+    shown = f"both are the file sha256 {a.ran.sha256[:12]}" if one_file else ""
+    return guards.same_weights(a.nll, b.nll, shown=shown)
 
 
 def require_valid(what: str, trips: Iterable[Trip]) -> None:

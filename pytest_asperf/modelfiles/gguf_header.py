@@ -93,11 +93,13 @@ class GgufHeader:
         version: of the format.
         values: metadata by key; None stands for a value that is well-formed but was not kept.
         tensors: in the order of the file.
+        data_start: where the first tensor's data begins, in bytes.
     """
 
     version: int
     values: dict[str, Value]
     tensors: tuple[TensorInfo, ...]
+    data_start: int
 
 
 def corrupt(path: Path, reason: str) -> ModelError:
@@ -141,7 +143,8 @@ def read_header(file: BinaryIO, *, size: int, path: Path) -> GgufHeader:
     values = _read_values(cursor, n_keys)
     alignment = _alignment(cursor, values)
     tensors = _read_tensors(cursor, n_tensors, alignment=alignment)
-    return GgufHeader(version=version, values=values, tensors=tensors)
+    data_start = _padded(cursor.position, alignment)
+    return GgufHeader(version=version, values=values, tensors=tensors, data_start=data_start)
 
 
 class _Cursor:

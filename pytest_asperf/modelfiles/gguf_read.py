@@ -51,6 +51,7 @@ class GgufInfo:
         level: the quantisation level of `file_type`, None where it is not stated or not known.
         n_params: elements of all tensors.
         tensors: in the order of the file.
+        data_start: where the first tensor's data begins, in bytes.
         n_layers: transformer blocks.
         n_embd: width of the residual stream.
         n_heads: query heads (the most of any layer; 0 for models without attention).
@@ -81,6 +82,7 @@ class GgufInfo:
     level: str | None
     n_params: int
     tensors: tuple[TensorInfo, ...]
+    data_start: int
     n_layers: int
     n_embd: int
     n_heads: int
@@ -251,6 +253,7 @@ def _interpret(path: Path, size: int, header: GgufHeader) -> GgufInfo:
         level={number: level for level, number in LLAMA_FTYPES.items()}.get(file_type),
         n_params=sum(tensor.n_elements for tensor in header.tensors),
         tensors=header.tensors,
+        data_start=header.data_start,
         n_layers=n_layers,
         n_embd=n_embd,
         n_heads=max(heads),

@@ -6,6 +6,7 @@ in a log only. A file called Q4_K_M that is half Q5_0 would be measured under th
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import ModelError
@@ -31,6 +32,48 @@ _KEPT: Final = (
     "position_embd", "token_types", "ssm_conv1d", "shortconv.conv.weight", "time_mix_",
     "attn_rel_b.weight",
 )  # fmt: skip
+
+# llama-quant.cpp, llama_ftype_get_default_type: levels whose own type has another name.
+_OWN_TYPES: Final = {
+    "IQ2_S": "IQ2_XS", "IQ2_M": "IQ2_S", "IQ3_XS": "IQ3_S", "IQ3_M": "IQ3_S",
+}  # fmt: skip
+
+
+def largest_type(info: GgufInfo) -> str:
+    """Return the type that most bytes of a file's layers have, such as `Q4_K`."""
+    held: Counter[str] = Counter()
+    for tensor in _layer_matrices(info):
+        held[tensor.type] += tensor.nbytes
+    return held.most_common(1)[0][0]
+
+
+def contradiction(info: GgufInfo, level: str) -> str:
+    """Return of which other level a file is, and what shows it; empty where nothing does.
+
+    A level is a mixture, and publishers vary it; but some matrix in the layers has the level's own
+    type, wherever its rows fit that type's blocks.
+    """
+    if info.level not in {None, level}:
+        return f"{info.level} by its own metadata"
+    own = _own_type(level)
+    matrices = _layer_matrices(info)
+    fitting = [t for t in matrices if _is_quantised(t) and not t.shape[0] % _block(level)]
+    if not fitting or any(t.type == own for t in matrices):
+        return ""
+    return f"{largest_type(info)} by the types of its tensors"
+
+
+def _own_type(level: str) -> str:
+    """Return the type that a level's name stands for: Q4_K_M is a mixture around Q4_K."""
+    base, _, size = level.rpartition("_")
+    is_mixture = base.endswith("_K") and size in {"S", "M", "L"}
+    return _OWN_TYPES.get(level, base if is_mixture else level)
+
+
+def _layer_matrices(info: GgufInfo) -> list[TensorInfo]:
+    """Return the matrices in a file's layers; embedding and output have types of their own."""
+    matrices = [t for t in info.tensors if len(t.shape) > 1]
+    return [t for t in matrices if t.name.startswith("blk.")] or matrices or list(info.tensors)
 
 
 def require_quantizable(info: GgufInfo, level: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.engines import FLOAT_LEVELS, MlxScheme
-from pytest_asperf.errors import ModelError, printable
+from pytest_asperf.errors import MislabelledError, ModelError, printable
 from pytest_asperf.modelfiles.gguf_header import corrupt
 from pytest_asperf.modelfiles.hf_sizes import inspect_hf
 from pytest_asperf.modelfiles.safetensors_read import list_tensors
@@ -70,12 +70,14 @@ def inspect_mlx(folder: Path) -> MlxInfo:
             "file with --asperf-engine=llama_cpp",
         )
     config = _configuration(folder)
-    tensors = tuple(t for path in _weight_files(folder) for t in list_tensors(path))
+    tensors = tuple(t for path in weight_files(folder) for t in list_tensors(path))
     scheme = _scheme(config)
+    if scheme is not None:
+        _require_packed(folder, tensors, scheme)
     quantised = scheme is not None or isinstance(config.get("quantization_config"), dict)
     return MlxInfo(
         path=folder,
-        nbytes=sum(path.stat().st_size for path in _weight_files(folder)),
+        nbytes=sum(path.stat().st_size for path in weight_files(folder)),
         level=scheme.level if scheme else None if quantised else _float_level(tensors),
         is_quantised=quantised,
         tensors=tensors,
@@ -171,7 +173,12 @@ def _incomplete(path: Path, what: str) -> ModelError:
     )
 
 
-def _weight_files(folder: Path) -> tuple[Path, ...]:
+def weight_files(folder: Path) -> tuple[Path, ...]:
+    """Return the files of a folder's weights, sorted by name.
+
+    Raises:
+        ModelError: there is none.
+    """
     # What mlx-lm's load_model looks for.
     found = tuple(sorted(folder.glob("model*.safetensors")))
     if not found:
@@ -184,6 +191,29 @@ def _scheme(config: Mapping[str, Any]) -> MlxScheme | None:
         case {"bits": int(bits), "group_size": int(group), **rest}:
             return MlxScheme(bits, group, str(rest.get("mode", "affine")))
     return None
+
+
+def _require_packed(folder: Path, tensors: Iterable[TensorEntry], scheme: MlxScheme) -> None:
+    """Refuse weights of which none is packed as the configuration says.
+
+    One that is will do: layers may have schemes of their own.
+    """
+    by_name = {tensor.name: tensor for tensor in tensors}
+    packed = (
+        (by_name.get(f"{name.removesuffix('.scales')}.weight"), scales)
+        for name, scales in by_name.items()
+        if name.endswith(".scales")
+    )
+    # 32 bits of a packed element hold 32 / bits weights, and group_size of those share a scale.
+    if not any(
+        weight and 32 * weight.shape[-1] == scheme.bits * scheme.group_size * scales.shape[-1]
+        for weight, scales in packed
+    ):
+        raise MislabelledError(
+            f"{folder} is {scheme.level} by its own configuration, and no tensor is packed so",
+            why="mlx-lm would run the weights as they are, under the level's name",
+            remedy="correct `quantization` in config.json, or convert the model again",
+        )
 
 
 def _float_level(tensors: Iterable[TensorEntry]) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.engines import mlx_scheme
-from pytest_asperf.errors import ModelError
+from pytest_asperf.errors import MislabelledError, ModelError
 from pytest_asperf.modelfiles.cache import build_once, folder_sha256
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.mlx_read import (
@@ -119,7 +119,7 @@ def _varied(
 
 def _require_level(info: MlxInfo, level: str) -> None:
     if info.level != level:
-        raise ModelError(
+        raise MislabelledError(
             f"{info.path} is {shown_level(info)} by its own configuration, not {level}",
             why="it would be measured under another level's name",
             remedy="correct the level, or the folder that stands for it",

@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_asperf.errors import ModelError, listing
+from pytest_asperf.errors import MislabelledError, ModelError, listing
 from pytest_asperf.modelfiles.cache import build_once, file_sha256
 from pytest_asperf.modelfiles.convert import CONVERTER_VERSION, HF_FILES, hf_to_gguf
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
 from pytest_asperf.modelfiles.hub_cache import hf_source
-from pytest_asperf.modelfiles.levels import require_quantizable
+from pytest_asperf.modelfiles.levels import contradiction, require_quantizable
 from pytest_asperf.modelfiles.variant_gguf import require_variable, write_variant
 from pytest_asperf.modelfiles.variants import VARIANTS_VERSION
 
@@ -63,7 +63,10 @@ def resolve(
     if spec.variant is not None:
         source = _varied(spec, spec.variant, source, cache=cache, on_wait=on_wait)
     info = inspect_gguf(source)
-    if ref.level is None or ref.level == info.level:
+    if ref.level is None:
+        return source
+    if ref.level == info.level:
+        _require_level(source, ref.level)
         return source
     level = ref.level
     require_quantizable(info, level)
@@ -120,10 +123,9 @@ def published(ref: ModelRef) -> tuple[str, Path]:
 
 
 def _require_level(path: Path, level: str) -> None:
-    found = inspect_gguf(path).level
-    if found is not None and found != level:
-        raise ModelError(
-            f"{path} is {found} by its own metadata, not {level}",
+    if found := contradiction(inspect_gguf(path), level):
+        raise MislabelledError(
+            f"{path} is {found}, not {level}",
             why="it would be measured under another level's name",
             remedy="correct the level, or the file that stands for it",
         )

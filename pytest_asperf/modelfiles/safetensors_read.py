@@ -118,6 +118,15 @@ def list_tensors(path: Path) -> tuple[TensorEntry, ...]:
     return entries
 
 
+def data_start(path: Path) -> int:
+    """Return where the first tensor's bytes begin in a safetensors file.
+
+    Raises:
+        ModelError: the file is missing, truncated or corrupt.
+    """
+    return _read_header(path)[1]
+
+
 def _read_header(path: Path) -> tuple[tuple[TensorEntry, ...], int]:
     """Return the tensors, and where the first one's bytes begin."""
     try:

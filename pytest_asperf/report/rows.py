@@ -144,7 +144,8 @@ def level_row(result: LevelResult, baseline: str, note: str) -> Row:
     if kld is not None:
         measured += f", KLD {kld.mean.point:.2g}"
     raw = {
-        "n_ctx": result.n_ctx,
+        "n_ctx": result.text.n_ctx,
+        "text": asdict(result.text),
         "ppl": comparison.ppl.value,
         "ppl_baseline": comparison.ppl_base.value,
         "delta_ppl": estimate_data(delta),
@@ -156,7 +157,7 @@ def level_row(result: LevelResult, baseline: str, note: str) -> Row:
         **proof(result.ran),
     }
     basis, what = f"{delta.n} {delta.counted}", f"PPL vs {baseline}"
-    return Row(result.ran.model, what, measured, basis, ran=result.ran.rows(), note=note, raw=raw)
+    return Row(result.ran.model, what, measured, basis, ran=result.rows(), note=note, raw=raw)
 
 
 def memory_row(result: MemoryResult) -> Row:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import numpy as np
 from scipy.special import bdtr, chdtri, ndtri, stdtrit  # type: ignore[import-untyped]  # scipy ships no types
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
     Values = Sequence[float] | NDArray[np.float64]
     Chunks = Sequence[Values]
+
+#: Chunks from which an interval over them has bounds. With fewer, Student's t errs in far more than
+#: its 5 % where a corpus has two kinds of text; see docs/statistics.md, "How many chunks".
+LEAST_CHUNKS: Final = 5
 
 _Series = TypeVar("_Series", contravariant=True)  # noqa: PLC0105  # private, one use
 
@@ -195,19 +199,19 @@ def chunk_mean_interval(
     Chunks of unequal length are clusters of unequal size: the mean is the ratio of summed values
     to summed tokens, its variance ``C / (C - 1) * sum((s_c - m n_c)^2) / N^2`` (Cochran,
     *Sampling Techniques*, 3rd ed., section 6.4). With equal lengths that is the t interval on
-    the chunk means.
+    the chunk means. Infinite below `LEAST_CHUNKS`.
 
     Raises:
         MeasurementError: no chunks, an empty chunk, or a value that is not finite.
     """
     mean, error = _clustered(values)
-    half = _t_half_width(error, len(values) - 1, confidence)
+    half = _half_width_by_chunks(error, len(values), confidence)
     return Estimate(
         mean,
         mean - half,
         mean + half,
         len(values),
-        method="mean over tokens, Student's t over chunks",
+        method=_method_by_chunks("mean over tokens, Student's t over chunks", len(values)),
         unit=unit,
         counted="chunks",
         confidence=confidence,
@@ -229,7 +233,7 @@ def delta_ppl(base: Chunks, other: Chunks, confidence: float = DECISION_CONFIDEN
     """Return ``PPL_other / PPL_base - 1`` from token NLL by chunk, paired by chunk.
 
     The point is that of llama-perplexity's PPL over all tokens; the interval is Student's t on
-    the mean NLL difference, mapped through ``exp(x) - 1``.
+    the mean NLL difference, mapped through ``exp(x) - 1``; infinite below `LEAST_CHUNKS`.
 
     Args:
         base: NLL of each scored token in nats, by chunk, of the baseline.
@@ -241,14 +245,14 @@ def delta_ppl(base: Chunks, other: Chunks, confidence: float = DECISION_CONFIDEN
     """
     differences = paired_differences(base, other)
     mean, error = _clustered(differences)
-    half = _t_half_width(error, len(differences) - 1, confidence)
+    n_chunks = len(differences)
     return _log_change(
         mean,
-        half,
-        len(differences),
+        _half_width_by_chunks(error, n_chunks, confidence),
+        n_chunks,
         confidence=confidence,
         counted="chunks",
-        method="Student's t on paired NLL differences of chunks",
+        method=_method_by_chunks("Student's t on paired NLL differences of chunks", n_chunks),
     )
 
 
@@ -284,7 +288,7 @@ def share_interval(
     """
     share, error = _clustered(hits)
     n_chunks, n_tokens = len(hits), sum(map(len, hits))
-    if n_chunks == 1:
+    if n_chunks < LEAST_CHUNKS:
         low, high = -math.inf, math.inf
     else:
         independent = share * (1 - share) / n_tokens
@@ -295,7 +299,7 @@ def share_interval(
         low,
         high,
         n_chunks,
-        method="Wilson, effective token count by chunks",
+        method=_method_by_chunks("Wilson, effective token count by chunks", n_chunks),
         unit=SHARE,
         counted="chunks",
         confidence=confidence,
@@ -413,6 +417,17 @@ def _t(degrees: float, confidence: float) -> float:
 
 def _t_half_width(error: float, degrees: float, confidence: float) -> float:
     return _t(degrees, confidence) * error if degrees > 0 else math.inf
+
+
+def _half_width_by_chunks(error: float, n_chunks: int, confidence: float) -> float:
+    if n_chunks < LEAST_CHUNKS:
+        return math.inf
+    return _t_half_width(error, n_chunks - 1, confidence)
+
+
+def _method_by_chunks(method: str, n_chunks: int) -> str:
+    missing = n_chunks < LEAST_CHUNKS
+    return f"{method}; an interval needs at least {LEAST_CHUNKS} chunks" if missing else method
 
 
 def _wilson(share: float, n: float, z: float) -> tuple[float, float]:

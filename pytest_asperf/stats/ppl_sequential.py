@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.stats.estimate import CHANGE, Estimate
+from pytest_asperf.stats.intervals import LEAST_CHUNKS
 from pytest_asperf.stats.sequential import crossing
 from pytest_asperf.verdict import Outcome
 
@@ -72,7 +73,7 @@ class PairedPplTest:
         beta: bound on a wrong PASS.
         bound: assumed limit of the mean NLL difference of any one chunk, in nats per token;
             ``5 ln(1 + limit)`` by default.
-        min_chunks: no verdict before this many, unless the corpus is shorter.
+        min_chunks: no verdict before this many; none at all where the corpus is shorter.
         comparisons: how many tests share `alpha` and `beta` (Bonferroni).
 
     Raises:
@@ -87,7 +88,7 @@ class PairedPplTest:
         alpha: float = 0.05,
         beta: float = 0.05,
         bound: float | None = None,
-        min_chunks: int = 5,
+        min_chunks: int = LEAST_CHUNKS,
         comparisons: int = 1,
     ) -> None:
         if not 1e-6 <= limit <= 1e6:
@@ -188,10 +189,10 @@ class PairedPplTest:
         )
 
     def _decide(self) -> Outcome | None:
-        if self.n == self.n_chunks_total:
-            return Outcome.PASS if fmean(self._values) < self._limit else Outcome.FAIL
         if self.n < self.min_chunks:
             return None
+        if self.n == self.n_chunks_total:
+            return Outcome.PASS if fmean(self._values) < self._limit else Outcome.FAIL
         if self._against_less(self._limit) >= 1 / self._alpha:
             return Outcome.FAIL
         if self._against_more(self._limit) >= 1 / self._beta:

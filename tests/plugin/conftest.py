@@ -147,7 +147,7 @@ def live(project: Project) -> Project:
         engine="llama_cpp",
         default_model="asperf-draft",
         repetitions=6,
-        chunks=4,
+        chunks=5,
         call_timeout_s=120,
         max_cv="1000%",  # others may work on this machine
     )

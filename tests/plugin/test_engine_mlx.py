@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("mlx")
 @pytest.fixture
 def small(live: Project) -> Project:
     """A project that measures little, because MLX is slow without a GPU."""
-    live.config(engine="mlx", default_model="asperf-draft", repetitions=5, chunks=2, max_cv="1000%")
+    live.config(engine="mlx", default_model="asperf-draft", repetitions=5, chunks=5, max_cv="1000%")
     return live
 
 

@@ -52,7 +52,7 @@ def test_all(ladder):
 @pytest.mark.usefixtures("mlx")
 def test_a_ladder_on_mlx(live: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
     """The cache is quantised from the first token on, so that what is scored reads it."""
-    live.config(engine="mlx", default_model="asperf-draft", repetitions=2, chunks=2)
+    live.config(engine="mlx", default_model="asperf-draft", repetitions=2, chunks=5)
     live.test("""
 @pytest.mark.kv_ladder("8bit", "4bit-g32")
 def test_each(perplexity):

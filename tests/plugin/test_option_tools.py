@@ -33,7 +33,7 @@ def tooled(live: Project, tools: Path) -> Project:
         engine="llama_tools",
         default_model="asperf-draft",
         repetitions=5,
-        chunks=4,
+        chunks=5,
         call_timeout_s=120,
         max_cv="1000%",
     )

@@ -72,7 +72,7 @@ def test_each(perplexity, quant, model):
         ('ladder["tuned:Q4_K_M"], than=ladder["Q4_K_M"], quantity="ppl"', ".", "below 0 %"),
         ("of(ladder, *tuned), than=of(ladder, *plain)", ".", "below 0 nats: 3 of 3 shown; Q8_0 "),
         ("of(ladder, *plain), than=of(ladder, *tuned)", "F", "Q8_0 → Q4_K_M "),
-        ('ladder["Q8_0"], than=ladder["Q8_0"]', "V", "both arms are the file sha256 "),
+        ('ladder["Q8_0"], than=ladder["Q8_0"]', "V", "both are the file sha256 "),
     ],
 )
 def test_degrading_less(tuned: Project, claim: str, letter: str, told: str) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.stats.intervals import (
+    LEAST_CHUNKS,
     chunk_difference_interval,
     chunk_mean_interval,
     delta_ppl,
@@ -128,7 +129,7 @@ def test_delta_ppl_ignores_what_both_arms_share(
 @given(pairs)
 def test_equal_chunks_reduce_to_students_t(data: list[list[tuple[float, float]]]) -> None:
     """With chunks of equal length the interval is Student's t on the chunk means."""
-    chunks = [[value for pair in chunk[:1] for value in pair] for chunk in data]
+    chunks = [[value for pair in chunk[:1] for value in pair] for chunk in data] * LEAST_CHUNKS
     by_chunk = chunk_mean_interval(chunks, unit="nats")
     by_mean = mean_interval_t([float(np.mean(chunk)) for chunk in chunks], unit="nats")
     for attribute in ("point", "low", "high"):
@@ -182,10 +183,22 @@ def test_too_few_samples_have_no_interval() -> None:
         mean_interval_t([3], unit="ms"),
         paired_change_interval([1], [2]),
         unpaired_change_interval([1, 2, 3], [2]),
-        delta_ppl([[1, 2]], [[2, 2]]),
-        share_interval([[True, False]]),
     ):
         assert not one.has_interval
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
+def test_too_few_chunks_give_no_interval(n: int) -> None:
+    """Below five chunks every figure over chunks is without bounds, and says how many it needs."""
+    scores = [[1.0 + 0.1 * chunk, 2.0] for chunk in range(n)]
+    for estimate in (
+        chunk_mean_interval(scores, unit="nats"),
+        chunk_difference_interval(scores, [[2.0, 2.0]] * n, unit="nats"),
+        delta_ppl(scores, [[2.0, 2.0]] * n),
+        share_interval([[True, False]] * n),
+    ):
+        assert estimate.has_interval is (n >= 5)
+        assert ("at least 5 chunks" in estimate.method) is (n < 5)
 
 
 def test_one_stalled_repetition_does_not_move_the_median() -> None:
@@ -254,7 +267,7 @@ def test_welch_matches_a_worked_example() -> None:
 
 def test_identical_series_have_no_difference_and_no_width() -> None:
     """A model compared with itself is 0 everywhere, without a division by zero."""
-    same = [[1.0, 2.0], [3.0]]
+    same = [[1.0, 2.0], [3.0]] * LEAST_CHUNKS
     for estimate in (delta_ppl(same, same), unpaired_change_interval([2, 2], [2, 2])):
         assert (estimate.low, estimate.point, estimate.high) == (0, 0, 0)
 
@@ -297,7 +310,7 @@ def test_a_step_less_another_is_the_difference_of_its_ends(
 
 def test_extreme_changes_stay_finite_or_infinite_not_errors() -> None:
     """A ratio beyond what a float holds becomes an infinite bound instead of an overflow."""
-    change = delta_ppl([[0.0], [0.0]], [[1.0], [500.0]])
+    change = delta_ppl([[0.0]] * LEAST_CHUNKS, [[1.0]] * (LEAST_CHUNKS - 1) + [[5000.0]])
     assert change.high == math.inf
     assert math.isfinite(change.point)
 

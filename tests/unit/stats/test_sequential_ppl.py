@@ -65,6 +65,14 @@ def test_the_whole_corpus_decides_exactly(differences: list[float]) -> None:
         assert outcomes[-1] == (Outcome.PASS if mean < LIMIT else Outcome.FAIL)
 
 
+@pytest.mark.parametrize("n", [1, 4, 5])
+def test_a_corpus_of_few_chunks_decides_nothing(n: int) -> None:
+    """What four chunks have in common need not be the text's: five is the least, also of all."""
+    test = PairedPplTest(n_chunks_total=n)
+    outcomes = list(map(test.update, [0.0] * n))
+    assert outcomes[-1] == (Outcome.PASS if n >= 5 else None)
+
+
 @given(st.lists(small, min_size=1, max_size=25))
 def test_swapping_the_models_mirrors_the_interval(differences: list[float]) -> None:
     """With the models swapped, the bounds change places and signs."""

@@ -1,0 +1,201 @@
+"""Levels that are their baseline, and baselines that are no model, on the real engines."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from gguf import GGUFReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tests.conftest import Draft
+    from tests.plugin.conftest import Project
+
+#: Every claim that compares a level with its baseline.
+CLAIMS = """
+@pytest.mark.quant_ladder("{rung}")
+def test_each(perplexity):
+    assert_ppl_delta(perplexity, below="1%")
+
+@pytest.mark.quant_ladder("{rung}", "pub:Q8_0")
+def test_monotonic(ladder):
+    assert_monotonic(ladder, "kld")
+
+@pytest.mark.quant_ladder("{rung}", "pub:Q8_0")
+def test_pareto(ladder):
+    assert_pareto_optimal(ladder, "{rung}", objectives=("size", "ppl"))
+
+@pytest.mark.quant_ladder("{rung}", "pub:Q8_0")
+def test_degrades(ladder):
+    assert_degrades_less(ladder["{rung}"], than=ladder["pub:Q8_0"])
+
+@pytest.mark.quant_ladder("{rung}", "pub:Q8_0")
+def test_equivalent(ladder):
+    assert_equivalent(ladder, "{rung}", "pub:Q8_0", "ppl", within="50%")
+"""
+N_CLAIMS = 5
+
+
+@pytest.fixture
+def published(live: Project, draft: Draft) -> Project:
+    """The shipped draft as published files, `pub`, beside which others are declared."""
+    for level in ("F16", "Q8_0"):
+        shutil.copy(draft(level), live.path / f"{level}.gguf")
+    return live
+
+
+def declare(project: Project, table: str, *, base: str = "F16.gguf") -> None:
+    """Configure the published files and further models."""
+    files = f'files = {{ F16 = "{base}", Q8_0 = "Q8_0.gguf", Q4_K_M = "named.gguf" }}'
+    project.config(
+        f"[models.pub]\n{files}\n{table}",
+        engine="llama_cpp",
+        default_model="pub",
+        chunks=5,
+        call_timeout_s=120,
+    )
+
+
+def changed(source: Path, target: Path, old: bytes, new: bytes) -> None:
+    """Copy a file with its first occurrence of some bytes replaced."""
+    target.write_bytes(source.read_bytes().replace(old, new, 1))
+
+
+def test_a_copy_of_the_baseline_is_no_level(published: Project) -> None:
+    """The same file under another name is INVALID in every claim."""
+    shutil.copy(published.path / "F16.gguf", published.path / "copy.gguf")
+    declare(published, '[models.same]\nfiles = { F16 = "copy.gguf" }\n')
+    published.test(CLAIMS.format(rung="same:F16"))
+    result = published.run()
+    result.stdout.fnmatch_lines([f"test_it.py {'V' * N_CLAIMS} *"])
+    result.stdout.fnmatch_lines(["*identical-to-baseline: both are the file sha256 *"])
+
+
+def test_the_same_tensors_are_no_level(published: Project) -> None:
+    """Another header over the same weights is found by the weights."""
+    path = published.path
+    changed(path / "F16.gguf", path / "copy.gguf", b"general.file_type", b"general.file_typf")
+    declare(published, '[models.same]\nfiles = { F16 = "copy.gguf" }\n')
+    published.test(CLAIMS.format(rung="same:F16"))
+    result = published.run()
+    result.stdout.fnmatch_lines([f"test_it.py {'V' * N_CLAIMS} *"])
+    result.stdout.fnmatch_lines(["*both files hold the same tensors to the last bit*"])
+
+
+@pytest.mark.parametrize("states_level", [False, True])
+def test_the_name_of_a_level_is_held_against_the_tensors(
+    published: Project, states_level: bool
+) -> None:
+    """F16 declared as Q4_K_M is INVALID, if its metadata says nothing and if it says Q4_K_M."""
+    path = published.path
+    content = (path / "F16.gguf").read_bytes()
+    end = content.index(b"general.file_type") + len(b"general.file_type")
+    if states_level:  # behind the key: the value's type, and the value, 1 for F16 and 15 for Q4_K_M
+        content = content[: end + 4] + (15).to_bytes(4, "little") + content[end + 8 :]
+    else:
+        content = content.replace(b"general.file_type", b"general.file_typf", 1)
+    (path / "named.gguf").write_bytes(content)
+    declare(published, "")
+    published.test(CLAIMS.format(rung="Q4_K_M"))
+    result = published.run()
+    result.stdout.fnmatch_lines([f"test_it.py {'V' * N_CLAIMS} *"])
+    result.stdout.fnmatch_lines(["*named.gguf is F16 by the types of its tensors, not Q4_K_M*"])
+
+
+def test_two_rungs_that_are_one_are_not_compared(published: Project) -> None:
+    """A copy of a level, and not of the baseline, is found where both are compared."""
+    shutil.copy(published.path / "Q8_0.gguf", published.path / "copy.gguf")
+    declare(published, '[models.same]\nfiles = { Q8_0 = "copy.gguf" }\n')
+    published.test(CLAIMS.format(rung="same:Q8_0"))
+    result = published.run()
+    result.stdout.fnmatch_lines([f"test_it.py .{'V' * (N_CLAIMS - 1)} *"])
+
+
+def test_f32_of_the_same_weights_is_lossless_and_says_so(published: Project, draft: Draft) -> None:
+    """A float type that holds every value of the baseline's is a level; if equal, with a remark."""
+    shutil.copy(draft("F32"), published.path / "F32.gguf")
+    declare(published, '[models.wide]\nfiles = { F32 = "F32.gguf" }\n')
+    published.test("""
+@pytest.mark.quant_ladder("wide:F32")
+def test_it(perplexity):
+    assert_ppl_delta(perplexity, below="1%")
+    said = [trip.guard for trip in perplexity.trips]
+    assert said == ([] if perplexity.kld.high else ["lossless-by-construction"])
+""")
+    published.run().assert_outcomes(passed=1)
+
+
+def test_types_of_cache_are_one_file_and_differ(published: Project) -> None:
+    """A KV ladder's rungs are one file, and are compared all the same."""
+    declare(published, "")
+    published.test("""
+@pytest.mark.model("pub:F16")
+@pytest.mark.kv_ladder("q8_0", "q4_0")
+def test_it(ladder):
+    assert_degrades_less(ladder["q8_0"], than=ladder["q4_0"])
+""")
+    published.run().assert_outcomes(passed=1)
+
+
+def _zeroed(tensor: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.zeros_like(tensor)
+
+
+def _random(tensor: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.random.default_rng(tensor.size).normal(0, 1, tensor.shape).astype(tensor.dtype)
+
+
+def _faint(tensor: NDArray[np.float32]) -> NDArray[np.float32]:
+    return _random(tensor) * tensor.dtype.type(0.01)
+
+
+def rewrite(path: Path, change: Callable[[NDArray[np.float32]], NDArray[np.float32]]) -> None:
+    """Change every matrix of a GGUF file in place."""
+    for tensor in GGUFReader(path, "r+").tensors:
+        if len(tensor.shape) > 1:
+            tensor.data[:] = change(tensor.data)
+
+
+@pytest.mark.parametrize("weights", [_zeroed, _random, _faint])
+def test_a_baseline_that_knows_nothing_proves_nothing(
+    published: Project, weights: Callable[[NDArray[np.float32]], NDArray[np.float32]]
+) -> None:
+    """Against it every level is near lossless, or an improvement; even itself is."""
+    path = published.path
+    shutil.copy(path / "F16.gguf", path / "dead.gguf")
+    rewrite(path / "dead.gguf", weights)
+    shutil.copy(path / "dead.gguf", path / "twin.gguf")
+    declare(published, '[models.same]\nfiles = { F16 = "twin.gguf" }\n', base="dead.gguf")
+    published.test("""
+@pytest.mark.quant_ladder("Q8_0", "same:F16")
+def test_it(perplexity):
+    assert_ppl_delta(perplexity, below="1%")
+""")
+    result = published.run()
+    result.stdout.fnmatch_lines(["test_it.py VV *"])
+    result.stdout.fnmatch_lines(["*baseline-knows-nothing: the baseline's PPL is *"])
+
+
+def test_a_level_that_halves_ppl_has_a_broken_baseline(published: Project) -> None:
+    """A baseline that knows something, and much less than its own level, is no baseline."""
+    path = published.path
+    shutil.copy(path / "F16.gguf", path / "weak.gguf")
+    for tensor in GGUFReader(path / "weak.gguf", "r+").tensors:
+        if "attn_output" in tensor.name or "ffn_down" in tensor.name:
+            tensor.data[:] = 0
+    declare(published, "", base="weak.gguf")
+    published.test("""
+@pytest.mark.quant("Q8_0")
+def test_it(perplexity):
+    assert_ppl_delta(perplexity, below="1%")
+""")
+    result = published.run()
+    result.stdout.fnmatch_lines(["test_it.py V *"])
+    result.stdout.fnmatch_lines_random(["*: PPL changes by -*"])
