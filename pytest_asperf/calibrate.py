@@ -9,7 +9,7 @@ from pytest_asperf.checks import Check, Section, condition_check
 from pytest_asperf.errors import printable
 from pytest_asperf.measure.gate import Budget
 from pytest_asperf.measure.noise import calibration_of
-from pytest_asperf.stats.sequential import detectable_tolerance
+from pytest_asperf.stats.pairs_needed import detectable_tolerance
 
 if TYPE_CHECKING:
     from pytest_asperf.measure.lab import Lab

@@ -55,6 +55,7 @@ TIERS = (
             "gate_report",
             "project",
             "gate_verdict",
+            "two_speeds",
             "fit_verdict",
             "report",
             "findings",
