@@ -12,6 +12,7 @@ from pytest_asperf.errors import ConfigError, VerdictError, listing, printable, 
 from pytest_asperf.gate_verdict import faster_verdict
 from pytest_asperf.handles import Engines, Ladder, Perplexity, Reading, Throughput
 from pytest_asperf.measure.matching import BITS_WITHIN
+from pytest_asperf.reading_verdict import vetted, vetted_order
 from pytest_asperf.report.rows import verdict_row
 from pytest_asperf.stats.estimate import DECISION_CONFIDENCE, Estimate
 from pytest_asperf.stats.intervals import (
@@ -26,7 +27,6 @@ from pytest_asperf.verdict import (
     Outcome,
     Subject,
     Verdict,
-    guarded,
     judge_above,
     judge_below,
     judge_invalid,
@@ -81,7 +81,7 @@ def assert_throughput(
     low, high = _rate(at_least, "at_least"), _rate(at_most, "at_most")
     reading = _reading(throughput)
     verdict = judge_within(reading.rate, reading.subject(), at_least=low, at_most=high)
-    return settle(_vetted(verdict, [reading]), reading.bench)
+    return settle(vetted(verdict, reading, (low, high)), reading.bench)
 
 
 def assert_ppl_delta(
@@ -166,7 +166,8 @@ def assert_bandwidth_utilization(
         )
         remedy = "measure a model several times the cache's size"
         verdict = judge_invalid(subject, verdict.threshold, [problem], remedy=remedy)
-    return settle(_vetted(verdict, [reading]), reading.bench)
+    unit = share.point / reading.rate.point
+    return settle(vetted(verdict, reading, (at_least, at_most), unit=unit), reading.bench)
 
 
 def assert_monotonic(
@@ -214,7 +215,7 @@ def assert_monotonic(
         differences = neighbour_estimates(rates, unpaired_change_interval)
         subject = Subject("rate", "live", readings[0].result.ran.rows())
     verdict = judge_monotonic(labels, differences, subject, direction=direction)
-    return settle(_vetted(replace(verdict, details=details), readings), bench)
+    return settle(vetted_order(replace(verdict, details=details), readings), bench)
 
 
 def assert_pareto_optimal(
@@ -351,13 +352,6 @@ def settle(verdict: Verdict, bench: Bench) -> Verdict:
     if verdict.outcome is not Outcome.PASS:
         raise VerdictError(verdict)
     return verdict
-
-
-def _vetted(verdict: Verdict, readings: Sequence[Reading]) -> Verdict:
-    """Return what guards leave of a verdict on readings that are not paired with one another."""
-    trips = [trip for reading in readings for trip in reading.trips]
-    remedy = "quieten the machine (asperf doctor) and repeat, or accept the spread: --asperf-max-cv"
-    return guarded(verdict, trips, remedy=remedy)
 
 
 def _reading(throughput: Throughput | Reading) -> Reading:

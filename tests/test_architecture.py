@@ -56,6 +56,7 @@ TIERS = (
             "project",
             "gate_verdict",
             "two_speeds",
+            "reading_verdict",
             "fit_verdict",
             "report",
             "findings",
