@@ -150,7 +150,10 @@ def calibrate_machine(
         typer.Option("--workload", metavar="NAME", help="What to time; repeatable [tg128]."),
     ] = None,
 ) -> None:
-    """Measure this machine's noise, by a build against itself, and keep it for gates."""
+    """Measure this machine's noise, by a build against itself, and keep it for gates.
+
+    Exits with 1, and keeps nothing, where other work makes the machine too busy for it.
+    """
     from pytest_asperf.calibrate import calibrate
     from pytest_asperf.spec import parse_workload
 
@@ -162,7 +165,7 @@ def calibrate_machine(
     workloads = tuple(parse_workload(name, where="--workload") for name in names)
     console = stderr_console()
     with console.status("calibrating") as status, project.lab(engine, console, status) as lab:
-        sections = calibrate(
+        found = calibrate(
             lab,
             build,
             ref,
@@ -171,7 +174,9 @@ def calibrate_machine(
             tolerance=project.settings.tolerance,
             seed=project.draw_seed(),
         )
-    print_sections(sections)
+    print_sections(found.sections)
+    if not found.is_kept:
+        raise typer.Exit(_CANNOT_MEASURE)
 
 
 @app.command("predict")

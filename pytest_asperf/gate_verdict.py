@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.joint_verdict import joined
 from pytest_asperf.sd_verdict import CHANGED_OUTPUT, divergence_text, parting_text
-from pytest_asperf.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate
+from pytest_asperf.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate, percent_text
 from pytest_asperf.stats.intervals import mean_interval_t, shared_confidence
 from pytest_asperf.stats.pairs_needed import detectable_tolerance
 from pytest_asperf.stats.sequential import ALPHA
@@ -371,9 +371,9 @@ def _detectable(contest: Contest, duel: Duel) -> str:
             f"asperf calibrate {options} would tell"
         )
     pairs = duel.budget.max_pairs
-    least = f"{100 * detectable_tolerance(known.spread, pairs):.3g} %"
+    least = percent_text(detectable_tolerance(known.spread, pairs))
     basis = (
-        f"A/A spread {100 * known.spread:.2g} % on {known.model}, {known.pairs} pairs of "
+        f"A/A spread {percent_text(known.spread)} on {known.model}, {known.pairs} pairs of "
         f"{known.measured_on}"
     )
     if _suffices(known, contest, duel):

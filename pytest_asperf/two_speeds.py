@@ -18,8 +18,11 @@ def total_time_notes(contest: Contest) -> tuple[str, ...]:
         return ()
     if all(len(pair.baseline_runs_ns) == 1 for pair in contest.pairs):
         return ("one run of each side a pair: slow runs in the minority are not excluded",)
-    total = test.total.estimate.as_ratio()
-    told = f"total time {total.text()}; the typical turn {test.estimate.as_ratio().text()}"
+    # The one that is judged stands in the verdict's own line.
+    label, beside = ("total time", test.total)
+    if test.decisive is test.total:
+        label, beside = ("the typical turn", test)
+    told = f"{label} {beside.estimate.as_ratio().text()}"
     if not test.parts:
         return (told,)
     arm, ratio = _uneven_arm(contest)

@@ -5,9 +5,17 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from pytest_asperf.stats.estimate import percent_text
+
 #: Times (spread / ln(1 + tolerance))^2: the pairs that decide 85 % of A/A runs or more, by
 #: simulation.
 _PAIRS_AT_UNIT_EFFECT: Final = 40
+
+#: A machine is fit for gates where this many pairs, a gate's default budget, can decide this
+#: tolerance: five times the default one. In a third of its pairs, equal builds would differ by more
+#: than that: other work on the machine, which comes and goes, and not its own noise.
+_BUDGET_PAIRS: Final = 60
+_LARGEST_TOLERANCE: Final = 0.25
 
 
 def least_pairs(sd: float, tolerance: float, alpha: float = 0.05, beta: float = 0.05) -> int:
@@ -30,3 +38,17 @@ def detectable_tolerance(sd: float, pairs: int) -> float:
         pairs: the budget.
     """
     return math.expm1(sd * math.sqrt(_PAIRS_AT_UNIT_EFFECT / pairs))
+
+
+def is_fit(sd: float) -> bool:
+    """Whether a machine of this noise can decide anything that a gate is used for."""
+    # In logarithms: the spread of a file that something else wrote may be too large for exp.
+    least = sd * math.sqrt(_PAIRS_AT_UNIT_EFFECT / _BUDGET_PAIRS)
+    return least <= math.log1p(_LARGEST_TOLERANCE)
+
+
+def unfit_text(sd: float) -> str:
+    """Return what `is_fit` asks, with what a spread comes to."""
+    least = percent_text(detectable_tolerance(sd, _BUDGET_PAIRS))
+    most = percent_text(_LARGEST_TOLERANCE)
+    return f"{_BUDGET_PAIRS} pairs can decide a tolerance of {least} here; {most} is the most"
