@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -71,6 +72,8 @@ def speed_verdict(contest: Contest, duel: Duel) -> Verdict:
         label, decisive = "total time ", test.total
     ratio = decisive.estimate.as_ratio()
     shown = f"{label}{ratio.text(apart_from=(1 + test.tolerance,))}"
+    if isinstance(test, TotalTimeTest) and outcome is Outcome.INCONCLUSIVE and test.is_held_up:
+        shown += f", but {math.exp(test.mean):.3g} on average over the pairs"
     bound = "" if test.wald_bound is None else f", Wald bound {test.wald_bound}"
     return Verdict(
         outcome,

@@ -17,7 +17,7 @@ def total_time_notes(contest: Contest) -> tuple[str, ...]:
     if not isinstance(test, TotalTimeTest) or not contest.pairs:
         return ()
     if all(len(pair.baseline_runs_ns) == 1 for pair in contest.pairs):
-        return ("one run of each side a pair: slow runs in the minority are not excluded",)
+        return ("one run of each side a pair: only their mean shows a minority of slow runs",)
     # The one that is judged stands in the verdict's own line.
     label, beside = ("total time", test.total)
     if test.decisive is test.total:

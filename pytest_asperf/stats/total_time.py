@@ -7,7 +7,7 @@ that has two speeds. The total is what a user waits for. Derivation: ``docs/stat
 from __future__ import annotations
 
 import math
-from statistics import median
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.stats.sequential import PairedTest
@@ -50,7 +50,9 @@ class TotalTimeTest(PairedTest):
     Each has its own `PairedTest`. A PASS needs both, so a slowdown by the tolerance, of either,
     passes with a probability of at most `beta`. The evidence for a FAIL is a weighted mean of both:
     one coin decides the order of both costs, so with equal builds the mean is a martingale too,
-    and reaches ``1 / alpha`` with a probability of at most `alpha`.
+    and reaches ``1 / alpha`` with a probability of at most `alpha`. Nor does anything pass while
+    the mean over all pairs exceeds the tolerance, which only withholds a PASS: where a pair has one
+    turn, slow pairs are seen by nothing else.
 
     Args:
         tolerance: as of `PairedTest`.
@@ -64,6 +66,7 @@ class TotalTimeTest(PairedTest):
         super().__init__(tolerance, **options)
         most = {"min_pairs": self.max_pairs, "max_pairs": self.max_pairs}
         self.total = PairedTest(tolerance, **{**options, **most})
+        self._totals: list[float] = []
 
     def update(self, difference: float, total: float | None = None) -> Outcome | None:
         """Take a pair's typical and total ``ln(candidate / baseline)``.
@@ -77,8 +80,21 @@ class TotalTimeTest(PairedTest):
             RuntimeError: the outcome has been returned already.
         """
         self._require_open(difference)
-        self.total.update(difference if total is None else total)
+        whole = difference if total is None else total
+        self.total.update(whole)
+        self._totals.append(whole)
         return super().update(difference)
+
+    @property
+    def mean(self) -> float:
+        """The mean log ratio of the totals, a pair's stall cut to twice the typical pair."""
+        middle, most = median(self._totals), math.log(_LARGEST_STALL)
+        return fmean(max(middle - most, min(middle + most, total)) for total in self._totals)
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether only the mean over all pairs keeps it from a PASS."""
+        return self.is_within and self.total.is_within and self.mean > self._limit
 
     @property
     def decisive(self) -> PairedTest:
@@ -99,8 +115,10 @@ class TotalTimeTest(PairedTest):
     def expected_pairs_left(self) -> int | None:
         """As of `PairedTest`; for a PASS in view also those that the total time needs."""
         left = super().expected_pairs_left
-        if not left or self.total.is_within or self._log_odds > 0:
+        if not left or self._log_odds > 0:
             return left
+        if self.total.is_within:
+            return None if self.is_held_up else left
         found = self.total.evidence_within
         if found <= 1:
             return None
@@ -115,11 +133,11 @@ class TotalTimeTest(PairedTest):
         shared = self._evidence_for_fail(self._floor)
         if slower.is_clearly_slower(shared) and not slower.is_within:
             return Outcome.FAIL
-        passes = super()._by_odds() is Outcome.PASS and self.total.is_within
+        passes = super()._by_odds() is Outcome.PASS and self._is_accepted()
         return Outcome.PASS if passes else None
 
     def _is_accepted(self) -> bool:
-        return self.is_within and self.total.is_within
+        return self.is_within and self.total.is_within and not self.is_held_up
 
     def _evidence_for_fail(self, effect: float) -> float:
         typical, total = self.evidence_above(effect), self.total.evidence_above(effect)
