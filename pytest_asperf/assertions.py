@@ -13,6 +13,7 @@ from pytest_asperf.gate_verdict import faster_verdict
 from pytest_asperf.handles import Engines, Ladder, Perplexity, Reading, Throughput
 from pytest_asperf.measure.matching import BITS_WITHIN
 from pytest_asperf.measure.vetting import twin_trips
+from pytest_asperf.reading_verdict import vetted, vetted_order
 from pytest_asperf.report.rows import verdict_row
 from pytest_asperf.stats.estimate import DECISION_CONFIDENCE, Estimate
 from pytest_asperf.stats.intervals import (
@@ -27,7 +28,6 @@ from pytest_asperf.verdict import (
     Outcome,
     Subject,
     Verdict,
-    guarded,
     judge_above,
     judge_below,
     judge_invalid,
@@ -86,7 +86,7 @@ def assert_throughput(
     low, high = _rate(at_least, "at_least"), _rate(at_most, "at_most")
     reading = _reading(throughput)
     verdict = judge_within(reading.rate, reading.subject(), at_least=low, at_most=high)
-    return settle(_vetted(verdict, [reading]), reading.bench)
+    return settle(vetted(verdict, reading, (low, high)), reading.bench)
 
 
 def assert_ppl_delta(
@@ -171,7 +171,8 @@ def assert_bandwidth_utilization(
         )
         remedy = "measure a model several times the cache's size"
         verdict = judge_invalid(subject, verdict.threshold, [problem], remedy=remedy)
-    return settle(_vetted(verdict, [reading]), reading.bench)
+    unit = share.point / reading.rate.point
+    return settle(vetted(verdict, reading, (at_least, at_most), unit=unit), reading.bench)
 
 
 def assert_monotonic(
@@ -222,7 +223,7 @@ def assert_monotonic(
         subject = Subject("rate", "live", readings[0].result.ran.rows())
     verdict = judge_monotonic(labels, differences, subject, direction=direction)
     verdict = guarded(replace(verdict, details=details), trips, remedy=OTHER_LEVELS)
-    return settle(_vetted(verdict, readings), bench)
+    return settle(vetted_order(verdict, readings), bench)
 
 
 def assert_pareto_optimal(
@@ -361,13 +362,6 @@ def settle(verdict: Verdict, bench: Bench) -> Verdict:
     if verdict.outcome is not Outcome.PASS:
         raise VerdictError(verdict)
     return verdict
-
-
-def _vetted(verdict: Verdict, readings: Sequence[Reading]) -> Verdict:
-    """Return what guards leave of a verdict on readings that are not paired with one another."""
-    trips = [trip for reading in readings for trip in reading.trips]
-    remedy = "quieten the machine (asperf doctor) and repeat, or accept the spread: --asperf-max-cv"
-    return guarded(verdict, trips, remedy=remedy)
 
 
 def _reading(throughput: Throughput | Reading) -> Reading:

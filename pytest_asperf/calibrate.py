@@ -1,23 +1,42 @@
-"""What this machine's noise is: gates of a build against itself, kept for the gates to come."""
+"""What this machine's noise is: gates of a build against itself, kept for the gates to come.
+
+What a busy machine shows is printed and not kept: every later gate would be held to it.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_asperf.checks import Check, Section, condition_check
 from pytest_asperf.errors import printable
 from pytest_asperf.measure.gate import Budget
 from pytest_asperf.measure.noise import calibration_of
-from pytest_asperf.stats.sequential import detectable_tolerance
+from pytest_asperf.stats.estimate import percent_text
+from pytest_asperf.stats.pairs_needed import detectable_tolerance, is_fit, unfit_text
 
 if TYPE_CHECKING:
+    from pytest_asperf.hardware.conditions import Condition
     from pytest_asperf.measure.lab import Lab
     from pytest_asperf.measure.noise import Calibration
     from pytest_asperf.spec import Build, ModelRef, Workload
 
 #: Budgets that the table speaks of: a short gate's, and the default.
 _BUDGETS = (20, 60)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """What a calibration found.
+
+    Attributes:
+        sections: it, in words, with what disturbed.
+        is_kept: whether gates will be held to it.
+    """
+
+    sections: tuple[Section, ...]
+    is_kept: bool
 
 
 def calibrate(
@@ -29,8 +48,10 @@ def calibrate(
     pairs: int,
     tolerance: float,
     seed: int,
-) -> tuple[Section, ...]:
-    """Hold a build against itself, keep what the pairs show of the machine's noise, and return it.
+) -> Calibrated:
+    """Hold a build against itself, and keep what the pairs show of the machine's noise.
+
+    Nothing is kept where other processes kept cores busy, or where it is too noisy for any gate.
 
     Args:
         lab: measures.
@@ -50,34 +71,60 @@ def calibrate(
     if duel.interrupted:
         raise KeyboardInterrupt
     found = [calibration_of(contest, duel, ref.label) for contest in duel.contests]
-    lab.noise.keep(found)
     conditions = duel.surroundings.conditions
+    refused = _refused(found, conditions)
+    if not refused:
+        lab.noise.keep(found)
     disturbing = tuple(condition_check(c) for c in conditions if c.state == "disturbing")
-    return (
-        *(calibration_section(calibration) for calibration in found),
+    sections = (
+        *(calibration_section(calibration, tolerance) for calibration in found),
         *([Section("disturbing", disturbing)] if disturbing else []),
+        *([Section("not kept", refused)] if refused else []),
+    )
+    return Calibrated(sections, is_kept=not refused)
+
+
+def _refused(found: list[Calibration], conditions: tuple[Condition, ...]) -> tuple[Check, ...]:
+    """Return why this machine cannot be calibrated now."""
+    reasons = [c.detail for c in conditions if (c.name, c.state) == ("load", "disturbing")]
+    reasons += [f"{c.workload}: {unfit_text(c.spread)}" for c in found if not is_fit(c.spread)]
+    remedy = "stop other work (asperf doctor names what disturbs), then calibrate again"
+    return tuple(
+        Check("busy", "impossible", f"this machine is too busy to be calibrated: {reason}", remedy)
+        for reason in map(printable, reasons)
     )
 
 
-def calibration_section(found: Calibration) -> Section:
-    """Return what a calibration found, in words."""
+def calibration_section(found: Calibration, tolerance: float) -> Section:
+    """Return what a calibration found, in words, and whether gates of a tolerance can use it."""
     position = (
         f"the second run of a pair takes {100 * found.position:+.2f} % "
         f"[{100 * found.position_low:.2f}, {100 * found.position_high:.2f}] against the first"
     )
-    least = [
-        f"{100 * detectable_tolerance(found.spread, pairs):.2g} % in {pairs} pairs"
-        for pairs in _BUDGETS
-    ]
     return Section(
         f"{found.workload} {found.model}, {printable(found.engine)}",
         (
-            Check("spread", "ok", f"{100 * found.spread:.2g} % from pair to pair ({found.pairs})"),
+            Check(
+                "spread", "ok", f"{percent_text(found.spread)} from pair to pair ({found.pairs})"
+            ),
             Check("position", "ok", position),
             _load_check(found),
-            Check("detectable", "ok", f"a tolerance of {', '.join(least)}"),
+            _detectable_check(found, tolerance),
         ),
     )
+
+
+def _detectable_check(found: Calibration, tolerance: float) -> Check:
+    least = [detectable_tolerance(found.spread, pairs) for pairs in _BUDGETS]
+    told = [f"{percent_text(t)} in {n} pairs" for t, n in zip(least, _BUDGETS, strict=True)]
+    detail = f"a tolerance of {', '.join(told)}"
+    if least[-1] <= tolerance:
+        return Check("detectable", "ok", detail)
+    remedy = (
+        f"gates here accept {percent_text(tolerance)}: quieten the machine (asperf doctor), allow "
+        "more pairs, or accept more"
+    )
+    return Check("detectable", "warning", detail, remedy)
 
 
 def _load_check(found: Calibration) -> Check:
@@ -87,4 +134,4 @@ def _load_check(found: Calibration) -> Check:
             "calibrate a shorter workload too, such as --workload=tg32, of a model quick to load"
         )
         return Check("loads", "unknown", detail, remedy)
-    return Check("loads", "ok", f"{100 * found.load_sd:.2g} % from load to load")
+    return Check("loads", "ok", f"{percent_text(found.load_sd)} from load to load")

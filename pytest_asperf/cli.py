@@ -151,7 +151,10 @@ def calibrate_machine(
     ] = None,
     wait: Wait = None,
 ) -> None:
-    """Measure this machine's noise, by a build against itself, and keep it for gates."""
+    """Measure this machine's noise, by a build against itself, and keep it for gates.
+
+    Exits with 1, and keeps nothing, where other work makes the machine too busy for it.
+    """
     from pytest_asperf.calibrate import calibrate
     from pytest_asperf.spec import parse_workload
 
@@ -163,7 +166,7 @@ def calibrate_machine(
     workloads = tuple(parse_workload(name, where="--workload") for name in names)
     console = stderr_console()
     with console.status("calibrating") as status, project.lab(engine, console, status) as lab:
-        sections = calibrate(
+        found = calibrate(
             lab,
             build,
             ref,
@@ -172,7 +175,9 @@ def calibrate_machine(
             tolerance=project.settings.tolerance,
             seed=project.draw_seed(),
         )
-    print_sections(sections)
+    print_sections(found.sections)
+    if not found.is_kept:
+        raise typer.Exit(_CANNOT_MEASURE)
 
 
 @app.command("predict")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf import guards
 from pytest_asperf.joint_verdict import joined
 from pytest_asperf.sd_verdict import CHANGED_OUTPUT, divergence_text, parting_text
-from pytest_asperf.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate
+from pytest_asperf.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate, percent_text
 from pytest_asperf.stats.intervals import mean_interval_t, shared_confidence
-from pytest_asperf.stats.sequential import ALPHA, detectable_tolerance
+from pytest_asperf.stats.pairs_needed import detectable_tolerance
+from pytest_asperf.stats.sequential import ALPHA
+from pytest_asperf.stats.total_time import TotalTimeTest
+from pytest_asperf.two_speeds import total_time_notes
 from pytest_asperf.verdict import (
     Outcome,
     Subject,
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.speculation_gate import Counts, SpeculationDuel
 
 #: Where an effect can lie that more pairs do not decide.
-_WITHIN: Final = "between none and the tolerance"
+_WITHIN: Final = "near the tolerance"
 _AT_THE_LIMIT: Final = "at the limit"
 
 #: Mean and largest KLD, nats, of batched logits from those of single tokens that is accepted
@@ -54,6 +58,7 @@ def speed_verdict(contest: Contest, duel: Duel) -> Verdict:
     subject = _subject(contest.workload.name, duel.ran, "slower")
     threshold = f"within +{100 * test.tolerance:g} %"
     details = (
+        *total_time_notes(contest),
         f"covers the variance of {duel.covers}; order by coin, --asperf-seed={duel.budget.seed}",
         *_differences(*duel.ran),
         *_disturbances(duel),
@@ -63,15 +68,22 @@ def speed_verdict(contest: Contest, duel: Duel) -> Verdict:
     )
     if not contest.pairs:
         return _nothing(subject, threshold, "pair", details)
-    ratio = test.estimate.as_ratio()
+    outcome = test.outcome_if_stopped
+    label, decisive = "", test
+    if isinstance(test, TotalTimeTest) and test.decisive is test.total:
+        label, decisive = "total time ", test.total
+    ratio = decisive.estimate.as_ratio()
+    shown = f"{label}{ratio.text(apart_from=(1 + test.tolerance,))}"
+    if isinstance(test, TotalTimeTest) and outcome is Outcome.INCONCLUSIVE and test.is_held_up:
+        shown += f", but {math.exp(test.mean):.3g} on average over the pairs"
     bound = "" if test.wald_bound is None else f", Wald bound {test.wald_bound}"
     return Verdict(
-        test.outcome or Outcome.INCONCLUSIVE,
+        outcome,
         subject,
         threshold,
-        f"{ratio.text()}, {contest.elapsed_s:.0f} s{bound}",
-        ((contest.workload.name, ratio),),
-        _advice(test.outcome, subject, test.expected_pairs_left, _WITHIN),
+        f"{shown}, {contest.elapsed_s:.0f} s{bound}",
+        ((label.strip() or contest.workload.name, ratio),),
+        _advice(outcome, subject, test.expected_pairs_left, _WITHIN),
         details,
     )
 
@@ -100,13 +112,14 @@ def faster_verdict(versus: EngineDuel) -> Verdict:
         return _nothing(subject, threshold, "pair", details)
     ratio = test.estimate.as_ratio().inverted()
     measured = f"{ratio.text(apart_from=(1 + versus.by,))} times as fast, {contest.elapsed_s:.0f} s"
+    outcome = test.outcome_if_stopped
     return Verdict(
-        test.outcome or Outcome.INCONCLUSIVE,
+        outcome,
         subject,
         threshold,
         measured,
         ((contest.workload.name, ratio),),
-        _advice(test.outcome, subject, test.expected_pairs_left, _AT_THE_LIMIT),
+        _advice(outcome, subject, test.expected_pairs_left, _AT_THE_LIMIT),
         details,
     )
 
@@ -370,9 +383,9 @@ def _detectable(contest: Contest, duel: Duel) -> str:
             f"asperf calibrate {options} would tell"
         )
     pairs = duel.budget.max_pairs
-    least = f"{100 * detectable_tolerance(known.spread, pairs):.3g} %"
+    least = percent_text(detectable_tolerance(known.spread, pairs))
     basis = (
-        f"A/A spread {100 * known.spread:.2g} % on {known.model}, {known.pairs} pairs of "
+        f"A/A spread {percent_text(known.spread)} on {known.model}, {known.pairs} pairs of "
         f"{known.measured_on}"
     )
     if _suffices(known, contest, duel):

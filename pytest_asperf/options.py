@@ -72,7 +72,11 @@ OPTIONS: Final = {
         "build that a gate compares with: NAME or PATH[,key=value] (default: current)",
     ),
     "--asperf-candidate": ("candidate", "BUILD", "build that a gate judges"),
-    "--asperf-tolerance": ("tolerance", "SHARE", "slowdown that a gate accepts (default: 5%)"),
+    "--asperf-tolerance": (
+        "tolerance",
+        "SHARE",
+        "slowdown that a gate accepts; a FAIL shows one near it or above (default: 5%)",
+    ),
     "--asperf-max-pairs": ("max_pairs", "N", "pairs after which a gate gives up (default: 60)"),
     "--asperf-max-seconds": (
         "max_seconds",
@@ -82,7 +86,7 @@ OPTIONS: Final = {
     "--asperf-max-cv": (
         "max_cv",
         "SHARE",
-        "standard deviation / mean of runs from which a rate decides nothing (default: 15%)",
+        "runs that vary more (sd / mean) decide no limit within twice their spread (default: 15%)",
     ),
     "--asperf-seed": ("seed", "N", "seed of every random order (default: drawn, and printed)"),
     "--asperf-self-check": (

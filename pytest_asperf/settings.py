@@ -63,8 +63,8 @@ class Settings:
         tolerance: slowdown that a gate accepts, a fraction.
         max_pairs: pairs after which a gate gives up.
         max_seconds: seconds after which a gate begins no further pair.
-        max_cv: coefficient of variation of a throughput's runs from which no claim about it is
-            decided, a fraction.
+        max_cv: coefficient of variation of a throughput's runs, a fraction, above which a limit
+            that the spread reaches is not decided.
         seed: of every random order, None for one drawn and logged.
         self_check: gates of a machine of which one is preceded by a gate of the baseline against
             itself, None for none.
@@ -332,7 +332,11 @@ _KEYS: Final[Mapping[str, _Key]] = {
     ),
     "max_pairs": _Key(_count, "a whole number from 1", "a gate gives up after it"),
     "max_seconds": _Key(_count, "a whole number from 1", "a gate gives up after it"),
-    "max_cv": _Key(_cv, 'a share such as "15%", above 0', "runs that vary more decide nothing"),
+    "max_cv": _Key(
+        _cv,
+        'a share such as "15%", above 0',
+        "limits near noisier runs are not decided",
+    ),
     "seed": _Key(_seed, "a whole number from 0", "the same seed replays the same orders"),
     "self_check": _Key(
         _count, "a whole number from 1", "it shows how often this machine FAILs equal builds"

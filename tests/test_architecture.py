@@ -55,6 +55,8 @@ TIERS = (
             "gate_report",
             "project",
             "gate_verdict",
+            "two_speeds",
+            "reading_verdict",
             "fit_verdict",
             "report",
             "findings",

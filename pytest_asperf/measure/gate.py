@@ -11,9 +11,7 @@ measured until that test decides or the budget is spent.
 
 from __future__ import annotations
 
-import math
 import random
-import statistics
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -23,6 +21,7 @@ from pytest_asperf.host import usable_cores
 from pytest_asperf.measure.noise import Surroundings
 from pytest_asperf.measure.throughput import load_is_cheap, loads_each_run
 from pytest_asperf.stats.sequential import EquivalenceTest, PairedTest
+from pytest_asperf.stats.total_time import TotalTimeTest, total_log_ratio, typical_log_ratio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,7 +41,8 @@ class Budget:
 
     Attributes:
         tolerance: slowdown that is accepted, a fraction.
-        one_limit: FAIL where the candidate is slower than that, instead of slower at all.
+        one_limit: FAIL where the candidate is slower than that, and PASS where it is not; no zone
+            between, and no total time.
         both_sides: PASS only where it is not faster by more than that either.
         max_pairs: pairs after which it gives up.
         max_seconds: seconds after which it begins no further pair.
@@ -93,8 +93,12 @@ class Pair:
         Two runs back to back share what the machine does; the median leaves out a turn in which it
         did something to one of them.
         """
-        runs = zip(self.baseline_runs_ns, self.candidate_runs_ns, strict=True)
-        return statistics.median(math.log(candidate / base) for base, candidate in runs)
+        return typical_log_ratio(self.baseline_runs_ns, self.candidate_runs_ns)
+
+    @property
+    def total_log_ratio(self) -> float:
+        """ln(candidate / baseline) of the time that all turns took, in which slow runs count."""
+        return total_log_ratio(self.baseline_runs_ns, self.candidate_runs_ns)
 
 
 @dataclass(slots=True)
@@ -112,6 +116,20 @@ class Contest:
     test: PairedTest
     pairs: list[Pair]
     elapsed_s: float = 0.0
+
+    def add(self, pair: Pair) -> None:
+        """Take a pair and let the test see it."""
+        self.pairs.append(pair)
+        if isinstance(self.test, TotalTimeTest):
+            self.test.update(pair.log_ratio, pair.total_log_ratio)
+        else:
+            self.test.update(pair.log_ratio)
+
+    @property
+    def arms_ns(self) -> tuple[list[int], list[int]]:
+        """Times of all runs of the baseline, and of the candidate."""
+        base = [ns for pair in self.pairs for ns in pair.baseline_runs_ns]
+        return base, [ns for pair in self.pairs for ns in pair.candidate_runs_ns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +220,8 @@ def run_gate(
 
 
 def _contest(workload: Workload, budget: Budget, comparisons: int) -> Contest:
-    kind = EquivalenceTest if budget.both_sides else PairedTest
-    test = kind(
+    kind: type[PairedTest] = EquivalenceTest if budget.both_sides else TotalTimeTest
+    test = (PairedTest if budget.one_limit else kind)(
         budget.tolerance,
         one_limit=budget.one_limit,
         min_pairs=min(budget.min_pairs, budget.max_pairs),
@@ -264,8 +282,7 @@ class _Bout:
             began = time.monotonic()
             pair = self._run_turns(contest.workload, order)
             contest.elapsed_s += time.monotonic() - began
-            contest.pairs.append(pair)
-            contest.test.update(pair.log_ratio)
+            contest.add(pair)
 
     def _fewest_cores(self) -> int | None:
         """Return how many cores suffice for either side; None where it needs all, or a device."""

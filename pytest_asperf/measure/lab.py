@@ -174,7 +174,7 @@ class Lab:
         duel = self._fight(arms, workloads, budget, len(workloads))
         if duel.interrupted:
             raise KeyboardInterrupt
-        failed = any(contest.test.outcome is Outcome.FAIL for contest in duel.contests)
+        failed = any(contest.test.outcome_if_stopped is Outcome.FAIL for contest in duel.contests)
         self.noise.note_self_check(failed=failed)
 
     def _fight(

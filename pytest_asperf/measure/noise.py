@@ -19,6 +19,8 @@ from pytest_asperf.hardware.records import (
     record_path,
 )
 from pytest_asperf.stats.noise import fail_rate_floor, noise_of
+from pytest_asperf.stats.pairs_needed import is_fit
+from pytest_asperf.stats.sequential import robust_sd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,8 +33,7 @@ if TYPE_CHECKING:
 
 _SCHEMA: Final = 1
 _NAME: Final = "noise"
-#: Beyond these a file was written by something else.
-_LARGEST_SPREAD: Final = 100.0
+#: Beyond this a file was written by something else.
 _LARGEST_COUNT: Final = 10**9
 _GATES: Final = "gates"
 _SELF_CHECKS: Final = "self_checks"
@@ -117,7 +118,7 @@ class NoiseBook:
 
     @property
     def calibrations(self) -> tuple[Calibration, ...]:
-        """All that are known, the latest last."""
+        """All that are known and that a gate can use, the latest last."""
         kept = self._load().get("calibrations")
         found = map(_calibration, kept if isinstance(kept, list) else ())
         return tuple(c for c in found if c is not None)
@@ -200,8 +201,13 @@ def calibration_of(contest: Contest, duel: Duel, model: str) -> Calibration:
     Raises:
         MeasurementError: fewer than two pairs.
     """
-    noise = noise_of(
+    # A gate judges both, and takes as many pairs as the noisier one needs.
+    costs = (
         [pair.log_ratio for pair in contest.pairs],
+        [pair.total_log_ratio for pair in contest.pairs],
+    )
+    noise = noise_of(
+        max(costs, key=robust_sd),
         [(pair.baseline_runs_ns, pair.candidate_runs_ns) for pair in contest.pairs],
         [pair.in_turn_ns for pair in contest.pairs],
         reloads=duel.reloads,
@@ -242,7 +248,8 @@ def _calibration(data: object) -> Calibration | None:
         bounds = (found.position_low, found.position_high)
         sound = all(isinstance(word, str) for word in words) and not math.isnan(sum(bounds))
         sound = sound and all(map(math.isfinite, figures))
-        sound = sound and 0 <= found.spread <= _LARGEST_SPREAD
+        # Earlier versions kept what a busy machine showed.
+        sound = sound and found.spread >= 0 and is_fit(found.spread)
     except (TypeError, ValueError, OverflowError):
         return None
     return found if sound else None

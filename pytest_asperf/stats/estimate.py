@@ -158,6 +158,14 @@ def limit_text(limit: float, unit: str) -> str:
     return f"{_shown(limit, unit):g}{_suffix(unit)}"
 
 
+def percent_text(fraction: float) -> str:
+    """Return a share in three digits, and never with an exponent: ``0.82 %``, ``7,200 %``."""
+    percent = 100 * fraction
+    decimals = min(max(0, 2 - _magnitude(percent)), _MAX_DECIMALS) if percent else 0
+    text = f"{percent:,.{decimals}f}"
+    return f"{text.rstrip('0').rstrip('.') if decimals else text} %"
+
+
 def _magnitude(value: float) -> int:
     return math.floor(math.log10(abs(value)))
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.stats.estimate import CHANGE, Estimate
+from pytest_asperf.stats.pairs_needed import least_pairs
 from pytest_asperf.verdict import Outcome
 
 if TYPE_CHECKING:
@@ -35,7 +36,11 @@ _PRIOR_WEIGHT: Final = 3
 _LEAST_SCALE: Final = 0.0005
 _NORMAL_MAD: Final = 1.4826
 
-#: The odds for the nearer side of tolerance / 2 are asked this many times higher than the evidence,
+#: FAIL is shown against a floor, which lies at most this slowdown below the tolerance.
+_FLOOR_DEPTH: Final = 0.05
+
+#: The odds for the nearer side of the middle of floor and limit are asked this many times higher
+#: than the evidence,
 _ODDS_FACTOR: Final = 5
 #: and not at all where the evidence is this many times what is needed.
 _AMPLE: Final = 10
@@ -44,10 +49,6 @@ _LARGEST_STEP: Final = 1.5
 
 #: Beyond the log ratio of any two floats: such a "difference" is no ratio of costs.
 _LARGEST_LOG_RATIO: Final = 1500.0
-
-#: Times (spread / ln(1 + tolerance))^2: the pairs that decide 85 % of A/A runs or more, by
-#: simulation.
-_PAIRS_AT_UNIT_EFFECT: Final = 40
 
 
 def log_cost_ratio(*, candidate: float, baseline: float) -> float:
@@ -101,36 +102,15 @@ def evidence(differences: Sequence[float], scales: Sequence[float], shift: float
     )
 
 
-def least_pairs(sd: float, tolerance: float, alpha: float = 0.05, beta: float = 0.05) -> int:
-    """Return Wald's bound: the mean pairs that any sequential test needs at these error rates.
-
-    ``2 kl(alpha, 1 - beta) (sd / ln(1 + tolerance))^2`` for normal differences, 5.3 times the
-    squared ratio at 5 % (Wald & Wolfowitz, Ann. Math. Statist. 19, 1948), and not less than the
-    tosses of a fair coin that a probability of `alpha` takes.
-    """
-    kl = (1 - beta) * math.log((1 - beta) / alpha) + beta * math.log(beta / (1 - alpha))
-    tosses = math.log2(1 / alpha)
-    return math.ceil(max(2 * kl * (sd / math.log1p(tolerance)) ** 2, tosses))
-
-
-def detectable_tolerance(sd: float, pairs: int) -> float:
-    """Return the tolerance that `PairedTest` decides within `pairs` in 85 % of A/A runs or more.
-
-    Args:
-        sd: `robust_sd` of the log cost ratios of equal builds on this machine.
-        pairs: the budget.
-    """
-    return math.expm1(sd * math.sqrt(_PAIRS_AT_UNIT_EFFECT / pairs))
-
-
 class PairedTest:
     """Feed log cost ratios until an outcome is returned.
 
-    FAIL means that a slowdown is shown, PASS that a slowdown of `tolerance` is excluded, and
-    INCONCLUSIVE that the budget ran out. With the order of each pair drawn by a fair coin, equal
-    builds FAIL with a probability of at most `alpha`; with a constant relative effect, a candidate
-    slower by `tolerance` or more passes with a probability of at most `beta`. A slowdown between 0
-    and `tolerance` may get either verdict.
+    PASS: a slowdown of `tolerance` is excluded. FAIL: a slowdown above the floor is shown, and the
+    tolerance is not excluded. The floor is 0 for tolerances up to 5 %, else a cost ratio of
+    ``(1 + tolerance) / 1.05``. INCONCLUSIVE: the budget ran out. With the order of each pair drawn
+    by a fair coin, equal builds FAIL with a probability of at most `alpha`. With a constant effect,
+    so does one below the floor, and one of `tolerance` or more passes with at most `beta`.
+    Between floor and `tolerance` either verdict may come.
 
     With one limit for both verdicts it is the test of a claim instead: PASS means that the
     candidate's cost is shown to be below the limit, FAIL that it is shown to be above.
@@ -138,8 +118,8 @@ class PairedTest:
     Args:
         tolerance: the slowdown to be excluded, as a fraction of the baseline's cost; with one limit
             the limit, below 0 for a claim that the candidate's cost is less.
-        one_limit: FAIL where the cost is above the tolerance, instead of above the baseline's.
-        alpha: bound on FAIL where the builds are equal.
+        one_limit: FAIL where the cost is above the tolerance, instead of above the floor.
+        alpha: bound on FAIL where the slowdown is below the floor.
         beta: bound on PASS where the candidate is slower by `tolerance`.
         min_pairs: no verdict before this many pairs.
         max_pairs: INCONCLUSIVE after this many.
@@ -175,7 +155,9 @@ class PairedTest:
         self._beta = beta / comparisons
         self._one_limit = one_limit
         self._limit = math.log1p(tolerance)
-        self._floor = self._limit if one_limit else 0.0
+        self._floor = self._limit
+        if not one_limit:
+            self._floor = max(0.0, self._limit - math.log1p(_FLOOR_DEPTH))
         self._differences: list[float] = []
         self._scales: list[float] = []
         self._log_odds = 0.0
@@ -191,6 +173,13 @@ class PairedTest:
         """The verdict, or None while more pairs are wanted."""
         return self._outcome
 
+    @property
+    def outcome_if_stopped(self) -> Outcome:
+        """The verdict if no further pair comes: an interval on one side of the tolerance is one."""
+        if self._outcome is not None:
+            return self._outcome
+        return self._by_interval() if self.n >= self.min_pairs else Outcome.INCONCLUSIVE
+
     def update(self, difference: float) -> Outcome | None:
         """Take one pair's ``ln(candidate / baseline)`` and return the outcome once decided.
 
@@ -198,14 +187,7 @@ class PairedTest:
             MeasurementError: the difference is no finite log ratio; the state is unchanged.
             RuntimeError: the outcome has been returned already.
         """
-        if self._outcome is not None:
-            raise RuntimeError(f"already decided after {self.n} pairs: {self._outcome}")
-        if not abs(difference) < _LARGEST_LOG_RATIO:
-            raise MeasurementError(
-                f"the log cost ratio of pair {self.n + 1} is {difference!r}",
-                why="no verdict can rest on it",
-                remedy="look at the engine's log of this pair and measure it again",
-            )
+        self._require_open(difference)
         scale = predicted_scale(self._differences)
         self._differences.append(difference)
         self._scales.append(scale)
@@ -215,8 +197,8 @@ class PairedTest:
 
     @property
     def evidence_slower(self) -> float:
-        """E-value against "no slowdown"; with one limit, against "not above it"."""
-        return self._evidence_above(self._floor)
+        """E-value against "slower by the floor at most"; with one limit, "not above it"."""
+        return self.evidence_above(self._floor)
 
     @property
     def evidence_within(self) -> float:
@@ -224,19 +206,24 @@ class PairedTest:
         return self._evidence_below(self._limit)
 
     @property
+    def is_within(self) -> bool:
+        """Whether a slowdown of the tolerance is excluded: the whole interval lies below it."""
+        return self.evidence_within >= 1 / self._beta
+
+    @property
     def interval(self) -> tuple[float, float]:
         """The effects not excluded, as logs of cost ratios; valid at every n at once.
 
         Each bound errs with the probability of the verdict that rests on it: a FAIL's lower bound
-        is at least 0 (with one limit, that limit), a PASS's upper bound at most
+        is at least the floor (with one limit, that limit), a PASS's upper bound at most
         ``ln(1 + tolerance)``. Infinite on a side where the pairs do not suffice yet.
         """
         if not self._differences:
             return -math.inf, math.inf
         lowest, highest = self._bracket()
         low, high = -math.inf, math.inf
-        if self._evidence_above(lowest) >= 1 / self._alpha:
-            low = crossing(lambda m: self._evidence_above(m) - 1 / self._alpha, lowest, highest)
+        if self.evidence_above(lowest) >= 1 / self._alpha:
+            low = crossing(lambda m: self.evidence_above(m) - 1 / self._alpha, lowest, highest)
         if self._evidence_below(highest) >= 1 / self._beta:
             high = crossing(lambda m: 1 / self._beta - self._evidence_below(m), lowest, highest)
         return low, high
@@ -256,7 +243,7 @@ class PairedTest:
             )
         low, high = self.interval
         point = crossing(
-            lambda m: self._evidence_above(m) - self._evidence_below(m), *self._bracket()
+            lambda m: self.evidence_above(m) - self._evidence_below(m), *self._bracket()
         )
         return Estimate(
             math.expm1(point),
@@ -298,7 +285,7 @@ class PairedTest:
         return math.ceil(max(for_evidence, for_odds, self.min_pairs - self.n, 1))
 
     def _odds_step(self, difference: float, scale: float) -> float:
-        """Censored log likelihood ratio of "slower by the tolerance" to "equal" (Huber 1965)."""
+        """Censored log likelihood ratio of the tolerance to the floor (Huber 1965)."""
         steepness = min((self._limit - self._floor) / scale, _LARGEST_STEP)
         middle = (self._limit + self._floor) / 2
         return steepness * max(-1.0, min(1.0, (difference - middle) / scale))
@@ -310,20 +297,63 @@ class PairedTest:
             outcome, found, error = Outcome.FAIL, slower, self._alpha
         else:
             outcome, found, error = Outcome.PASS, within, self._beta
-        # Either side of one limit is a verdict: there is no nearer one to ask for.
-        odds_needed = 0.0 if self._one_limit else math.log(_ODDS_FACTOR / error - 1)
-        return outcome, found, 1 / error, odds_needed
+        return outcome, found, 1 / error, max(0.0, self._odds_needed(error))
+
+    def _require_open(self, difference: float) -> None:
+        if self._outcome is not None:
+            raise RuntimeError(f"already decided after {self.n} pairs: {self._outcome}")
+        if not abs(difference) < _LARGEST_LOG_RATIO:
+            raise MeasurementError(
+                f"the log cost ratio of pair {self.n + 1} is {difference!r}",
+                why="no verdict can rest on it",
+                remedy="look at the engine's log of this pair and measure it again",
+            )
 
     def _decide(self) -> Outcome | None:
         if self.n < self.min_pairs:
             return None
-        outcome, found, needed, odds_needed = self._nearer_side()
-        clear = abs(self._log_odds) >= odds_needed or found >= _AMPLE * needed
-        if found >= needed and clear:
-            return outcome
-        return Outcome.INCONCLUSIVE if self.n >= self.max_pairs else None
+        if self.n >= self.max_pairs:
+            return self._by_odds() or self._by_interval()
+        return self._by_odds()
 
-    def _evidence_above(self, effect: float) -> float:
+    def _by_odds(self) -> Outcome | None:
+        """Return the verdict for which both the evidence and the odds suffice."""
+        is_slower = self.is_clearly_slower(self.evidence_slower)
+        if self.is_within:
+            # An interval within the tolerance proves the claim, whatever else it shows.
+            within = self.evidence_within
+            is_clear = is_slower or self._is_clear(Outcome.PASS, within, self._beta)
+            return Outcome.PASS if is_clear else None
+        return Outcome.FAIL if is_slower else None
+
+    def is_clearly_slower(self, found: float) -> bool:
+        """Whether evidence of this size against the floor suffices, with the odds seen here."""
+        return found >= 1 / self._alpha and self._is_clear(Outcome.FAIL, found, self._alpha)
+
+    def _is_clear(self, side: Outcome, found: float, error: float) -> bool:
+        """Whether the odds are clear enough for one side, or the evidence for it ample."""
+        # Either side of one limit is a verdict: there is no nearer one to ask for.
+        odds = self._log_odds if side is Outcome.FAIL else -self._log_odds
+        is_nearer = self._one_limit or odds > 0
+        return is_nearer and (odds >= self._odds_needed(error) or found >= _AMPLE / error)
+
+    def _odds_needed(self, error: float) -> float:
+        return -math.inf if self._one_limit else math.log(_ODDS_FACTOR / error - 1)
+
+    def _by_interval(self) -> Outcome:
+        if self._is_accepted():
+            return Outcome.PASS
+        is_above = self._evidence_for_fail(self._limit) >= 1 / self._alpha
+        return Outcome.FAIL if is_above else Outcome.INCONCLUSIVE
+
+    def _is_accepted(self) -> bool:
+        return self.is_within
+
+    def _evidence_for_fail(self, effect: float) -> float:
+        return self.evidence_above(effect)
+
+    def evidence_above(self, effect: float) -> float:
+        """Return the e-value against "slower by `effect` at most", in logs of ratios."""
         return evidence(self._differences, self._scales, effect)
 
     def _evidence_below(self, effect: float) -> float:

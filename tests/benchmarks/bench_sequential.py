@@ -27,14 +27,9 @@ from pytest_benchmark.utils import PercentageRegressionCheck
 from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy ships no types
 from scipy.stats import binom, ttest_ind  # type: ignore[import-untyped]
 
+from pytest_asperf.stats.pairs_needed import detectable_tolerance
 from pytest_asperf.stats.ppl_sequential import PairedPplTest
-from pytest_asperf.stats.sequential import (
-    PairedTest,
-    detectable_tolerance,
-    evidence,
-    predicted_scale,
-    robust_sd,
-)
+from pytest_asperf.stats.sequential import PairedTest, evidence, predicted_scale, robust_sd
 from pytest_asperf.verdict import Outcome
 
 if TYPE_CHECKING:
@@ -47,6 +42,15 @@ if TYPE_CHECKING:
 FIXTURE: Final = Path(__file__).parents[2] / "fixtures" / "ppl_chunks.json"
 PPL_LIMIT: Final = 0.01
 PAIRS: Final = 60
+#: Larger tolerances, the true slowdown, and the verdict that it has to get.
+ACCEPTED: Final = (
+    (0.10, 0.0, Outcome.PASS),
+    (0.10, 0.03, Outcome.PASS),
+    (0.10, 0.10, Outcome.FAIL),
+    (0.40, 0.28, Outcome.PASS),
+    (0.40, 0.37, None),
+    (0.40, 0.42, Outcome.FAIL),
+)
 BUILD_EFFECTS: Final = (0.0, 0.03, 0.05, 0.10)
 
 
@@ -305,6 +309,11 @@ def machines(rng: np.random.Generator, gates: int) -> list[str]:
     for effect in (0.01, 0.02, 0.025, 0.03, 0.04, 0.10):
         found = judge(PLAIN.pairs(rng, gates, effect), 0.05, effect)
         rows.append(["5%", "plain", f"+{100 * effect:g}%", *found.cells()])
+    for tolerance, effect, expected in ACCEPTED:
+        found = judge(PLAIN.pairs(rng, gates, effect), tolerance, effect)
+        rows.append([f"{tolerance:.0%}", "plain", f"+{effect:.0%}", *found.cells()])
+        if expected and found.percent(expected) < 99:
+            broken.append(f"{tolerance:.0%}, +{effect:.0%}: not {expected} >= 99 %")
     head = ["tolerance", "machine", "true", "FAIL %", "PASS %", "INCONCLUSIVE %"]
     table("The sequential test", [*head, "median pairs", "p90", "interval covers %"], rows)
     return broken

@@ -81,15 +81,18 @@ STALLED = [1_000_000, 1_000_000, 1_000_000, 1_000_000, 10_000_000]
 @pytest.mark.parametrize(
     ("claim", "option", "letter"),
     [
-        (USES["throughput"], "15%", "I"),
-        ('assert_throughput(throughput("tg8"), at_least=5000)', "15%", "I"),
-        (USES["order"], "15%", "I"),
-        (USES["throughput"], "50%", "."),
+        ('assert_throughput(throughput("tg8"), at_most=1500)', "15%", "I"),
+        ('assert_throughput(throughput("tg8"), at_least=2000)', "15%", "I"),
+        ('assert_monotonic([throughput("tg8"), throughput("pp8")])', "15%", "I"),
+        ('assert_monotonic([throughput("pp8"), throughput("tg8")])', "15%", "I"),
+        ('assert_throughput(throughput("tg8"), at_most=1500)', "50%", "."),
     ],
 )
-def test_a_spread_decides_nothing(project: Project, claim: str, option: str, letter: str) -> None:
-    """Neither PASS nor FAIL where runs vary by more than is accepted."""
-    project.script("f16", tg_ns_per_token=STALLED * 2)
+def test_a_limit_in_reach_of_the_spread_is_not_decided(
+    project: Project, claim: str, option: str, letter: str
+) -> None:
+    """Neither PASS nor FAIL where runs vary by more than is accepted and could cross the limit."""
+    project.script("f16", tg_ns_per_token=STALLED * 2, pp_ns_per_token=333_333)
     project.test(TEST.format(claim=claim))
     result = project.run("--asperf-repetitions=5", f"--asperf-max-cv={option}")
     result.stdout.fnmatch_lines([f"test_it.py {letter} *"])
@@ -97,6 +100,26 @@ def test_a_spread_decides_nothing(project: Project, claim: str, option: str, let
         result.stdout.fnmatch_lines(
             ["*spread: * over 5 runs vary by 4? %*", "*what to do: *quieten*--asperf-max-cv"]
         )
+
+
+@pytest.mark.parametrize(
+    ("claim", "letter"),
+    [
+        ('assert_throughput(throughput("tg8"), at_least=1)', "."),
+        ('assert_throughput(throughput("tg8"), at_least="40 tok/s")', "."),
+        ('assert_throughput(throughput("tg8"), at_least="50000 tok/s")', "F"),
+        ('assert_bandwidth_utilization(throughput("tg8"), at_most=1.0)', "."),
+        ('assert_monotonic([throughput("tg8"), throughput("pp8")])', "."),
+    ],
+)
+def test_a_limit_out_of_reach_is_decided_and_the_spread_told(
+    project: Project, claim: str, letter: str
+) -> None:
+    """The verdict is the interval's, and the spread stands beside it."""
+    project.script("f16", tg_ns_per_token=STALLED * 2, bytes_per_token=10**6)
+    project.test(TEST.format(claim=claim))
+    result = project.run(*ON_M1, "--asperf-repetitions=5")
+    result.stdout.fnmatch_lines([f"test_it.py {letter} *", "*spread: * over 5 runs vary by 4? %*"])
 
 
 @pytest.mark.parametrize("value", ["0", "-5%", "15", "much", "nan"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf.gate_verdict import logits_verdict, speculation_verdict
+from pytest_asperf.gate_verdict import logits_verdict, speculation_verdict, speed_verdict
 from pytest_asperf.measure.gate import Budget, Contest, Duel, Pair
 from pytest_asperf.measure.logits_gate import Drift, LogitsDuel
 from pytest_asperf.measure.pair import Margin
@@ -17,10 +17,13 @@ from pytest_asperf.measure.speculation_result import Divergence
 from pytest_asperf.metrics import ChunkScore
 from pytest_asperf.spec import ModelRef, ModelSpec, Pairing, Workload
 from pytest_asperf.stats.sequential import PairedTest
+from pytest_asperf.stats.total_time import TotalTimeTest
 from pytest_asperf.verdict import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pytest_asperf.verdict import Verdict
 
 RAN = Ran("m in old", Path("m.gguf"), "0" * 64, {"engine": "x", "library": "x"}, {}, {}, {})
 CANDIDATE = Ran("m in new", Path("m.gguf"), "0" * 64, {"engine": "x", "library": "x"}, {}, {}, {})
@@ -73,14 +76,7 @@ def _speculation(
         test.update(ratio)
     pairs = [Pair((1000,), (1000,), candidate_first=False)] * test.n
     contest = Contest(Workload("sd", 64), test, pairs)
-    duel = Duel(
-        (contest,),
-        reloads=True,
-        draws_cores=False,
-        budget=Budget(0.05, 30, 60, 1),
-        ran=(RAN, CANDIDATE),
-        same_tokens=True,
-    )
+    duel = _duel(contest, Budget(0.05, 30, 60, 1))
     base, candidate = (Counts(64, tuple((drafted, n) for n in side)) for side in counts)
     categories = ("code",) * len(counts[0])
     return SpeculationDuel(Pairing(MODEL, MODEL), duel, (base, candidate), categories, divergences)
@@ -138,3 +134,59 @@ def test_a_baseline_that_accepts_nothing_is_no_baseline() -> None:
     verdict = speculation_verdict(_speculation(([0] * 12, [0] * 12)), 2)
     assert verdict.outcome is Outcome.INVALID
     assert "accepts none of 768" in verdict.measured
+
+
+def _speed(candidate_ns: Sequence[int], *, tolerance: float = 0.05, n: int = 30) -> Verdict:
+    """Return the verdict on pairs of which the baseline's runs take 1000 ns."""
+    base = (1000,) * len(candidate_ns)
+    test = TotalTimeTest(tolerance, max_pairs=n)
+    contest = Contest(Workload("tg", 64), test, [])
+    while test.outcome is None:
+        contest.add(Pair(base, tuple(candidate_ns), candidate_first=False))
+    return speed_verdict(contest, _duel(contest, Budget(tolerance, n, 60, 1)))
+
+
+def _duel(contest: Contest, budget: Budget) -> Duel:
+    return Duel(
+        (contest,),
+        reloads=True,
+        draws_cores=False,
+        budget=budget,
+        ran=(RAN, CANDIDATE),
+        same_tokens=True,
+    )
+
+
+def test_slow_runs_in_the_minority_fail_by_total_time() -> None:
+    """The judged interval is the total's, and the two speeds of the candidate are told."""
+    verdict = _speed([1000] * 6 + [1500] * 4)
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.measured.startswith("total time 1.2")
+    assert verdict.figures[0][1].low > 1.05
+    assert "two speeds: the candidate's slowest quarter of runs take 1.50 times" in verdict.note()
+
+
+def test_an_accepted_slowdown_passes_with_its_interval_within() -> None:
+    """+28 % of 40 % is a PASS, and no speed but one is told of."""
+    verdict = _speed([1280] * 10, tolerance=0.4)
+    assert verdict.outcome is Outcome.PASS
+    assert verdict.figures[0][1].high <= 1.4
+    assert "two speeds" not in verdict.note()
+    assert "total time 1.28" in verdict.note()
+
+
+def test_slow_pairs_among_fast_ones_say_why_they_do_not_pass() -> None:
+    """An interval within the tolerance beside an INCONCLUSIVE is explained by the mean."""
+    test = TotalTimeTest(max_pairs=35)
+    contest = Contest(Workload("tg", 64), test, [])
+    while test.outcome is None:
+        candidate_ns = 2000 if test.n % 7 == 4 else 1000
+        contest.add(Pair((1000,), (candidate_ns,), candidate_first=False))
+    verdict = speed_verdict(contest, _duel(contest, Budget(0.05, 35, 60, 1)))
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert "but 1.1 on average over the pairs" in verdict.measured
+
+
+def test_one_run_a_pair_says_what_it_cannot_exclude() -> None:
+    """With one turn the total is the typical turn, and a slow minority may pass."""
+    assert "only their mean shows a minority of slow runs" in _speed([1000]).note()

@@ -112,6 +112,8 @@ def test_a_broken_file_counts_as_nothing_known(tmp_path: Path, text: str) -> Non
         ("spread", "wide"),
         ("spread", -1),
         ("spread", 1e6),
+        ("spread", 1.49),  # kept by earlier versions: 720 % in 20 pairs
+        ("spread", 0.28),
         ("position", 10**400),
         ("pairs", None),
         ("measured_on", "soon"),

@@ -4,17 +4,16 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no types
 
 from pytest_asperf.errors import MeasurementError
+from pytest_asperf.stats.pairs_needed import detectable_tolerance, least_pairs
 from pytest_asperf.stats.sequential import (
     EquivalenceTest,
     PairedTest,
-    detectable_tolerance,
     evidence,
-    least_pairs,
     log_cost_ratio,
     predicted_scale,
     robust_sd,
@@ -62,10 +61,44 @@ def test_tenfold_slowdown_fails_among_outliers() -> None:
     assert test.outcome == Outcome.FAIL
 
 
-def test_half_the_tolerance_is_decided_by_the_nearer_side() -> None:
-    """Between 0 and the tolerance the verdict follows the half that the effect lies in."""
-    assert fed([0.02] * 60).outcome == Outcome.PASS
-    assert fed([0.03] * 60).outcome == Outcome.FAIL
+def test_between_floor_and_tolerance_the_nearer_side_decides() -> None:
+    """Until the interval excludes the tolerance, the verdict follows the half of the effect."""
+    noise = [0.02, -0.02] * 30
+    assert fed([0.015 + n for n in noise]).outcome == Outcome.PASS
+    assert fed([0.035 + n for n in noise]).outcome == Outcome.FAIL
+
+
+def test_a_slowdown_shown_to_lie_within_the_tolerance_passes() -> None:
+    """Steady +3 % at 5 % and steady +37 % at 40 % are slower than the floor, and accepted."""
+    for effect, tolerance in ((0.03, 0.05), (0.28, 0.4), (0.37, 0.4)):
+        test = fed([math.log1p(effect)] * 60, tolerance)
+        assert test.outcome is Outcome.PASS
+        assert test.estimate.high <= tolerance
+
+
+def test_fail_needs_a_slowdown_near_the_tolerance_or_above() -> None:
+    """Of a tolerance of 40 %, +28 % in noise passes and +42 % fails."""
+    rng = np.random.default_rng(3)
+    passed = [fed(noisy(rng, math.log1p(0.28)), 0.4).outcome for _ in range(40)]
+    failed = [fed(noisy(rng, math.log1p(0.42)), 0.4).outcome for _ in range(40)]
+    assert passed == [Outcome.PASS] * 40
+    assert failed == [Outcome.FAIL] * 40
+
+
+def test_at_the_budget_the_interval_decides() -> None:
+    """Evidence without clear odds is a verdict once no further pair can come."""
+    series = [0.018 + (0.03 if i % 2 else -0.012) for i in range(60)]
+    whole = fed(series)
+    assert whole.outcome is Outcome.PASS
+    shown = next(n for n in range(5, whole.n) if stopped(series[:n]) is Outcome.PASS)
+    short = PairedTest(max_pairs=shown)
+    assert [short.update(d) for d in series[:shown]][-1] is Outcome.PASS
+    assert stopped(series[:4]) is Outcome.INCONCLUSIVE
+
+
+def stopped(ratios: list[float]) -> Outcome:
+    """Return what a test says that gets no more than these."""
+    return fed(ratios).outcome_if_stopped
 
 
 def test_budget_ends_inconclusive() -> None:
@@ -118,21 +151,16 @@ def test_swapping_the_arms_mirrors_evidence_and_interval(ratios: list[float]) ->
     assert swapped.evidence_slower == pytest.approx(evidence([-r for r in ratios], scales, 0.0))
 
 
-@given(differences, st.floats(0.01, 0.2))
-def test_reflection_about_half_the_tolerance_mirrors_the_verdict(
+@given(differences, st.floats(0.01, 1.0))
+def test_reflection_about_the_middle_mirrors_evidence_and_odds(
     ratios: list[float], tolerance: float
 ) -> None:
-    """Reflected about the middle of 0 and the tolerance, PASS and FAIL change places."""
-    middle = math.log1p(tolerance) / 2
-    mirror = {Outcome.PASS: Outcome.FAIL, Outcome.FAIL: Outcome.PASS}
-    # On a grid of binary fractions about the middle, the reflection is exact up to rounding.
-    offsets = [round(r * 1024) / 1024 for r in ratios]
-    assume(any(offsets))
-    test = fed([middle + o for o in offsets], tolerance)
-    reflected = fed([middle - o for o in offsets], tolerance)
-    if abs(test._log_odds) > 1e-9:
-        expected = mirror.get(test.outcome) if test.outcome else None
-        assert reflected.outcome == expected
+    """Reflected about the middle of floor and tolerance, the two sides change places."""
+    test = undecided(ratios, tolerance)
+    middle = (test._limit + test._floor) / 2
+    reflected = undecided([2 * middle - r for r in ratios], tolerance)
+    assert reflected._log_odds == pytest.approx(-test._log_odds, abs=1e-6)
+    assert reflected.evidence_slower == pytest.approx(test.evidence_within, rel=1e-6, abs=1e-9)
 
 
 @given(st.lists(st.tuples(costs, costs), min_size=1, max_size=30), st.floats(1e-6, 1e6))
@@ -146,18 +174,24 @@ def test_scaling_the_costs_changes_nothing(pairs: list[tuple[float, float]], fac
     )
 
 
-@given(differences)
-def test_interval_encloses_its_point_and_agrees_with_the_verdict(ratios: list[float]) -> None:
-    """The bounds enclose the estimate; a FAIL's lie above 0, a PASS's below the tolerance."""
-    test = fed(ratios)
+@given(differences, st.sampled_from([0.01, 0.05, 0.1, 0.4, 3.0]), st.floats(-0.5, 1.5))
+def test_interval_encloses_its_point_and_agrees_with_the_verdict(
+    ratios: list[float], tolerance: float, effect: float
+) -> None:
+    """A PASS's bounds lie below the tolerance, a FAIL's above the floor and never wholly within."""
+    test = PairedTest(tolerance, max_pairs=max(5, len(ratios)))
+    next(filter(None, map(test.update, [effect + r for r in ratios])), None)
     low, high = test.interval
+    limit = math.log1p(tolerance)
     assert low <= high
     assert test.estimate.n == test.n
     if test.outcome == Outcome.FAIL:
-        assert low >= 0
-        assert test.estimate.low >= 0
+        assert low >= max(0.0, limit - math.log1p(0.05)) - 1e-12
+        assert high > limit - 1e-12
     if test.outcome == Outcome.PASS:
-        assert high <= math.log1p(test.tolerance)
+        assert high <= limit + 1e-12
+    if test.outcome == Outcome.INCONCLUSIVE:
+        assert low < limit < high
 
 
 @given(differences, st.floats(-0.2, 0.2))
