@@ -69,6 +69,30 @@ class Margin:
         return max(*self.batched, *self.single)
 
 
+def room_after_prompt(n_tokens: int, k_max: int) -> int:
+    """Return how many positions after the longest prompt a pair's contexts need.
+
+    A context holds what was decoded. After a prompt of P tokens and n generated ones that is:
+
+    - the target's runs, with a draft or alone: P + n - 1. A round that begins with a text of L
+      tokens feeds the last one and d drafted ones, d <= P + n - L - 1, so that positions up to
+      L + d <= P + n - 1 are filled. The last token of the output is never fed.
+    - the draft in a run: the text and all that it drafts but the last, L + d - 1 <= P + n - 2.
+    - the draft by itself: P + n - 1, as the target alone.
+    - single batches after half of the output: P + n // 2 + k_max + 1. The target's batch has up to
+      k_max + 1 tokens; the draft catches up with 2 and drafts k - 1 more, which are as many.
+    - a batch of a round that is repeated to compare logits: what the round had.
+
+    What was accepted shortens nothing and lengthens nothing: rejected tokens are forgotten, and a
+    replay from a checkpoint ends where the accepted ones did.
+
+    Args:
+        n_tokens: tokens generated, n.
+        k_max: most tokens that a round or a timed batch has drafted.
+    """
+    return max(n_tokens - 1, n_tokens // 2 + k_max + 1)
+
+
 class OpenPair:
     """A target and a draft, loaded and with contexts of their own.
 
@@ -151,19 +175,25 @@ class OpenPair:
         return self._parsed("pair_generate", lambda: _generation(answer, self._pairing.n_tokens))
 
     def costs(
-        self, prompt: Sequence[int], *, repeats: int, batches: Sequence[int] | None = None
+        self,
+        prompt: Sequence[int],
+        output: Sequence[int],
+        *,
+        repeats: int,
+        batches: Sequence[int] | None = None,
     ) -> StepCosts:
-        """Time the target's batches, and the draft's steps, after a prompt.
+        """Time the target's batches, and the draft's steps, in the middle of an output.
 
         Args:
             prompt: the tokens before.
+            output: what was generated after them.
             repeats: times that each is timed.
             batches: positions of each; None for all up to `k_max` + 1.
         """
         answer = self._worker.call(
             "pair_costs",
             pair=_PAIR,
-            prompt=list(prompt),
+            prompt=[*prompt, *output[: len(output) // 2]],
             batches=list(batches or range(1, self._k_max + 2)),
             k=self._pairing.k,
             repeats=repeats,
@@ -200,15 +230,13 @@ class OpenPair:
         )
         return self._parsed("pair_margin", lambda: _margin(answer))
 
-    def places(
-        self, prompt: Sequence[int], *, n_new: int, seeds: Sequence[int], rule: str
-    ) -> list[float]:
+    def places(self, prompt: Sequence[int], *, seeds: Sequence[int], rule: str) -> list[float]:
         """Sample with the draft, and place each token in the target's own distribution."""
         answer = self._worker.call(
             "pair_ranks",
             pair=_PAIR,
             prompt=list(prompt),
-            n_new=n_new,
+            n_new=self._pairing.n_tokens,
             k=self._pairing.k,
             temperature=self._pairing.temperature,
             seeds=list(seeds),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Final
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf import guards
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.host import Worker
-from pytest_asperf.measure.pair import TARGET, OpenPair
+from pytest_asperf.measure.pair import TARGET, OpenPair, room_after_prompt
 from pytest_asperf.measure.prompts import read_prompts, tokenized
 from pytest_asperf.measure.results import Ran
 from pytest_asperf.measure.speculation_result import (
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 SWEEP_K: Final = 8
 #: Times that each batch is timed after each prompt's runs.
 _COST_REPEATS: Final = 2
-#: A round that begins a run may draft tokens beyond the context's last one.
-_SPARE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,15 +151,16 @@ def sample_places(
     Returns:
         The places, uniform on 0 … 1 where the output has the target's distribution.
     """
-    n_new = 2 * (contestants.pairing.k + 1)
+    pairing = replace(contestants.pairing, n_tokens=2 * (contestants.pairing.k + 1))
+    contestants = replace(contestants, pairing=pairing)
     with Worker(rink.build, call_timeout_s=rink.timeout_s) as worker:
         bout = _Bout(worker, contestants, seed)
         places: list[float] = []
-        each = -(-n_tokens // (n_new * len(bout.prompts)))
+        each = -(-n_tokens // (pairing.n_tokens * len(bout.prompts)))
         for index, (_, prompt) in enumerate(bout.prompts):
             rink.progress(index, len(bout.prompts))
             seeds = [seed * 1_000_003 + index * each + n for n in range(each)]
-            places += bout.pair.places(prompt, n_new=n_new, seeds=seeds, rule=rule)
+            places += bout.pair.places(prompt, seeds=seeds, rule=rule)
     return places
 
 
@@ -203,18 +202,19 @@ def open_suite(worker: Worker, contestants: Contestants, k_max: int) -> tuple[Op
     """
     pairing = contestants.pairing
     pair = OpenPair(worker, pairing, contestants.target, contestants.draft)
-    room = min(int(facts["n_ctx_train"]) for facts in pair.loaded.values())
-    at_most = room - pairing.n_tokens - k_max - _SPARE
+    room = room_after_prompt(pairing.n_tokens, k_max)
+    n_ctx_train = min(int(facts["n_ctx_train"]) for facts in pair.loaded.values())
+    at_most = n_ctx_train - room
     if at_most < 2:
         raise ConfigError(
             f"{pairing.label}: {pairing.n_tokens} tokens leave no room for a prompt in a "
-            f"context of {room}",
+            f"context of {n_ctx_train}",
             why="what a model does beyond its context is not what its users see",
             remedy="generate fewer with n_tokens",
         )
     prompts = tokenized(worker, TARGET, read_prompts(pairing.prompts), at_most=at_most)
     longest = max(len(tokens) for _, tokens in prompts)
-    pair.open(longest + pairing.n_tokens + k_max + _SPARE, k_max)
+    pair.open(longest + room, k_max)
     return pair, prompts
 
 
@@ -240,7 +240,7 @@ class _Bout:
         for speculative in (False, True):
             self.pair.generate(prompt, speculative=speculative, seed=0)
         measured_ns = (time.perf_counter_ns() - began) * len(self.prompts)
-        self.pair.costs(prompt, repeats=1)
+        self.pair.costs(prompt, (), repeats=1)
         self.reloads = load_is_cheap(1e9 * self.pair.reload(), measured_ns)
 
     def run_pair(self) -> SuitePair:
@@ -263,8 +263,7 @@ class _Bout:
 
     def _costs(self, run: PromptRun, *, batches: Sequence[int] | None) -> StepCosts:
         _, prompt = self.prompts[run.prompt]
-        text = (*prompt, *run.alone.tokens[: self._pairing.n_tokens // 2])
-        return self.pair.costs(text, repeats=_COST_REPEATS, batches=batches)
+        return self.pair.costs(prompt, run.alone.tokens, repeats=_COST_REPEATS, batches=batches)
 
     def _run(self, index: int) -> PromptRun:
         speculative_first = self._coin.random() < 0.5

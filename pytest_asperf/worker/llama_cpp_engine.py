@@ -381,7 +381,8 @@ class LlamaCppModel:
 
     def stepper(self, n_ctx: int, most: int, rollback: str) -> LlamaCppStepper:
         """Open a context of its own that can be stepped and rolled back."""
-        context, facts = self._new_context(n_ctx, self._n_batch, most)
+        # A batch that is verified is decoded at once, however small the batches of prompts are.
+        context, facts = self._new_context(n_ctx, max(self._n_batch, most), most)
         return LlamaCppStepper(
             self._model,
             context,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from scipy.stats import kstest  # type: ignore[import-untyped]  # it ships no ty
 
 from pytest_asperf.host import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.measure.files import ModelShelf
+from pytest_asperf.measure.pair import room_after_prompt
 from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.spec import EngineSettings, ModelRef, ModelSpec, Variant
 from pytest_asperf.worker.engine import RefusalError
@@ -75,6 +76,8 @@ def worker(request: pytest.FixtureRequest, session_cache: Path) -> Iterator[Work
     with Worker(build) as worker:
         for name, level in _LEVELS[engine].items():
             worker.load(name, shelf.locate(ModelRef(spec, level)).path, settings)
+        whole = shelf.locate(ModelRef(spec, _LEVELS[engine]["whole"])).path
+        worker.load("narrow", whole, replace(settings, n_batch=2))
         for variant in (Variant("hybrid", 0), Variant("recurrent", 1)):
             varied = ModelSpec(variant.kind, hf_folder=spec.hf_folder, variant=variant)
             worker.load(variant.kind, shelf.locate(ModelRef(varied)).path, settings)
@@ -179,6 +182,35 @@ def test_costs_are_timed_by_batch(bench: Bench) -> None:
     assert [(size, len(times)) for size, times in found["target_ns"]] == [(1, 2), (3, 2)]
     firsts, pairs, later = (found["draft_ns"][n] for n in ("first", "first_of_two", "next"))
     assert (len(firsts), len(pairs), len(later)) == (2, 2, 4)
+
+
+def test_a_batch_is_verified_at_once_however_prompts_are_split(bench: Bench) -> None:
+    """Prompts in batches of two leave room for the five tokens that a round verifies."""
+    bench.open("narrow", "good")
+    alone, both = bench.generate(0), bench.generate(4)
+    assert bench.shortfall(alone["tokens"], both["tokens"]) <= 0.5
+
+
+@pytest.mark.parametrize("n_new", [24, 8])  # the runs need most, and the single batches
+@pytest.mark.parametrize("pair", [("whole", "good"), ("hybrid", "good"), ("whole", "ngram")])
+def test_a_context_is_filled_to_its_last_token(
+    bench: Bench, pair: tuple[str, str], n_new: int
+) -> None:
+    """What a measurement asks for fits into the room for it, and one token more does not."""
+    bench.open(*pair)
+    longest = (bench.prompt * 16)[: 256 - room_after_prompt(n_new, 4)]
+
+    def fill(prompt: list[int]) -> None:
+        full = Bench(bench.worker, prompt)
+        alone, both = (full.generate(k, n_new=n_new) for k in (0, 4))
+        assert len(alone["tokens"]) == len(both["tokens"]) == n_new
+        text = prompt + alone["tokens"][: n_new // 2]
+        asked: dict[str, Any] = {"batches": [1, 5], "k": 4, "repeats": 1}
+        bench.worker.call("pair_costs", pair="pair", prompt=text, **asked)
+
+    fill(longest)
+    with pytest.raises(EngineRefusedError, match=r"refused \(decode\)"):
+        fill([*longest, longest[0]])
 
 
 @pytest.mark.parametrize("drafter", ["good", "ngram"])
