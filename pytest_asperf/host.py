@@ -48,7 +48,6 @@ main(sys.argv[2:])
 
 _LOG_LINES: Final = 400
 _LOG_LINE_BYTES: Final = 2000
-_START_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ class Worker:
 
     Args:
         build: the engine and its interpreter.
-        call_timeout_s: the deadline of a call that names none.
+        call_timeout_s: the deadline of the start, and of a call that names none.
 
     Raises:
         WorkerError: the process could not be started.
@@ -165,9 +164,8 @@ class Worker:
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
         self._start()
         try:
-            deadline = time.monotonic() + _START_TIMEOUT_S
-            reply = self._receive("start", _START_TIMEOUT_S, deadline)
-            self._result(reply, "start")
+            deadline = time.monotonic() + call_timeout_s
+            self._result(self._receive("start", call_timeout_s, deadline), "start")
         except BaseException:
             self.close()
             raise

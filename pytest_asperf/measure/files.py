@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.engines import level_recipe
 from pytest_asperf.errors import AsperfError, ModelError
@@ -17,6 +17,7 @@ from pytest_asperf.modelfiles.mlx_read import MlxInfo, hashed_files, mlx_bytes_p
 from pytest_asperf.modelfiles.mlx_resolve import resolve_mlx
 from pytest_asperf.modelfiles.resolve import resolve
 from pytest_asperf.spec import KV_BYTES_PER_ELEMENT, ModelRef, kv_bytes_per_element
+from pytest_asperf.text_file import UnreadableTextError, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
     from pytest_asperf.host import EngineBuild
     from pytest_asperf.spec import ModelSpec
+
+#: More than one message to a worker can carry of its tokens.
+_MAX_CORPUS_BYTES: Final = 128 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +189,10 @@ def read_corpus(spec: ModelSpec, shipped: Path) -> str:
     """
     path = spec.corpus or shipped
     try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as err:
+        return read_text(path, _MAX_CORPUS_BYTES)
+    except UnreadableTextError as err:
         raise ModelError(
-            f"the corpus {path} of {spec.name} cannot be read: {err}",
+            f"the corpus {path} of {spec.name} {err}",
             why="PPL is scored on it, and throughput is measured on its text",
             remedy="name a UTF-8 text file",
         ) from err

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 #: A checkout that is not installed has no entry point to be loaded by.
 _LOAD = () if entry_points(group="pytest11", name="asperf") else ("-p", "pytest_asperf.plugin")
 
+#: Plugins that change other tests' order or number; `-p randomly` behind it turns one on again.
+_OFF = [f"-pno:{name}" for name in ("randomly", "repeat", "rerunfailures", "timeout")]
+
 #: A level near F16, and one far from it that generates faster; their PP cannot be told apart.
 _SCRIPTS: dict[str, dict[str, Any]] = {
     "f16": {"size_bytes": 4000},
@@ -92,7 +95,7 @@ class Project:
 
     def run(self, *args: str) -> pytest.RunResult:
         """Run pytest in this process; a warning is an error."""
-        return self.pytester.runpytest_inprocess(*_LOAD, "-W", "error", *args)
+        return self.pytester.runpytest_inprocess(*_LOAD, *_OFF, "-W", "error", *args)
 
 
 @pytest.fixture(scope="session")
@@ -165,7 +168,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def command() -> list[str]:
     """The command that runs pytest, with the plugin, in a process of its own."""
-    return [sys.executable, "-m", "pytest", *_LOAD]
+    return [sys.executable, "-m", "pytest", *_LOAD, *_OFF]
 
 
 @pytest.fixture(scope="session")
