@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf import metrics
-from pytest_asperf.errors import ConfigError, VerdictError, listing, printable, suggest
+from pytest_asperf.errors import ConfigError, VerdictError, listing, shown, suggest
 from pytest_asperf.gate_verdict import faster_verdict
 from pytest_asperf.handles import Engines, Ladder, Perplexity, Reading, Throughput
 from pytest_asperf.measure.matching import BITS_WITHIN
@@ -380,7 +380,7 @@ def _rate(limit: object, where: str) -> float | None:
         rate = limit
     if not 0 < rate < math.inf:
         raise ConfigError(
-            f"assert_throughput: {where}: {printable(repr(limit))} is not a rate in tok/s",
+            f"assert_throughput: {where}: {shown(limit)} is not a rate in tok/s",
             why="readings are in tok/s, and a limit in another unit would judge another quantity",
             remedy='write "40 tok/s", or 40.0',
         )

@@ -34,6 +34,7 @@ from pytest_asperf.gate_options import (
     Wait,
 )
 from pytest_asperf.project import open_project
+from pytest_asperf.text_file import UnreadableTextError, read_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,10 +138,10 @@ def split_builds(text: str, folder: Path) -> list[str]:
     """
     if text.endswith(_LIST):
         try:
-            lines = (folder / text).read_text("utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
+            lines = read_text(folder / text).splitlines()
+        except UnreadableTextError as error:
             raise ConfigError(
-                f"--builds: {printable(text)} cannot be read: {printable(error)}",
+                f"--builds: {printable(text)} {error}",
                 why="it names the builds between the two",
                 remedy="name a file with one build a line, or the builds themselves: A,B,C",
             ) from None

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias
 
 from pytest_asperf.engines import DISTRIBUTIONS, parse_engine
-from pytest_asperf.errors import ConfigError, listing, suggest
-from pytest_asperf.settings import has_separator, parse_path, parse_values, shown, unknown_key
+from pytest_asperf.errors import ConfigError, listing, shown, suggest
+from pytest_asperf.settings import has_separator, parse_path, parse_values, unknown_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -7,8 +7,8 @@ disturbed.
 
 from __future__ import annotations
 
+import os
 import re
-import tomllib
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Final
@@ -21,13 +21,12 @@ from pytest_asperf.build_sources import (
     split_build,
 )
 from pytest_asperf.engines import ENGINES, parse_engine, parse_level
-from pytest_asperf.errors import ConfigError, listing, suggest
+from pytest_asperf.errors import ConfigError, listing, printable, shown, suggest
 from pytest_asperf.settings import (
     Settings,
     is_path,
     parse_path,
     parse_values,
-    shown,
     split_address,
     unknown_key,
 )
@@ -39,6 +38,7 @@ from pytest_asperf.spec import (
     parse_settings,
     parse_variant,
 )
+from pytest_asperf.toml_place import parse_toml, read_toml_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -236,24 +236,9 @@ def _read_document(path: Path) -> _Document:
 
 
 def _read_toml(path: Path) -> dict[str, object]:
-    try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return {}
-    except OSError as error:
-        problem, remedy = f"cannot be read: {error.strerror}", "make it a file that can be read"
-    except UnicodeDecodeError as error:
-        problem, remedy = f"is not UTF-8: byte {error.start}", "save it as UTF-8"
-    except tomllib.TOMLDecodeError as error:
-        problem, remedy = f"is not valid TOML: {error}", "mend the file there"
-    except RecursionError:
-        problem, remedy = "is nested too deeply", "flatten it"
-    raise ConfigError(
-        f"{path} {problem}",
-        why="the settings and models in it would be silently left out",
-        remedy=remedy,
-    )
+    return parse_toml(read_toml_text(path), printable(path, 300))
 
 
 def _models(document: _Document, folder: Path, shipped: Sequence[ModelSpec]) -> list[ModelSpec]:

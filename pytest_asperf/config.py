@@ -64,8 +64,8 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
 
 def _number(key: str, text: Any) -> Any:
     """Read digits as the number they would be in TOML, so that both are checked alike."""
-    # Python refuses to convert thousands of digits, and no count needs ten.
-    digits = key in _COUNTS and text.isdecimal() and len(text) < 10
+    # Python refuses to convert thousands of digits, and the largest number accepted has 19.
+    digits = key in _COUNTS and text.isdecimal() and len(text) < 20
     return int(text) if digits else text
 
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from pytest_asperf.errors import ConfigError, listing, printable, suggest
+from pytest_asperf.errors import ConfigError, listing, shown, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -174,7 +174,7 @@ def parse_engine(name: object, *, where: str) -> Engine:
             return engine
     near = suggest(name, ENGINES) if isinstance(name, str) else ""
     raise ConfigError(
-        f"{where}: unknown engine {printable(repr(name), 80)}{near}",
+        f"{where}: unknown engine {shown(name, 80)}{near}",
         why="the engine decides what is measured",
         remedy=f"use one of {listing(ENGINES)}",
     )
@@ -196,7 +196,7 @@ def parse_level(name: str, *, where: str, engine: Engine | None = None) -> str:
         valid = level_names(engine)
         near = suggest(name.upper(), valid) or suggest(name.lower(), valid)
         raise ConfigError(
-            f"{where}: unknown quantisation level {printable(repr(name), 80)}{near}",
+            f"{where}: unknown quantisation level {shown(name, 80)}{near}",
             why="the level decides which file is made and measured",
             remedy=f"use one of {listing(valid)}",
         )

@@ -6,12 +6,16 @@ out. Nothing here imports more than the language, so that any room may raise fro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_asperf.verdict import Verdict
+
+#: Longest part of an error: what comes from outside may be of any length.
+_LONGEST_PART: Final = 4000
+_LONGEST_DETAIL: Final = 40_000
 
 
 class AsperfError(Exception):
@@ -37,12 +41,12 @@ class AsperfError(Exception):
         opt_out: str | None = None,
         detail: str | None = None,
     ) -> None:
-        super().__init__(what, why, remedy, opt_out, detail)
-        self.what = what
-        self.why = why
-        self.remedy = remedy
-        self.opt_out = opt_out
-        self.detail = detail
+        self.what = _bounded(what)
+        self.why = _bounded(why)
+        self.remedy = _bounded(remedy)
+        self.opt_out = None if opt_out is None else _bounded(opt_out)
+        self.detail = None if detail is None else _bounded(detail, _LONGEST_DETAIL)
+        super().__init__(self.what, self.why, self.remedy, self.opt_out, self.detail)
 
     def __str__(self) -> str:
         parts = [self.what, f"  why it matters: {self.why}", f"  what to do:     {self.remedy}"]
@@ -118,11 +122,31 @@ def printable(text: object, at_most: int = 1000) -> str:
     return f"{line[: at_most - 1]}…" if max(len(raw), len(line)) > at_most else line
 
 
-def suggest(word: str, valid: Iterable[str]) -> str:
+def shown(value: object, at_most: int = 200) -> str:
+    """Return a value from outside as code would write it: one line, escaped and bounded."""
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001  # a foreign class's, or an int of 4,300 digits
+        text = f"<{type(value).__name__} whose repr fails with {type(error).__name__}>"
+    return printable(text, at_most)
+
+
+def _bounded(text: str, at_most: int = _LONGEST_PART) -> str:
+    """Return a text with its middle left out where it is too long: both ends say what it was."""
+    if len(text) <= at_most:
+        return text
+    end = at_most // 4
+    return f"{text[: at_most - end - 1]}…{text[-end:]}"
+
+
+def suggest(word: object, valid: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the nearest valid word, or an empty string."""
+    if not isinstance(word, str):
+        return ""
     import difflib  # noqa: PLC0415  # costs a millisecond, and only a mistake needs it
 
-    near = difflib.get_close_matches(word, list(valid), n=1, cutoff=0.6)
+    # What is longer than any name has none near it, and comparing takes time.
+    near = difflib.get_close_matches(word[:200], list(valid), n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

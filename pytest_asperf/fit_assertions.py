@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_asperf.assertions import settle
-from pytest_asperf.errors import ConfigError, HardwareError, printable
+from pytest_asperf.errors import ConfigError, HardwareError, shown
 from pytest_asperf.fit_verdict import measured_fit, predicted_fit
 from pytest_asperf.handles import MemoryReading, require_positions
 from pytest_asperf.hardware.detect import detect
@@ -56,7 +56,7 @@ def assert_fits(
     if isinstance(model, MemoryReading):
         if context is not None:
             raise ConfigError(
-                f"assert_fits: context={printable(repr(context), 80)} beside a reading",
+                f"assert_fits: context={shown(context, 80)} beside a reading",
                 why="the reading filled a context of its own",
                 remedy="leave it out, or give the model fixture in place of the reading",
             )

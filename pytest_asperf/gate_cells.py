@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.errors import AsperfError, ConfigError, printable, suggest
+from pytest_asperf.errors import AsperfError, ConfigError, shown, suggest
 from pytest_asperf.gate_verdict import (
     gate_note,
     logits_verdict,
@@ -93,7 +93,7 @@ def require_workload(name: str, *, where: str) -> str:
         return parse_workload(name, where=where).name
     except ConfigError as error:
         raise ConfigError(
-            f"{where}: {printable(repr(name), 80)} is not a workload{suggest(name, _EXAMPLES)}",
+            f"{where}: {shown(name, 80)} is not a workload{suggest(name, _EXAMPLES)}",
             why=error.why,
             remedy=f"{error.remedy}; or ppl, logits (prefill against decoding), sd (speculation)",
         ) from None

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pytest_asperf.engines import parse_engine, parse_level
-from pytest_asperf.errors import ConfigError, listing, printable
+from pytest_asperf.errors import ConfigError, listing, shown
 from pytest_asperf.gate_cells import Cell, judge_workloads, require_workload, shared_by
 from pytest_asperf.measure.matching import matching_level, require_matched_bits, terms_of
 from pytest_asperf.measure.vetting import level_trips, require_valid, throughput_trips
@@ -203,7 +203,7 @@ def require_positions(context: object, *, where: str) -> None:
     """
     if type(context) is not int or not 1 <= context < 2**31:
         raise ConfigError(
-            f"{where}: {printable(repr(context), 80)} is no number of tokens",
+            f"{where}: {shown(context, 80)} is no number of tokens",
             why="the KV cache grows with the context",
             remedy="write a whole number from 1, such as 4096",
         )

@@ -47,9 +47,11 @@ from asperf_worker.main import main
 main(sys.argv[2:])
 """
 
+#: What reading an answer of the wrong shape raises; OverflowError is an infinite count's.
+_MALFORMED: Final = (KeyError, TypeError, ValueError, OverflowError)
+_LONGEST_RUN_NS: Final = 2**63
 _LOG_LINES: Final = 400
 _LOG_LINE_BYTES: Final = 2000
-_START_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ class Worker:
 
     Args:
         build: the engine and its interpreter.
-        call_timeout_s: the deadline of a call that names none.
+        call_timeout_s: the deadline of the start, and of a call that names none.
 
     Raises:
         WorkerError: the process could not be started.
@@ -165,13 +167,12 @@ class Worker:
         self.build = build
         self._call_timeout_s = call_timeout_s
         self._next_id = 0
-        self._buffer = b""
+        self._buffer = bytearray()
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
         self._start()
         try:
-            deadline = time.monotonic() + _START_TIMEOUT_S
-            reply = self._receive("start", _START_TIMEOUT_S, deadline)
-            self._result(reply, "start")
+            deadline = time.monotonic() + call_timeout_s
+            self._result(self._receive("start", call_timeout_s, deadline), "start")
         except BaseException:
             self.close()
             raise
@@ -290,7 +291,7 @@ class Worker:
                 name: (_chunk_score(answer["scores"][name]), dict(answer["contexts"][name]))
                 for name in names
             }
-        except (KeyError, TypeError, ValueError) as err:
+        except _MALFORMED as err:
             raise self.garbled("score", f"the scores are malformed: {err!r}") from err
 
     def quantize(self, source: Path, target: Path, recipe: dict[str, Any]) -> None:
@@ -312,7 +313,7 @@ class Worker:
         )
         try:
             return {int(size): int(elapsed_ns) for size, elapsed_ns in answer["elapsed_ns"]}
-        except (KeyError, TypeError, ValueError) as err:
+        except _MALFORMED as err:
             raise self.garbled("batch_costs", f"the times are malformed: {err!r}") from err
 
     def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int) -> RawRun:
@@ -326,9 +327,9 @@ class Worker:
                 int(answer["peak_rss_bytes"]),
                 _logit_row(answer["logits"]),
             )
-        except (KeyError, TypeError, ValueError) as err:
+        except _MALFORMED as err:
             raise self.garbled(op, f"the run is malformed: {err!r}") from err
-        if run.n_tokens != len(tokens) - depth or run.elapsed_ns <= 0:
+        if run.n_tokens != len(tokens) - depth or not 0 < run.elapsed_ns < _LONGEST_RUN_NS:
             raise self.garbled(op, f"{run.n_tokens} tokens in {run.elapsed_ns} ns are impossible")
         return run
 
@@ -388,7 +389,9 @@ class Worker:
         raise self.garbled(op, "neither a result nor a failure")
 
     def _receive(self, op: str, timeout_s: float, deadline: float) -> dict[str, Any]:
-        while b"\n" not in self._buffer:
+        n_searched = 0
+        while (end := self._buffer.find(b"\n", n_searched)) < 0:
+            n_searched = len(self._buffer)
             left_s = deadline - time.monotonic()
             ready, _, _ = select.select([self._replies], [], [], max(0.0, left_s))
             if not ready:
@@ -399,7 +402,8 @@ class Worker:
             self._buffer += data
             if len(self._buffer) > wire.MAX_LINE_BYTES:
                 raise self.garbled(op, f"a line of over {wire.MAX_LINE_BYTES} bytes")
-        line, _, self._buffer = self._buffer.partition(b"\n")
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
         try:
             return wire.decode(line)
         except wire.WireError as err:

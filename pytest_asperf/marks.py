@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pytest_asperf.engines import parse_engine, parse_level
-from pytest_asperf.errors import ConfigError, listing, suggest
-from pytest_asperf.settings import shown, split_address
+from pytest_asperf.errors import ConfigError, listing, shown, suggest
+from pytest_asperf.settings import split_address
 from pytest_asperf.spec import (
     NGRAM_DRAFT,
     EngineSettings,

@@ -125,6 +125,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         run = run_of(session.config)
         run.check()
         run.plan_ladders(items)
+    if not _is_xdist_worker(session.config):
+        _end_as_by_ctrl_c(session.config)
+
+
+def _end_as_by_ctrl_c(config: pytest.Config) -> None:
+    """Have a termination write what was measured, as Ctrl-C does, where nobody else handles it."""
+    import signal
+    import threading
+    from functools import partial
+
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
+            config.add_cleanup(partial(signal.signal, number, signal.SIG_DFL))
 
 
 def pytest_report_collectionfinish(

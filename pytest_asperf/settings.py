@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from pytest_asperf.engines import ENGINES, Engine, level_engines
-from pytest_asperf.errors import ConfigError, listing, printable, suggest
+from pytest_asperf.errors import ConfigError, listing, shown, suggest
 from pytest_asperf.guards.surroundings import CV_LIMIT
 from pytest_asperf.verdict import parse_percent
 
@@ -25,8 +25,10 @@ Source = Literal["auto", "live", "recorded"]
 Inconclusive = Literal["fail", "xfail", "skip"]
 ReportFormat = Literal["json", "plots"]
 
-#: Longest piece of foreign text that a message repeats.
-_MAX_SHOWN: Final = 200
+_MOST: Final = 10**9
+_WEEK_S: Final = 7 * 24 * 3600
+#: TOML has no larger integers.
+_MOST_SEED: Final = 2**63 - 1
 
 
 _UNITS_S: Final = {"s": 1.0, "min": 60.0, "h": 3600.0}
@@ -68,7 +70,7 @@ class Settings:
         seed: of every random order, None for one drawn and logged.
         self_check: gates of a machine of which one is preceded by a gate of the baseline against
             itself, None for none.
-        call_timeout_s: seconds after which a call to the engine is given up.
+        call_timeout_s: seconds after which a call to the engine, or its start, is given up.
         wait: seconds after which waiting for another measurement on this machine is given up.
         cache: folder for files that are made once, or None for the platform's own.
         python: interpreter that the engine runs in.
@@ -105,11 +107,6 @@ class Settings:
     def tools_of(self, engine: Engine) -> Path | None:
         """Return the folder of programs that an engine consists of; None for a library."""
         return self.tools if engine == "llama_tools" else None
-
-
-def shown(value: object) -> str:
-    """Return a value from outside as a message may repeat it: escaped and bounded."""
-    return printable(repr(value), _MAX_SHOWN)
 
 
 def parse_path(value: object, folder: Path) -> Path:
@@ -196,21 +193,9 @@ def _one_of(words: tuple[str, ...]) -> Callable[[object, Path], str]:
     def parse(value: object, _folder: Path) -> str:
         if isinstance(value, str) and value in words:
             return value
-        raise ValueError(suggest(value, words) if isinstance(value, str) else "")
+        raise ValueError(suggest(value, words))
 
     return parse
-
-
-def _count(value: object, _folder: Path) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError
-    return value
-
-
-def _seed(value: object, _folder: Path) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError
-    return value
 
 
 def _duration(value: object, _folder: Path) -> float:
@@ -241,10 +226,6 @@ def _cv(value: object, _folder: Path) -> float:
     if not share > 0:
         raise ValueError
     return share
-
-
-def _count_or_all(value: object, folder: Path) -> int | None:
-    return None if value == "all" else _count(value, folder)
 
 
 def _address(value: object, folder: Path) -> str:
@@ -303,6 +284,19 @@ def _choice(words: tuple[str, ...], why: str) -> _Key:
     return _Key(_one_of(words), f"one of {listing(words)}", why)
 
 
+def _whole(why: str, *, least: int = 1, most: int = _MOST, or_all: bool = False) -> _Key:
+    """Return how a whole number is read: bounded here, before a system call overflows on it."""
+
+    def parse(value: object, _folder: Path) -> int | None:
+        if or_all and value == "all":
+            return None
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+            return value
+        raise ValueError
+
+    return _Key(parse, f"a whole number from {least} to {most}{', or all' * or_all}", why)
+
+
 _KEYS: Final[Mapping[str, _Key]] = {
     "hardware": _Key(
         _text,
@@ -319,31 +313,19 @@ _KEYS: Final[Mapping[str, _Key]] = {
         "an address: name, name:LEVEL, or a path",
         "tests without a model marker measure this model",
     ),
-    "repetitions": _Key(
-        _count, "a whole number from 1", "the interval around a throughput rests on them"
-    ),
-    "chunks": _Key(
-        _count_or_all, "a whole number from 1, or all", "PPL and its interval rest on them"
-    ),
+    "repetitions": _whole("the interval around a throughput rests on them"),
+    "chunks": _whole("PPL and its interval rest on them", or_all=True),
     "baseline": _Key(_text, "a build: NAME or PATH, then ,key=value", "a gate compares with it"),
     "candidate": _Key(_text, "a build: NAME or PATH, then ,key=value", "a gate judges it"),
     "tolerance": _Key(
         _tolerance, 'a share such as "5%", above 0 and up to 100 %', "a gate accepts up to it"
     ),
-    "max_pairs": _Key(_count, "a whole number from 1", "a gate gives up after it"),
-    "max_seconds": _Key(_count, "a whole number from 1", "a gate gives up after it"),
-    "max_cv": _Key(
-        _cv,
-        'a share such as "15%", above 0',
-        "limits near noisier runs are not decided",
-    ),
-    "seed": _Key(_seed, "a whole number from 0", "the same seed replays the same orders"),
-    "self_check": _Key(
-        _count, "a whole number from 1", "it shows how often this machine FAILs equal builds"
-    ),
-    "call_timeout_s": _Key(
-        _count, "a whole number from 1", "a hang would hold up every test behind it"
-    ),
+    "max_pairs": _whole("a gate gives up after it"),
+    "max_seconds": _whole("a gate gives up after it", most=_WEEK_S),
+    "max_cv": _Key(_cv, 'a share such as "15%", above 0', "limits near noisier runs are not decided"),
+    "seed": _whole("the same seed replays the same orders", least=0, most=_MOST_SEED),
+    "self_check": _whole("it shows how often this machine FAILs equal builds"),
+    "call_timeout_s": _whole("a hang would hold up every test behind it", most=_WEEK_S),
     "wait": _Key(
         _duration,
         'seconds, or text with a unit such as "90s" or "10min"',

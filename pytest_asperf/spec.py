@@ -11,7 +11,7 @@ from pathlib import Path  # noqa: TC003  # dataclass fields are resolved at run 
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from pytest_asperf.engines import MLX_GROUP_SIZE, MlxScheme, mlx_scheme
-from pytest_asperf.errors import ConfigError, listing, printable, suggest
+from pytest_asperf.errors import ConfigError, listing, shown, suggest
 
 if TYPE_CHECKING:
     from pytest_asperf.build_sources import Source
@@ -170,7 +170,7 @@ def parse_kv_type(name: str, *, where: str) -> EngineSettings:
         return EngineSettings(kv_bits=scheme.bits, kv_group_size=scheme.group_size)
     mlx_names = [f"{bits}bit" for bits in MLX_KV_BITS]
     raise ConfigError(
-        f"{where}: unknown type of KV cache {printable(repr(name), 80)}"
+        f"{where}: unknown type of KV cache {shown(name, 80)}"
         f"{suggest(name.lower(), [*KV_TYPES, *mlx_names])}",
         why="the type decides which cache is measured",
         remedy=f"on llama.cpp use one of {listing(KV_TYPES)}, or two as K/V, such as q8_0/f16; on "

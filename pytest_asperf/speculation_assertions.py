@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, get_args
 
 from pytest_asperf.assertions import settle
-from pytest_asperf.errors import ConfigError, listing, printable, suggest
+from pytest_asperf.errors import ConfigError, listing, shown, suggest
 from pytest_asperf.report.rows import verdict_row
 from pytest_asperf.sd_model import RULE_RATIO
 from pytest_asperf.sd_verdict import (
@@ -60,13 +60,13 @@ def assert_sd_gain(
     usable = isinstance(given, int | float) and not isinstance(given, bool)
     if not usable or not 0 < when_ratio < math.inf:
         raise ConfigError(
-            f"assert_sd_gain: when_ratio: {printable(repr(when_ratio))} is no speed ratio",
+            f"assert_sd_gain: when_ratio: {shown(when_ratio)} is no speed ratio",
             why="the claim is about pairs from that ratio on",
             remedy="write a number above 0, such as 2.5",
         )
     if only is not None and only not in get_args(Side):
         raise ConfigError(
-            f"assert_sd_gain: only={printable(repr(only))}{suggest(str(only), get_args(Side))}",
+            f"assert_sd_gain: only={shown(only)}{suggest(only, get_args(Side))}",
             why="it decides which side of the ratio is gated",
             remedy=f"use one of {listing(get_args(Side))}, or leave it out for both",
         )

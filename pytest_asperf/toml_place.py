@@ -1,4 +1,4 @@
-"""TOML files of ours that others may write too: read, and refused with file, table, row and key."""
+"""TOML files: read in one place, and refused with file, table, row and key."""
 
 from __future__ import annotations
 
@@ -10,16 +10,54 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.errors import ConfigError, listing, printable, suggest
+from pytest_asperf.errors import ConfigError, listing, printable, shown, suggest
+from pytest_asperf.text_file import UnreadableTextError, read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
 _SCHEMA: Final = 1
+_MANY_DIGITS: Final = re.compile(r"[0-9_]{4300}|[eE][+-]?[0-9_]{9}")
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 #: Longest text of one key.
 LONGEST: Final = 600
+
+
+def parse_toml(
+    text: str, where: str, *, parse_float: Callable[[str], Any] = float
+) -> dict[str, Any]:
+    """Return a TOML document, whose integers have 64 bits as TOML demands.
+
+    Raises:
+        ConfigError: it is not TOML, is nested too deeply, or has a number out of range.
+    """
+    try:
+        content = tomllib.loads(text, parse_float=parse_float)
+        large = _out_of_range(content)
+    except tomllib.TOMLDecodeError as error:
+        raise broken(where, f"is not valid TOML: {error}", "correct the file there") from error
+    except RecursionError:
+        raise broken(where, "is nested too deeply", "flatten it") from None
+    except (ValueError, ArithmeticError):  # from the types of numbers: tomllib lets them through
+        digits = _MANY_DIGITS.search(text)
+        line = f" in line {text.count(chr(10), 0, digits.start()) + 1}" if digits else ""
+        raise broken(where, f"has a number out of range{line}", "write a smaller one") from None
+    if large is not None:
+        problem = f"has an integer of more than 64 bits: {printable(large, 200)}"
+        raise broken(where, problem, "write a smaller one")
+    return content
+
+
+def _out_of_range(value: object, keys: str = "") -> str | None:
+    """Return the keys that lead to an integer of more than 64 bits, None where there is none."""
+    if isinstance(value, int):
+        return None if -(2**63) <= value < 2**63 else keys
+    inner = value.items() if isinstance(value, dict) else ()
+    if isinstance(value, list):
+        inner = enumerate(value)
+    found = (_out_of_range(item, f"{keys}.{key}".lstrip(".")) for key, item in inner)
+    return next((keys for keys in found if keys is not None), None)
 
 
 def open_document(text: str, where: str) -> Place:
@@ -28,12 +66,7 @@ def open_document(text: str, where: str) -> Place:
     Raises:
         ConfigError: it is not TOML, or of another schema.
     """
-    try:
-        content = tomllib.loads(text, parse_float=Decimal)
-    except tomllib.TOMLDecodeError as error:
-        raise broken(where, f"is not valid TOML: {error}", "mend the file there") from error
-    except RecursionError:
-        raise broken(where, "is nested too deeply", "flatten it") from None
+    content = parse_toml(text, where, parse_float=Decimal)
     if content.get("schema") != _SCHEMA or isinstance(content["schema"], bool):
         raise broken(where, f"does not say schema = {_SCHEMA}", f"write schema = {_SCHEMA} first")
     return Place((where,), content)
@@ -61,7 +94,7 @@ class Place:
         for key in self.table:
             if key not in valid:
                 raise ConfigError(
-                    f"{self}: unknown key {printable(repr(key), 80)}{suggest(key, valid)}",
+                    f"{self}: unknown key {shown(key, 80)}{suggest(key, valid)}",
                     why="a key that nothing reads would leave out what was meant by it",
                     remedy=f"use one of {listing(valid)}; a name with a dot needs quotes",
                 )
@@ -97,7 +130,7 @@ class Place:
         if isinstance(value, str) and value in valid:
             return value
         raise ConfigError(
-            f"{self}: {key} is {printable(repr(value), 80)}{suggest(str(value), valid)}",
+            f"{self}: {key} is {shown(value, 80)}{suggest(value, valid)}",
             why="what the figures mean cannot be told from it",
             remedy=f"use one of {listing(valid)}",
         )
@@ -125,7 +158,7 @@ def checked_id(text: str, where: str) -> str:
     if _ID.fullmatch(text):
         return text
     raise ConfigError(
-        f"{where}: {printable(repr(text), 80)} is not usable as part of an id",
+        f"{where}: {shown(text, 80)} is not usable as part of an id",
         why="a number is named source-id/table-id/row/column",
         remedy="use 1 to 64 of A-Z a-z 0-9 . _ + - and begin with a letter or digit",
     )
@@ -140,20 +173,18 @@ def finite(value: object, where: str) -> float:
     return number
 
 
-def read_text(path: Path) -> str:
+def read_toml_text(path: Path) -> str:
     """Return a file's text, refused where it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        problem, remedy = f"cannot be read: {error.strerror}", "name a file that can be read"
-    except UnicodeDecodeError as error:
-        problem, remedy = f"is not UTF-8: byte {error.start}", "save it as UTF-8"
-    raise broken(printable(path, 300), problem, remedy)
+        return read_text(path)
+    except UnreadableTextError as error:
+        remedy = "name a file that can be read, in UTF-8"
+        raise broken(printable(path, 300), str(error), remedy) from error
 
 
 def broken(where: str, problem: str, remedy: str) -> ConfigError:
     """Return the error for a file that cannot be used at all."""
-    why = "findings and comparisons rest on the figures in it"
+    why = "what the file says would be left out"
     return ConfigError(f"{where} {problem}", why=why, remedy=remedy)
 
 
@@ -171,8 +202,8 @@ def unusable(where: str, value: object, accepted: str) -> ConfigError:
     if value is None:
         problem = "is missing"
     else:
-        shown = value if isinstance(value, str | int | float | Decimal) else type(value).__name__
-        problem = f"{printable(repr(shown), 80)} is not usable"
+        told = value if isinstance(value, str | int | float | Decimal) else type(value).__name__
+        problem = f"{shown(told, 80)} is not usable"
     return ConfigError(
         f"{where}: {problem}",
         why="what it should say cannot be told from it",

@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
-from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.errors import ConfigError, printable, shown
 from pytest_asperf.guards.trip import Consequence
 from pytest_asperf.stats.estimate import Estimate, limit_text
 
@@ -321,7 +321,7 @@ def parse_percent(value: object, *, where: str, negative: bool = False) -> float
     if not least <= fraction <= _LARGEST_FRACTION:
         below_zero = "" if negative else ", not below zero"
         raise ConfigError(
-            f"{where}: {printable(repr(value))} is not a usable limit",
+            f"{where}: {shown(value)} is not a usable limit",
             why="a verdict needs to know whether 1 means one percent or all of it",
             remedy=f'write "1%" or the fraction 0.01{below_zero}',
         )

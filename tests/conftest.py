@@ -5,14 +5,26 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import pytest_asperf
+
 if TYPE_CHECKING:
     from pytest_asperf.host import EngineBuild
+
+#: A checkout that is not installed has no entry point to be loaded by.
+_LOAD = () if entry_points(group="pytest11", name="asperf") else ("-p", "pytest_asperf.plugin")
+#: Plugins that change the order or the number of tests; a later `-p NAME` turns one on again.
+_OFF = tuple(f"-pno:{name}" for name in ("randomly", "repeat", "rerunfailures", "timeout"))
+_DISTURBING = (
+    *("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "CI", "PYTEST_ADDOPTS", "COLUMNS"),
+    "PYTEST_XDIST_WORKER",  # a run that these tests start is no worker of theirs
+)
 
 #: Gives the shipped draft's GGUF file at a level.
 Draft = Callable[[str], Path]
@@ -32,6 +44,35 @@ def mlx() -> EngineBuild:
 def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One cache for all tests: what is made or measured once is made once."""
     return tmp_path_factory.mktemp("asperf-cache")
+
+
+@pytest.fixture(scope="session")
+def plugins() -> list[str]:
+    """Options under which pytest runs with this plugin, and without those that change tests."""
+    return [*_LOAD, *_OFF]
+
+
+@pytest.fixture(scope="session")
+def command(plugins: list[str]) -> list[str]:
+    """The command that runs pytest in a process of its own."""
+    return [sys.executable, "-m", "pytest", *plugins]
+
+
+@pytest.fixture(scope="session")
+def environment(session_cache: Path) -> dict[str, str]:
+    """The environment of such a process: it finds the package, and takes no colours from ours."""
+    kept = {key: value for key, value in os.environ.items() if key not in _DISTURBING}
+    package = Path(pytest_asperf.__file__).parents[1]
+    return kept | {"ASPERF_CACHE": str(session_cache), "PYTHONPATH": str(package)}
+
+
+@pytest.fixture(scope="session")
+def own_lock(session_cache: Path) -> str:
+    """A conftest.py under which nothing else that measures on this machine is waited for."""
+    return (
+        "from pathlib import Path\nimport pytest_asperf.run\n"
+        f"pytest_asperf.run.machine_lock_path = lambda: Path({str(session_cache / 'lock')!r})\n"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ TIERS = (
     # What may be asked for, parsed and frozen.
     {
         *("engines", "spec", "build_sources", "settings", "marks", "catalogue", "recorded"),
-        *("claims", "toml_place"),
+        *("claims", "toml_place", "text_file"),
     },
     # What touches the machine: files, processes, clocks. `testing` starts workers for an engine.
     {"hardware", "modelfiles", "builds", "worker", "host", "measure", "testing", "lineage"},

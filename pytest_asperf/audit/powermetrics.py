@@ -11,7 +11,6 @@ import plistlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
-from xml.parsers.expat import ExpatError
 
 from pytest_asperf.audit.sniff import UnreadableError
 
@@ -104,11 +103,8 @@ def read_power(file: BinaryIO) -> PowerLog:
     sums, broken = _Sums(), 0
     for document in _documents(file):
         try:
-            if document is None:
-                raise ValueError(document)
-            sums.add(plistlib.loads(document, fmt=plistlib.FMT_XML))
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, ExpatError,
-                RecursionError, plistlib.InvalidFileException):  # fmt: skip
+            sums.add(_parsed(document))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             broken += 1
     if not sums.n:
         raise UnreadableError("a plist, and no sample of powermetrics in it")
@@ -124,6 +120,21 @@ def read_power(file: BinaryIO) -> PowerLog:
         sums.machine,
         broken,
     )
+
+
+def _parsed(document: bytes | None) -> Mapping[str, Any]:
+    """Return one document.
+
+    Raises:
+        ValueError: it is not a plist, whatever plistlib fails with.
+    """
+    try:
+        content = plistlib.loads(document or b"", fmt=plistlib.FMT_XML)
+    except Exception as error:  # an open set: codecs' errors, its own IndexError
+        raise ValueError("not a plist") from error
+    if not isinstance(content, dict):
+        raise ValueError("not a dictionary")
+    return content
 
 
 def _documents(file: BinaryIO) -> Iterator[bytes | None]:

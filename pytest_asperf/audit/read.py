@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.audit.llama_bench import (
     COLUMNS,
@@ -23,6 +23,7 @@ from pytest_asperf.audit.sniff import (
     sniff,
 )
 from pytest_asperf.audit.tables import rows_of_table, table_rows_of_document
+from pytest_asperf.errors import printable
 from pytest_asperf.worker.printed.timings import request_of
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from pytest_asperf.audit.powermetrics import PowerLog
     from pytest_asperf.audit.tables import TableRow
     from pytest_asperf.worker.printed.bench_rows import BenchRow
+
+#: Begins the problem of a file that audit itself failed on.
+DEFECT: Final = "audit failed on this file; please report it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +69,17 @@ def read_file(path: Path) -> Reading:
             # A pipe or a device may have no end.
             what = "is a folder" if path.is_dir() else "is not a file, or does not exist"
             return Reading(path, problem=what)
+        if not path.stat().st_size:
+            # Neither may a file of the kernel's, such as /proc/kmsg.
+            return Reading(path, problem="the file is empty")
         return _read(path)
     except UnreadableError as error:
         return Reading(path, problem=str(error))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         return Reading(path, problem=f"it cannot be read: {reason or error}")
+    except Exception as error:  # noqa: BLE001  # the other files of the call are still judged
+        return Reading(path, problem=f"{DEFECT}: {printable(f'{type(error).__name__}: {error}')}")
 
 
 def _read(path: Path) -> Reading:

@@ -17,7 +17,7 @@ from pytest_asperf.builds.failures import compile_failure
 from pytest_asperf.builds.step import StepFailure
 from pytest_asperf.builds.store import Recipe
 from pytest_asperf.builds.surroundings import child_environment, compiles_with
-from pytest_asperf.errors import BuildError, printable
+from pytest_asperf.errors import BuildError, printable, shown
 from pytest_asperf.modelfiles.cache import explained
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _export(source: Checkout, commit: str, tree: Path) -> None:
 
 def _commit(source: Checkout) -> str:
     """Return a commit's full hash, checked to be one of llama.cpp's."""
-    repository, named = source.repository, printable(repr(source.commit), 80)
+    repository, named = source.repository, shown(source.commit, 80)
     if not (repository / ".git").exists():
         raise BuildError(
             f"{printable(repository)} is no git checkout",

@@ -12,9 +12,9 @@ from pytest_asperf.claims.model import Finding, Findings
 from pytest_asperf.claims.spreads import assumed_spreads
 from pytest_asperf.claims.terms import ids_of
 from pytest_asperf.claims.validity import parse_guard
-from pytest_asperf.errors import ConfigError, printable, suggest
+from pytest_asperf.errors import ConfigError, printable, shown, suggest
 from pytest_asperf.recorded import load_recorded, shipped_records
-from pytest_asperf.toml_place import open_document, read_text, twice
+from pytest_asperf.toml_place import open_document, read_toml_text, twice
 from pytest_asperf.verdict import Outcome
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def load_findings(findings: Sequence[Path] = (), records: Sequence[Path] = ()) -
     """
     shipped = shipped_records()
     all_records = load_recorded(*records, beside=shipped) if records else shipped
-    texts = [(path.name, read_text(path)) for path in findings]
+    texts = [(path.name, read_toml_text(path)) for path in findings]
     return parse_findings((*_shipped_texts(), *texts), all_records)
 
 
@@ -100,7 +100,7 @@ def _finding(place: Place, tables: Iterable[str]) -> Finding:
         if source not in tables:
             raise ConfigError(
                 f"{place}: sources: no table is recorded as "
-                f"{printable(repr(source), 120)}{suggest(source, tables)}",
+                f"{shown(source, 120)}{suggest(source, tables)}",
                 why="a reader finds the statement there",
                 remedy="name tables as source-id/table-id",
             )
@@ -125,8 +125,7 @@ def _check_figures(finding: Finding, evidence: Evidence, place: Place) -> None:
     for id in (*finding.published, *(id for term in terms for id in ids_of(term))):  # noqa: A001
         if id not in evidence.cells:
             raise ConfigError(
-                f"{place}: no number is recorded as "
-                f"{printable(repr(id), 160)}{suggest(id, evidence.cells)}",
+                f"{place}: no number is recorded as {shown(id, 160)}{suggest(id, evidence.cells)}",
                 why="a finding rests on the figures that it names",
                 remedy="use source-id/table-id/row/column; [tool.asperf] records adds files",
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_asperf.errors import ConfigError, printable, suggest
+from pytest_asperf.errors import ConfigError, shown, suggest
 
 if TYPE_CHECKING:
     from pytest_asperf.claims.checks import Check
@@ -88,7 +88,7 @@ class Findings:
         if id in by_id:
             return by_id[id]
         raise ConfigError(
-            f"{where}: no finding is called {printable(repr(id), 80)}{suggest(id, by_id)}",
+            f"{where}: no finding is called {shown(id, 80)}{suggest(id, by_id)}",
             why="the finding says what the test shows and which figures it has on record",
             remedy="asperf findings lists them",
         )

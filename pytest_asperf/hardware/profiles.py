@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from dataclasses import dataclass, fields
 from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from pytest_asperf.errors import HardwareError, listing, suggest
+from pytest_asperf.errors import ConfigError, HardwareError, listing, suggest
+from pytest_asperf.toml_place import parse_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -138,9 +138,9 @@ def parse_profiles(text: str, where: str) -> Mapping[str, Profile]:
         HardwareError: the document is not valid; names the chip and key.
     """
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise _broken(where, f"is not TOML: {error}") from error
+        document = parse_toml(text, where)
+    except ConfigError as error:
+        raise _broken(where, f"is not TOML: {error.what}") from error
     chips, sources = document.get("chip"), document.get("sources")
     if document.get("schema") != _SCHEMA or not _is_tables(chips) or not isinstance(sources, dict):
         raise _broken(where, f"needs schema = {_SCHEMA}, [sources] and [[chip]]")

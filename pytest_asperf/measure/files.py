@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import io
+
 import json
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.engines import level_recipe
 from pytest_asperf.errors import AsperfError, ModelError
@@ -22,6 +22,7 @@ from pytest_asperf.modelfiles.mlx_resolve import resolve_mlx
 from pytest_asperf.modelfiles.resolve import resolve
 from pytest_asperf.modelfiles.same_weights import float_types, same_tensors
 from pytest_asperf.spec import KV_BYTES_PER_ELEMENT, ModelRef, kv_bytes_per_element
+from pytest_asperf.text_file import UnreadableTextError, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from pytest_asperf.host import EngineBuild
     from pytest_asperf.modelfiles.file_state import FileState, HashedFiles
     from pytest_asperf.spec import ModelSpec
+
+#: More than one message to a worker can carry of its tokens.
+_MAX_CORPUS_BYTES: Final = 128 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +214,7 @@ class Corpus:
 
     Attributes:
         path: its file.
-        sha256: the file's hash.
+        sha256: its hash, with all line ends as Python has them.
         text: its content, all line ends alike.
     """
 
@@ -236,11 +240,10 @@ def read_corpus(spec: ModelSpec, shipped: Path) -> Corpus:
     """
     path = spec.corpus or shipped
     try:
-        data = path.read_bytes()
-        text = io.TextIOWrapper(io.BytesIO(data), "utf-8").read()
-    except (OSError, UnicodeDecodeError) as err:
+        text = read_text(path, _MAX_CORPUS_BYTES)
+    except UnreadableTextError as err:
         raise ModelError(
-            f"the corpus {path} of {spec.name} cannot be read: {err}",
+            f"the corpus {path} of {spec.name} {err}",
             why="PPL is scored on it, and throughput is measured on its text",
             remedy="name a UTF-8 text file",
         ) from err
@@ -250,7 +253,7 @@ def read_corpus(spec: ModelSpec, shipped: Path) -> Corpus:
             why="PPL is scored on it, and throughput is measured on its text",
             remedy="name a file with text in it",
         )
-    return Corpus(path, hashlib.sha256(data).hexdigest(), text)
+    return Corpus(path, hashlib.sha256(text.encode()).hexdigest(), text)
 
 
 def work_of(base: LocatedModel, chunks: Sequence[Sequence[int]]) -> dict[str, str]:

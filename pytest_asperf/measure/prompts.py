@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import ModelError, printable
 from pytest_asperf.modelfiles.shipped import shipped_prompts
+from pytest_asperf.text_file import UnreadableTextError, read_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_asperf.host import Worker
 
-_MAX_BYTES: Final = 64 * 2**20
 _LEAST_TOKENS: Final = 2
 
 Prompts = tuple[tuple[str, tuple[int, ...]], ...]
@@ -30,10 +30,9 @@ def read_prompts(path: Path | None) -> tuple[tuple[str, str], ...]:
     """
     file = path or shipped_prompts()
     try:
-        with file.open("rb") as stream:
-            table = json.loads(stream.read(_MAX_BYTES))
-    except OSError as error:
-        raise _unusable(file, f"it cannot be read: {error.strerror}") from error
+        table = json.loads(read_bytes(file))
+    except UnreadableTextError as error:
+        raise _unusable(file, f"it {error}") from error
     except (ValueError, RecursionError) as error:
         raise _unusable(file, "it is not JSON in UTF-8") from error
     if not isinstance(table, dict) or not table:

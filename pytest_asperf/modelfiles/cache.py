@@ -11,13 +11,14 @@ import errno
 import hashlib
 import json
 import os
+import resource
 import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.errors import CacheError
+from pytest_asperf.errors import CacheError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -259,11 +260,37 @@ def _build(target: Path, build: Callable[[Path], None], recipe: Mapping[str, str
             write_json(_beside(target, _SIDECAR), record, owner=target)
     except BaseException as error:
         # Asked before the half file goes, because that makes room.
-        full = isinstance(error, Exception) and _is_full(error, target.parent)
+        told = _no_room(error, temporary) if isinstance(error, Exception) else None
         _remove(temporary)
-        if full and not isinstance(error, CacheError):
-            raise disk_full(target.parent) from error
+        if told is not None and not isinstance(error, CacheError):
+            raise told from error
         raise
+
+
+def _no_room(error: Exception, temporary: Path) -> CacheError | None:
+    """Return the error for a half file that had no room to become whole, None for other causes."""
+    if _is_full(error, temporary.parent):
+        return disk_full(temporary.parent)
+    return _cut_off(temporary.parent, error) if _is_cut_off(error, temporary) else None
+
+
+def _is_cut_off(error: Exception, temporary: Path) -> bool:
+    # numpy reports a write that was cut short as an OSError without a number, an engine in its own
+    # words; what tells then is that the file ends at the limit.
+    if isinstance(error, OSError) and error.errno in {None, errno.EFBIG}:
+        return True
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    files = _files(temporary) if temporary.exists() else []
+    return limit != resource.RLIM_INFINITY and any(f.stat().st_size >= limit for f in files)
+
+
+def _cut_off(folder: Path, error: Exception) -> CacheError:
+    return CacheError(
+        f"a file in the cache folder {folder} could not be written whole: {printable(error)}",
+        why="what is measured has to be complete before that",
+        remedy="raise the limit on the size of files (ulimit -f) or the quota, or set ASPERF_CACHE"
+        " to a folder without one",
+    )
 
 
 def _is_full(error: Exception, folder: Path) -> bool:
@@ -326,6 +353,8 @@ def explained(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise disk_full(folder) from error
+        if error.errno == errno.EFBIG:
+            raise _cut_off(folder, error) from error
         raise CacheError(
             f"the cache folder {folder} cannot be used: {error}",
             why="what a measurement needs is made once and kept there",

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-from pytest_asperf.errors import ConfigError, listing, printable, suggest
+from pytest_asperf.errors import ConfigError, listing, printable, shown, suggest
 from pytest_asperf.recorded.formulas import FORMULAS
 from pytest_asperf.recorded.model import (
     Cell,
@@ -29,7 +29,7 @@ from pytest_asperf.toml_place import (
     Place,
     checked_id,
     open_document,
-    read_text,
+    read_toml_text,
     twice,
     unusable,
 )
@@ -60,7 +60,7 @@ def load_recorded(
     Raises:
         ConfigError: a file cannot be read or used; names file, table, row and key.
     """
-    texts = [(path.name, read_text(path)) for path in paths]
+    texts = [(path.name, read_toml_text(path)) for path in paths]
     return _records(texts, beside or Records(()), hardware)
 
 
@@ -331,7 +331,7 @@ def _check_inputs(records: Records, files: Mapping[str, str]) -> None:
                 if found is None:
                     problem = f"is not recorded{suggest(each, by_id)}"
                 elif found.printed.middle is None:
-                    problem = f"is {printable(repr(found.printed.text), 40)}, not one number"
+                    problem = f"is {shown(found.printed.text, 40)}, not one number"
                 elif each == cell.id:
                     problem = "is the figure itself"
                 else:

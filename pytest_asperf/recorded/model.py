@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from pytest_asperf.errors import ConfigError, printable, suggest
+from pytest_asperf.errors import ConfigError, shown, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -163,7 +163,7 @@ class Cell:
         middle = self.printed.middle
         if middle is None:
             raise ConfigError(
-                f"recorded {self.id}: {printable(repr(self.printed.text), 80)} is not one number",
+                f"recorded {self.id}: {shown(self.printed.text, 80)} is not one number",
                 why="a claim is judged by a number",
                 remedy="use its printed.low or printed.high, or another number",
             )
@@ -260,7 +260,7 @@ class Records:
         cell = self.cell(id)
         if not cell.is_number:
             raise ConfigError(
-                f"recorded {cell.id}: {printable(repr(cell.printed.text), 80)} is no number",
+                f"recorded {cell.id}: {shown(cell.printed.text, 80)} is no number",
                 why="the document prints a word there",
                 remedy="name another number",
             )
@@ -294,7 +294,7 @@ def _find(what: str, id: str, things: Iterable[T], name: Callable[[T], str]) -> 
 
 def _unknown(what: str, word: str, valid: Iterable[str], *, where: str) -> ConfigError:
     return ConfigError(
-        f"{where}: no {what} is called {printable(repr(word), 120)}{suggest(word, valid)}",
+        f"{where}: no {what} is called {shown(word, 120)}{suggest(word, valid)}",
         why="a claim rests on the figures that it names",
         remedy="use source-id/table-id/row/column, or its beginning for a table",
     )

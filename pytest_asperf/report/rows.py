@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_asperf.claims.judge import published_text
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -90,6 +88,9 @@ def verdict_row(verdict: Verdict, note: str = "") -> Row:
 
 def about_finding(row: Row, finding: Finding, evidence: Evidence) -> Row:
     """Return a verdict's row with the published finding that it is on."""
+    # numpy comes with it, and its interrupted import cannot be repeated at the session's end.
+    from pytest_asperf.claims.judge import published_text  # noqa: PLC0415
+
     published = published_text(finding, evidence)
     return replace(row, finding=finding.id, statement=finding.statement, published=published)
 

@@ -34,9 +34,11 @@ def write_reports(session: pytest.Session, run: Run, reports: Sequence[Any]) -> 
         reports: test reports that carry rows.
     """
     noted = noted_rows(reports)
+    # Without a measurement there may be no engine to describe, as after Ctrl-C during its import.
+    headline = run.headline() if noted else []
     for target in run.settings.report:
         try:
-            for path, content in _files(target, noted, run.headline()).items():
+            for path, content in _files(target, noted, headline).items():
                 _write(path, content)
                 run.written += [path] if content else []
         except CacheError as error:

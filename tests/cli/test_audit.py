@@ -32,6 +32,13 @@ def asperf_audit(folder: Path, *words: str, **env: str) -> subprocess.CompletedP
     )
 
 
+@pytest.mark.skipif(not Path("/proc/kmsg").is_file(), reason="this system has no /proc/kmsg")
+def test_a_regular_file_without_end_is_not_read(tmp_path: Path) -> None:
+    """The kernel's log says that it is a regular file, and blocks whoever reads it."""
+    done = asperf_audit(tmp_path, "/proc/kmsg")
+    assert b"the file is empty" in done.stdout
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a sound file, one of too much spread and one of no tool."""

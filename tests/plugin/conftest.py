@@ -7,8 +7,6 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib.metadata import entry_points
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,14 +19,12 @@ import pytest_asperf.measure.lab
 import pytest_asperf.report.outcome
 import pytest_asperf.report.summary
 import pytest_asperf.report.written
-import pytest_asperf.run
+import pytest_asperf.run  # noqa: F401
 from pytest_asperf.testing import write_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-#: A checkout that is not installed has no entry point to be loaded by.
-_LOAD = () if entry_points(group="pytest11", name="asperf") else ("-p", "pytest_asperf.plugin")
+    from pathlib import Path
 
 #: A level near F16, and one far from it that generates faster; their PP cannot be told apart.
 _SCRIPTS: dict[str, dict[str, Any]] = {
@@ -46,10 +42,6 @@ _SCRIPTS: dict[str, dict[str, Any]] = {
         "pp_ns_per_token": [10_300, 10_100, 10_200],
     },
 }
-_DISTURBING = (
-    *("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "CI", "PYTEST_ADDOPTS", "COLUMNS"),
-    "PYTEST_XDIST_WORKER",  # a run that these tests start is no worker of theirs
-)
 _CONFIG = """
 engine = "scripted"
 default_model = "fake"
@@ -69,6 +61,7 @@ class Project:
     """A folder with tests, and pytest to run on them."""
 
     pytester: pytest.Pytester
+    plugins: list[str]
 
     @property
     def path(self) -> Path:
@@ -92,16 +85,13 @@ class Project:
 
     def run(self, *args: str) -> pytest.RunResult:
         """Run pytest in this process; a warning is an error."""
-        return self.pytester.runpytest_inprocess(*_LOAD, "-W", "error", *args)
+        return self.pytester.runpytest_inprocess(*self.plugins, "-W", "error", *args)
 
 
-@pytest.fixture(scope="session")
-def own_lock(session_cache: Path) -> str:
-    """A conftest.py under which nothing else that measures on this machine is waited for."""
-    return (
-        "from pathlib import Path\nimport pytest_asperf.run\n"
-        f"pytest_asperf.run.machine_lock_path = lambda: Path({str(session_cache / 'lock')!r})\n"
-    )
+@pytest.fixture(autouse=True)
+def _undisturbed(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ.keys() - environment:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture
@@ -109,16 +99,15 @@ def project(
     pytester: pytest.Pytester,
     session_cache: Path,
     own_lock: str,
+    plugins: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Project:
     """A project whose model `fake` has three levels."""
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
-    for name in _DISTURBING:
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "200")
     # The same as own_lock does, undone when the test is over.
     monkeypatch.setattr("pytest_asperf.run.machine_lock_path", lambda: session_cache / "lock")
-    project = Project(pytester)
+    project = Project(pytester, plugins)
     (project.path / "conftest.py").write_text(own_lock)
     for name in _SCRIPTS:
         project.script(name)
@@ -160,17 +149,3 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     return folder / "bin" / "python"
-
-
-@pytest.fixture(scope="session")
-def command() -> list[str]:
-    """The command that runs pytest, with the plugin, in a process of its own."""
-    return [sys.executable, "-m", "pytest", *_LOAD]
-
-
-@pytest.fixture(scope="session")
-def environment(session_cache: Path) -> dict[str, str]:
-    """The environment of such a process: it finds the package, and takes no colours from ours."""
-    kept = {key: value for key, value in os.environ.items() if key not in _DISTURBING}
-    package = Path(pytest_asperf.__file__).parents[1]
-    return kept | {"ASPERF_CACHE": str(session_cache), "PYTHONPATH": str(package)}

@@ -90,7 +90,7 @@ def test_a_failure_reads_like_a_lab_note(project: Project) -> None:
     [
         ("crash", "the engine's process was ended by SIGSEGV"),
         ("killed", "the engine's process was ended by SIGKILL"),
-        ("hang", "no answer within 1 s, the process was ended"),
+        ("hang", "no answer within 2 s, the process was ended"),
         ("garbage", "nonsense on the pipe"),
     ],
 )
@@ -99,7 +99,7 @@ def test_a_broken_engine_is_a_result(
     project: Project, fault: str, operation: str, told: str
 ) -> None:
     """Whatever it does and whenever, its test is INVALID and the next one is measured."""
-    project.config(call_timeout_s=1)
+    project.config(call_timeout_s=2)
     project.script("f16", faults={operation: fault})
     project.test(FOUR)
     result = project.run("-k", "broken or after")

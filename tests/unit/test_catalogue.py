@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -233,6 +234,44 @@ def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
     """What cannot be read is not taken for absent."""
     (tmp_path / "asperf.toml").mkdir()
     with pytest.raises(ConfigError, match="cannot be read"):
+        load_catalogue(tmp_path, SHIPPED)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("\nchunks = 1" + "0" * 5000, "has a number out of range in line 2"),
+        ("chunks = 0x" + "f" * 6000, "has an integer of more than 64 bits: chunks"),
+        ("[models.a]\nfiles = [1, 18446744073709551616]", "64 bits: models.a.files.1"),
+        ("a" + ".a" * 5000 + " = 1", "nested too deeply"),
+    ],
+)
+def test_numbers_that_toml_does_not_have_are_refused(load: Load, text: str, told: str) -> None:
+    """A number out of range ends in a message that names its line or key."""
+    with pytest.raises(ConfigError) as caught:
+        load(text)
+    assert told in caught.value.what
+
+
+@pytest.mark.parametrize("key", ["call_timeout_s", "max_seconds"])
+def test_times_beyond_a_week_are_refused(load: Load, key: str) -> None:
+    """A time that no system call takes is refused where it is written."""
+    with pytest.raises(ConfigError) as caught:
+        load(f"{key} = 1000000000000")
+    assert caught.value.remedy == f"{key} takes a whole number from 1 to 604800"
+
+
+def test_a_value_of_a_megabyte_is_not_repeated(load: Load) -> None:
+    """A message stays readable whatever the file holds."""
+    with pytest.raises(ConfigError, match=r"models\.m\.settings\.n_gpu_layers") as caught:
+        load(f'[models.m]\ngguf = "m.gguf"\nsettings = {{ n_gpu_layers = "{"9" * 2**20}" }}')
+    assert len(str(caught.value)) < 10_000
+
+
+def test_a_pipe_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
+    """What never ends is not waited for."""
+    os.mkfifo(tmp_path / "asperf.toml")
+    with pytest.raises(ConfigError, match=r"asperf\.toml cannot be read: it is a pipe"):
         load_catalogue(tmp_path, SHIPPED)
 
 

@@ -23,9 +23,9 @@ from pytest_asperf.testing import write_script
 SCRIPTED = EngineBuild("scripted", Path(sys.executable))
 
 
-def _generate(tmp_path: Path, *, call_timeout_s: float = 60.0, **script: Any) -> None:
+def _generate(tmp_path: Path, **script: Any) -> None:
     path = write_script(tmp_path / "model.json", **script)
-    with Worker(SCRIPTED, call_timeout_s=call_timeout_s) as worker:
+    with Worker(SCRIPTED) as worker:
         worker.load("model", path, EngineSettings())
         worker.generate("model", [0] * 8, 0)
 
@@ -47,10 +47,10 @@ def test_a_kill_speaks_of_memory(tmp_path: Path) -> None:
 def test_a_hang_ends_at_the_deadline(tmp_path: Path) -> None:
     """A worker that never answers is ended, and its process is gone."""
     path = write_script(tmp_path / "model.json", faults={"generate": "hang"})
-    worker = Worker(SCRIPTED, call_timeout_s=0.3)
+    worker = Worker(SCRIPTED)
     worker.load("model", path, EngineSettings())
     with pytest.raises(WorkerError, match=r"no answer within 0\.3 s"):
-        worker.generate("model", [0] * 8, 0)
+        worker.call("generate", model="model", tokens=[0] * 8, depth=0, timeout_s=0.3)
     assert not worker.alive
     with pytest.raises(ProcessLookupError):
         os.kill(worker.pid, 0)
@@ -70,6 +70,16 @@ def test_a_refusal_leaves_the_worker_alive(tmp_path: Path) -> None:
         with pytest.raises(EngineRefusedError, match="refuses to prompt"):
             worker.prompt("model", [0] * 8, 0)
         assert worker.generate("model", [0] * 8, 0).n_tokens == 8
+
+
+def test_a_start_that_hangs_ends_at_the_deadline_of_a_call(tmp_path: Path) -> None:
+    """The start of a process has the deadline that its error says how to change."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 3600\n")
+    python.chmod(0o755)
+    with pytest.raises(WorkerError, match=r"start: no answer within 0\.3 s") as caught:
+        Worker(EngineBuild("scripted", python), call_timeout_s=0.3)
+    assert "raise `call_timeout_s`" in (caught.value.opt_out or "")
 
 
 def test_a_missing_interpreter_is_named() -> None:
@@ -105,21 +115,21 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
 def test_a_stopped_process_ends_at_the_deadline(tmp_path: Path) -> None:
     """A process that reads nothing cannot hold up a request that is longer than the pipe."""
     path = write_script(tmp_path / "model.json")
-    worker = Worker(SCRIPTED, call_timeout_s=0.5)
+    worker = Worker(SCRIPTED)
     worker.load("model", path, EngineSettings())
     os.kill(worker.pid, signal.SIGSTOP)
     with pytest.raises(WorkerError, match="tokenize model: no answer within"):
-        worker.tokenize("model", "x" * 10**6)
+        worker.call("tokenize", model="model", text="x" * 10**6, timeout_s=0.3)
     assert not worker.alive
 
 
 def test_a_worker_ends_when_its_pipe_is_closed_in_the_middle_of_a_call(tmp_path: Path) -> None:
     """Closing a worker that hangs needs no signal: its own watch ends it."""
     path = write_script(tmp_path / "model.json", faults={"generate": "hang"})
-    with Worker(SCRIPTED, call_timeout_s=0.3) as worker:
+    with Worker(SCRIPTED) as worker:
         worker.load("model", path, EngineSettings())
         with pytest.raises(WorkerError, match="no answer"):
-            worker.generate("model", [0] * 8, 0)
+            worker.call("generate", model="model", tokens=[0] * 8, depth=0, timeout_s=0.3)
     assert worker._process.returncode == 0
 
 

@@ -209,9 +209,9 @@ def test_a_hang_ends_the_program_too(tmp_path: Path) -> None:
     """At the deadline the worker ends, its last words are told, and the program is gone."""
     with (
         pytest.raises(WorkerError, match=r"no answer within 1\.5 s") as caught,
-        opened(tmp_path, call_timeout_s=1.5, harm="hang", harm_when="bench") as worker,
+        opened(tmp_path, harm="hang", harm_when="bench") as worker,
     ):
-        worker.generate("model", [0] * 16, 8)
+        worker.call("generate", **ARGUMENTS, timeout_s=1.5)
     assert "llama-bench: " in str(caught.value)
     _require_gone(int((tmp_path / "pid").read_text()))
 

@@ -47,6 +47,27 @@ def test_energy_is_added_up_over_samples_of_unequal_length(
 
 
 @pytest.mark.parametrize(
+    "broken",
+    [
+        b'<?xml version="1.0" encoding="UTF-99"?><plist><dict></dict></plist>',
+        b'<?xml version="1.0" encoding="UTF-8"?><plist></dict></plist>',
+        b'<?xml version="1.0" encoding="UTF-8"?><plist><key>a</key></plist>',
+        b'<?xml version="1.0" encoding="UTF-8"?><plist><array/></plist>',
+    ],
+    ids=["unknown encoding", "dict never opened", "key outside of a dict", "array"],
+)
+def test_a_plist_that_its_reader_fails_on_loses_no_other_file(
+    broken: bytes, audit_of: Callable[..., Audit]
+) -> None:
+    """The file is told as unreadable, by itself, and as a sample that is counted as broken."""
+    whole = sample(100, 2000)
+    alone, mixed, sound = audit_of({"a": broken, "b": whole + b"\0" + broken, "c": whole}).files
+    assert "no sample of powermetrics" in alone.problem
+    assert "1 samples are cut off or broken, and left out" in mixed.notes
+    assert sound.figures
+
+
+@pytest.mark.parametrize(
     ("pressures", "guards"),
     [
         (["Nominal", "Nominal"], []),

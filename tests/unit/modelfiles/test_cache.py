@@ -361,6 +361,21 @@ def test_a_really_full_disk(tmp_path: Path) -> None:
     assert output == expected * 3
 
 
+LIMITED = FULL.replace(
+    'subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)',
+    "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))",
+)
+
+
+def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
+    """A half file is an error of the cache, whatever its builder says of it."""
+    output, _ = python(LIMITED, tmp_path).communicate()
+    lines = output.splitlines()
+    told = f"CacheError a file in the cache folder {tmp_path} could not be written whole: "
+    assert all(line.startswith(told) for line in lines[::2])
+    assert lines[1::2] == ["['m.gguf.lock']"] * 3
+
+
 def test_hashes_are_remembered_until_the_file_changes(tmp_path: Path) -> None:
     """Path, size and modification time stand for the content; each alone asks for a new hash."""
     path, cache = tmp_path / "m.gguf", tmp_path / "cache"

@@ -1,0 +1,54 @@
+"""Small files of text that a user names: read whole, and never without end.
+
+A pipe or a device may block for ever, and so may a file of the kernel's: such "regular" files
+(`/proc/kmsg`) have size 0, and a file of size 0 holds nothing to read.
+"""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MAX_BYTES: Final = 64 * 2**20
+
+
+class UnreadableTextError(ValueError):
+    """The file holds no text that can be read; the message says why, to follow the file's name."""
+
+
+def read_bytes(path: Path, at_most: int = _MAX_BYTES) -> bytes:
+    """Return what a regular file holds.
+
+    Raises:
+        UnreadableTextError: it cannot be read, is not a regular file, or is too large.
+    """
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            what = "folder" if stat.S_ISDIR(status.st_mode) else "pipe or device"
+            raise UnreadableTextError(f"cannot be read: it is a {what}")
+        if status.st_size == 0:
+            return b""
+        with path.open("rb") as file:
+            content = file.read(at_most + 1)
+    except OSError as error:
+        raise UnreadableTextError(f"cannot be read: {error.strerror}") from error
+    if len(content) > at_most:
+        raise UnreadableTextError(f"has more than {at_most >> 20} MiB")
+    return content
+
+
+def read_text(path: Path, at_most: int = _MAX_BYTES) -> str:
+    """Return the text of a regular file in UTF-8, with line ends as Python has them.
+
+    Raises:
+        UnreadableTextError: as for `read_bytes`, or it is not UTF-8.
+    """
+    try:
+        text = read_bytes(path, at_most).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UnreadableTextError(f"is not UTF-8: byte {error.start}") from error
+    return text.replace("\r\n", "\n").replace("\r", "\n")
