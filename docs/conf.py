@@ -32,13 +32,15 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.header"]  # generated pages begin where their source does
 
+highlight_language = "text"  # what a command printed, unless a block says what it is
+default_role = "code"  # as docstrings use it
+
 nitpicky = True
 # What is not public is not documented here, and no inventory is fetched from the network.
 nitpick_ignore_regex = [("py:.*", r"(?!pytest_asperf\.[A-Za-z_]+$).*")]
 
-autodoc_class_signature = "separated"  # tests are given these values; they construct none
+add_module_names = False
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "exclude-members": "__init__, __new__"}
 autodoc_typehints = "signature"
 autodoc_use_legacy_class_based = False
 napoleon_google_docstring = True
@@ -102,9 +104,17 @@ def hide_internals(
     lines[:] = kept
 
 
+def hide_constructor(
+    _app: Sphinx, what: str, _name: str, value: object, *_: object
+) -> tuple[str, None] | None:
+    """Leave out how a value is made that tests are given."""
+    return ("", None) if what == "class" and value is not pytest_asperf.PairedTest else None
+
+
 def setup(app: Sphinx) -> None:
     """Generate before Sphinx looks for pages, and call public names by their public names."""
     app.connect("builder-inited", write_generated)
+    app.connect("autodoc-process-signature", hide_constructor)
     app.connect("autodoc-process-docstring", hide_internals, priority=900)  # after napoleon
     for name in pytest_asperf.__all__:
         value = getattr(pytest_asperf, name)
