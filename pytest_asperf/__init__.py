@@ -1,13 +1,14 @@
 """Performance-regression tests for local LLM inference, with a verdict.
 
-The public names are loaded on first use: pytest imports this package in every run of its user's
-environment, and most of those runs measure nothing.
+Everything that a test needs is imported from here: the `assert_*` functions, the types of the
+fixtures' values, verdicts and errors. Names are loaded on first use: pytest imports this package in
+every run of its user's environment, and most of those runs measure nothing.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_asperf.assertions import (
@@ -19,23 +20,78 @@ if TYPE_CHECKING:
         assert_ppl_delta,
         assert_throughput,
     )
-    from pytest_asperf.errors import AsperfError
+    from pytest_asperf.claims import PublishedFinding
+    from pytest_asperf.errors import (
+        AsperfError,
+        BuildError,
+        CacheError,
+        ConfigError,
+        EngineError,
+        HardwareError,
+        MeasurementError,
+        ModelError,
+        VerdictError,
+    )
     from pytest_asperf.fit_assertions import assert_fits
+    from pytest_asperf.handles import (
+        Engines,
+        Ladder,
+        MemoryReading,
+        Model,
+        Perplexity,
+        Reading,
+        Throughput,
+    )
+    from pytest_asperf.handles import Gate as GatedWorkloads
+    from pytest_asperf.handles import Gates as Gate
+    from pytest_asperf.handles import Memories as Memory
+    from pytest_asperf.hardware.in_force import Hardware
     from pytest_asperf.level_assertions import assert_degrades_less, assert_equivalent
+    from pytest_asperf.measure.speculation_result import SpeculationResult
+    from pytest_asperf.metrics import Comparison
     from pytest_asperf.speculation_assertions import (
         assert_lossless,
         assert_sd_gain,
         assert_sd_gains_more,
         assert_sd_loss,
     )
-    from pytest_asperf.verdict import Outcome, Verdict
+    from pytest_asperf.speculation_handle import Speculation
+    from pytest_asperf.stats.estimate import Estimate
+    from pytest_asperf.stats.sequential import PairedTest
+    from pytest_asperf.verdict import Outcome, Subject, Verdict
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AsperfError",
+    "BuildError",
+    "CacheError",
+    "Comparison",
+    "ConfigError",
+    "EngineError",
+    "Engines",
+    "Estimate",
+    "Gate",
+    "GatedWorkloads",
+    "Hardware",
+    "HardwareError",
+    "Ladder",
+    "MeasurementError",
+    "Memory",
+    "MemoryReading",
+    "Model",
+    "ModelError",
     "Outcome",
+    "PairedTest",
+    "Perplexity",
+    "PublishedFinding",
+    "Reading",
+    "Speculation",
+    "SpeculationResult",
+    "Subject",
+    "Throughput",
     "Verdict",
+    "VerdictError",
     "__version__",
     "assert_bandwidth_utilization",
     "assert_degrades_less",
@@ -53,33 +109,64 @@ __all__ = [
     "assert_throughput",
 ]
 
+# By public name, the module that has it, and its name there where that is another.
 _HOMES = {
-    "AsperfError": "errors",
-    "Outcome": "verdict",
-    "Verdict": "verdict",
-    "assert_bandwidth_utilization": "assertions",
-    "assert_degrades_less": "level_assertions",
-    "assert_equivalent": "level_assertions",
-    "assert_fits": "fit_assertions",
-    "assert_lossless": "speculation_assertions",
-    "assert_faster": "assertions",
-    "assert_monotonic": "assertions",
-    "assert_no_regression": "assertions",
-    "assert_pareto_optimal": "assertions",
-    "assert_ppl_delta": "assertions",
-    "assert_sd_gain": "speculation_assertions",
-    "assert_sd_gains_more": "speculation_assertions",
-    "assert_sd_loss": "speculation_assertions",
-    "assert_throughput": "assertions",
+    "AsperfError": "pytest_asperf.errors",
+    "BuildError": "pytest_asperf.errors",
+    "CacheError": "pytest_asperf.errors",
+    "Comparison": "pytest_asperf.metrics",
+    "ConfigError": "pytest_asperf.errors",
+    "EngineError": "pytest_asperf.errors",
+    "Engines": "pytest_asperf.handles",
+    "Estimate": "pytest_asperf.stats.estimate",
+    "Gate": "pytest_asperf.handles:Gates",
+    "GatedWorkloads": "pytest_asperf.handles:Gate",
+    "Hardware": "pytest_asperf.hardware.in_force",
+    "HardwareError": "pytest_asperf.errors",
+    "Ladder": "pytest_asperf.handles",
+    "MeasurementError": "pytest_asperf.errors",
+    "Memory": "pytest_asperf.handles:Memories",
+    "MemoryReading": "pytest_asperf.handles",
+    "Model": "pytest_asperf.handles",
+    "ModelError": "pytest_asperf.errors",
+    "Outcome": "pytest_asperf.verdict",
+    "PairedTest": "pytest_asperf.stats.sequential",
+    "Perplexity": "pytest_asperf.handles",
+    "PublishedFinding": "pytest_asperf.claims",
+    "Reading": "pytest_asperf.handles",
+    "Speculation": "pytest_asperf.speculation_handle",
+    "SpeculationResult": "pytest_asperf.measure.speculation_result",
+    "Subject": "pytest_asperf.verdict",
+    "Throughput": "pytest_asperf.handles",
+    "Verdict": "pytest_asperf.verdict",
+    "VerdictError": "pytest_asperf.errors",
+    "assert_bandwidth_utilization": "pytest_asperf.assertions",
+    "assert_degrades_less": "pytest_asperf.level_assertions",
+    "assert_equivalent": "pytest_asperf.level_assertions",
+    "assert_faster": "pytest_asperf.assertions",
+    "assert_fits": "pytest_asperf.fit_assertions",
+    "assert_lossless": "pytest_asperf.speculation_assertions",
+    "assert_monotonic": "pytest_asperf.assertions",
+    "assert_no_regression": "pytest_asperf.assertions",
+    "assert_pareto_optimal": "pytest_asperf.assertions",
+    "assert_ppl_delta": "pytest_asperf.assertions",
+    "assert_sd_gain": "pytest_asperf.speculation_assertions",
+    "assert_sd_gains_more": "pytest_asperf.speculation_assertions",
+    "assert_sd_loss": "pytest_asperf.speculation_assertions",
+    "assert_throughput": "pytest_asperf.assertions",
 }
 
+if not TYPE_CHECKING:  # or a misspelt import would pass every type checker
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    def __getattr__(name):
+        """Load a public name from the module that has it."""
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module, _, there = home.partition(":")
+        value = getattr(importlib.import_module(module), there or name)
+        globals()[name] = value
+        return value
 
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    def __dir__():
+        return sorted(__all__)

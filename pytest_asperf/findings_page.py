@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_asperf.settings import Settings
     from pytest_asperf.verdict import Verdict
 
-_HEAD: Final = """# Findings
+_HEAD: Final = """# All published findings
 
 What five published documents say of LLM inference on Apple Silicon, and what their figures show.
 Written by `asperf findings --markdown`; the data are in `pytest_asperf/data/findings` and

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_asperf.claims import Finding
+    from pytest_asperf.claims import PublishedFinding
     from pytest_asperf.handles import (
         Bench,
         Engines,
@@ -131,7 +131,7 @@ def ladder(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Ladder:
 
 
 @pytest.fixture
-def asperf_finding(request: pytest.FixtureRequest) -> Finding:
+def asperf_finding(request: pytest.FixtureRequest) -> PublishedFinding:
     """A published finding that nothing measures live, one for each test of that name."""
     from pytest_asperf import given
 

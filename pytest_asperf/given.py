@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pytest_asperf.claims import Finding, PublishedFinding
+from pytest_asperf.collect import judge_finding
 from pytest_asperf.config import read_marks
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.handles import Bench, Engines, Gates, Ladder
@@ -19,7 +21,6 @@ from pytest_asperf.stash import note, run_of
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_asperf.claims import Finding
     from pytest_asperf.handles import Perplexity
     from pytest_asperf.run import Run
     from pytest_asperf.spec import ModelRef
@@ -150,8 +151,8 @@ def ladder(request: pytest.FixtureRequest, measures: Bench) -> Ladder:
     return Ladder(base, rungs, measures, joint, at_most(marks))
 
 
-def finding(request: pytest.FixtureRequest) -> Finding:
-    """Return a published finding that nothing measures live; skip where it cannot be judged."""
+def finding(request: pytest.FixtureRequest) -> PublishedFinding:
+    """A published finding that nothing measures live; skips where it cannot be judged."""
     run = run_of(request.config)
     found: Finding = request.param
     reason = run.out_of_scope(found)
@@ -159,4 +160,4 @@ def finding(request: pytest.FixtureRequest) -> Finding:
         reason = "nothing measures it live; --asperf-source=recorded judges its published figures"
     if reason:
         skip("finding", reason)
-    return found
+    return PublishedFinding(found, partial(judge_finding, request.node, found))

@@ -82,7 +82,7 @@ def assert_sd_loss(speculation: Speculation) -> Verdict:
         speculation: the fixture.
 
     Returns:
-        The verdict, a PASS: a loss is shown, where `assert_sd_gain` is content with no gain.
+        The verdict, a PASS; a loss is shown, where `assert_sd_gain` is content with no gain.
 
     Raises:
         VerdictError: the verdict is not a PASS.

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from pytest_asperf.claims.judge import judge_recorded, published_text
 from pytest_asperf.claims.load import load_findings, parse_findings
-from pytest_asperf.claims.model import Finding, Findings
+from pytest_asperf.claims.model import Finding, Findings, PublishedFinding
 
 __all__ = [
     "Finding",
     "Findings",
+    "PublishedFinding",
     "judge_recorded",
     "load_findings",
     "parse_findings",

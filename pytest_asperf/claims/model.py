@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_asperf.errors import ConfigError, shown, suggest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_asperf.claims.checks import Check
     from pytest_asperf.claims.evidence import Evidence
     from pytest_asperf.claims.validity import Guard
@@ -56,6 +58,19 @@ class Finding:
         return not self.hardware or any(
             profile == name or profile.partition("-")[0] == name for name in self.hardware
         )
+
+
+@dataclass(frozen=True)
+class PublishedFinding:
+    """The `asperf_finding` fixture: a published finding that no test measures live.
+
+    Attributes:
+        finding: its statement, and the recorded figures that it rests on.
+        judge: judges those figures; raises VerdictError unless they show the statement.
+    """
+
+    finding: Finding
+    judge: Callable[[], None] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

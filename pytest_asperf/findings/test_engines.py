@@ -6,14 +6,9 @@ no smaller GPUs (on one, MLX has no fast kernels at all).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from pytest_asperf import assert_faster
-
-if TYPE_CHECKING:
-    from pytest_asperf.handles import Engines
+from pytest_asperf import Engines, assert_faster
 
 pytestmark = pytest.mark.model("asperf-target")
 

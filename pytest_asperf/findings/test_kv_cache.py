@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from pytest_asperf import assert_fits, assert_monotonic, assert_ppl_delta
-
-if TYPE_CHECKING:
-    from pytest_asperf.handles import Ladder, Memories, Perplexity
-    from pytest_asperf.hardware.in_force import Hardware
+from pytest_asperf import (
+    Hardware,
+    Ladder,
+    Memory,
+    Perplexity,
+    assert_fits,
+    assert_monotonic,
+    assert_ppl_delta,
+)
 
 pytestmark = pytest.mark.model("asperf-target:F16", engine="llama_cpp")
 
@@ -40,6 +42,6 @@ def test_q4_0_cache_slows_generation_at_depth(ladder: Ladder) -> None:
     assert_monotonic(list(readings.values()), direction="falling")
 
 
-def test_full_context_fits(memory: Memories, hardware: Hardware) -> None:
+def test_full_context_fits(memory: Memory, hardware: Hardware) -> None:
     """Weights, the cache of the whole context and compute buffers fit in this machine's memory."""
     assert_fits(memory(2048), hardware)

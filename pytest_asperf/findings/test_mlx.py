@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf import assert_monotonic, assert_pareto_optimal, assert_ppl_delta
-
-if TYPE_CHECKING:
-    from pytest_asperf.handles import Ladder, Perplexity
+from pytest_asperf import (
+    Ladder,
+    Perplexity,
+    assert_monotonic,
+    assert_pareto_optimal,
+    assert_ppl_delta,
+)
 
 pytestmark = [
     pytest.mark.skipif(find_spec("mlx_lm") is None, reason="pytest-asperf[mlx] is not installed"),

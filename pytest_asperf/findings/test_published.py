@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_asperf.collect import judge_finding
-
 if TYPE_CHECKING:
-    import pytest
-
-    from pytest_asperf.claims import Finding
+    from pytest_asperf import PublishedFinding
 
 
-def test_published(request: pytest.FixtureRequest, asperf_finding: Finding) -> None:
+def test_published(asperf_finding: PublishedFinding) -> None:
     """The recorded figures show what the finding says, and no guard rejects them."""
-    judge_finding(request.node, asperf_finding)
+    asperf_finding.judge()

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf import assert_degrades_less, assert_equivalent, assert_monotonic
-
-if TYPE_CHECKING:
-    from pytest_asperf.handles import Ladder
+from pytest_asperf import Ladder, assert_degrades_less, assert_equivalent, assert_monotonic
 
 pytestmark = [
     pytest.mark.skipif(find_spec("mlx_lm") is None, reason="pytest-asperf[mlx] is not installed"),

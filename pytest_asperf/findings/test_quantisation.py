@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from pytest_asperf import assert_monotonic, assert_pareto_optimal, assert_ppl_delta
-
-if TYPE_CHECKING:
-    from pytest_asperf.handles import Ladder, Perplexity
+from pytest_asperf import (
+    Ladder,
+    Perplexity,
+    assert_monotonic,
+    assert_pareto_optimal,
+    assert_ppl_delta,
+)
 
 pytestmark = pytest.mark.model("asperf-target")
 

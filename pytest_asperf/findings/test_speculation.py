@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf import assert_lossless, assert_sd_gain, assert_sd_gains_more, assert_sd_loss
-
-if TYPE_CHECKING:
-    from pytest_asperf.speculation_handle import Speculation
+from pytest_asperf import (
+    Speculation,
+    assert_lossless,
+    assert_sd_gain,
+    assert_sd_gains_more,
+    assert_sd_loss,
+)
 
 #: Levels that both engines have, and a prompt of each of the shipped categories.
 _PAIR = {

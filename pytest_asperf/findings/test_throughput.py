@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from pytest_asperf import assert_bandwidth_utilization, assert_monotonic
-
-if TYPE_CHECKING:
-    from pytest_asperf.handles import Throughput
+from pytest_asperf import Throughput, assert_bandwidth_utilization, assert_monotonic
 
 pytestmark = [pytest.mark.model("asperf-target"), pytest.mark.quant("Q8_0")]
 

@@ -1,4 +1,4 @@
-"""What docs/gating.md gives to copy: it parses, and every option that it uses exists."""
+"""What the guides give to copy: it parses, and every option that it uses exists."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ import typer.main
 import yaml  # type: ignore[import-untyped]  # comes with gguf, without types
 
 from pytest_asperf.cli import app
+from pytest_asperf.options import OPTIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 COPIED = sorted((DOCS / "gating").iterdir())
+PAGES = [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]
 WORKFLOWS = [path for path in COPIED if path.suffix == ".yml"]
 #: A command up to what ends it in a shell.
 _COMMAND = re.compile(
@@ -34,19 +36,32 @@ def _commands(text: str) -> list[tuple[str, list[str]]]:
 
 def _known_options(command: str) -> set[str]:
     group: Any = typer.main.get_command(app)
-    return {option for param in group.commands[command].params for option in param.opts}
+    named = group.commands[command]
+    commands = [named, *getattr(named, "commands", {}).values()]
+    return {option for each in commands for param in each.params for option in param.opts}
 
 
-@pytest.mark.parametrize("path", [DOCS / "gating.md", *COPIED], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*PAGES, *COPIED], ids=lambda path: path.name)
 def test_every_option_exists(path: Path) -> None:
     """A page or a file to copy uses no command and no option that there is not."""
     text = path.read_text("utf-8")
     if path.suffix == ".md":
         text = "\n".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
     commands = _commands(text)
-    assert commands or path.suffix == ".plist"
+    assert commands or path not in {DOCS / "gating.md", *COPIED} or path.suffix == ".plist"
     for name, options in commands:
         assert set(options) <= _known_options(name), f"{path.name}: asperf {name}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_option_of_pytest_exists(path: Path) -> None:
+    """Nor does it name an option of a session that there is not."""
+    assert set(re.findall(r"--asperf-[a-z-]*[a-z]", path.read_text("utf-8"))) <= set(OPTIONS)
+
+
+def test_the_readme_is_one_page() -> None:
+    """What needs more words has a page of its own."""
+    assert len((DOCS.parent / "README.md").read_text("utf-8").splitlines()) <= 150
 
 
 def test_the_search_finds_commands_and_their_options() -> None:

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import ast
 from importlib import resources
-from pathlib import Path
 
 import pytest
 
-import pytest_asperf
 from pytest_asperf.claims import Finding, judge_recorded, load_findings
+from pytest_asperf.errors import ConfigError
 from pytest_asperf.findings_page import cited, markdown
 from pytest_asperf.hardware.profiles import find_profile
 from pytest_asperf.recorded import derived_checks
@@ -29,16 +28,6 @@ def test_every_table_has_its_findings_or_its_reason() -> None:
     reference = dict(FINDINGS.reference)
     assert set(TABLES) - used - set(reference) == set()
     assert used & set(reference) == set()
-
-
-def test_the_page_is_fresh() -> None:
-    """docs/findings.md is what `asperf findings --markdown` prints."""
-    page = Path(pytest_asperf.__file__).parents[1] / "docs" / "findings.md"
-    if not page.exists():
-        pytest.skip("not a checkout of the project")
-    assert page.read_text(encoding="utf-8") == markdown(FINDINGS), (
-        "run: asperf findings --markdown > docs/findings.md"
-    )
 
 
 def test_the_page_tells_all() -> None:
@@ -81,5 +70,5 @@ def test_a_bin_is_not_another(profile: str, suits: bool) -> None:  # noqa: FBT00
 
 def test_an_unknown_finding_is_refused_with_the_nearest() -> None:
     """A typing error is told as such."""
-    with pytest.raises(pytest_asperf.errors.ConfigError, match="did you mean 'power-282'"):
+    with pytest.raises(ConfigError, match="did you mean 'power-282'"):
         FINDINGS.find("power-283", where="test")

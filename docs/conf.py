@@ -1,0 +1,122 @@
+"""The documentation's site, by Sphinx: `tox run -e docs`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import typer.cli
+import typer.main
+
+import pytest_asperf
+from pytest_asperf.claims import load_findings
+from pytest_asperf.cli import app as asperf
+from pytest_asperf.findings_page import markdown
+from pytest_asperf.options import OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sphinx.application import Sphinx
+
+HERE: Final = Path(__file__).parent
+
+project = "pytest-asperf"
+release = version = pytest_asperf.__version__
+copyright = "the pytest-asperf authors"  # noqa: A001  # Sphinx's name for it
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["gating", "generated"]
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+suppress_warnings = ["myst.header"]  # generated pages begin where their source does
+
+highlight_language = "text"  # what a command printed, unless a block says what it is
+default_role = "code"  # as docstrings use it
+
+nitpicky = True
+# What is not public is not documented here, and no inventory is fetched from the network.
+nitpick_ignore_regex = [("py:.*", r"(?!pytest_asperf\.[A-Za-z_]+$).*")]
+
+add_module_names = False
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_use_legacy_class_based = False
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+
+html_theme = "furo"
+html_title = f"pytest-asperf {release}"
+html_copy_source = False
+html_show_sphinx = False
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [heads, ("---",) * len(heads), *rows]
+    escaped = ((cell.replace("|", r"\|") for cell in line) for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+
+
+def _options() -> str:
+    return _table(
+        ("option", "key of `[tool.asperf]`", "what it does"),
+        (
+            (f"`{option}={metavar}`", f"`{key}`", text.replace("%%", "%"))
+            for option, (key, metavar, text) in OPTIONS.items()
+        ),
+    )
+
+
+def _commands() -> str:
+    command = typer.main.get_command(asperf)
+    with typer.Context(command, info_name="asperf") as context:
+        return typer.cli.get_docs_for_click(obj=command, ctx=context, name="asperf")
+
+
+def write_generated(_: Sphinx) -> None:
+    """Write what the code and the data say: options, commands, findings."""
+    pages = {
+        "generated/options.md": _options(),
+        "generated/commands.md": _commands(),
+        "findings.md": markdown(load_findings()),
+    }
+    for name, text in pages.items():
+        page = HERE / name
+        page.parent.mkdir(exist_ok=True)
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
+            page.write_text(text, encoding="utf-8")
+
+
+def hide_internals(
+    _app: Sphinx, _what: str, _name: str, value: object, _options: object, lines: list[str]
+) -> None:
+    """Leave out the fields that a dataclass does not show in its repr: they are not for tests."""
+    if not dataclasses.is_dataclass(value):
+        return
+    hidden = {field.name for field in dataclasses.fields(value) if not field.repr}
+    kept, shown = [], True
+    for line in lines:
+        if not line.startswith(" "):
+            shown = line.removeprefix(":ivar ").partition(":")[0] not in hidden
+        kept += [line] if shown else []
+    lines[:] = kept
+
+
+def hide_constructor(
+    _app: Sphinx, what: str, _name: str, value: object, *_: object
+) -> tuple[str, None] | None:
+    """Leave out how a value is made that tests are given."""
+    return ("", None) if what == "class" and value is not pytest_asperf.PairedTest else None
+
+
+def setup(app: Sphinx) -> None:
+    """Generate before Sphinx looks for pages, and call public names by their public names."""
+    app.connect("builder-inited", write_generated)
+    app.connect("autodoc-process-signature", hide_constructor)
+    app.connect("autodoc-process-docstring", hide_internals, priority=900)  # after napoleon
+    for name in pytest_asperf.__all__:
+        value = getattr(pytest_asperf, name)
+        if not isinstance(value, str):
+            value.__module__, value.__name__ = "pytest_asperf", name
