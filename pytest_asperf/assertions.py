@@ -28,6 +28,7 @@ from pytest_asperf.verdict import (
     Outcome,
     Subject,
     Verdict,
+    guarded,
     judge_above,
     judge_below,
     judge_invalid,
