@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pytest_asperf.verdict import Verdict
 
@@ -43,6 +43,11 @@ class AsperfError(Exception):
         self.remedy = remedy
         self.opt_out = opt_out
         self.detail = detail
+
+    def reword(self, to: Callable[[str], str]) -> None:
+        """Put its advice in other words, as whoever prints it has them."""
+        self.why, self.remedy = to(self.why), to(self.remedy)
+        self.opt_out = self.opt_out and to(self.opt_out)
 
     def __str__(self) -> str:
         parts = [self.what, f"  why it matters: {self.why}", f"  what to do:     {self.remedy}"]

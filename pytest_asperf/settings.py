@@ -29,6 +29,9 @@ ReportFormat = Literal["json", "plots"]
 _MAX_SHOWN: Final = 200
 
 
+_COUNTS: Final = frozenset(
+    {"repetitions", "chunks", "max_pairs", "max_seconds", "seed", "self_check"}
+)
 _UNITS_S: Final = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(?P<number>\d{1,7}(\.\d{1,3})?)\s*(?P<unit>s|min|h)?", re.ASCII)
 
@@ -148,6 +151,14 @@ def split_address(address: str) -> tuple[str, str | None]:
         if not after_gguf and level_engines(tail) is None:
             return address, None
     return head, tail
+
+
+def read_word(key: str, text: Any) -> Any:
+    """Read digits as the number they would be in TOML, so that both are checked alike."""
+    if key not in _COUNTS or not isinstance(text, str):
+        return text
+    # Python refuses to convert thousands of digits, and no count needs ten.
+    return int(text) if text.isdecimal() and len(text) < 10 else text
 
 
 def parse_values(
