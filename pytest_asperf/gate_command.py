@@ -12,7 +12,7 @@ import json
 import os
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -132,6 +132,8 @@ def gate_builds(
             seed=seed,
             wait=wait,
         )
+        named = [*(models or ()), project.settings.default_model, *([draft] if draft else [])]
+        project = replace(project, catalogue=project.catalogue.telling_apart(named))
         for file in (summary, json_file):
             _require_writable(file)
         gate = _gate(asked, project, max_ppl_delta)

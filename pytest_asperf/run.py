@@ -328,6 +328,16 @@ class Run:
             return ref
         return ModelRef(ref.spec.with_settings(marks.model.settings), ref.level)
 
+    def name_models(self, items: Iterable[pytest.Item]) -> None:
+        """Give models that tests name by paths names that tell them apart."""
+        addresses = {self.settings.default_model}
+        for item in items:
+            try:
+                addresses |= read_marks(item).addresses
+            except ConfigError:  # told by the test's own set-up
+                continue
+        self.catalogue = self.catalogue.telling_apart(addresses)
+
     def plan_ladders(self, items: Iterable[pytest.Item]) -> None:
         """Join the ladders of all tests that share a model and a baseline, so each is one pass."""
         for item in items:

@@ -19,7 +19,7 @@ from pytest_asperf.guards.surroundings import CV_LIMIT
 from pytest_asperf.verdict import parse_percent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Source = Literal["auto", "live", "recorded"]
 Inconclusive = Literal["fail", "xfail", "skip"]
@@ -135,6 +135,20 @@ def has_separator(text: str) -> bool:
 def is_path(name: str) -> bool:
     """Tell whether an address without its level is a path and not a model's name."""
     return name.lower().endswith(".gguf") or has_separator(name)
+
+
+def distinct_names(paths: Iterable[Path]) -> dict[Path, str]:
+    """Return for each path its shortest end that no other one has."""
+    every = set(paths)
+    return {path: _shortest_end(path, every - {path}) for path in every}
+
+
+def _shortest_end(path: Path, others: Iterable[Path]) -> str:
+    for n in range(1, len(path.parts)):
+        end = path.parts[-n:]
+        if all(other.parts[-n:] != end for other in others):
+            return "/".join(end)
+    return str(path)
 
 
 def split_address(address: str) -> tuple[str, str | None]:

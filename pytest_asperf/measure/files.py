@@ -49,6 +49,15 @@ class LocatedModel:
         """The level, or the model's name where it has the file's own."""
         return self.ref.level or self.ref.spec.name
 
+    @property
+    def title(self) -> str:
+        """What a GGUF file calls itself, and its parameters; empty of any other."""
+        if not isinstance(self.info, GgufInfo):
+            return ""
+        n_params = self.info.n_params
+        size = f"{n_params / 1e9:.3g}B" if n_params >= 1e9 else f"{n_params / 1e6:.3g}M"
+        return f"{self.info.name}, {size}" if self.info.name else size
+
     def bytes_per_token(
         self, depth: int, loaded: Mapping[str, Any], context: Mapping[str, Any]
     ) -> int | None:

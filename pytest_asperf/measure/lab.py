@@ -479,5 +479,6 @@ class Lab:
                 loaded,
                 context,
                 model.ref.spec.settings.as_dict(),
+                title=model.title,
             )
         )
