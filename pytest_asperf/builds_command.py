@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from pytest_asperf.checks import Check, Section, size
+from pytest_asperf.command_words import Command
 from pytest_asperf.console import StatusNotify, print_sections, print_text, stderr_console
 from pytest_asperf.errors import AsperfError, ConfigError, printable
 from pytest_asperf.modelfiles.cache import BUILDS_FOLDER
@@ -44,7 +45,7 @@ def builds(context: typer.Context) -> None:
         list_builds()
 
 
-@builds_app.command("list")
+@builds_app.command("list", cls=Command)
 def list_builds() -> None:
     """List the builds that the project declares, and those that are made."""
     from pytest_asperf.builds.store import made_builds
@@ -62,7 +63,7 @@ def list_builds() -> None:
     )
 
 
-@builds_app.command("make")
+@builds_app.command("make", cls=Command)
 def make_builds(
     builds: Annotated[list[str], typer.Argument(metavar="BUILD")],
     *,
@@ -101,7 +102,7 @@ def make_builds(
         print_sections([Section(printable(build.name), checks)])
 
 
-@builds_app.command("prune")
+@builds_app.command("prune", cls=Command)
 def prune_builds(
     *,
     older_than: Annotated[

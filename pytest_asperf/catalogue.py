@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, fields, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,7 @@ from pytest_asperf.engines import ENGINES, parse_engine, parse_level
 from pytest_asperf.errors import ConfigError, listing, printable, shown, suggest
 from pytest_asperf.settings import (
     Settings,
+    distinct_names,
     is_path,
     parse_path,
     parse_values,
@@ -41,7 +43,7 @@ from pytest_asperf.spec import (
 from pytest_asperf.toml_place import parse_toml, read_toml_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_asperf.engines import Engine
@@ -63,12 +65,24 @@ class Catalogue:
         models: shipped models first, then the project's own.
         builds: engine builds by name, the project's own.
         settings: defaults, the configuration file's values over them, and options over both.
+        names: of the models that are named by their paths; of others, the file's name.
     """
 
     folder: Path
     models: tuple[ModelSpec, ...]
     settings: Settings
     builds: tuple[Build, ...] = ()
+    names: Mapping[Path, str] = field(default_factory=dict)
+
+    def telling_apart(self, addresses: Iterable[str]) -> Catalogue:
+        """Return the same catalogue, in which no two of these addresses have one name."""
+        paths = []
+        for address in addresses:
+            name, _ = split_address(address)
+            if is_path(name):
+                with suppress(ValueError):  # refused, with its place, when it is used
+                    paths.append(parse_path(name, self.folder))
+        return replace(self, names=distinct_names(paths))
 
     def find(self, address: str, *, where: str, engine: Engine | None = None) -> ModelRef:
         """Return the model that an address means, on the engine that runs it.
@@ -137,8 +151,8 @@ class Catalogue:
             path = parse_path(text, self.folder)
         except ValueError:
             raise _unusable(text, "the path of a file", where=where) from None
-        # The name may become part of a file name in the cache, as every model's may.
-        name = re.sub(r"[^A-Za-z0-9._-]", "_", path.name).lstrip(".-")[-64:] or "_"
+        name = self.names.get(path, path.name)
+        name = re.sub(r"[^A-Za-z0-9._/-]", "_", name).lstrip(".-")[-64:] or "_"
         if engine == "mlx" and not text.lower().endswith(".gguf"):
             return ModelSpec(name=name, hf_folder=path, hub_id=_hub_id(text))
         return ModelSpec(name=name, gguf=path)

@@ -20,6 +20,7 @@ from pytest_asperf import __version__
 from pytest_asperf.bisect_command import bisect_builds
 from pytest_asperf.builds_command import builds_app
 from pytest_asperf.checks import Check, Section, size
+from pytest_asperf.command_words import Command, in_own_words
 from pytest_asperf.console import (
     print_error,
     print_sections,
@@ -98,7 +99,7 @@ def _root(
     pass
 
 
-@app.command()
+@app.command(cls=Command)
 def doctor(
     *,
     python: _Python = None,
@@ -128,14 +129,14 @@ def doctor(
             queue=project.queue(lambda message: print_text(console, message)),
         )
     if as_json:
-        typer.echo(json.dumps(found.as_dict(), default=str, indent=2))
+        typer.echo(in_own_words(json.dumps(found.as_dict(), default=str, indent=2)))
     else:
         print_sections(found.sections, last_line=found.headline)
     if not found.is_ready:
         raise typer.Exit(_CANNOT_MEASURE)
 
 
-@app.command("calibrate")
+@app.command("calibrate", cls=Command)
 def calibrate_machine(
     *,
     python: _Python = None,
@@ -180,7 +181,7 @@ def calibrate_machine(
         raise typer.Exit(_CANNOT_MEASURE)
 
 
-@app.command("predict")
+@app.command("predict", cls=Command)
 def predict_models(
     *,
     models: Annotated[
@@ -258,7 +259,7 @@ def predict_models(
             project.queue(lambda message: print_text(console, message)),
         )
     if as_json:
-        typer.echo(json.dumps(found.as_dict(), default=str, indent=2))
+        typer.echo(in_own_words(json.dumps(found.as_dict(), default=str, indent=2)))
     else:
         if len(models) > 1:
             print_table(rows(found))
@@ -267,7 +268,7 @@ def predict_models(
         raise typer.Exit(_CANNOT_MEASURE)
 
 
-@app.command("audit")
+@app.command("audit", cls=Command)
 def audit_files(
     files: Annotated[list[Path], typer.Argument(metavar="FILE")],
     *,
@@ -312,7 +313,7 @@ def audit_files(
     raise typer.Exit(found.exit_code)
 
 
-@app.command("findings")
+@app.command("findings", cls=Command)
 def list_findings(
     *,
     as_markdown: Annotated[
@@ -332,7 +333,7 @@ def models(context: typer.Context) -> None:
         list_models()
 
 
-@models_app.command("list")
+@models_app.command("list", cls=Command)
 def list_models() -> None:
     """List the models, their sources and the levels cached."""
     project = open_project()
@@ -341,7 +342,7 @@ def list_models() -> None:
     )
 
 
-@models_app.command("build")
+@models_app.command("build", cls=Command)
 def build_models(
     addresses: Annotated[list[str], typer.Argument(metavar="NAME[:LEVEL]")],
     python: _Python = None,
@@ -370,7 +371,7 @@ def build_models(
         print_sections([Section(ref.label, (check,))])
 
 
-@models_app.command("verify")
+@models_app.command("verify", cls=Command)
 def verify_models(
     *,
     remove: Annotated[

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 from pytest_asperf import marks
 from pytest_asperf.errors import AsperfError, ConfigError
 from pytest_asperf.options import OPTIONS
-from pytest_asperf.settings import Settings, parse_values
+from pytest_asperf.settings import Settings, parse_values, read_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from pytest_asperf.catalogue import Catalogue
 
 T = TypeVar("T")
-
-_COUNTS: Final = frozenset(
-    {"repetitions", "chunks", "max_pairs", "max_seconds", "seed", "self_check"}
-)
 
 
 @contextmanager
@@ -42,7 +38,7 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
     """
     options = {key: option for option, (key, _, _) in OPTIONS.items()}
     given = {
-        key: _number(key, value)
+        key: read_word(key, value)
         for key in options
         if (value := config.getoption(f"asperf_{key}")) is not None
     }
@@ -60,13 +56,6 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
             " write `tools` in the configuration file",
         )
     return settings
-
-
-def _number(key: str, text: Any) -> Any:
-    """Read digits as the number they would be in TOML, so that both are checked alike."""
-    # Python refuses to convert thousands of digits, and the largest number accepted has 19.
-    digits = key in _COUNTS and text.isdecimal() and len(text) < 20
-    return int(text) if digits else text
 
 
 def read_marks(node: pytest.Item) -> marks.Marks:

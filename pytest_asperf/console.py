@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pytest_asperf.command_words import in_own_words
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 
 def print_text(console: Console, text: str) -> None:
     """Print one text, wrapped where it is read on a terminal."""
-    for line in _wrap(text, _columns(console), "", " " * 4):
+    for line in _wrap(in_own_words(text), _columns(console), "", " " * 4):
         console.print(Text(line), soft_wrap=True)
 
 
@@ -117,12 +118,12 @@ def render(section: Section, columns: int | None) -> Iterator[Text]:
     indent = " " * (states + width + 5)
     for check in section.checks:
         name = f"  {_WORDS[check.state]:{states}} {check.name:{width}}  "
-        head, *tail = _wrap(check.detail, columns, name, indent)
+        head, *tail = _wrap(in_own_words(check.detail), columns, name, indent)
         line = Text(head)
         line.stylize(_STYLES[check.state], 2, 2 + states)
         yield line
         if check.remedy:
-            tail += _wrap(check.remedy, columns, f"{indent}do: ", f"{indent}    ")
+            tail += _wrap(in_own_words(check.remedy), columns, f"{indent}do: ", f"{indent}    ")
         yield from map(Text, tail)
 
 

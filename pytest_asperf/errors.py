@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pytest_asperf.verdict import Verdict
 
@@ -47,6 +47,11 @@ class AsperfError(Exception):
         self.opt_out = None if opt_out is None else _bounded(opt_out)
         self.detail = None if detail is None else _bounded(detail, _LONGEST_DETAIL)
         super().__init__(self.what, self.why, self.remedy, self.opt_out, self.detail)
+
+    def reword(self, to: Callable[[str], str]) -> None:
+        """Put its advice in other words, as whoever prints it has them."""
+        self.why, self.remedy = to(self.why), to(self.remedy)
+        self.opt_out = self.opt_out and to(self.opt_out)
 
     def __str__(self) -> str:
         parts = [self.what, f"  why it matters: {self.why}", f"  what to do:     {self.remedy}"]

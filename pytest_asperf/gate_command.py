@@ -12,7 +12,7 @@ import json
 import os
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from pytest_asperf.command_words import in_own_words
 from pytest_asperf.console import print_error, print_text, stderr_console
 from pytest_asperf.errors import (
     AsperfError,
@@ -31,6 +32,7 @@ from pytest_asperf.errors import (
 )
 from pytest_asperf.gate_options import (
     USAGE,
+    Chunks,
     CurrentPython,
     EngineName,
     MaxPplDelta,
@@ -95,6 +97,7 @@ def gate_builds(
         int | None,
         typer.Option("--max-seconds", min=1, metavar="S", help="Seconds of one cell [300]."),
     ] = None,
+    chunks: Chunks = None,
     seed: Seed = None,
     engine: EngineName = None,
     python: CurrentPython = None,
@@ -125,9 +128,12 @@ def gate_builds(
             tolerance=tolerance,
             max_pairs=max_pairs,
             max_seconds=max_seconds,
+            chunks=chunks,
             seed=seed,
             wait=wait,
         )
+        named = [*(models or ()), project.settings.default_model, *([draft] if draft else [])]
+        project = replace(project, catalogue=project.catalogue.telling_apart(named))
         for file in (summary, json_file):
             _require_writable(file)
         gate = _gate(asked, project, max_ppl_delta)
@@ -349,8 +355,9 @@ def _decide(gate: _Gate, plan: Plan, cell: Cell, lab: Lab) -> CellResult:
     except BuildError:
         raise
     except AsperfError as error:
+        error.reword(in_own_words)
         return CellResult(cell, time.monotonic() - began, error=error)
-    return CellResult(cell, time.monotonic() - began, verdict)
+    return CellResult(cell, time.monotonic() - began, verdict.reworded(in_own_words))
 
 
 def _limits(gate: _Gate) -> str:

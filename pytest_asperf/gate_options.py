@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand
+
+from pytest_asperf.command_words import Command
 
 #: Exit code of a command that is not usable as typed: 2 is that of one which ends undecided.
 USAGE: Final = 3
@@ -28,6 +29,10 @@ CurrentPython = Annotated[
 ]
 
 
+Chunks = Annotated[
+    str | None,
+    typer.Option("--chunks", metavar="N|all", help="Chunks that PPL is taken over [40]."),
+]
 Wait = Annotated[
     str | None,
     typer.Option(
@@ -36,7 +41,7 @@ Wait = Annotated[
 ]
 
 
-class GateCommand(TyperCommand):
+class GateCommand(Command):
     """A command whose usage errors exit with `USAGE`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -122,6 +122,15 @@ class Marks:
     hardware: HardwareMark | None = None
     speculative: SpeculativeMark | None = None
 
+    @property
+    def addresses(self) -> set[str]:
+        """The addresses of models that they name; a level without a model is none."""
+        named = {self.model.address} if self.model else set()
+        if self.speculative is not None:
+            named |= {self.speculative.draft, self.speculative.target}
+        levels = (*self.ladder.levels, self.ladder.baseline) if self.ladder else ()
+        return named | {level for level in levels if ":" in level}
+
 
 _LEAST: Final = ("min_memory_gb", "min_cpu_cores", "min_gpu_cores")
 

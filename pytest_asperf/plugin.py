@@ -124,6 +124,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     with suppress(AsperfError) if _is_xdist_worker(session.config) else usage_errors():
         run = run_of(session.config)
         run.check()
+        run.name_models(items)
         run.plan_ladders(items)
     if not _is_xdist_worker(session.config):
         _end_as_by_ctrl_c(session.config)

@@ -174,6 +174,8 @@ def predict(
     Raises:
         AsperfError: an address, name or value is not usable, or a file is broken.
     """
+    drafts = [] if question.draft is None else [question.draft]
+    catalogue = catalogue.telling_apart([*addresses, *drafts])
     # Everything typed is looked at before the machine is.
     refs = [_ref(address, question, catalogue, "--model") for address in addresses]
     costs = ASSUMED_COSTS if question.verify is None else (parse_verify(question.verify),)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_asperf.catalogue import load_catalogue
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_models
-from pytest_asperf.settings import parse_values
+from pytest_asperf.settings import parse_values, read_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +105,7 @@ def open_project(**options: object) -> Project:
     """
     folder = Path.cwd()
     catalogue = load_catalogue(folder, shipped_models())
-    given = {key: value for key, value in options.items() if value is not None}
+    given = {key: read_word(key, value) for key, value in options.items() if value is not None}
     values = parse_values(given, where=lambda key: f"--{key.replace('_', '-')}", folder=folder)
     settings = replace(catalogue.settings, **values)
     return Project(

@@ -94,12 +94,18 @@ class Run:
 
         return load_findings(self.settings.findings, self.settings.records)
 
+    @property
+    def _meant(self) -> Hardware:
+        """The hardware that a marker or a finding is held against."""
+        return self.hardware.measured_on if self.is_live else self.hardware
+
     def out_of_scope(self, finding: Finding) -> str:
         """Return why a finding says nothing of this run, or nothing."""
-        profile = self.hardware.profile
+        hardware = self._meant
+        profile = hardware.profile
         if not finding.suits(profile.id if profile else ""):
             about = " or ".join(finding.hardware)
-            return f"the finding is about {about}, this is {self.hardware.name}"
+            return f"the finding is about {about}, this is {hardware.name}"
         if self.is_live and finding.engine not in {"", self.settings.engine}:
             return f"the finding is about {finding.engine}, this is {self.settings.engine}"
         return ""
@@ -322,6 +328,16 @@ class Run:
             return ref
         return ModelRef(ref.spec.with_settings(marks.model.settings), ref.level)
 
+    def name_models(self, items: Iterable[pytest.Item]) -> None:
+        """Give models that tests name by paths names that tell them apart."""
+        addresses = {self.settings.default_model}
+        for item in items:
+            try:
+                addresses |= read_marks(item).addresses
+            except ConfigError:  # told by the test's own set-up
+                continue
+        self.catalogue = self.catalogue.telling_apart(addresses)
+
     def plan_ladders(self, items: Iterable[pytest.Item]) -> None:
         """Join the ladders of all tests that share a model and a baseline, so each is one pass."""
         for item in items:
@@ -353,7 +369,8 @@ class Run:
         on_card, cache_bytes = self._read_from(result)
         published = hardware.published_bandwidth
         if published is not None and (hardware.shares_memory or on_card):
-            return Ceiling(published.gbs, published.kind, cache_bytes)
+            kind = published.kind if hardware.is_this_machine else f"{published.kind}, declared"
+            return Ceiling(published.gbs, kind, cache_bytes, self._doubt)
         if on_card or not hardware.is_this_machine:
             raise HardwareError(
                 f"the memory bandwidth of {hardware.headline()} is not known",
@@ -366,6 +383,12 @@ class Run:
             # A machine that was busy while its bandwidth was measured has a ceiling too low.
             measured = self._measured_bandwidth(remeasure=True)
         return Ceiling(measured.gbs, measured.kind, cache_bytes)
+
+    @property
+    def _doubt(self) -> str:
+        """Why no claim can rest on the declared hardware's figures, or nothing."""
+        found = self.hardware.contradiction
+        return f"declared {self.hardware.name}, and this machine is {found}" if found else ""
 
     def roof(self, result: ThroughputResult) -> Ceiling | None:
         """Return what no TG measurement can exceed, None where nothing is published of it."""
@@ -389,7 +412,7 @@ class Run:
 
     def unmet(self, mark: HardwareMark) -> str:
         """Return why the hardware is not what a marker asks for, or nothing."""
-        hardware = self.hardware
+        hardware = self._meant
         wanted = [in_force(name, hardware.machine).profile for name in mark.names]
         if wanted and hardware.profile not in wanted:
             return f"needs {' or '.join(mark.names)}, this is {hardware.name}"

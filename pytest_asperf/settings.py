@@ -19,7 +19,7 @@ from pytest_asperf.guards.surroundings import CV_LIMIT
 from pytest_asperf.verdict import parse_percent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Source = Literal["auto", "live", "recorded"]
 Inconclusive = Literal["fail", "xfail", "skip"]
@@ -31,6 +31,9 @@ _WEEK_S: Final = 7 * 24 * 3600
 _MOST_SEED: Final = 2**63 - 1
 
 
+_COUNTS: Final = frozenset(
+    {"repetitions", "chunks", "max_pairs", "max_seconds", "seed", "self_check"}
+)
 _UNITS_S: Final = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(?P<number>\d{1,7}(\.\d{1,3})?)\s*(?P<unit>s|min|h)?", re.ASCII)
 
@@ -131,6 +134,20 @@ def is_path(name: str) -> bool:
     return name.lower().endswith(".gguf") or has_separator(name)
 
 
+def distinct_names(paths: Iterable[Path]) -> dict[Path, str]:
+    """Return for each path its shortest end that no other one has."""
+    every = set(paths)
+    return {path: _shortest_end(path, every - {path}) for path in every}
+
+
+def _shortest_end(path: Path, others: Iterable[Path]) -> str:
+    for n in range(1, len(path.parts)):
+        end = path.parts[-n:]
+        if all(other.parts[-n:] != end for other in others):
+            return "/".join(end)
+    return str(path)
+
+
 def split_address(address: str) -> tuple[str, str | None]:
     """Split a model's address into its name or path, and its level as written.
 
@@ -145,6 +162,14 @@ def split_address(address: str) -> tuple[str, str | None]:
         if not after_gguf and level_engines(tail) is None:
             return address, None
     return head, tail
+
+
+def read_word(key: str, text: Any) -> Any:
+    """Read digits as the number they would be in TOML, so that both are checked alike."""
+    if key not in _COUNTS or not isinstance(text, str):
+        return text
+    # Python refuses to convert thousands of digits, and no count needs ten.
+    return int(text) if text.isdecimal() and len(text) < 20 else text
 
 
 def parse_values(
@@ -322,7 +347,9 @@ _KEYS: Final[Mapping[str, _Key]] = {
     ),
     "max_pairs": _whole("a gate gives up after it"),
     "max_seconds": _whole("a gate gives up after it", most=_WEEK_S),
-    "max_cv": _Key(_cv, 'a share such as "15%", above 0', "limits near noisier runs are not decided"),
+    "max_cv": _Key(
+        _cv, 'a share such as "15%", above 0', "limits near noisier runs are not decided"
+    ),
     "seed": _whole("the same seed replays the same orders", least=0, most=_MOST_SEED),
     "self_check": _whole("it shows how often this machine FAILs equal builds"),
     "call_timeout_s": _whole("a hang would hold up every test behind it", most=_WEEK_S),

@@ -19,7 +19,7 @@ from pytest_asperf.guards.trip import Consequence
 from pytest_asperf.stats.estimate import Estimate, limit_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_asperf.guards.trip import Trip
     from pytest_asperf.metrics import Metric
@@ -94,6 +94,12 @@ class Verdict:
     def claim(self) -> str:
         """The claim as one phrase."""
         return f"{self.subject.name} {self.threshold}"
+
+    def reworded(self, reword: Callable[[str], str]) -> Verdict:
+        """Return the same verdict with its advice and remarks in other words."""
+        return replace(
+            self, advice=reword(self.advice), details=tuple(reword(text) for text in self.details)
+        )
 
     def line(self) -> str:
         """Return the verdict on one line, safe to print."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_asperf.hardware.machine import published_bandwidth
-from pytest_asperf.hardware.profiles import Match, find_profile
+from pytest_asperf.hardware.profiles import Match, find_profile, same_brand
 
 if TYPE_CHECKING:
     from pytest_asperf.hardware.machine import Bandwidth, Machine
@@ -21,11 +21,13 @@ class Ceiling:
         gbs: bandwidth of the memory they are in, decimal GB/s.
         kind: where that figure comes from.
         cache_bytes: last-level cache in front of it; weights that fit in it are not bound.
+        doubt: why it is not the bandwidth of the machine measured on; empty where it may be.
     """
 
     gbs: float
     kind: str
     cache_bytes: int = 0
+    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,28 @@ class Hardware:
     def is_this_machine(self) -> bool:
         """Whether measurements made here are measurements of this hardware."""
         return self.declared is None or self.declared == self.machine.profile
+
+    @property
+    def contradiction(self) -> str:
+        """What this machine was found to be, where that cannot be the declared hardware.
+
+        Empty where it may be: its chip is not known, or not which bin of it.
+        """
+        declared, machine = self.declared, self.machine
+        if declared is None or declared == machine.profile:
+            return ""
+        found = [machine.cpu_brand] if declared.cores_by_level else [g.name for g in machine.gpus]
+        names = [name for name in found if name]
+        if not any(same_brand(name, declared.brand_string) for name in names):
+            # A guest or a translated process of macOS is shown another name of the chip.
+            is_masked = machine.os == "macOS" and (machine.virtualised or machine.translated)
+            return "" if is_masked else ", ".join(names)
+        return machine.profile.id if machine.profile is not None else ""
+
+    @property
+    def measured_on(self) -> Hardware:
+        """What live figures are of: this machine where it cannot be the declared hardware."""
+        return Hardware(self.machine) if self.contradiction else self
 
     @property
     def published_bandwidth(self) -> Bandwidth | None:

@@ -232,6 +232,11 @@ def match_profile(
     return Match(bins)
 
 
+def same_brand(one: str, other: str) -> bool:
+    """Tell whether two strings of an operating system or driver name the same chip."""
+    return _brand_key(one) == _brand_key(other)
+
+
 def _brand_key(brand_string: str) -> str:
     # Drivers before 2021 leave the vendor out of a card's name.
     return brand_string.strip().casefold().removeprefix("nvidia ")

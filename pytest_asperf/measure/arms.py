@@ -215,5 +215,15 @@ def require_ran(
     settings = arm.settings.as_dict()
     model, made = arm.model, arm.build.rows()
     return require_path(
-        Ran(arm.name, model.path, model.sha256, described, loaded, context, settings, made)
+        Ran(
+            arm.name,
+            model.path,
+            model.sha256,
+            described,
+            loaded,
+            context,
+            settings,
+            made,
+            model.title,
+        )
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-
 import json
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pytest_asperf.engines import level_recipe
 from pytest_asperf.errors import AsperfError, ModelError
 from pytest_asperf.host import Worker
 from pytest_asperf.measure.results import ScoredText
-from pytest_asperf.modelfiles.cache import file_sha256, folder_sha256
+from pytest_asperf.modelfiles.cache import folder_sha256
 from pytest_asperf.modelfiles.file_state import hash_files, state_of
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
 from pytest_asperf.modelfiles.hub_cache import hf_source
@@ -60,6 +59,15 @@ class LocatedModel:
     def level(self) -> str:
         """The level, or the model's name where it has the file's own."""
         return self.ref.level or self.ref.spec.name
+
+    @property
+    def title(self) -> str:
+        """What a GGUF file calls itself, and its parameters; empty of any other."""
+        if not isinstance(self.info, GgufInfo):
+            return ""
+        n_params = self.info.n_params
+        size = f"{n_params / 1e9:.3g}B" if n_params >= 1e9 else f"{n_params / 1e6:.3g}M"
+        return f"{self.info.name}, {size}" if self.info.name else size
 
     def bytes_per_token(
         self, depth: int, loaded: Mapping[str, Any], context: Mapping[str, Any]

@@ -26,8 +26,8 @@ from pytest_asperf.measure.files import (
     read_corpus,
     require_same_start,
     same_tokenizer,
-    source_state,
     shown_same,
+    source_state,
     why_lossless,
     work_of,
 )
@@ -499,5 +499,6 @@ class Lab:
                 loaded,
                 context,
                 model.ref.spec.settings.as_dict(),
+                title=model.title,
             )
         )

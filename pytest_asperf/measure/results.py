@@ -61,6 +61,7 @@ class Ran:
         context: what the context resolved to.
         asked: engine settings that were asked for, by name.
         made: how the build came about, where it was made here, as label and text.
+        title: what the model's file calls itself, and its size; empty where it says neither.
     """
 
     model: str
@@ -71,6 +72,7 @@ class Ran:
     context: Mapping[str, Any]
     asked: Mapping[str, Any]
     made: tuple[tuple[str, str], ...] = ()
+    title: str = ""
 
     def rows(self) -> tuple[tuple[str, str], ...]:
         """Return it as label and text, for a failure message."""
@@ -91,7 +93,7 @@ class Ran:
         seen = loaded.get("logits_seen")
         told = (("memory", f"{memory}, by the engine's own count"),) if memory else ()
         return (
-            ("model", f"{self.model}, {loaded.get('description')}, sha256 {self.sha256[:12]}"),
+            ("model", f"{self.model}, {self.description}, sha256 {self.sha256[:12]}"),
             ("engine", engine_name(engine)),
             ("build", f"libraries sha256 {str(engine.get('library_sha256', 'unknown'))[:12]}"),
             *self.made,
@@ -100,6 +102,13 @@ class Ran:
             *told,
             *((("logits", seen),) if seen else ()),
         )
+
+    @property
+    def description(self) -> str:
+        """The model's own name and size, and what the engine calls it."""
+        described = str(self.loaded.get("description"))
+        # llama.cpp knows the sizes of some published models only, and writes ?B of others.
+        return f"{self.title} ({described.replace(' ?B', '')})" if self.title else described
 
     @property
     def memory(self) -> EngineMemory | None:

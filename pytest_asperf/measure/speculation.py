@@ -183,6 +183,7 @@ def _proof(contestants: Contestants, rink: Rink, pair: OpenPair, name: str) -> R
             pair.loaded[name],
             pair.contexts[name],
             model.ref.spec.settings.as_dict(),
+            title=model.title,
         )
     )
 

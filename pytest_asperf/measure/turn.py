@@ -129,5 +129,5 @@ def _busy(path: Path, holder: Holder | None, limit_s: float) -> BusyError:
         f"gave up after waiting {limit_s:.0f} s for another measurement on this machine: "
         f"{holder or path}",
         why="two measurements at once disturb each other",
-        remedy=f"{remedy}; to wait longer, --asperf-wait=SECONDS",
+        remedy=f"{remedy}; to wait longer, --asperf-wait=30min",
     )

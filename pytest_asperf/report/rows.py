@@ -196,6 +196,8 @@ def proof(ran: Ran) -> dict[str, Any]:
     """Return a proof of path as plain data."""
     return {
         "model": ran.model,
+        "title": ran.title,
+        "path": str(ran.path),
         "sha256": ran.sha256,
         "engine": dict(ran.engine),
         "loaded": dict(ran.loaded),

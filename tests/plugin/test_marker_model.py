@@ -117,3 +117,41 @@ def test_a_model_of_several_files_needs_a_level(project: Project) -> None:
     result = project.run()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["fake: *level*", "test_it.py:4: ModelError"])
+
+
+def test_two_files_of_one_name_have_two_labels(
+    project: Project, rows: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """Tables and report show the folder where two models would be called the same."""
+    for folder in ("a", "b"):
+        (project.path / folder).mkdir()
+        (project.path / folder / "model.gguf").write_text((project.path / "f16.json").read_text())
+    project.test("""
+@pytest.mark.parametrize("n", [
+    pytest.param(1, marks=pytest.mark.model("./a/model.gguf")),
+    pytest.param(2, marks=pytest.mark.model("./b/model.gguf")),
+])
+def test_it(throughput, n):
+    throughput("tg8")
+""")
+    assert [row["model"] for row in rows()] == ["a/model.gguf", "b/model.gguf"]
+    result = project.run()
+    for folder in ("a", "b"):
+        result.stdout.fnmatch_lines([f"{folder}/model.gguf *tg8 *"])
+        result.stdout.fnmatch_lines([f"tg8[[]{folder}/model.gguf]*"])
+
+
+def test_proof_of_path_says_what_the_file_calls_itself(
+    live: Project, rows: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """The name and the number of parameters in the header, instead of an unknown size."""
+    live.test("""
+@pytest.mark.model("asperf-draft:Q8_0")
+def test_it(throughput):
+    assert_throughput(throughput("tg8"), at_least="1000000 tok/s")
+""")
+    raw = rows()[0]["raw"]
+    assert raw["title"].endswith("M")
+    result = live.run()
+    result.stdout.fnmatch_lines([f"*model: asperf-draft:Q8_0, {raw['title']} (*"])
+    assert "?B" not in result.stdout.str()

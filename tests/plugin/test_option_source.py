@@ -1,8 +1,10 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from pytest_asperf.hardware.detect import detect
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
@@ -29,6 +31,59 @@ def test_live_measures_whatever_is_declared(project: Project) -> None:
     result = project.run("--asperf-hardware=m2ultra", "--asperf-source=live")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*m2ultra*declared; this machine is*", "asperf: live, engine*"])
+
+
+UTILISATION = """
+@pytest.mark.quant("F16")
+def test_utilisation(throughput):
+    assert_bandwidth_utilization(throughput("tg8"), at_most=1.0)
+
+@pytest.mark.quant("F16")
+@pytest.mark.hardware("m2ultra")
+def test_there(throughput):
+    assert_throughput(throughput("tg8"), at_least=1)
+"""
+
+
+def _on(project: Project, **facts: Any) -> None:
+    """Have the machine detected as one of these facts."""
+    machine = f"Machine(**{ {'os': 'macOS', 'arch': 'arm64', 'cpu_brand': None, **facts}!r})"
+    conftest = project.path / "conftest.py"
+    conftest.write_text(
+        f"{conftest.read_text()}import pytest_asperf.run\n"
+        "from pytest_asperf.hardware.machine import Machine\n"
+        f"pytest_asperf.run.detect = lambda: {machine}\n"
+    )
+    project.script("f16", bytes_per_token=5 * 10**8)
+    project.test(UTILISATION)
+
+
+def test_a_contradicted_profile_decides_nothing(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim that rests on it is INVALID, and tests of that hardware are skipped."""
+    monkeypatch.setattr("pytest_asperf.run.detect", detect)  # put back after the test
+    _on(project, os="Linux", arch="x86_64", cpu_brand="Intel(R) Xeon(R)")
+    result = project.run("--asperf-hardware=m2ultra", "--asperf-source=live")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(
+        [
+            "INVALID *800 GB/s (advertised, declared) *: declared m2ultra-76, and this machine *",
+            "asperf: 1 test skipped: needs m2ultra, this is Intel(R) Xeon(R)",
+        ]
+    )
+
+
+@pytest.mark.parametrize("brand", [None, "Apple M2 Ultra"])
+def test_a_machine_that_is_not_fully_known_can_be_declared(
+    project: Project, monkeypatch: pytest.MonkeyPatch, brand: str | None
+) -> None:
+    """An unknown chip, or an unknown bin of it, is what its owner says; verdicts say so."""
+    monkeypatch.setattr("pytest_asperf.run.detect", detect)  # put back after the test
+    _on(project, cpu_brand=brand)
+    result = project.run("--asperf-hardware=m2ultra", "--asperf-source=live")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["PASS *utilisation of 800 GB/s (advertised, declared) by *"])
 
 
 def test_recorded_never_measures(project: Project) -> None:

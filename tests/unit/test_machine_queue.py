@@ -73,7 +73,8 @@ def test_the_error_names_the_holder(tmp_path: Path) -> None:
 
 def test_whoever_waits_is_told_again(tmp_path: Path) -> None:
     """The message comes at once and is repeated, with the time that is left."""
-    lock, told = tmp_path / "lock", []
+    lock = tmp_path / "lock"
+    told: list[str] = []
     queue = MachineQueue(lock, told.append, 1.2, repeat_s=0.1)
     with _held(lock) as (holder, _), pytest.raises(BusyError), queue.turn():
         pass
@@ -130,7 +131,8 @@ def test_a_lock_that_outlives_its_holder_is_explained(tmp_path: Path) -> None:
 
 def test_the_same_holder_is_waited_for_once(tmp_path: Path) -> None:
     """The second measurement of a session does not wait for what the first gave up on."""
-    lock, told = tmp_path / "lock", []
+    lock = tmp_path / "lock"
+    told: list[str] = []
     queue = MachineQueue(lock, told.append, 0.2)
     with _held(lock):
         for _ in range(2):
