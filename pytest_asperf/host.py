@@ -485,9 +485,8 @@ def _indented(lines: Sequence[str]) -> str:
 def _logit_row(row: dict[str, Any] | None) -> LogitRow | None:
     if row is None:
         return None
-    peak = row["peak"]
-    counts = (int(row[name]) for name in ("n_vocab", "n_nan", "n_inf"))
-    return LogitRow(*counts, None if peak is None else float(peak))
+    peak = None if row["peak"] is None else float(row["peak"])
+    return LogitRow(int(row["n_vocab"]), int(row["n_nan"]), int(row["n_inf"]), peak)
 
 
 def _chunk_score(row: dict[str, Any]) -> ChunkScore:
