@@ -104,8 +104,8 @@ _REMEDIES: Final = {
     "kv-cache": "choose another type for the KV cache, or leave it out",
     "load": "check the file with: asperf models verify, or load it with the engine's own tools",
     "memory": "use a smaller model, level or context, or close other programs",
-    "non-finite": "NaN, infinity and logits beyond half precision come from a broken model file or "
-    "a broken kernel: compare the file with its source, or measure another build",
+    "non-finite": "the model's output holds NaN or infinity, or overflows: the file or the kernel is "
+    "broken",
     "settings": "leave them out, or give them for the engine that has them: "
     "settings.llama_cpp = {{ ... }} of the model",
     "rollback": "speculate with models of attention only, or leave rollback at auto, which uses "
