@@ -104,7 +104,7 @@ _REMEDIES: Final = {
     "kv-cache": "choose another type for the KV cache, or leave it out",
     "load": "check the file with: asperf models verify, or load it with the engine's own tools",
     "memory": "use a smaller model, level or context, or close other programs",
-    "non-finite": "the model's output holds NaN or infinity, or overflows: the file or the kernel is "
+    "non-finite": "the model's output holds NaN or infinity or overflows: the file or kernel is "
     "broken",
     "settings": "leave them out, or give them for the engine that has them: "
     "settings.llama_cpp = {{ ... }} of the model",
