@@ -106,8 +106,8 @@ _REMEDIES: Final = {
     "kv-cache": "choose another type for the KV cache, or leave it out",
     "load": "check the file with: asperf models verify, or load it with the engine's own tools",
     "memory": "use a smaller model, level or context, or close other programs",
-    "non-finite": "NaN, infinity and logits beyond half precision come from a broken model file or "
-    "a broken kernel: compare the file with its source, or measure another build",
+    "non-finite": "the model's output holds NaN or infinity or overflows: the file or kernel is "
+    "broken",
     "settings": "leave them out, or give them for the engine that has them: "
     "settings.llama_cpp = {{ ... }} of the model",
     "rollback": "speculate with models of attention only, or leave rollback at auto, which uses "
@@ -489,9 +489,8 @@ def _indented(lines: Sequence[str]) -> str:
 def _logit_row(row: dict[str, Any] | None) -> LogitRow | None:
     if row is None:
         return None
-    peak = row["peak"]
-    counts = (int(row[name]) for name in ("n_vocab", "n_nan", "n_inf"))
-    return LogitRow(*counts, None if peak is None else float(peak))
+    peak = None if row["peak"] is None else float(row["peak"])
+    return LogitRow(int(row["n_vocab"]), int(row["n_nan"]), int(row["n_inf"]), peak)
 
 
 def _chunk_score(row: dict[str, Any]) -> ChunkScore:

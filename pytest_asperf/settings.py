@@ -168,7 +168,7 @@ def read_word(key: str, text: Any) -> Any:
     """Read digits as the number they would be in TOML, so that both are checked alike."""
     if key not in _COUNTS or not isinstance(text, str):
         return text
-    # Python refuses to convert thousands of digits, and no count needs ten.
+    # Python refuses to convert thousands of digits, and a seed has 19 at most.
     return int(text) if text.isdecimal() and len(text) < 20 else text
 
 

@@ -295,7 +295,7 @@ class MlxModel:
             began_ns = time.perf_counter_ns()
             steps = self._prefill(tokens[depth:], cache)
             timing = self._timing(len(tokens) - depth, began_ns, steps)
-        return replace(timing, logits=_seen(self._last_row()))
+        return replace(timing, logits=_seen(self._last_row(cache)))
 
     def generate(self, tokens: Sequence[int], depth: int) -> Timing:
         """Decode tokens one at a time, timed, one step in flight while the next is prepared."""
@@ -393,15 +393,15 @@ class MlxModel:
         row = self._model(mx.array([[token]]), cache=cache)[0, -1]
         return mx.argmax(row), row
 
-    def _last_row(self) -> Any:
+    def _last_row(self, cache: list[Any]) -> Any:
         """Return logits after the last token in the cache: those of a prompt are not computed."""
         last = self._resident[-1]
         with _refusing("decode"), wired_limit(self._model):
-            if can_trim_prompt_cache(self._cache):
-                trim_prompt_cache(self._cache, 1)
+            if can_trim_prompt_cache(cache):
+                trim_prompt_cache(cache, 1)
             else:
                 self._resident.append(last)  # what cannot forget it has it twice
-            return self._step(last, self._cache)[1]
+            return self._step(last, cache)[1]
 
     def _prefill(self, tokens: Sequence[int], cache: list[Any]) -> list[int]:
         steps: list[int] = []

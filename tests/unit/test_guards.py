@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -27,6 +27,10 @@ ROUNDS_PER_S, ROUND_BYTES = 177 / 3.276, (10.93 + 4 * 1.1755) * GB
 SD = {"k": 4, "drafted": 708, "accepted": 23}
 
 
+def _logits(*, n_nan: int = 0, n_inf: int = 0, peak: float | None = 17.2) -> Trip | None:
+    return guards.broken_logits(n_vocab=2048, n_nan=n_nan, n_inf=n_inf, peak=peak, largest=65_504)
+
+
 CASES: Mapping[str, tuple[Consequence, Callable[[], Trip | None], Callable[[], Trip | None]]] = {
     # 844 GB/s on an M2 Ultra; the 9B alone at 42.4 tok/s, 58 %.
     "roofline-high": (
@@ -39,6 +43,12 @@ CASES: Mapping[str, tuple[Consequence, Callable[[], Trip | None], Callable[[], T
         WARNING,
         lambda: guards.roofline_low(70, 1.6 * GB, 800),
         lambda: guards.roofline_low(140.2, 1.1755 * GB, 800),
+    ),
+    # A final norm times 1e30, in float32; a sound row in which half of the tokens are masked.
+    "broken-logits": (
+        INVALID,
+        lambda: _logits(peak=3e31),
+        lambda: _logits(peak=17.2),
     ),
     # 53.6 tok/s at 3.2 % acceptance; at 75 %, speculation can give as much.
     "sd-bound": (
@@ -378,3 +388,19 @@ def test_two_arms_of_the_same_weights_are_one() -> None:
     assert guards.same_weights(scores, other) is None
     assert guards.same_weights(scores, [[1.0, 2.0]]) is None
     assert guards.same_weights([], []) is None
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ({"n_nan": 1}, "1 of 2048 logits are NaN, 0 infinite"),
+        ({"n_inf": 2}, "0 of 2048 logits are NaN, 2 infinite"),
+        ({"peak": None}, "none of 2048 logits is finite"),
+        ({"peak": -7e4}, "the largest logit is -7e+04"),
+    ],
+)
+def test_broken_logits_says_what_they_are(row: Mapping[str, Any], found: str) -> None:
+    """One NaN in a row is enough, for whatever computed it fed the next step."""
+    trip = _logits(**row)
+    assert trip is not None
+    assert trip.found.endswith(found)

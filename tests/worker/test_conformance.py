@@ -30,6 +30,22 @@ def test_an_engine_whose_levels_disagree_with_themselves_does_not(tmp_path: Path
         check_engine(EngineBuild("scripted", PYTHON), script)
 
 
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("unseen", "shows no logits"),
+        ("stale", "not those after the last token"),
+        ("nan", "are none"),
+        ("inf", "are none"),
+    ],
+)
+def test_an_engine_that_hides_its_logits_does_not(tmp_path: Path, fault: str, says: str) -> None:
+    """Each timed run shows the logits after its own last token."""
+    script = write_script(tmp_path / "model.json", faults={"logits": fault})
+    with pytest.raises(ConformanceError, match=says):
+        check_engine(EngineBuild("scripted", PYTHON), script)
+
+
 def test_llama_cpp_conforms(draft_gguf: Path) -> None:
     """llama.cpp passes on a real model."""
     check_engine(EngineBuild("llama_cpp", PYTHON), draft_gguf, EngineSettings(threads=1))

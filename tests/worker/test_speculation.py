@@ -260,7 +260,7 @@ def test_logits_that_are_no_numbers_are_refused() -> None:
     rows = np.zeros((1, 4), np.float32)
     rows[0, 2] = np.nan
     for how in (Greedy(), Sampled(1.0, 0)):
-        with pytest.raises(RefusalError, match="NaN"):
+        with pytest.raises(RefusalError, match="largest logit of a row is nan"):
             how.judge(rows, Proposal([]))
 
 

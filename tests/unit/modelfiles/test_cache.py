@@ -83,7 +83,7 @@ def test_the_root_comes_from_the_environment(tmp_path: Path) -> None:
 
 
 def test_built_once_and_kept_with_its_record(tmp_path: Path) -> None:
-    """The second call builds nothing; the sidecar records size, hash and recipe."""
+    """The second call builds nothing; the sidecar records size, hash, recipe and last change."""
     target = tmp_path / "a" / "b" / "m.gguf"
     assert build_once(target, writing(b"model"), recipe=RECIPE) == target
     assert build_once(target, refuse, recipe=RECIPE) == target
@@ -92,6 +92,7 @@ def test_built_once_and_kept_with_its_record(tmp_path: Path) -> None:
         "nbytes": 5,
         "sha256": hashlib.sha256(b"model").hexdigest(),
         "recipe": RECIPE,
+        "ctime_ns": [target.stat().st_ctime_ns],
     }
     assert sorted(p.name for p in target.parent.iterdir()) == [
         "m.gguf",
@@ -125,6 +126,30 @@ def test_verify_finds_cuts_by_size_and_damage_by_hash(tmp_path: Path) -> None:
     assert "cannot be read" in (verify(tmp_path / "absent.gguf") or "")
     discard(target)
     assert build_once(target, writing(b"model"), recipe=RECIPE).read_bytes() == b"model"
+
+
+def test_damage_at_equal_size_and_time_is_built_again(tmp_path: Path) -> None:
+    """The hash of a file that was touched is compared before the file is used."""
+    target = build_once(tmp_path / "m.gguf", writing(b"model"), recipe=RECIPE)
+    written = target.stat()
+    target.write_bytes(b"mOdel")
+    os.utime(target, ns=(written.st_atime_ns, written.st_mtime_ns))
+    assert build_once(target, writing(b"model"), recipe=RECIPE).read_bytes() == b"model"
+
+
+def test_a_file_that_was_only_touched_is_hashed_once(tmp_path: Path) -> None:
+    """A copied cache, or one without the time of the last change, is used as it is."""
+    target = build_once(tmp_path / "m.gguf", writing(b"model"), recipe=RECIPE)
+    sidecar = tmp_path / "m.gguf.json"
+    recorded = json.loads(sidecar.read_text())
+    sidecar.write_text(json.dumps({key: recorded[key] for key in ("nbytes", "sha256", "recipe")}))
+    assert build_once(target, refuse, recipe=RECIPE) == target
+    assert json.loads(sidecar.read_text()) == recorded
+    target.touch()
+    assert build_once(target, refuse, recipe=RECIPE) == target
+    # Noted as intact: a wrong hash is not looked at again.
+    sidecar.write_text(json.dumps(json.loads(sidecar.read_text()) | {"sha256": "0"}))
+    assert build_once(target, refuse, recipe=RECIPE) == target
 
 
 def test_entries_lists_what_is_there(tmp_path: Path) -> None:
@@ -377,16 +402,16 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
 
 
 def test_hashes_are_remembered_until_the_file_changes(tmp_path: Path) -> None:
-    """Path, size and modification time stand for the content; each alone asks for a new hash."""
+    """Path, size and times stand for the content; the time of a change cannot be set back."""
     path, cache = tmp_path / "m.gguf", tmp_path / "cache"
     path.write_bytes(b"model")
     os.utime(path, ns=(0, 1_000))
-    first = file_sha256(path, cache=cache)
-    assert first == hashlib.sha256(b"model").hexdigest()
+    assert file_sha256(path, cache=cache) == hashlib.sha256(b"model").hexdigest()
+    (memo,) = (cache / "hashes").iterdir()
+    memo.write_text(memo.read_text().replace(hashlib.sha256(b"model").hexdigest(), "remembered"))
+    assert file_sha256(path, cache=cache) == "remembered"
     path.write_bytes(b"MODEL")
     os.utime(path, ns=(0, 1_000))
-    assert file_sha256(path, cache=cache) == first
-    os.utime(path, ns=(0, 2_000))
     assert file_sha256(path, cache=cache) == hashlib.sha256(b"MODEL").hexdigest()
     for memo in (cache / "hashes").iterdir():
         memo.write_text("{}")
