@@ -163,7 +163,8 @@ def test_a_copy_of_the_baseline_on_mlx(live: Project, change: str) -> None:
         config.write_text(json.dumps(json.loads(config.read_text()) | quantization))
     level = "4bit" if change == "the name of a level" else "F16"
     live.config(
-        f'[models.pub]\nfiles = {{ F16 = "base" }}\n[models.same]\nfiles = {{ {level} = "copy" }}\n',
+        '[models.pub]\nfiles = { F16 = "base" }\n'
+        f'[models.same]\nfiles = {{ {level} = "copy" }}\n',
         engine="mlx",
         default_model="pub",
         chunks=1,
