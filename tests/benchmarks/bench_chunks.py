@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,7 +72,7 @@ def measured(rng: np.random.Generator) -> dict[str, Draw]:
     for key, name in (("nll_difference", "ΔPPL"), ("kld", "KLD")):
         for level, values in found[key].items():
             centred = np.array(values) - np.mean(values)
-            shapes[f"{name} of {level}"] = lambda shape, v=centred: rng.choice(v, shape)  # type: ignore[misc]
+            shapes[f"{name} of {level}"] = partial(rng.choice, centred)
     return shapes
 
 
