@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +39,11 @@ SLACK: Final = 1.0
 def two_kinds(rng: np.random.Generator, share: float, noise: float) -> Draw:
     """Return chunks of two kinds of text: a share of them costs more by 1, with noise in each."""
     return lambda shape: (rng.random(shape) < share) - share + rng.normal(0, noise, shape)
+
+
+def drawn(rng: np.random.Generator, values: Array) -> Draw:
+    """Return chunks drawn from some with replacement."""
+    return lambda shape: values[rng.integers(len(values), size=shape)]
 
 
 def symmetric(rng: np.random.Generator) -> dict[str, Draw]:
@@ -72,7 +76,7 @@ def measured(rng: np.random.Generator) -> dict[str, Draw]:
     for key, name in (("nll_difference", "ΔPPL"), ("kld", "KLD")):
         for level, values in found[key].items():
             centred = np.array(values) - np.mean(values)
-            shapes[f"{name} of {level}"] = partial(rng.choice, centred)
+            shapes[f"{name} of {level}"] = drawn(rng, centred)
     return shapes
 
 
