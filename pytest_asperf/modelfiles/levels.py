@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.errors import ModelError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_asperf.modelfiles.gguf_header import TensorInfo
     from pytest_asperf.modelfiles.gguf_read import GgufInfo
 
@@ -41,26 +43,36 @@ _OWN_TYPES: Final = {
 
 def largest_type(info: GgufInfo) -> str:
     """Return the type that most bytes of a file's layers have, such as `Q4_K`."""
-    held: Counter[str] = Counter()
-    for tensor in _layer_matrices(info):
-        held[tensor.type] += tensor.nbytes
-    return held.most_common(1)[0][0]
+    return _most_bytes(_layer_matrices(info))
 
 
 def contradiction(info: GgufInfo, level: str) -> str:
     """Return of which other level a file is, and what shows it; empty where nothing does.
 
-    A level is a mixture, and publishers vary it; but some matrix in the layers has the level's own
-    type, wherever its rows fit that type's blocks.
+    A level is a mixture around a type of its own. Where the metadata states the level, one matrix
+    of that type will do, since publishers vary mixtures; where it does not, most of the layers
+    have it. Only rows that fit the type's blocks count: llama.cpp gives others another type.
     """
     if info.level not in {None, level}:
         return f"{info.level} by its own metadata"
     own = _own_type(level)
-    matrices = _layer_matrices(info)
-    fitting = [t for t in matrices if _is_quantised(t) and not t.shape[0] % _block(level)]
-    if not fitting or any(t.type == own for t in matrices):
+    fitting = [
+        tensor
+        for tensor in _layer_matrices(info)
+        if _is_quantised(tensor) and not tensor.shape[0] % _block(level)
+    ]
+    if not fitting or _most_bytes(fitting) == own:
         return ""
-    return f"{largest_type(info)} by the types of its tensors"
+    if info.level == level and any(tensor.type == own for tensor in fitting):
+        return ""
+    return f"{_most_bytes(fitting)} by the types of its tensors"
+
+
+def _most_bytes(tensors: Iterable[TensorInfo]) -> str:
+    held: Counter[str] = Counter()
+    for tensor in tensors:
+        held[tensor.type] += tensor.nbytes
+    return held.most_common(1)[0][0]
 
 
 def _own_type(level: str) -> str:

@@ -155,6 +155,7 @@ def level_row(result: LevelResult, baseline: str, note: str) -> Row:
         "size_bytes": result.size_bytes,
         "peak_rss_bytes": result.peak_rss_bytes,
         "chunks": chunks,
+        "baseline": proof(result.baseline_ran),
         **proof(result.ran),
     }
     basis, what = f"{delta.n} {delta.counted}", f"PPL vs {baseline}"

@@ -13,9 +13,10 @@ from peers import Peers
 from timing import interleave, ratio, table
 
 from pytest_asperf.host import Worker
+from pytest_asperf.measure.files import read_corpus
 from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
 from pytest_asperf.modelfiles.shipped import shipped_corpus
-from pytest_asperf.spec import Workload
+from pytest_asperf.spec import ModelSpec, Workload
 
 if TYPE_CHECKING:
     from pytest_asperf.host import RawRun
@@ -62,8 +63,8 @@ def _times_ns(peers: Peers, model: Path, workload: Workload) -> tuple[list[int],
 def _time_once(model: Path, workload: Workload) -> RawRun:
     with Worker(BUILD) as worker:
         facts = worker.load("model", model, SETTINGS)
-        text = shipped_corpus().read_text("utf-8")
-        tokens = workload_tokens(worker, "model", text, workload)
+        corpus = read_corpus(ModelSpec("model", gguf=model), shipped_corpus())
+        tokens = workload_tokens(worker, "model", corpus, workload)
         (load,) = measure_throughput(
             worker,
             {"model": tokens},

@@ -80,6 +80,7 @@ def test_it(perplexity):
         "n_ctx": 512,
     }
     assert level["note"] == f"PPL on {told}"
+    assert level["raw"]["baseline"]["model"] == "fake:F16"
     assert ["text", told] in level["ran"]
     assert ["text", told] in verdict["ran"]
     result = project.run("--asperf-chunks=7")

@@ -154,6 +154,14 @@ def test_a_worse_candidate_fails_on_ppl(gated: Project) -> None:
     )
 
 
+def test_a_broken_baseline_is_no_improvement(gated: Project) -> None:
+    """A candidate that halves the baseline's PPL shows that the baseline is broken."""
+    gated.script("f16", noise_by_type_k={"q4_0": 4.0})
+    gated.test(PPL)
+    result = gated.run("--asperf-baseline=type_k=q4_0", "--asperf-candidate=current")
+    result.stdout.fnmatch_lines(["test_it.py V *", "*impossible-gain: PPL changes by -*"])
+
+
 def test_speed_and_quality_share_the_error(gated: Project) -> None:
     """One gate of two workloads and PPL gives three verdicts, each at a third of the error."""
     gated.test('def test_gate(gate):\n    assert_no_regression(gate("tg32", "ttft64", "ppl"))')

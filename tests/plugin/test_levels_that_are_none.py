@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from gguf import GGUFReader
+
+from pytest_asperf.modelfiles.shipped import shipped_models
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,15 +92,15 @@ def test_the_same_tensors_are_no_level(published: Project) -> None:
     result.stdout.fnmatch_lines(["*both files hold the same tensors to the last bit*"])
 
 
-@pytest.mark.parametrize("states_level", [False, True])
-def test_the_name_of_a_level_is_held_against_the_tensors(
-    published: Project, states_level: bool
-) -> None:
+@pytest.mark.parametrize("metadata", ["silent", "lying"])
+def test_the_name_of_a_level_is_held_against_the_tensors(published: Project, metadata: str) -> None:
     """F16 declared as Q4_K_M is INVALID, if its metadata says nothing and if it says Q4_K_M."""
     path = published.path
     content = (path / "F16.gguf").read_bytes()
     end = content.index(b"general.file_type") + len(b"general.file_type")
-    if states_level:  # behind the key: the value's type, and the value, 1 for F16 and 15 for Q4_K_M
+    if (
+        metadata == "lying"
+    ):  # behind the key: the value's type, and the value, 1 for F16 and 15 for Q4_K_M
         content = content[: end + 4] + (15).to_bytes(4, "little") + content[end + 8 :]
     else:
         content = content.replace(b"general.file_type", b"general.file_typf", 1)
@@ -142,6 +145,44 @@ def test_it(ladder):
     assert_degrades_less(ladder["q8_0"], than=ladder["q4_0"])
 """)
     published.run().assert_outcomes(passed=1)
+
+
+@pytest.mark.usefixtures("mlx")
+@pytest.mark.parametrize("change", ["nothing", "a file beside the weights", "the name of a level"])
+def test_a_copy_of_the_baseline_on_mlx(live: Project, change: str) -> None:
+    """A folder's copy is found by its hash, by its weights, or by how they are packed."""
+    (spec,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
+    assert spec.hf_folder is not None
+    for name in ("base", "copy"):
+        shutil.copytree(spec.hf_folder, live.path / name)
+    if change == "a file beside the weights":
+        (live.path / "copy" / "notes.txt").write_text("another folder")
+    elif change == "the name of a level":
+        config = live.path / "copy" / "config.json"
+        quantization = {"quantization": {"bits": 4, "group_size": 64}}
+        config.write_text(json.dumps(json.loads(config.read_text()) | quantization))
+    level = "4bit" if change == "the name of a level" else "F16"
+    live.config(
+        '[models.pub]\nfiles = { F16 = "base" }\n'
+        f'[models.same]\nfiles = {{ {level} = "copy" }}\n',
+        engine="mlx",
+        default_model="pub",
+        chunks=1,
+        call_timeout_s=120,
+    )
+    live.test(f"""
+@pytest.mark.quant_ladder("same:{level}")
+def test_it(perplexity):
+    assert_ppl_delta(perplexity, below="1%")
+""")
+    result = live.run()
+    result.stdout.fnmatch_lines(["test_it.py V *"])
+    said = {
+        "nothing": "both are the file sha256 ",
+        "a file beside the weights": "both files hold the same tensors to the last bit",
+        "the name of a level": "is 4bit by its own configuration, and no tensor is packed so",
+    }
+    assert said[change] in result.stdout.str()
 
 
 def _zeroed(tensor: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -79,6 +79,18 @@ CASES: Mapping[str, tuple[Consequence, Callable[[], Trip | None], Callable[[], T
         lambda: guards.identical_to_baseline({"ms": 99.6, "GB": 4.18}, {"ms": 96.0, "GB": 4.18}),
         lambda: guards.identical_to_baseline({"ms": 892, "GB": 3.43}, {"ms": 101.1, "GB": 4.18}),
     ),
+    # Zeroed weights guess evenly among 2,048 tokens; the shipped draft's own PPL.
+    "baseline-knows-nothing": (
+        INVALID,
+        lambda: guards.knows_nothing(2047.9, 2048),
+        lambda: guards.knows_nothing(7.66, 2048),
+    ),
+    # The good Q8_0 against zeroed weights; fine-tuned weights may gain.
+    "impossible-gain": (
+        INVALID,
+        lambda: guards.impossible_gain(-0.99731),
+        lambda: guards.impossible_gain(-0.2),
+    ),
     "path-mismatch": (
         INVALID,
         lambda: guards.path_mismatch({"branch": "hybrid"}, {"branch": "mlx"}),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,7 @@ from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.cache import entries
 from pytest_asperf.modelfiles.convert import hf_to_gguf
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
-from pytest_asperf.modelfiles.levels import require_quantizable
+from pytest_asperf.modelfiles.levels import contradiction, require_quantizable
 from pytest_asperf.modelfiles.resolve import Quantize, resolve
 from pytest_asperf.spec import ModelRef, ModelSpec
 
@@ -157,6 +158,24 @@ def test_what_is_refused_beforehand_is_what_llama_cpp_refuses(
     else:
         quantize(tiny_gguf, tmp_path / "out.gguf", level)
         assert inspect_gguf(tmp_path / "out.gguf").level == level
+
+
+def _mixtures(level: str) -> set[str]:
+    """Return the levels around the same type, which their tensors' types do not tell apart."""
+    own = level.removesuffix("_M")
+    return {own, *(f"{own}_{size}" for size in "SML")} if own.endswith("_K") else {level}
+
+
+@pytest.mark.parametrize("level", ["F32", "BF16", "Q2_K", "Q3_K_M", "Q4_K_M", "Q6_K", "Q8_0"])
+def test_a_file_without_a_level_is_told_by_its_tensors(
+    tiny_gguf: Path, tmp_path: Path, quantize: Quantize, level: str
+) -> None:
+    """What llama.cpp makes of a level is taken for it and its near mixtures, and for no other."""
+    quantize(tiny_gguf, tmp_path / "out.gguf", level)
+    info = replace(inspect_gguf(tmp_path / "out.gguf"), level=None)
+    taken_for = {other for other in LLAMA_FTYPES if not contradiction(info, other)}
+    assert level in taken_for
+    assert taken_for <= _mixtures(level)
 
 
 @pytest.mark.parametrize("level", ["Q2_K", "Q4_K_M", "Q6_K", "IQ4_XS", "TQ1_0", "Q8_0", "Q4_0"])
