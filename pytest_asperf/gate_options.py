@@ -11,7 +11,8 @@ from typer.core import TyperCommand
 USAGE: Final = 3
 
 Tolerance = Annotated[
-    str | None, typer.Option("--tolerance", metavar="SHARE", help="Slowdown accepted [5%].")
+    str | None,
+    typer.Option("--tolerance", metavar="SHARE", help="Slowdown accepted [5%]."),
 ]
 MaxPplDelta = Annotated[
     str, typer.Option("--max-ppl-delta", metavar="SHARE", help="ΔPPL of the same file accepted.")
