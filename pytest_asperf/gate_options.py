@@ -12,7 +12,8 @@ from pytest_asperf.command_words import Command
 USAGE: Final = 3
 
 Tolerance = Annotated[
-    str | None, typer.Option("--tolerance", metavar="SHARE", help="Slowdown accepted [5%].")
+    str | None,
+    typer.Option("--tolerance", metavar="SHARE", help="Slowdown accepted [5%]."),
 ]
 MaxPplDelta = Annotated[
     str, typer.Option("--max-ppl-delta", metavar="SHARE", help="ΔPPL of the same file accepted.")

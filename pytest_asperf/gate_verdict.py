@@ -14,7 +14,7 @@ from pytest_asperf.stats.intervals import mean_interval_t, shared_confidence
 from pytest_asperf.stats.pairs_needed import detectable_tolerance
 from pytest_asperf.stats.sequential import ALPHA
 from pytest_asperf.stats.total_time import TotalTimeTest
-from pytest_asperf.two_speeds import total_time_notes
+from pytest_asperf.two_speeds import total_time_notes, zone_text
 from pytest_asperf.verdict import (
     Outcome,
     Subject,
@@ -58,6 +58,7 @@ def speed_verdict(contest: Contest, duel: Duel) -> Verdict:
     subject = _subject(contest.workload.name, duel.ran, "slower")
     threshold = f"within +{100 * test.tolerance:g} %"
     details = (
+        zone_text(test),
         *total_time_notes(contest),
         f"covers the variance of {duel.covers}; order by coin, --asperf-seed={duel.budget.seed}",
         *_differences(*duel.ran),

@@ -43,8 +43,8 @@ def vetted_order(verdict: Verdict, readings: Sequence[Reading]) -> Verdict:
     met = [reach_one_another(a, b) for a, b in pairwise(runs)]
     trips = [
         trip
-        for reading, *sides in zip(readings, [False, *met], [*met, False], strict=True)
-        for trip in _trips(reading, voids=any(sides))
+        for at, reading in enumerate(readings)
+        for trip in _trips(reading, voids=any(met[max(0, at - 1) : at + 1]))
     ]
     return guarded(verdict, trips, remedy=_REMEDY)
 

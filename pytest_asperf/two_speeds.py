@@ -1,14 +1,24 @@
-"""What a gate shows beside the typical turn: total time, and an arm that has two speeds."""
+"""What a gate's note says: what its verdicts show, total time, and an arm of two speeds."""
 
 from __future__ import annotations
 
 import statistics
 from typing import TYPE_CHECKING
 
+from pytest_asperf.stats.estimate import percent_text
 from pytest_asperf.stats.total_time import TotalTimeTest
 
 if TYPE_CHECKING:
     from pytest_asperf.measure.gate import Contest
+    from pytest_asperf.stats.sequential import PairedTest
+
+
+def zone_text(test: PairedTest) -> str:
+    """Return what PASS and FAIL of a gate show, in words."""
+    floor, limit = percent_text(test.floor), percent_text(test.tolerance)
+    return (
+        f"PASS: +{limit} excluded; FAIL: not, and more than +{floor} shown; either may come between"
+    )
 
 
 def total_time_notes(contest: Contest) -> tuple[str, ...]:

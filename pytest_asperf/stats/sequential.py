@@ -158,6 +158,7 @@ class PairedTest:
         self._floor = self._limit
         if not one_limit:
             self._floor = max(0.0, self._limit - math.log1p(_FLOOR_DEPTH))
+        self.floor = math.expm1(self._floor)
         self._differences: list[float] = []
         self._scales: list[float] = []
         self._log_odds = 0.0
