@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 #: Costs are timed for batches of up to so many drafted tokens: the sweep for the best k.
 SWEEP_K: Final = 8
-#: Of each run's rounds, so many of the last are timed again as single batches: the fewer, the more a
-#: prediction scatters.
+#: Of each run's rounds, so many of the last are timed again as single batches: the fewer they are,
+#: the more a prediction scatters.
 _ROUNDS_TIMED: Final = 12
 #: Times that a batch of each size is timed after the last prompt's runs.
 _SWEEP_REPEATS: Final = 2
