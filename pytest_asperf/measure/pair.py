@@ -178,36 +178,35 @@ class OpenPair:
         self,
         prompt: Sequence[int],
         output: Sequence[int],
-        *,
-        repeats: int,
-        batches: Sequence[int] | None = None,
+        batches: Sequence[int],
     ) -> StepCosts:
         """Time the target's batches, and the draft's steps, in the middle of an output.
 
         Args:
             prompt: the tokens before.
             output: what was generated after them.
-            repeats: times that each is timed.
-            batches: positions of each; None for all up to `k_max` + 1.
+            batches: positions of each, in order; the first of them is a warm-up.
         """
         answer = self._worker.call(
             "pair_costs",
             pair=_PAIR,
             prompt=[*prompt, *output[: len(output) // 2]],
-            batches=list(batches or range(1, self._k_max + 2)),
+            batches=list(batches),
             k=self._pairing.k,
-            repeats=repeats,
         )
-        is_model = DRAFT in self._models
-        alone = (self._generate(_DRAFT_ALONE, prompt, 0, 0),) if is_model else ()
         return self._parsed(
             "pair_costs",
             lambda: StepCosts(
                 {int(size): tuple(map(int, ns)) for size, ns in answer["target_ns"]},
                 {str(name): tuple(map(int, ns)) for name, ns in answer["draft_ns"].items()},
-                alone,
+                (),
             ),
         )
+
+    def draft_alone(self, prompt: Sequence[int]) -> StepCosts:
+        """Time the draft generating by itself, as the target alone does; nothing for a lookup."""
+        is_model = DRAFT in self._models
+        return StepCosts({}, {}, (self._generate(_DRAFT_ALONE, prompt, 0, 0),) if is_model else ())
 
     def margin(
         self, text: Sequence[int], *, batch: int, behind: int, tokens: tuple[int, int]

@@ -43,8 +43,11 @@ if TYPE_CHECKING:
 
 #: Costs are timed for batches of up to so many drafted tokens: the sweep for the best k.
 SWEEP_K: Final = 8
-#: Times that each batch is timed after each prompt's runs.
-_COST_REPEATS: Final = 2
+#: Of each run's rounds, so many of the last are timed again as single batches: the fewer they are,
+#: the more a prediction scatters.
+_ROUNDS_TIMED: Final = 12
+#: Times that a batch of each size is timed after the last prompt's runs.
+_SWEEP_REPEATS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +234,9 @@ class _Bout:
     def __init__(self, worker: Worker, contestants: Contestants, seed: int) -> None:
         self._pairing = pairing = contestants.pairing
         self._coin = random.Random(seed)  # noqa: S311  # logged, and to be repeated
-        self.pair, self.prompts = open_suite(worker, contestants, max(pairing.k, SWEEP_K))
+        k_max = max(pairing.k, SWEEP_K)
+        self._sizes = range(1, k_max + 2)
+        self.pair, self.prompts = open_suite(worker, contestants, k_max)
         self.reloads = False
 
     def rehearse(self) -> None:
@@ -241,7 +246,8 @@ class _Bout:
         for speculative in (False, True):
             self.pair.generate(prompt, speculative=speculative, seed=0)
         measured_ns = (time.perf_counter_ns() - began) * len(self.prompts)
-        self.pair.costs(prompt, (), repeats=1)
+        self.pair.costs(prompt, (), self._sizes)
+        self.pair.draft_alone(prompt)
         self.reloads = load_is_cheap(1e9 * self.pair.reload(), measured_ns)
 
     def run_pair(self) -> SuitePair:
@@ -257,14 +263,21 @@ class _Bout:
         for index in order:
             runs.append(self._run(index))
             # Between the runs, so that what disturbs them disturbs the costs alike.
-            verified = {one.drafted + 1 for one in runs[-1].speculative.rounds}
-            costs.append(self._costs(runs[-1], batches=sorted({1, *verified})))
-        costs.append(self._costs(runs[-1], batches=None))
+            costs += self._costs(runs[-1])
+        for size in self._sizes:
+            costs.append(self._batches(runs[-1], (1 + _SWEEP_REPEATS) * [size]))
         return SuitePair(tuple(runs), reduce(add, costs), self._pairing.k)
 
-    def _costs(self, run: PromptRun, *, batches: Sequence[int] | None) -> StepCosts:
+    def _costs(self, run: PromptRun) -> tuple[StepCosts, StepCosts]:
+        """Time batches of the sizes that the run's rounds had, in their order."""
+        sizes = [one.drafted + 1 for one in run.speculative.rounds]
         _, prompt = self.prompts[run.prompt]
-        return self.pair.costs(prompt, run.alone.tokens, repeats=_COST_REPEATS, batches=batches)
+        timed = self._batches(run, [sizes[0], *sizes][-1 - _ROUNDS_TIMED :])
+        return timed, self.pair.draft_alone(prompt)
+
+    def _batches(self, run: PromptRun, sizes: Sequence[int]) -> StepCosts:
+        _, prompt = self.prompts[run.prompt]
+        return self.pair.costs(prompt, run.alone.tokens, sizes)
 
     def _run(self, index: int) -> PromptRun:
         speculative_first = self._coin.random() < 0.5

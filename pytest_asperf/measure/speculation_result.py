@@ -100,6 +100,18 @@ class SuitePair:
         two, first = (self._mean_draft_ns(name) for name in ("first_of_two", "first"))
         return 0.0 if two is None or first is None else max(0.0, two - first) / self.step_ns
 
+    @property
+    def n_rounds(self) -> int:
+        """Rounds of all speculative runs."""
+        return sum(len(run.speculative.rounds) for run in self.runs)
+
+    @property
+    def beside(self) -> float:
+        """What a round takes beside drafting and verifying, in steps: rollback, and the loop."""
+        rounds = (one for run in self.runs for one in run.speculative.rounds)
+        rest_ns = self.speculative_ns - sum(one.draft_ns + one.verify_ns for one in rounds)
+        return rest_ns / self.n_rounds / self.step_ns
+
     def _mean_draft_ns(self, name: str) -> float | None:
         times = self.costs.draft_ns.get(name)
         return statistics.fmean(times) if times else None
@@ -114,14 +126,14 @@ class SuitePair:
 
     @property
     def predicted_gain(self) -> float:
-        """Gain by counts of accepted tokens and costs of steps; rollback is taken as free.
+        """Gain by counts of accepted tokens and costs of steps.
 
-        Every round costs its drafted tokens times c and C of its batch. For rounds that are all
-        alike that is `sd_model.gain`; here the last round of a run may be shorter, and the draft
-        takes in two tokens after a round in which all was accepted.
+        Every round costs its drafted tokens times c, C of its batch, and what lies beside. For
+        rounds that are all alike that is `sd_model.gain`; here the last round of a run may be
+        shorter, and the draft takes in two tokens after a round in which all was accepted.
         """
         verify, c, catching_up = self.verify, self.c, self.catching_up
-        cost, emitted = 0.0, 0
+        cost, emitted = self.beside * self.n_rounds, 0
         for run in self.runs:
             behind = False
             for one in run.speculative.rounds:
@@ -259,14 +271,15 @@ class SpeculationResult:
 
     @cached_property
     def predicted_gain(self) -> Estimate:
-        """Gain that acceptance, c and C(k) predict, each from its own pair."""
+        """Gain that acceptance and the costs of steps predict, each from its own pair."""
         return self._median([pair.predicted_gain for pair in self.pairs], CHANGE)
 
     @cached_property
     def verify(self) -> dict[int, Estimate]:
         """C: what verifying a batch costs, by its positions, in steps of the target alone."""
         costs = [pair.verify for pair in self.pairs]
-        return {size: self._median([one[size] for one in costs], _TIMES) for size in costs[0]}
+        sizes = sorted(costs[0])
+        return {size: self._median([one[size] for one in costs], _TIMES) for size in sizes}
 
     @cached_property
     def c(self) -> Estimate:
@@ -312,7 +325,8 @@ class SpeculationResult:
     @property
     def best_k(self) -> tuple[int, float]:
         """Number of drafted tokens with the highest predicted gain, and that gain."""
-        verify = {size: cost.point for size, cost in self.verify.items()}
+        beside = statistics.median(pair.beside for pair in self.pairs)
+        verify = {size: cost.point + beside for size, cost in self.verify.items()}
         return sd_model.best_k(self.alpha, self.c.point, verify)
 
     @cached_property

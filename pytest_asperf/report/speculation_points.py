@@ -49,7 +49,7 @@ class SpeculationPoint:
     label: str
     gain: Span
     ratio: Span
-    predicted: float
+    predicted: Span
     acceptance: float
     emitted: float
     drafting: float
@@ -69,7 +69,7 @@ class SpeculationPoint:
         return (
             ratio_text(self.ratio.point),
             "INVALID" if self.is_invalid else _gain_text(self.gain),
-            f"{100 * self.predicted:+.1f} %",
+            _gain_text(self.predicted),
             f"{100 * self.acceptance:.1f} %",
             ratio_text(self.break_even),
             f"{k}: {100 * gain:+.1f} %",
@@ -102,7 +102,7 @@ def _point(label: str, raw: Mapping[str, Any]) -> SpeculationPoint:
         label,
         _span(raw["gain"]),
         _span(raw["ratio"]),
-        raw["predicted_gain"]["point"],
+        _span(raw["predicted_gain"]),
         raw["acceptance"],
         raw["mean_length"],
         raw["drafting"],

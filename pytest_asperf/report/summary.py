@@ -135,7 +135,9 @@ def render_speculation(points: Sequence[SpeculationPoint], width: int, *, colour
     """
     if not points:
         return ""
-    table = _table("#", "ratio", "SD gain [90 %]", "predicted", "accepted", "even at", "best k")
+    table = _table(
+        "#", "ratio", "SD gain [90 %]", "predicted [90 %]", "accepted", "even at", "best k"
+    )
     for column in table.columns:
         column.no_wrap = column.header != "SD gain [90 %]"
     for number, point in enumerate(points, start=1):

@@ -135,28 +135,31 @@ class Pairs:
             "rounds": [list(astuple(one)) for one in done.rounds],
         }
 
-    def costs(
-        self, *, pair: str, prompt: list[int], batches: list[int], k: int, repeats: int
-    ) -> Reply:
-        """Time the target's batches of several sizes, and the draft's steps, after a prompt.
+    def costs(self, *, pair: str, prompt: list[int], batches: list[int], k: int) -> Reply:
+        """Time the target's batches, and the draft's steps, after a prompt.
 
         Each batch is followed by k steps of the draft, as in a round: either model finds the
         caches as the other left them. The draft's first batch has two tokens every other time, as
         after a round in which all was accepted.
+
+        Args:
+            pair: the pair.
+            prompt: the tokens before.
+            batches: positions of each, in order, because an engine may prepare for a batch of
+                another size than the last; the first of them is not timed.
+            k: steps of the draft.
         """
         models = self._pair(pair)
         target_ns: dict[int, list[int]] = {size: [] for size in batches}
         draft_ns: dict[str, list[int]] = {"first": [], "first_of_two": [], "next": []}
         for index, size in enumerate(batches):
-            # An engine may prepare for a batch of another size than the last: not in a round.
-            for repeat in range(-1, repeats):
-                models.target.begin(prompt)
-                batch_ns = _time_batch(models.target, prompt, size, size)
-                step_ns = self._draft_steps(models.draft, prompt, 1 + (index + repeat) % 2, k)
-                if repeat >= 0:
-                    target_ns[size].append(batch_ns)
-                    for name, times in step_ns.items():
-                        draft_ns[name] += times
+            models.target.begin(prompt)
+            batch_ns = _time_batch(models.target, prompt, size)
+            step_ns = self._draft_steps(models.draft, prompt, 1 + index % 2, k)
+            if index:
+                target_ns[size].append(batch_ns)
+                for name, times in step_ns.items():
+                    draft_ns[name] += times
         return {"target_ns": list(map(list, target_ns.items())), "draft_ns": draft_ns}
 
     def _draft_steps(
@@ -252,10 +255,10 @@ def _choice(temperature: float, seed: int, rule: str) -> Choice:
     return Sampled(temperature, seed, cast("AcceptanceRule", rule))
 
 
-def _time_batch(stepper: Stepper, prompt: Sequence[int], size: int, n_outputs: int) -> int:
+def _time_batch(stepper: Stepper, prompt: Sequence[int], size: int) -> int:
     tokens = _filler(prompt, size)
     began = time.perf_counter_ns()
-    stepper.decode(tokens, n_outputs).argmax(axis=1)
+    stepper.decode(tokens, size)
     return time.perf_counter_ns() - began
 
 

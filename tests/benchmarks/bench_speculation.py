@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from models import BUILD
+from models import BUILD, SETTINGS
 from timing import table
 
 from pytest_asperf.measure.files import ModelShelf
@@ -19,6 +19,8 @@ from pytest_asperf.report.speculation_rows import break_even_text
 from pytest_asperf.spec import ModelRef, Pairing, Variant
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_asperf.measure.speculation_result import SpeculationResult
 
 #: Layers added to the draft, so that it is hardly faster than the target, and to the target.
@@ -33,7 +35,7 @@ def main(chosen: list[str]) -> bool:
     shelf = ModelShelf(BUILD, cache=cache_root(os.environ), call_timeout_s=600)
     rows, good, counts = [], True, set()
     for layers in map(int, chosen or _TARGET_LAYERS):
-        result = _measure(shelf, layers)
+        result = measure(shelf, layers)
         gain, predicted = result.gain, result.predicted_gain
         off = gain.point - predicted.point
         decided = not gain.low <= 0 <= gain.high
@@ -61,20 +63,29 @@ def main(chosen: list[str]) -> bool:
     return good and len(counts) == 1
 
 
-def _measure(shelf: ModelShelf, layers: int) -> SpeculationResult:
-    specs = {spec.name: spec for spec in shipped_models()}
+def measure(
+    shelf: ModelShelf,
+    layers: int,
+    *,
+    n_tokens: int = 48,
+    prompts: Path | None = None,
+    budget: Budget = _BUDGET,
+) -> SpeculationResult:
+    """Measure the padded draft on a target with so many layers more."""
+    specs = {spec.name: replace(spec, settings=SETTINGS) for spec in shipped_models()}
     target, draft = specs["asperf-target"], specs["asperf-draft"]
     if layers:
         name = f"{target.name}+layers={layers}"
         target = replace(target, name=name, variant=Variant("layers", layers))
     name = f"{draft.name}+layers={_DRAFT_LAYERS}"
     draft = replace(draft, name=name, variant=Variant("layers", _DRAFT_LAYERS))
-    pairing = Pairing(ModelRef(target, "F16"), ModelRef(draft, "Q8_0"), k=4, n_tokens=48)
+    pairing = Pairing(ModelRef(target, "F16"), ModelRef(draft, "Q8_0"), k=4, n_tokens=n_tokens)
+    pairing = replace(pairing, prompts=prompts)
     files = Contestants(
         pairing, shelf.locate(pairing.target), shelf.locate(ModelRef(draft, "Q8_0"))
     )
     rink = Rink(BUILD, shelf.describe(), 600, lambda _done, _total: None)
-    return run_speculation(files, rink, _BUDGET, limit=0.0)
+    return run_speculation(files, rink, budget, limit=0.0)
 
 
 if __name__ == "__main__":

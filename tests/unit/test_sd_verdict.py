@@ -30,10 +30,11 @@ def _alone(n: int, step_ns: int) -> Generation:
     return Generation(list(range(n)), n * step_ns, rounds)
 
 
-def _speculative(n_rounds: int, draft_ns: int, verify_ns: int) -> Generation:
+def _speculative(n_rounds: int, draft_ns: int, verify_ns: int, rollback_ns: int = 0) -> Generation:
     """Rounds of two drafted tokens of which one is accepted."""
-    rounds = [Round(2, 1, 2, 2 * draft_ns, verify_ns, 0)] * n_rounds
-    return Generation(list(range(2 * n_rounds)), n_rounds * (2 * draft_ns + verify_ns), rounds)
+    rounds = [Round(2, 1, 2, 2 * draft_ns, verify_ns, rollback_ns)] * n_rounds
+    elapsed_ns = n_rounds * (2 * draft_ns + verify_ns + rollback_ns)
+    return Generation(list(range(2 * n_rounds)), elapsed_ns, rounds)
 
 
 def _result(
@@ -138,6 +139,17 @@ def test_the_prediction_is_of_counts_and_costs() -> None:
     assert result.acceptance_by_position == (1.0, 0.0)
     assert (result.acceptance, result.mean_length) == (0.5, 2.0)
     assert sum(result.time_split.values()) == pytest.approx(1)
+
+
+def test_a_prediction_has_what_rolling_back_takes() -> None:
+    """0.2 steps of rollback in a round that emits 2 tokens for 1.8 leave nothing of the gain."""
+    round_ns = (STEP_NS // 5, round(1.4 * STEP_NS), STEP_NS // 5)
+    result = _result((-0.01, 0.01), spoil={"speculative": _speculative(20, *round_ns)})
+    assert result.predicted_gain.point == pytest.approx(0, abs=1e-9)
+    assert result.break_even_ratio == pytest.approx(result.ratio.point)
+    plain_k, plain_gain = _result().best_k
+    k, best_gain = result.best_k
+    assert (k, best_gain < plain_gain) == (plain_k, True)
 
 
 def test_unequal_work_is_invalid() -> None:

@@ -49,7 +49,7 @@ def _row(
 def test_the_curve_is_the_model_and_crosses_zero_at_break_even() -> None:
     """It gives the prediction at the pair's own ratio, and what other drafts would have given."""
     (point,) = points_of([_row(ratio=5.0)])
-    assert point.predicted_at(5.0) == pytest.approx(point.predicted)
+    assert point.predicted_at(5.0) == pytest.approx(point.predicted.point)
     assert point.predicted_at(10.0) == pytest.approx(sd_model.gain(3.0, 4, 0.1, 2.0))
     assert point.predicted_at(point.break_even) == pytest.approx(0)
 

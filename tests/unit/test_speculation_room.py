@@ -62,6 +62,7 @@ class ScriptedStepper:
     def __init__(self, name: str, script: Script, n_ctx: int, most: int, rollback: str) -> None:
         self._name, self._script, self._n_ctx = name, script, n_ctx
         self._held: list[int] = []
+        self.n_past = 0
         self._saved: list[int] | None = None
         self._since: list[int] = []
         self._way = ""
@@ -69,25 +70,19 @@ class ScriptedStepper:
         self.facts = find_way_back(self, "scripted", rollback, partial(setattr, self, "_way"))
         script.n_ctx[name] = max(script.n_ctx.get(name, 0), n_ctx)
 
-    @property
-    def n_past(self) -> int:
-        """Tokens in the memory."""
-        return len(self._held)
-
     def begin(self, tokens: Sequence[int], *, fresh: bool = False) -> None:
         """Have exactly these tokens in the memory."""
         del fresh
-        self._held, self._saved = [], None
-        self._feed(tokens)
+        self._saved = None
+        self._hold(list(tokens))
 
     def decode(self, tokens: list[int], n_outputs: int) -> NDArray[np.float32]:
         """Return logits that say one token, or in a batch another that is nearly as likely."""
         assert n_outputs <= self.most
         self._since += tokens
-        first = len(self._held)
-        self._feed(tokens)
+        self._hold([*self._held, *tokens])
         rows = np.zeros((n_outputs, self.n_vocab), np.float32)
-        for row, n in enumerate(range(first + len(tokens) - n_outputs + 1, len(self._held) + 1)):
+        for row, n in enumerate(range(self.n_past - n_outputs + 1, self.n_past + 1)):
             told = self._told(n)
             rows[row, told], rows[row, (told + 1) % self.n_vocab] = 9.0, 8.9
             if n_outputs > 1 and self._script.ties[n % len(self._script.ties)]:
@@ -110,23 +105,23 @@ class ScriptedStepper:
         if self._way != self._script.rollback:
             raise RefusalError("rollback", "this way does not work")
         if self._way == "trim":
-            del self._held[n:]
+            self._hold(self._held[:n])
             return
         if self._saved is None or n < len(self._saved):
             raise RefusalError("rollback", f"no checkpoint before token {n}")
         replay = self._since[: n - len(self._saved)]
-        self._held, self._saved = self._saved, None
-        self._feed(replay)
+        self._hold([*self._saved, *replay])
+        self._saved = None
 
     def close(self) -> None:
         """Free nothing."""
 
-    def _feed(self, tokens: Sequence[int]) -> None:
-        self._held += tokens
-        if len(self._held) > self._n_ctx:
-            raise RefusalError("decode", f"{len(self._held)} tokens exceed {self._n_ctx}")
+    def _hold(self, tokens: list[int]) -> None:
+        self._held, self.n_past = tokens, len(tokens)
+        if self.n_past > self._n_ctx:
+            raise RefusalError("decode", f"{self.n_past} tokens exceed {self._n_ctx}")
         most = self._script.most
-        most[self._name] = max(most.get(self._name, 0), len(self._held))
+        most[self._name] = max(most.get(self._name, 0), self.n_past)
 
     def _told(self, n: int) -> int:
         told = (sum(self._held[:n]) + n) % self.n_vocab
