@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 #: Without a GPU, MLX takes seconds for a chunk.
-_CHUNKS = 24 if sys.platform == "darwin" else 3
+_CHUNKS = 24 if sys.platform == "darwin" else 5
 
 
 @pytest.mark.quant_ladder("8bit", "4bit", chunks=_CHUNKS)
