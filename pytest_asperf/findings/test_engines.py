@@ -1,7 +1,7 @@
 """MLX against llama.cpp on the shipped target, each on its own file of the same weights.
 
-The claims are about Metal, and hold or fail on the hardware that they were published for: CPUs are
-no smaller GPUs (on one, MLX has no fast kernels at all).
+The claim is about Metal, and is measured on the hardware that it was published for: CPUs are no
+smaller GPUs (on one, MLX has no fast kernels at all).
 """
 
 from __future__ import annotations
