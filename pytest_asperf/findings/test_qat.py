@@ -25,7 +25,7 @@ pytestmark = [
 _QAT = ("asperf-target-qat:4bit", "asperf-target-qat:3bit")
 _PTQ = ("4bit", "3bit")
 
-#: Without a GPU, MLX takes ten seconds for a chunk of all five models.
+#: Without a GPU, MLX takes 10 to 22 seconds for a chunk of all five models.
 _CHUNKS = 24 if sys.platform == "darwin" else 5
 #: Seconds within which MLX times the pairs that show 5 %.
 _PAIRS_S = 12 if sys.platform == "darwin" else 60
