@@ -12,7 +12,7 @@ from pytest_asperf.gate_cells import Cell, judge_workloads, require_workload, sh
 from pytest_asperf.measure.matching import matching_level, require_matched_bits, terms_of
 from pytest_asperf.measure.vetting import level_trips, require_valid, throughput_trips
 from pytest_asperf.report.rows import level_row, memory_row, throughput_row
-from pytest_asperf.spec import ModelRef, parse_workload
+from pytest_asperf.spec import EngineSettings, ModelRef, parse_workload
 from pytest_asperf.verdict import Subject
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Throughput:
         """Measure a workload.
 
         Raises:
-            AsperfError: it cannot be measured; four parts say why.
+            AsperfError: it cannot be measured.
         """
         parsed = parse_workload(workload, where="throughput")
         if parsed.kind == "ttft":
@@ -160,7 +160,7 @@ class Throughput:
 
 @dataclass(frozen=True)
 class MemoryReading:
-    """What a model takes with its context filled.
+    """The memory that a model takes with its context filled.
 
     Attributes:
         ref: the model.
@@ -172,6 +172,11 @@ class MemoryReading:
     result: MemoryResult = field(repr=False)
     bench: Bench = field(repr=False)
 
+    @property
+    def kv_bytes(self) -> int:
+        """What the KV cache takes, as the engine counts it."""
+        return self.result.memory.kv
+
 
 @dataclass(frozen=True)
 class Memories:
@@ -181,18 +186,23 @@ class Memories:
     bench: Bench = field(repr=False)
 
     def __call__(self, context: int) -> MemoryReading:
-        """Fill the context, and read from the engine what that takes.
+        """Fill the context, and read from the engine how much memory that takes.
 
         Args:
             context: tokens.
 
         Raises:
-            AsperfError: it cannot be measured; four parts say why.
+            AsperfError: it cannot be measured.
         """
         require_positions(context, where="memory: context")
         result = self.bench.lab.memory(self.ref, context)
         self.bench.record(memory_row(result))
         return MemoryReading(self.ref, result, self.bench)
+
+    @property
+    def with_f16_cache(self) -> Memories:
+        """The same model with a KV cache in F16, to compare a quantised one with."""
+        return replace(self, ref=self.ref.with_kv(EngineSettings()))
 
 
 def require_positions(context: object, *, where: str) -> None:
@@ -214,9 +224,14 @@ class Perplexity:
     """The `perplexity` fixture: one rung of a ladder against its baseline, on the same chunks.
 
     Attributes:
+<<<<<<< HEAD
         level: what the rung is called: the level of its weights, or the type of its KV cache.
         baseline: what the baseline is called.
         trips: what guards say of it, none of it INVALID.
+=======
+        level: name of the rung: the level of its weights, or the type of its KV cache.
+        baseline: name of the baseline.
+>>>>>>> docs
     """
 
     result: LevelResult = field(repr=False)
@@ -227,7 +242,7 @@ class Perplexity:
 
     @property
     def comparison(self) -> Comparison:
-        """Everything that was compared, with intervals."""
+        """All figures of the comparison, with intervals."""
         return self.result.comparison
 
     @property
@@ -285,7 +300,7 @@ class Ladder:
         return self.bench.lab.ladder(self.base, self.joint, self.at_most)
 
     def __getitem__(self, level: str) -> Perplexity:
-        """Return a rung's PPL and KLD against the baseline.
+        """A rung's PPL and KLD against the baseline.
 
         Raises:
             AsperfError: the rung could not be measured.
@@ -353,9 +368,9 @@ class Ladder:
 
 @dataclass(frozen=True)
 class Gate:
-    """What is gated: the candidate build against the baseline.
+    """Workloads to compare the candidate build with the baseline on, for `assert_no_regression`.
 
-    Nothing runs until limits are claimed, because they decide how long to measure.
+    Nothing runs before the claim, because its limits decide how long to measure.
 
     Attributes:
         workloads: names of what is decided.
@@ -393,7 +408,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Gates:
-    """The `gate` fixture: call it with what to gate."""
+    """The `gate` fixture: call it with workloads, and give the result to `assert_no_regression`."""
 
     ref: ModelRef = field(repr=False)
     builds: tuple[Build, Build] = field(repr=False)

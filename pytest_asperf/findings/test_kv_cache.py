@@ -16,6 +16,9 @@ from pytest_asperf import (
 
 pytestmark = pytest.mark.model("asperf-target:F16", engine="llama_cpp")
 
+#: Bits per number: a block of 32 has a scale of 16 bits.
+_BITS = {"q8_0": 8.5, "q4_0": 4.5}
+
 
 @pytest.mark.finding("kv-q8-below-1-percent")
 @pytest.mark.kv_ladder("q8_0", chunks=8)
@@ -30,16 +33,13 @@ def test_divergence_rises_as_cache_bits_fall(ladder: Ladder) -> None:
     assert_monotonic(ladder, "kld")
 
 
-@pytest.mark.model("asperf-draft:F16", engine="llama_cpp")
-@pytest.mark.kv_ladder("q4_0")
-def test_q4_0_cache_slows_generation_at_depth(ladder: Ladder) -> None:
-    """At 1,500 tokens of context TG with a q4_0 cache is below that with F16.
-
-    Of the draft, whose weights and cache of 5 MB stay in a processor's own cache. Where they are
-    read from memory, and others read there too, fewer bytes weigh more than what unpacking costs.
-    """
-    readings = ladder.readings("tg64@d1500", with_baseline=True)
-    assert_monotonic(list(readings.values()), direction="falling")
+# No claim about speed: on one processor, TG at depth with a q4_0 cache was half of that with F16 or
+# more than twice as high, by the flags that the engine was compiled with.
+@pytest.mark.kv_ladder(*_BITS)
+def test_cache_takes_the_bits_of_its_type(memory: Memory, kv_type: str) -> None:
+    """Of the memory that a cache of 16 bits takes, a quantised one takes its share of bits."""
+    share = memory(2048).kv_bytes / memory.with_f16_cache(2048).kv_bytes
+    assert share == pytest.approx(_BITS[kv_type] / 16, rel=0.02)  # noqa: S101  # a count, no Estimate
 
 
 def test_full_context_fits(memory: Memory, hardware: Hardware) -> None:

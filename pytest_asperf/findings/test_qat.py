@@ -21,8 +21,10 @@ pytestmark = [
 _QAT = ("asperf-target-qat:4bit", "asperf-target-qat:3bit")
 _PTQ = ("4bit", "3bit")
 
-#: Without a GPU, MLX takes ten seconds for a chunk of all five models.
+#: Without a GPU, MLX takes 10 to 22 seconds for a chunk of all five models.
 _CHUNKS = 24 if sys.platform == "darwin" else 5
+#: Seconds within which MLX times the pairs that show 5 %.
+_PAIRS_S = 12 if sys.platform == "darwin" else 60
 
 _scored = pytest.mark.quant_ladder(*_QAT, *_PTQ, chunks=_CHUNKS)
 
@@ -67,4 +69,10 @@ def test_qat_is_no_larger(ladder: Ladder) -> None:
 )
 def test_qat_generates_as_fast(ladder: Ladder, levels: tuple[str, str]) -> None:
     """TG of QAT and PTQ, in pairs, differs by less than 5 %."""
+    budget_s = ladder.bench.budget.max_seconds
+    if budget_s < _PAIRS_S:
+        pytest.skip(
+            f"5 % takes MLX up to {_PAIRS_S} s of pairs without a GPU: "
+            f"--asperf-max-seconds={_PAIRS_S}, not {budget_s:g}"
+        )
     assert_equivalent(ladder, *levels, "tg16", within="5%")
