@@ -251,7 +251,7 @@ class Worker:
         """Return a text's token ids, with BOS where the tokenizer adds one."""
         tokens = self.call("tokenize", model=name, text=text).get("tokens")
         if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
-            raise self.garbled("tokenize", "the tokens are not a list of numbers")
+            raise self.garbled(f"tokenize {name}", "the tokens are not a list of numbers")
         return tokens
 
     def prompt(self, name: str, tokens: Sequence[int], depth: int) -> RawRun:
@@ -314,7 +314,7 @@ class Worker:
         try:
             return {int(size): int(elapsed_ns) for size, elapsed_ns in answer["elapsed_ns"]}
         except _MALFORMED as err:
-            raise self.garbled("batch_costs", f"the times are malformed: {err!r}") from err
+            raise self.garbled(f"batch_costs {name}", f"the times are malformed: {err!r}") from err
 
     def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int) -> RawRun:
         answer = self.call(op, model=name, tokens=list(tokens), depth=depth)
@@ -328,9 +328,10 @@ class Worker:
                 _logit_row(answer["logits"]),
             )
         except _MALFORMED as err:
-            raise self.garbled(op, f"the run is malformed: {err!r}") from err
+            raise self.garbled(f"{op} {name}", f"the run is malformed: {err!r}") from err
         if run.n_tokens != len(tokens) - depth or not 0 < run.elapsed_ns < _LONGEST_RUN_NS:
-            raise self.garbled(op, f"{run.n_tokens} tokens in {run.elapsed_ns} ns are impossible")
+            what = f"{run.n_tokens} tokens in {run.elapsed_ns} ns are impossible"
+            raise self.garbled(f"{op} {name}", what)
         return run
 
     def call(self, op: str, *, timeout_s: float | None = None, **args: Any) -> dict[str, Any]:

@@ -136,12 +136,15 @@ def _end_as_by_ctrl_c(config: pytest.Config) -> None:
     import threading
     from functools import partial
 
+    def restore(number: signal.Signals) -> None:
+        signal.signal(number, signal.SIG_DFL)
+
     if threading.current_thread() is not threading.main_thread():
         return
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
-            config.add_cleanup(partial(signal.signal, number, signal.SIG_DFL))
+            config.add_cleanup(partial(restore, number))
 
 
 def pytest_report_collectionfinish(

@@ -14,7 +14,7 @@ from pytest_asperf.errors import ConfigError, listing, printable, shown, suggest
 from pytest_asperf.text_file import UnreadableTextError, read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
 _SCHEMA: Final = 1
@@ -53,8 +53,10 @@ def _out_of_range(value: object, keys: str = "") -> str | None:
     """Return the keys that lead to an integer of more than 64 bits, None where there is none."""
     if isinstance(value, int):
         return None if -(2**63) <= value < 2**63 else keys
-    inner = value.items() if isinstance(value, dict) else ()
-    if isinstance(value, list):
+    inner: Iterable[tuple[object, object]] = ()
+    if isinstance(value, dict):
+        inner = value.items()
+    elif isinstance(value, list):
         inner = enumerate(value)
     found = (_out_of_range(item, f"{keys}.{key}".lstrip(".")) for key, item in inner)
     return next((keys for keys in found if keys is not None), None)

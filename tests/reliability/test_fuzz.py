@@ -163,7 +163,7 @@ findings = ["mine.toml"]
 [models.mine]
 files = { F16 = "f16.gguf", Q4_K_M = "q4.gguf" }
 corpus = "corpus.txt"
-settings = { n_gpu_layers = -1, threads = 4, flash_attn = "auto", type_k = "q8_0" }
+settings = { n_gpu_layers = 99, threads = 4, flash_attn = "auto", type_k = "q8_0" }
 [models.other]
 hf = "hub/other"
 engine = "mlx"
@@ -349,6 +349,17 @@ def test_mutated_input_is_read_or_refused(
                 f"\n{kind}: {outcomes.total()} inputs, {dict(outcomes)}, slowest {slowest_s:.2f} s"
             )
     assert not broken[:20]
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"marker"}))
+def test_input_as_it_was_is_read(
+    ground: Ground, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is mutated is sound: a mutation, and not its ground, is what is refused."""
+    monkeypatch.setitem(globals(), "mutated", lambda _chance, data, **_: data)
+    read, _ = KINDS[kind]
+    outcomes = [_outcome(read, replace(ground, chance=random.Random(seed))) for seed in range(8)]
+    assert "read" in outcomes
 
 
 def _outcome(read: Callable[[Ground], None], ground: Ground) -> str:

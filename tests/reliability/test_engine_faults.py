@@ -1,0 +1,245 @@
+"""Real engines in processes that go wrong in every way that a process can.
+
+One session for each engine: an interpreter stands in for the engine's own, runs the real worker
+with the real engine, and does harm when it is to generate with a model that is named after it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_asperf.host import EngineBuild
+from pytest_asperf.measure.files import ModelShelf
+from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.spec import ModelRef
+
+if TYPE_CHECKING:
+    from pytest_asperf.engines import Engine
+    from tests.reliability.conftest import Session, Sessions
+
+_INTERPRETER = """#!{python} -I
+import ctypes, importlib.abc, importlib.util, json, os, resource, signal, sys, time
+
+*_, code, folder, engine, request_fd, reply_fd, log_fd = sys.argv[:9]
+sys.argv = ["-c", *sys.argv[4:]]
+
+def out_of_memory():
+    room = 2 ** 20 * 64 + int(open("/proc/self/statm").read().split()[0]) * 4096
+    resource.setrlimit(resource.RLIMIT_AS, (room, room))
+    bytearray(2 ** 31)
+
+def flood():
+    while True:
+        os.write(int(reply_fd), b"x" * 2 ** 16)
+
+def noisy():
+    for _ in range(2 ** 8):
+        os.write(1, b"\\x1b[2J" + b"x" * 2 ** 16)
+
+def result(**changed):
+    def change(answer):
+        answer["result"] |= changed
+        return answer
+    return change
+
+HARMS = dict(
+    killed=lambda: os.kill(os.getpid(), signal.SIGKILL),
+    crashes=lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    aborts=os.abort,
+    exits=lambda: os._exit(0),
+    stopped=lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    hangs=lambda: time.sleep(3600),
+    out_of_memory=out_of_memory,
+    garbage=lambda: os.write(int(reply_fd), b"\\xff\\x00 no message\\n"),
+    foreign=lambda: os.write(int(reply_fd), b'{{"v": 1, "id": 0, "ok": true, "result": {{}}}}\\n'),
+    flood=flood,
+    closes=lambda: os.close(int(reply_fd)),
+    noisy=noisy,
+)
+CHANGES = dict(
+    infinite=result(elapsed_ns=1e308 * 10),
+    endless=result(elapsed_ns=10 ** 400),
+    too_few=result(n_tokens=1),
+    empty=lambda answer: {{"ok": True, "result": {{}}}},
+)
+
+def harm(module):
+    answer = module.Server.answer
+    def harmed(self, request):
+        name = str(request.get("args", {{}}).get("model", "")).partition(":")[0]
+        if request.get("op") != "generate":
+            name = ""
+        try:
+            HARMS.get(name, int)()
+        except MemoryError:
+            return module._failure("memory", "the engine's process ran out of memory")
+        return CHANGES.get(name, lambda found: found)(answer(self, request))
+    module.Server.answer = harmed
+    # The language's own reader and writer take an infinite number, as another program's may.
+    module.encode = lambda message: json.dumps({{"v": 1, **message}}).encode() + b"\\n"
+
+head, _, last = code.rstrip().rpartition("\\n")
+exec(head)
+harm(sys.modules["asperf_worker.main"])
+{before_import}
+exec(last)
+"""
+#: What an engine's Python part says of a library that it was not built for.
+_OTHER_LIBRARY = """
+class Mismatched(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name in ("llama_cpp.llama_cpp", "mlx.core"):
+            raise AttributeError("lib.so: undefined symbol: llama_decode")
+sys.meta_path.insert(0, Mismatched())
+"""
+
+#: By harm: what the error says. All are INVALID; `noisy` does none.
+_TOLD = {
+    "killed": "ended by SIGKILL",
+    "crashes": "ended by SIGSEGV",
+    "aborts": "ended by SIGABRT",
+    "exits": "exited with status 0",
+    "stopped": "no answer within 1 s, the process was ended",
+    "hangs": "no answer within 1 s, the process was ended",
+    "garbage": "nonsense on the pipe: not JSON",
+    "foreign": "nonsense on the pipe: an answer to request 0",
+    "flood": "nonsense on the pipe: a line of over 134217728 bytes",
+    "closes": "the engine's process exited with status 0",
+    "infinite": "nonsense on the pipe: the run is malformed",
+    "endless": "nonsense on the pipe",
+    "too_few": "nonsense on the pipe: 1 tokens in",
+    "empty": "nonsense on the pipe: the run is malformed",
+}
+_MEASURED = ("sound", "noisy", "sound_again")
+#: Refused before anything was measured: an error of the test, and no verdict.
+_REFUSED = {"out_of_memory": "ran out of memory"}
+_NAMES = ("sound", *_TOLD, *_REFUSED, "noisy", "sound_again")
+
+_CONFTEST = """
+from pytest_asperf.host import Worker
+call = Worker.call
+def hurried(self, op, *, timeout_s=None, **args):
+    late = op == "generate" and args["model"].startswith(("hangs", "stopped"))
+    return call(self, op, timeout_s=1 if late else timeout_s, **args)
+Worker.call = hurried
+"""
+_TESTS = f"""
+import pytest
+from pytest_asperf import assert_throughput
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.model(n + ":F16"), id=n) for n in {_NAMES!r}]
+)
+def test_it(name, throughput):
+    assert_throughput(throughput("tg8"), at_least="0.001 tok/s")
+"""
+
+
+def _interpreter(folder: Path, before_import: str = "") -> Path:
+    path = folder / f"python{len(before_import)}"
+    path.write_text(_INTERPRETER.format(python=sys.executable, before_import=before_import))
+    path.chmod(0o755)
+    return path
+
+
+def _model(engine: Engine, cache: Path) -> Path:
+    (spec,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
+    made_by: Engine = "mlx" if engine == "mlx" else "llama_cpp"
+    build = EngineBuild(made_by, Path(sys.executable))
+    shelf = ModelShelf(build, cache=cache, call_timeout_s=120)
+    return shelf.locate(ModelRef(replace(spec, engine=made_by), "F16")).path
+
+
+@pytest.fixture(scope="module", params=["llama_cpp", "mlx", "llama_tools"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """An engine that is installed here."""
+    if request.param == "mlx":
+        request.getfixturevalue("mlx")
+    found: Engine = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def project(
+    request: pytest.FixtureRequest, engine: Engine, session_cache: Path, sessions: Sessions
+) -> Sessions:
+    """A project with a model named after each harm, all the same file."""
+    model = _model(engine, session_cache)
+    settings: dict[str, Any] = {
+        "engine": engine,
+        "default_model": "sound",
+        "repetitions": 5,
+        "call_timeout_s": 120,
+        "max_cv": "1000%",  # others may work on this machine
+    }
+    if engine == "llama_tools":
+        settings["tools"] = str(request.getfixturevalue("tools"))
+    lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+    lines += [f"[models.{name}]\nfiles = {{ F16 = {json.dumps(str(model))} }}" for name in _NAMES]
+    (sessions.folder / "asperf.toml").write_text("\n".join(lines))
+    (sessions.folder / "test_faults.py").write_text(_TESTS)
+    own_lock = (sessions.folder / "conftest.py").read_text().partition("# faults\n")[0]
+    (sessions.folder / "conftest.py").write_text(f"{own_lock}# faults\n{_CONFTEST}")
+    return sessions
+
+
+@pytest.fixture(scope="module")
+def session(project: Sessions) -> Session:
+    """One session with every harm."""
+    python = _interpreter(project.folder)
+    return project.run(f"--asperf-python={python}", "--asperf-report=json:rows.json")
+
+
+def test_each_fault_is_the_result_of_its_own_test(session: Session) -> None:
+    """A fault is INVALID with its name; what was sound or only noisy is measured and PASSes."""
+    session.require_clean()
+    words = {name: session.outcomes[f"test_it[{name}]"] for name in _NAMES}
+    expected = dict.fromkeys(_TOLD, "INVALID") | dict.fromkeys(_REFUSED, "FAILED")
+    expected |= dict.fromkeys(_MEASURED, "PASSED")
+    assert words == {name: [word] for name, word in expected.items()}
+    assert session.status == pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.mark.parametrize("name", [*_TOLD, *_REFUSED])
+def test_the_error_names_the_fault(session: Session, engine: Engine, name: str) -> None:
+    """The message says what happened, on which model."""
+    told = (_TOLD | _REFUSED)[name]
+    lines = [line for line in session.output.splitlines() if f"{engine} generate {name}:" in line]
+    assert any(told in line for line in lines), lines
+
+
+def test_finished_measurements_are_reported(project: Sessions, session: Session) -> None:
+    """The JSON report has each measurement that finished, and no figure of a broken one."""
+    assert session.status == pytest.ExitCode.TESTS_FAILED
+    rows = json.loads((project.folder / "rows.json").read_text("utf-8"))["rows"]
+    verdicts = {
+        row["test"].partition("[")[2][:-1]: row["outcome"] for row in rows if row["outcome"]
+    }
+    assert {name for name, outcome in verdicts.items() if outcome == "PASS"} == set(_MEASURED)
+    measured = {row["model"].partition(":")[0] for row in rows if row["model"]}
+    assert measured == set(_MEASURED)
+
+
+def test_no_process_is_left(project: Sessions, session: Session) -> None:
+    """Whatever state it was in, each process of the engine has ended."""
+    assert session.output
+    assert project.left_behind() == []
+
+
+def test_a_library_of_another_version_is_refused(project: Sessions, engine: Engine) -> None:
+    """An engine whose library lacks what its binding calls measures nothing, and says why."""
+    if engine == "llama_tools":
+        pytest.skip("its programs are started, not linked; test_tool_faults has their versions")
+    python = _interpreter(project.folder, _OTHER_LIBRARY)
+    session = project.run(f"--asperf-python={python}", "-k", "sound")
+    session.require_clean()
+    words = [word for words in session.outcomes.values() for word in words]
+    assert words
+    assert set(words) <= {"FAILED", "ERROR"}
+    assert "undefined symbol: llama_decode" in session.output
