@@ -146,7 +146,7 @@ class Throughput:
         """Measure a workload.
 
         Raises:
-            AsperfError: it cannot be measured.
+            AsperfError: it cannot be measured; four parts say why.
         """
         parsed = parse_workload(workload, where="throughput")
         if parsed.kind == "ttft":
@@ -160,7 +160,7 @@ class Throughput:
 
 @dataclass(frozen=True)
 class MemoryReading:
-    """The memory that a model takes with its context filled.
+    """What a model takes with its context filled.
 
     Attributes:
         ref: the model.
@@ -186,13 +186,13 @@ class Memories:
     bench: Bench = field(repr=False)
 
     def __call__(self, context: int) -> MemoryReading:
-        """Fill the context, and read from the engine how much memory that takes.
+        """Fill the context, and read from the engine what that takes.
 
         Args:
             context: tokens.
 
         Raises:
-            AsperfError: it cannot be measured.
+            AsperfError: it cannot be measured; four parts say why.
         """
         require_positions(context, where="memory: context")
         result = self.bench.lab.memory(self.ref, context)
@@ -224,14 +224,9 @@ class Perplexity:
     """The `perplexity` fixture: one rung of a ladder against its baseline, on the same chunks.
 
     Attributes:
-<<<<<<< HEAD
         level: what the rung is called: the level of its weights, or the type of its KV cache.
         baseline: what the baseline is called.
         trips: what guards say of it, none of it INVALID.
-=======
-        level: name of the rung: the level of its weights, or the type of its KV cache.
-        baseline: name of the baseline.
->>>>>>> docs
     """
 
     result: LevelResult = field(repr=False)
@@ -242,7 +237,7 @@ class Perplexity:
 
     @property
     def comparison(self) -> Comparison:
-        """All figures of the comparison, with intervals."""
+        """Everything that was compared, with intervals."""
         return self.result.comparison
 
     @property
@@ -300,7 +295,7 @@ class Ladder:
         return self.bench.lab.ladder(self.base, self.joint, self.at_most)
 
     def __getitem__(self, level: str) -> Perplexity:
-        """A rung's PPL and KLD against the baseline.
+        """Return a rung's PPL and KLD against the baseline.
 
         Raises:
             AsperfError: the rung could not be measured.
@@ -368,9 +363,9 @@ class Ladder:
 
 @dataclass(frozen=True)
 class Gate:
-    """Workloads to compare the candidate build with the baseline on, for `assert_no_regression`.
+    """What is gated: the candidate build against the baseline.
 
-    Nothing runs before the claim, because its limits decide how long to measure.
+    Nothing runs until limits are claimed, because they decide how long to measure.
 
     Attributes:
         workloads: names of what is decided.
@@ -408,7 +403,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Gates:
-    """The `gate` fixture: call it with workloads, and give the result to `assert_no_regression`."""
+    """The `gate` fixture: call it with what to gate."""
 
     ref: ModelRef = field(repr=False)
     builds: tuple[Build, Build] = field(repr=False)
