@@ -310,7 +310,7 @@ def audit_files(
 def list_findings(
     *,
     as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the page of docs/findings.md.")
+        bool, typer.Option("--markdown", help="Print all of them as a page in Markdown.")
     ] = False,
 ) -> None:
     """Say which published findings the recorded figures show, and which not."""
