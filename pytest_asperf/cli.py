@@ -219,7 +219,7 @@ def predict_models(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    """Estimate from sizes whether models fit a machine, how fast they can be, and what a draft gains.
+    """Estimate from sizes: do models fit a machine, how fast can they be, would a draft pay?
 
     Exits with 0 if all fit in memory, with 1 if one does not.
     """
