@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +29,6 @@ copyright = "the pytest-asperf authors"  # noqa: A001  # Sphinx's name for it
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["gating", "generated"]
-myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.header"]  # generated pages begin where their source does
 
@@ -42,8 +42,6 @@ nitpick_ignore_regex = [("py:.*", r"(?!pytest_asperf\.[A-Za-z_]+$).*")]
 add_module_names = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_use_legacy_class_based = False
-napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 
@@ -71,8 +69,10 @@ def _options() -> str:
 
 def _commands() -> str:
     command = typer.main.get_command(asperf)
-    with typer.Context(command, info_name="asperf") as context:
-        return typer.cli.get_docs_for_click(obj=command, ctx=context, name="asperf")
+    context = typer.Context(command, info_name="asperf")
+    text = typer.cli.get_docs_for_click(obj=command, ctx=context, name="asperf")
+    # Each list of commands has their first words; their sections follow.
+    return re.sub(r"\*\*Commands\*\*:\n\n(\* .*\n)+", "", text)
 
 
 def write_generated(_: Sphinx) -> None:

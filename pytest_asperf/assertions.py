@@ -68,8 +68,8 @@ def assert_throughput(
 ) -> Verdict:
     """Claim that a rate lies within limits.
 
-    The interval covers differences between loads where each run is from a fresh one, which is so
-    where loading is cheap against measuring; the verdict says which it was.
+    If loading is cheap, each run is from a fresh load, and the interval covers differences between
+    loads. The verdict says which it was.
 
     Args:
         throughput: the fixture (its tg128 is taken), or one reading.
@@ -135,8 +135,8 @@ def assert_bandwidth_utilization(
 ) -> Verdict:
     """Claim that TG uses a share of the memory bandwidth within limits.
 
-    Utilisation = TG times bytes read per token / bandwidth. 1.0 is all of it, and more is
-    impossible for a model that is read from memory, but not for one that stays in the cache.
+    Utilisation is TG times bytes read per token / bandwidth. More than 1.0 is impossible for a
+    model that is read from memory, but not for one that stays in the processor's cache.
 
     Args:
         throughput: the fixture (its tg128 is taken), or one TG reading.
@@ -185,7 +185,7 @@ def assert_monotonic(
     *,
     direction: Direction = "rising",
 ) -> Verdict:
-    """Claim that a quantity changes one way from each level, or reading, to the next.
+    """Claim that a quantity rises, or falls, from each level or reading to the next.
 
     Args:
         series: a ladder in its marker's order, or readings in the claimed order.
@@ -235,7 +235,7 @@ def assert_pareto_optimal(
     level: str,
     objectives: Sequence[str] = ("size", "tg128", "ppl"),
 ) -> Verdict:
-    """Claim that no other level is as good as this one in every objective and better in one.
+    """Claim that a level is on the Pareto front: none is as good in all objectives, better in one.
 
     Args:
         ladder: the levels.
@@ -319,14 +319,14 @@ def assert_faster(
 ) -> Verdict:
     """Claim that one engine is faster than another on the same weights at matched levels.
 
-    Both run in pairs until the answer is decided, as the builds of a gate do. The verdict says what
-    is matched between them and what is not.
+    Both run in pairs until the answer is decided, as the builds of a gate do. The verdict lists
+    what is matched between the engines and what is not.
 
     Args:
         engines: the fixture; its model and level are those of the test's markers, F16 by default.
-        faster: the engine claimed to be faster, `"mlx"`. It runs the level, or where that is the
-            other engine's the nearest in bits per weight; `"mlx:4bit"` names one.
-        than: the other engine, likewise.
+        faster: the engine claimed to be faster, `"mlx"`. If it does not have the level, it runs the
+            nearest in bits per weight; `"mlx:4bit"` names one.
+        than: the engine claimed to be slower, likewise.
         on: the workload: `"tg128"`, `"pp512"`, `"tg128@d1024"`, `"ttft512"`.
         by: how much faster it is claimed to be, `"10%"` or a fraction of the other's rate.
         bits_within: by how much the bits per weight of the two files may differ.

@@ -97,8 +97,8 @@ def bisect_builds(
 ) -> None:
     """Find the release or commit at which a gate begins to fail.
 
-    Exits with 0 where a culprit is named, with 1 where there is none or no single one, with 2 where
-    it cannot be measured, with 3 where it is not usable as typed.
+    Exits with 0 if a culprit is named, with 1 if there is none or no single one, with 2 if it
+    cannot be measured, with 3 if the command is not usable as typed.
     """
     asked = _Asked(
         base, candidate, builds, model, engine, workload, max_ppl_delta, max_pairs, max_seconds

@@ -109,9 +109,9 @@ def doctor(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Say what is detected and what would disturb a measurement.
+    """List what is detected, and what would disturb a measurement.
 
-    Exits with 0 where a measurement could run, with 1 where something makes it impossible.
+    Exits with 0 if a measurement could run, with 1 if something makes it impossible.
     """
     from pytest_asperf.doctor import examine
     from pytest_asperf.engines import EXTRAS
@@ -152,9 +152,9 @@ def calibrate_machine(
     ] = None,
     wait: Wait = None,
 ) -> None:
-    """Measure this machine's noise, by a build against itself, and keep it for gates.
+    """Measure this machine's noise with a build against itself, and keep it for gates.
 
-    Exits with 1, and keeps nothing, where other work makes the machine too busy for it.
+    Exits with 1, and keeps nothing, if other work makes the machine too busy for it.
     """
     from pytest_asperf.calibrate import calibrate
     from pytest_asperf.spec import parse_workload
@@ -226,9 +226,9 @@ def predict_models(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    """Say what models would do on a machine: fit, run at most so fast, gain by a draft.
+    """Estimate from sizes: do models fit a machine, how fast can they be, would a draft pay?
 
-    Exits with 0 where all fit in memory, with 1 where one does not.
+    Exits with 0 if all fit in memory, with 1 if one does not.
     """
     from pytest_asperf.predict_command import Question, predict
     from pytest_asperf.predict_text import rows, sections
@@ -293,10 +293,10 @@ def audit_files(
     ] = 0.90,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Say what other tools' output shows, and which guards it trips.
+    """Read the output of other tools: what it shows with intervals, and whether it is valid.
 
-    Exits with 0 where every file was read and is sound, with 1 where something is INVALID or
-    INCONCLUSIVE, else with 2 where a file could not be read.
+    Exits with 0 if every file was read and is sound, with 1 if something is INVALID or
+    INCONCLUSIVE, else with 2 if a file could not be read.
     """
     from pytest_asperf.audit.known import parse_options
     from pytest_asperf.audit.page import sections
@@ -317,10 +317,10 @@ def audit_files(
 def list_findings(
     *,
     as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the page of docs/findings.md.")
+        bool, typer.Option("--markdown", help="Print all of them as a page in Markdown.")
     ] = False,
 ) -> None:
-    """Say which published findings the recorded figures show, and which not."""
+    """List the published findings, with the verdict of the recorded figures on each."""
     from pytest_asperf.findings_page import listing
 
     typer.echo(listing(open_project().settings, as_markdown=as_markdown))

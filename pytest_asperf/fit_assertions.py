@@ -23,16 +23,15 @@ def assert_fits(
 ) -> Verdict:
     """Claim that a model and its KV cache fit in the memory of hardware.
 
-    Weights must stay below 60 % of a memory that the system shares, and with the KV cache below all
-    of it. Of the `model` fixture this is reckoned from sizes, for any hardware and without an
-    engine; of a reading (`memory(4096)`) it is judged by what the engine allocated, and what was
-    reckoned is held against that.
+    The weights must be below 60 % of a memory that the system shares, and with the KV cache below
+    all of it. The `model` fixture is judged by sizes, for any hardware and without an engine. A
+    reading (`memory(4096)`) is judged by what the engine allocated; the verdict compares that with
+    the sizes.
 
     Args:
         model: the fixture, or a reading.
         hardware: the fixture, or a profile's name.
-        context: tokens; 4096 by default, or the training's where that is less. Of a reading, what
-            it filled.
+        context: tokens; 4096 by default, or the training's if that is less. A reading has its own.
 
     Returns:
         The verdict, a PASS.
@@ -41,7 +40,7 @@ def assert_fits(
         VerdictError: the verdict is not a PASS.
         ConfigError: a context that the model does not have, or one beside a reading.
         HardwareError: no such profile, or its memory is not known.
-        ModelError: the model's sizes cannot be told.
+        ModelError: the model's sizes are not known.
     """
     __tracebackhide__ = True
     if isinstance(hardware, str):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def hardware(pytestconfig: pytest.Config) -> Hardware:
-    """The hardware that numbers are held against: declared, or this machine."""
+    """The hardware that numbers are compared with: the declared profile, or this machine."""
     from pytest_asperf.stash import run_of
 
     return run_of(pytestconfig).hardware
@@ -74,7 +74,7 @@ def model(request: pytest.FixtureRequest, _asperf_ref: ModelRef) -> Model:
 
 @pytest.fixture
 def memory(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Memories:
-    """Measures what the model takes when called with the context to fill, in tokens."""
+    """Measures the memory that the model takes; call it with the context to fill, in tokens."""
     from pytest_asperf.handles import Memories
 
     return Memories(_asperf_ref, _asperf_bench)
@@ -82,7 +82,7 @@ def memory(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Memories:
 
 @pytest.fixture
 def throughput(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Throughput:
-    """Measures a workload when called with its name: `pp512`, `tg128`, `tg128@d1024`."""
+    """Measures a workload; call it with the name: `pp512`, `tg128`, `tg128@d1024`."""
     from pytest_asperf.handles import Throughput
 
     return Throughput(_asperf_ref, _asperf_bench)
@@ -90,7 +90,7 @@ def throughput(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Throughput:
 
 @pytest.fixture
 def gate(request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: Bench) -> Gates:
-    """Holds the candidate build against the baseline when called with workloads."""
+    """The candidate build against the baseline; call it with workloads."""
     from pytest_asperf import given
 
     return given.gates(request, _asperf_ref, _asperf_bench)

@@ -113,10 +113,10 @@ def gate_builds(
         bool, typer.Option("--list", help="Say which cells there are, and measure nothing.")
     ] = False,
 ) -> None:
-    """Hold one build of an engine against another: speed, PPL, logits and speculation.
+    """Compare two builds of an engine: speed, PPL, logits and speculation.
 
-    Exits with 0 where every cell is a PASS, with 1 where one is a FAIL, else with 2 where one is
-    INCONCLUSIVE, INVALID or could not be run, with 3 where it is not usable as typed.
+    Exits with 0 if every cell is a PASS, with 1 if one is a FAIL, else with 2 if one is
+    INCONCLUSIVE, INVALID or could not be run, with 3 if the command is not usable as typed.
     """
     from pytest_asperf.gate_report import UNDECIDED
 

@@ -146,7 +146,7 @@ class Throughput:
         """Measure a workload.
 
         Raises:
-            AsperfError: it cannot be measured; four parts say why.
+            AsperfError: it cannot be measured.
         """
         parsed = parse_workload(workload, where="throughput")
         if parsed.kind == "ttft":
@@ -160,7 +160,7 @@ class Throughput:
 
 @dataclass(frozen=True)
 class MemoryReading:
-    """What a model takes with its context filled.
+    """The memory that a model takes with its context filled.
 
     Attributes:
         ref: the model.
@@ -186,13 +186,13 @@ class Memories:
     bench: Bench = field(repr=False)
 
     def __call__(self, context: int) -> MemoryReading:
-        """Fill the context, and read from the engine what that takes.
+        """Fill the context, and read from the engine how much memory that takes.
 
         Args:
             context: tokens.
 
         Raises:
-            AsperfError: it cannot be measured; four parts say why.
+            AsperfError: it cannot be measured.
         """
         require_positions(context, where="memory: context")
         result = self.bench.lab.memory(self.ref, context)
@@ -224,8 +224,8 @@ class Perplexity:
     """The `perplexity` fixture: one rung of a ladder against its baseline, on the same chunks.
 
     Attributes:
-        level: what the rung is called: the level of its weights, or the type of its KV cache.
-        baseline: what the baseline is called.
+        level: name of the rung: the level of its weights, or the type of its KV cache.
+        baseline: name of the baseline.
         trips: what guards say of it, none of it INVALID.
     """
 
@@ -237,7 +237,7 @@ class Perplexity:
 
     @property
     def comparison(self) -> Comparison:
-        """Everything that was compared, with intervals."""
+        """All figures of the comparison, with intervals."""
         return self.result.comparison
 
     @property
@@ -295,7 +295,7 @@ class Ladder:
         return self.bench.lab.ladder(self.base, self.joint, self.at_most)
 
     def __getitem__(self, level: str) -> Perplexity:
-        """Return a rung's PPL and KLD against the baseline.
+        """A rung's PPL and KLD against the baseline.
 
         Raises:
             AsperfError: the rung could not be measured.
@@ -363,9 +363,9 @@ class Ladder:
 
 @dataclass(frozen=True)
 class Gate:
-    """What is gated: the candidate build against the baseline.
+    """Workloads to compare the candidate build with the baseline on, for `assert_no_regression`.
 
-    Nothing runs until limits are claimed, because they decide how long to measure.
+    Nothing runs before the claim, because its limits decide how long to measure.
 
     Attributes:
         workloads: names of what is decided.
@@ -403,7 +403,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Gates:
-    """The `gate` fixture: call it with what to gate."""
+    """The `gate` fixture: call it with workloads, and give the result to `assert_no_regression`."""
 
     ref: ModelRef = field(repr=False)
     builds: tuple[Build, Build] = field(repr=False)

@@ -50,13 +50,13 @@ def assert_degrades_less(
 ) -> Verdict:
     """Claim that one way of quantising costs less than another, on the same tokens.
 
-    With several levels it is also claimed to cost less in each step from one to the next: it
-    degrades not only less but more smoothly. Everything is paired token by token, the intervals are
-    over chunks, and all figures of one claim share the error.
+    With several levels the claim also covers each step from one level to the next: that step must
+    cost less too. Everything is paired token by token, the intervals are over chunks, and all
+    figures of one claim share the error.
 
     Args:
         perplexity: a level, or several in the order in which quality falls.
-        than: what it is held against: the same number of levels of the same baseline.
+        than: the levels to compare with, as many, of the same baseline.
         quantity: `kld`, in nats, or `ppl`, as a relative change.
 
     Returns:
@@ -100,15 +100,15 @@ def assert_equivalent(
 ) -> Verdict:
     """Claim that two levels of a ladder are alike in a quantity.
 
-    PASS only where the whole interval lies within the limits: a difference that was not found
-    because too little was measured is INCONCLUSIVE.
+    PASS only if the whole interval lies within the limits. If too little was measured to show that,
+    the verdict is INCONCLUSIVE.
 
     Args:
         ladder: the levels.
         level: a level, as the marker names it.
-        other: what it is held against, likewise.
-        quantity: `size`, `ppl`, or a workload such as `tg128`, which is run in pairs until it is
-            decided, as a gate's are.
+        other: the level to compare with, likewise.
+        quantity: `size`, `ppl`, or a workload such as `tg128`, which is run in pairs until the
+            claim is decided, as in a gate.
         within: how far the first may be from the second either way, `"5%"` or a fraction.
 
     Returns:

@@ -34,11 +34,10 @@ def assert_sd_gain(
     at_least: str | float = "0%",
     only: Side | None = None,
 ) -> Verdict:
-    """Claim that speculation gains where the draft is so much faster, and does not where it is not.
+    """Claim that speculation gains from a speed ratio on, and does not gain below it.
 
-    At or above the ratio: PASS where a gain is shown, FAIL where none is shown to be there. Below
-    it the claim predicts no gain: PASS where none is shown, FAIL where one is. The verdict gives
-    the measured break-even beside the ratio.
+    At or above the ratio: PASS if a gain is shown, FAIL if a gain is ruled out. Below it: PASS if
+    no gain is shown, FAIL if one is. The verdict gives the measured break-even beside the ratio.
 
     Args:
         speculation: the fixture.
@@ -115,7 +114,7 @@ def assert_sd_gains_more(speculation: Speculation, than: Speculation) -> Verdict
 
 
 def assert_lossless(speculation: Speculation) -> Verdict:
-    """Claim that output with the draft is the target's own.
+    """Claim that the output with the draft is the target's own.
 
     Greedy: where outputs first differ, both tokens are within a near-tie of the likeliest under the
     target's own logits, for the batch that judged them and for a single step. Sampled: tokens have

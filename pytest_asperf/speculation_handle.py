@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Speculation:
-    """The `speculation` fixture. Nothing runs until a figure is asked for or claimed.
+    """The `speculation` fixture. Nothing runs before a figure is read or a claim is made.
 
     Attributes:
         pairing: the draft and the target, and what is generated.
@@ -36,7 +36,7 @@ class Speculation:
     find: Callable[[str], ModelRef | None] = field(repr=False)
 
     def drafted_by(self, address: str) -> Speculation:
-        """Return the same target with another draft, all else equal.
+        """The same target with another draft, all else equal.
 
         Args:
             address: the draft's, or `ngram`.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _REMEDY: Final = "measure it anew; these figures cannot be used for the finding"
 _OPEN: Final = "more runs, published with n and spread, would decide it"
-_FAILED: Final = "do not rely on the statement; docs/findings.md says what the figures show"
+_FAILED: Final = "do not rely on the statement; `asperf findings --markdown` shows the figures"
 
 
 def judge_recorded(finding: Finding, evidence: Evidence) -> Verdict:
