@@ -416,7 +416,7 @@ def metric_of(quantity: str) -> metrics.Metric:
 def unknown_word(what: str, word: str, valid: Sequence[str]) -> ConfigError:
     """Return the error for an argument that is none of the words it may be."""
     return ConfigError(
-        f"unknown {what} {word!r}{suggest(word, valid)}",
+        f"unknown {what} {shown(word, 80)}{suggest(word, valid)}",
         why="the claim is about it",
         remedy=f"use one of {listing(valid)}",
     )

@@ -170,11 +170,10 @@ def parse_engine(name: object, *, where: str) -> Engine:
         ConfigError: no such engine.
     """
     for engine in ENGINES:
-        if name == engine:
+        if isinstance(name, str) and name == engine:
             return engine
-    near = suggest(name, ENGINES) if isinstance(name, str) else ""
     raise ConfigError(
-        f"{where}: unknown engine {shown(name, 80)}{near}",
+        f"{where}: unknown engine {shown(name, 80)}{suggest(name, ENGINES)}",
         why="the engine decides what is measured",
         remedy=f"use one of {listing(ENGINES)}",
     )

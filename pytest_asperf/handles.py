@@ -325,7 +325,7 @@ class Ladder:
         """Refuse a rung that the marker does not name."""
         if level not in self.levels:
             raise ConfigError(
-                f"the ladder has no level {level!r}",
+                f"the ladder has no level {shown(level, 80)}",
                 why="only what the test's marker names is measured",
                 remedy=f"use one of {listing(self.levels)}, or add it to the marker",
             )

@@ -48,7 +48,7 @@ main(sys.argv[2:])
 """
 
 #: What reading an answer of the wrong shape raises; OverflowError is an infinite count's.
-_MALFORMED: Final = (KeyError, TypeError, ValueError, OverflowError)
+MALFORMED: Final = (KeyError, TypeError, ValueError, OverflowError)
 _LONGEST_RUN_NS: Final = 2**63
 _LOG_LINES: Final = 400
 _LOG_LINE_BYTES: Final = 2000
@@ -291,7 +291,7 @@ class Worker:
                 name: (_chunk_score(answer["scores"][name]), dict(answer["contexts"][name]))
                 for name in names
             }
-        except _MALFORMED as err:
+        except MALFORMED as err:
             raise self.garbled("score", f"the scores are malformed: {err!r}") from err
 
     def quantize(self, source: Path, target: Path, recipe: dict[str, Any]) -> None:
@@ -313,7 +313,7 @@ class Worker:
         )
         try:
             return {int(size): int(elapsed_ns) for size, elapsed_ns in answer["elapsed_ns"]}
-        except _MALFORMED as err:
+        except MALFORMED as err:
             raise self.garbled(f"batch_costs {name}", f"the times are malformed: {err!r}") from err
 
     def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int) -> RawRun:
@@ -327,7 +327,7 @@ class Worker:
                 int(answer["peak_rss_bytes"]),
                 _logit_row(answer["logits"]),
             )
-        except _MALFORMED as err:
+        except MALFORMED as err:
             raise self.garbled(f"{op} {name}", f"the run is malformed: {err!r}") from err
         if run.n_tokens != len(tokens) - depth or not 0 < run.elapsed_ns < _LONGEST_RUN_NS:
             what = f"{run.n_tokens} tokens in {run.elapsed_ns} ns are impossible"

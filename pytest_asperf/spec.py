@@ -142,7 +142,7 @@ def parse_settings(table: dict[str, object], *, where: str) -> EngineSettings:
     for key, value in table.items():
         if key not in valid:
             raise ConfigError(
-                f"{where}: unknown engine setting {key!r}{suggest(key, valid)}",
+                f"{where}: unknown engine setting {shown(key, 80)}{suggest(key, valid)}",
                 why="a setting that is silently ignored measures something else than was asked",
                 remedy=f"use one of {listing(valid)}",
             )
@@ -196,7 +196,7 @@ def _check_setting(key: str, value: object, *, where: str) -> None:
         ok = isinstance(value, int) and not isinstance(value, bool) and least <= value <= _LARGEST
     if not ok:
         raise ConfigError(
-            f"{where}: {key} = {value!r} is not usable",
+            f"{where}: {key} = {shown(value)} is not usable",
             why="the engine would refuse it, or run something else",
             remedy=f"{key} takes {accepted}",
         )
@@ -257,7 +257,7 @@ def parse_variant(text: str, *, where: str) -> Variant:
             if n is not None:
                 return Variant(kind, n)
     raise ConfigError(
-        f"{where}: {text!r} is not a variant of a model"
+        f"{where}: {shown(text, 80)} is not a variant of a model"
         f"{suggest(text.partition('=')[0], _VARIANTS)}",
         why="it decides what a step costs, and how it is rolled back",
         remedy="use layers=N, experts=N, hybrid or recurrent=N, as in asperf-target+layers=8",
@@ -413,7 +413,7 @@ def parse_workload(name: str, *, where: str) -> Workload:
     match = _WORKLOAD.fullmatch(name)
     if match is None or (match["kind"] == "ttft" and match["depth"]):
         raise ConfigError(
-            f"{where}: {name!r} is not a workload",
+            f"{where}: {shown(name, 80)} is not a workload",
             why="the name says what is timed: prompt or generation, how many tokens, at what depth",
             remedy="write pp512, tg128, tg128@d1024 (generation after 1024 tokens of context), or "
             "ttft512 (a prompt of 512 tokens until the first output token)",

@@ -9,7 +9,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from pytest_asperf.errors import ConfigError, HardwareError, listing, suggest
+from pytest_asperf.errors import ConfigError, HardwareError, listing, shown, suggest
 from pytest_asperf.toml_place import parse_toml
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def find_profile(
         HardwareError: no profile has the name or the memory, or its bins differ in bandwidth.
     """
     profiles = load_profiles()
-    shown = repr(name[:80])
+    quoted = shown(name, 80)
     words = _words(name)
     bins, rest = _chip_and_rest(words, profiles.values())
     branded = [profile for profile in profiles.values() if _words(profile.brand_string) == words]
@@ -179,17 +179,17 @@ def find_profile(
     if not found:
         valid = {profile.id if bins else profile.chip for profile in bins or profiles.values()}
         raise HardwareError(
-            f"no hardware profile is called {shown}{suggest(name[:80].casefold(), valid)}",
+            f"no hardware profile is called {quoted}{suggest(name[:80].casefold(), valid)}",
             why="limits and recorded numbers belong to one known chip",
             remedy=f"name one of: {listing(valid)}",
             opt_out=f"{option}=auto uses what is detected",
         )
     if memory_gb is not None:
-        found = _sold_with(memory_gb, found, shown)
+        found = _sold_with(memory_gb, found, quoted)
     if len({profile.bandwidth_gbs for profile in found}) > 1:
         several = ", ".join(f"{profile.id} ({profile.bandwidth_gbs:g} GB/s)" for profile in found)
         raise HardwareError(
-            f"hardware {shown} stands for several chips: {several}",
+            f"hardware {quoted} stands for several chips: {several}",
             why="they differ in memory bandwidth, which bounds the token rate",
             remedy=f"name the bin, e.g. {option}={found[-1].id}",
             opt_out=f"{option}=auto uses what is detected",
@@ -265,7 +265,7 @@ def _bins_called(rest: str, bins: list[Profile]) -> list[Profile]:
     return exact or [profile for profile in bins if str(profile.gpu_cores) == rest]
 
 
-def _sold_with(memory_gb: int, bins: list[Profile], shown: str) -> list[Profile]:
+def _sold_with(memory_gb: int, bins: list[Profile], quoted: str) -> list[Profile]:
     having = [
         profile
         for profile in bins
@@ -274,7 +274,7 @@ def _sold_with(memory_gb: int, bins: list[Profile], shown: str) -> list[Profile]
     if not having:
         most = ", ".join(f"{profile.id} up to {profile.max_memory_gb} GB" for profile in bins)
         raise HardwareError(
-            f"hardware {shown} is not sold with {memory_gb} GB: {most}",
+            f"hardware {quoted} is not sold with {shown(memory_gb, 20)} GB: {most}",
             why="what fits depends on a memory size that there is",
             remedy="correct the memory size or the name",
         )
@@ -330,7 +330,7 @@ def _check(row: Mapping[str, Any], sources: Mapping[str, Any], where: str) -> No
             raise _broken(where, f"has an unknown key {key!r}{suggest(key, known)}")
         positive = not isinstance(value, _NUMBER) or (value > 0 and not isinstance(value, bool))
         if not isinstance(value, known[key]) or not positive:
-            raise _broken(where, f"has a value of the wrong kind for {key!r}: {value!r}")
+            raise _broken(where, f"has a value of the wrong kind for {key!r}: {shown(value)}")
     if missing := _REQUIRED.keys() - row.keys():
         raise _broken(where, f"lacks {listing(missing)}")
     if row["confidence"] not in _CONFIDENCE:

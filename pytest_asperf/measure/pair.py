@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from pytest_asperf.host import MALFORMED
 from pytest_asperf.measure.vetting import require_unchanged
 from pytest_asperf.spec import NGRAM_DRAFT
 from pytest_asperf.worker.speculation import Generation, Round
@@ -246,7 +247,7 @@ class OpenPair:
     def _parsed(self, op: str, parse: Callable[[], Parsed]) -> Parsed:
         try:
             return parse()
-        except (KeyError, TypeError, ValueError) as err:
+        except MALFORMED as err:
             raise self._worker.garbled(op, f"the answer is malformed: {err!r}") from err
 
 

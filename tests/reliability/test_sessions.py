@@ -110,10 +110,10 @@ def _by_function(session: Session) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     "mode",
     [
-        *("each", "worksteal"),
+        "each",
         *(
             pytest.param(mode, marks=_in_campaign)
-            for mode in ("load", "loadscope", "loadfile", "loadgroup", "no")
+            for mode in ("load", "loadscope", "loadfile", "loadgroup", "worksteal", "no")
         ),
     ],
 )
@@ -196,8 +196,7 @@ sys.meta_path.insert(0, Interrupts())
         *(
             pytest.param(module, marks=_in_campaign)
             for module in (
-                "pytest_asperf.stash",
-                "pytest_asperf.catalogue",
+                "pytest_asperf.measure.lab",
                 "numpy._core._multiarray_umath",
                 "scipy.special",
                 "pytest_asperf.report.rows",
