@@ -11,10 +11,10 @@ import typer.cli
 import typer.main
 
 import pytest_asperf
-from pytest_asperf.claims import load_findings
 from pytest_asperf.cli import app as asperf
-from pytest_asperf.findings_page import markdown
-from pytest_asperf.options import OPTIONS
+from pytest_asperf.commands.findings import markdown
+from pytest_asperf.plugin.options import OPTIONS
+from pytest_asperf.published.findings import load_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,7 +11,11 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_asperf.assertions import (
+    from pytest_asperf.analysis.metrics import Comparison
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.analysis.stats.sequential import PairedTest
+    from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
+    from pytest_asperf.api.assertions import (
         assert_bandwidth_utilization,
         assert_faster,
         assert_monotonic,
@@ -20,7 +24,27 @@ if TYPE_CHECKING:
         assert_ppl_delta,
         assert_throughput,
     )
-    from pytest_asperf.claims import PublishedFinding
+    from pytest_asperf.api.handles import (
+        Engines,
+        Ladder,
+        MemoryReading,
+        Model,
+        Perplexity,
+        Reading,
+        Throughput,
+    )
+    from pytest_asperf.api.handles import Gate as GatedWorkloads
+    from pytest_asperf.api.handles import Gates as Gate
+    from pytest_asperf.api.handles import Memories as Memory
+    from pytest_asperf.api.level_assertions import assert_degrades_less, assert_equivalent
+    from pytest_asperf.api.memory import assert_fits
+    from pytest_asperf.api.speculation import Speculation
+    from pytest_asperf.api.speculation_assertions import (
+        assert_lossless,
+        assert_sd_gain,
+        assert_sd_gains_more,
+        assert_sd_loss,
+    )
     from pytest_asperf.errors import (
         AsperfError,
         BuildError,
@@ -32,33 +56,9 @@ if TYPE_CHECKING:
         ModelError,
         VerdictError,
     )
-    from pytest_asperf.fit_assertions import assert_fits
-    from pytest_asperf.handles import (
-        Engines,
-        Ladder,
-        MemoryReading,
-        Model,
-        Perplexity,
-        Reading,
-        Throughput,
-    )
-    from pytest_asperf.handles import Gate as GatedWorkloads
-    from pytest_asperf.handles import Gates as Gate
-    from pytest_asperf.handles import Memories as Memory
     from pytest_asperf.hardware.in_force import Hardware
-    from pytest_asperf.level_assertions import assert_degrades_less, assert_equivalent
     from pytest_asperf.measure.speculation_result import SpeculationResult
-    from pytest_asperf.metrics import Comparison
-    from pytest_asperf.speculation_assertions import (
-        assert_lossless,
-        assert_sd_gain,
-        assert_sd_gains_more,
-        assert_sd_loss,
-    )
-    from pytest_asperf.speculation_handle import Speculation
-    from pytest_asperf.stats.estimate import Estimate
-    from pytest_asperf.stats.sequential import PairedTest
-    from pytest_asperf.verdict import Outcome, Subject, Verdict
+    from pytest_asperf.published.findings import PublishedFinding
 
 __version__ = "0.1.0"
 
@@ -114,46 +114,46 @@ _HOMES = {
     "AsperfError": "pytest_asperf.errors",
     "BuildError": "pytest_asperf.errors",
     "CacheError": "pytest_asperf.errors",
-    "Comparison": "pytest_asperf.metrics",
+    "Comparison": "pytest_asperf.analysis.metrics",
     "ConfigError": "pytest_asperf.errors",
     "EngineError": "pytest_asperf.errors",
-    "Engines": "pytest_asperf.handles",
-    "Estimate": "pytest_asperf.stats.estimate",
-    "Gate": "pytest_asperf.handles:Gates",
-    "GatedWorkloads": "pytest_asperf.handles:Gate",
+    "Engines": "pytest_asperf.api.handles",
+    "Estimate": "pytest_asperf.analysis.stats.estimate",
+    "Gate": "pytest_asperf.api.handles:Gates",
+    "GatedWorkloads": "pytest_asperf.api.handles:Gate",
     "Hardware": "pytest_asperf.hardware.in_force",
     "HardwareError": "pytest_asperf.errors",
-    "Ladder": "pytest_asperf.handles",
+    "Ladder": "pytest_asperf.api.handles",
     "MeasurementError": "pytest_asperf.errors",
-    "Memory": "pytest_asperf.handles:Memories",
-    "MemoryReading": "pytest_asperf.handles",
-    "Model": "pytest_asperf.handles",
+    "Memory": "pytest_asperf.api.handles:Memories",
+    "MemoryReading": "pytest_asperf.api.handles",
+    "Model": "pytest_asperf.api.handles",
     "ModelError": "pytest_asperf.errors",
-    "Outcome": "pytest_asperf.verdict",
-    "PairedTest": "pytest_asperf.stats.sequential",
-    "Perplexity": "pytest_asperf.handles",
-    "PublishedFinding": "pytest_asperf.claims",
-    "Reading": "pytest_asperf.handles",
-    "Speculation": "pytest_asperf.speculation_handle",
+    "Outcome": "pytest_asperf.analysis.verdict",
+    "PairedTest": "pytest_asperf.analysis.stats.sequential",
+    "Perplexity": "pytest_asperf.api.handles",
+    "PublishedFinding": "pytest_asperf.published.findings",
+    "Reading": "pytest_asperf.api.handles",
+    "Speculation": "pytest_asperf.api.speculation",
     "SpeculationResult": "pytest_asperf.measure.speculation_result",
-    "Subject": "pytest_asperf.verdict",
-    "Throughput": "pytest_asperf.handles",
-    "Verdict": "pytest_asperf.verdict",
+    "Subject": "pytest_asperf.analysis.verdict",
+    "Throughput": "pytest_asperf.api.handles",
+    "Verdict": "pytest_asperf.analysis.verdict",
     "VerdictError": "pytest_asperf.errors",
-    "assert_bandwidth_utilization": "pytest_asperf.assertions",
-    "assert_degrades_less": "pytest_asperf.level_assertions",
-    "assert_equivalent": "pytest_asperf.level_assertions",
-    "assert_faster": "pytest_asperf.assertions",
-    "assert_fits": "pytest_asperf.fit_assertions",
-    "assert_lossless": "pytest_asperf.speculation_assertions",
-    "assert_monotonic": "pytest_asperf.assertions",
-    "assert_no_regression": "pytest_asperf.assertions",
-    "assert_pareto_optimal": "pytest_asperf.assertions",
-    "assert_ppl_delta": "pytest_asperf.assertions",
-    "assert_sd_gain": "pytest_asperf.speculation_assertions",
-    "assert_sd_gains_more": "pytest_asperf.speculation_assertions",
-    "assert_sd_loss": "pytest_asperf.speculation_assertions",
-    "assert_throughput": "pytest_asperf.assertions",
+    "assert_bandwidth_utilization": "pytest_asperf.api.assertions",
+    "assert_degrades_less": "pytest_asperf.api.level_assertions",
+    "assert_equivalent": "pytest_asperf.api.level_assertions",
+    "assert_faster": "pytest_asperf.api.assertions",
+    "assert_fits": "pytest_asperf.api.memory",
+    "assert_lossless": "pytest_asperf.api.speculation_assertions",
+    "assert_monotonic": "pytest_asperf.api.assertions",
+    "assert_no_regression": "pytest_asperf.api.assertions",
+    "assert_pareto_optimal": "pytest_asperf.api.assertions",
+    "assert_ppl_delta": "pytest_asperf.api.assertions",
+    "assert_sd_gain": "pytest_asperf.api.speculation_assertions",
+    "assert_sd_gains_more": "pytest_asperf.api.speculation_assertions",
+    "assert_sd_loss": "pytest_asperf.api.speculation_assertions",
+    "assert_throughput": "pytest_asperf.api.assertions",
 }
 
 if not TYPE_CHECKING:  # or a misspelt import would pass every type checker

@@ -17,24 +17,24 @@ import typer
 from rich.text import Text
 
 from pytest_asperf import __version__
-from pytest_asperf.bisect_command import bisect_builds
-from pytest_asperf.builds_command import builds_app
-from pytest_asperf.checks import Check, Section, size
-from pytest_asperf.command_words import Command, in_own_words
-from pytest_asperf.console import (
+from pytest_asperf.commands.bisect import bisect_builds
+from pytest_asperf.commands.builds import builds_app
+from pytest_asperf.commands.command_words import Command, in_own_words
+from pytest_asperf.commands.console import (
     print_error,
     print_sections,
     print_table,
     print_text,
     stderr_console,
 )
+from pytest_asperf.commands.gate import gate_builds
+from pytest_asperf.commands.models import entry_check, model_sections
+from pytest_asperf.commands.options import GateCommand, Wait
+from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import AsperfError, printable
-from pytest_asperf.gate_command import gate_builds
-from pytest_asperf.gate_options import GateCommand, Wait
-from pytest_asperf.inventory import entry_check, model_sections
 from pytest_asperf.modelfiles.cache import discard, entries
 from pytest_asperf.modelfiles.shipped import shipped_models
-from pytest_asperf.project import open_project
+from pytest_asperf.report.sections import Check, Section, size
 
 _CANNOT_MEASURE: Final = 1
 _ERROR: Final = 2
@@ -113,8 +113,8 @@ def doctor(
 
     Exits with 0 if a measurement could run, with 1 if something makes it impossible.
     """
-    from pytest_asperf.doctor import examine
-    from pytest_asperf.engines import EXTRAS
+    from pytest_asperf.commands.doctor import examine
+    from pytest_asperf.config.engines import EXTRAS
 
     project = open_project(python=python)
     builds = [project.engine_build(engine) for engine in EXTRAS]
@@ -156,8 +156,8 @@ def calibrate_machine(
 
     Exits with 1, and keeps nothing, if other work makes the machine too busy for it.
     """
-    from pytest_asperf.calibrate import calibrate
-    from pytest_asperf.spec import parse_workload
+    from pytest_asperf.commands.calibrate import calibrate
+    from pytest_asperf.config.spec import parse_workload
 
     project = open_project(python=python, wait=wait)
     ref = project.catalogue.find(model, where="--model")
@@ -230,9 +230,9 @@ def predict_models(
 
     Exits with 0 if all fit in memory, with 1 if one does not.
     """
-    from pytest_asperf.predict_command import Question, predict
-    from pytest_asperf.predict_text import rows, sections
-    from pytest_asperf.spec import EngineSettings, parse_settings
+    from pytest_asperf.config.spec import EngineSettings, parse_settings
+    from pytest_asperf.forecast.predict import Question, predict
+    from pytest_asperf.forecast.text import rows, sections
 
     project = open_project()
     kv = EngineSettings()
@@ -321,7 +321,7 @@ def list_findings(
     ] = False,
 ) -> None:
     """List the published findings, with the verdict of the recorded figures on each."""
-    from pytest_asperf.findings_page import listing
+    from pytest_asperf.commands.findings import listing
 
     typer.echo(listing(open_project().settings, as_markdown=as_markdown))
 
@@ -348,7 +348,7 @@ def build_models(
     python: _Python = None,
 ) -> None:
     """Make the files of models at levels, where they are not made yet."""
-    from pytest_asperf.measure.files import ModelShelf
+    from pytest_asperf.measure.model_locator import ModelShelf
 
     project = open_project(python=python)
     where = "asperf models build"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pytest_asperf.verdict import Verdict
+    from pytest_asperf.analysis.verdict import Verdict
 
 #: Longest part of an error: what comes from outside may be of any length.
 _LONGEST_PART: Final = 4000

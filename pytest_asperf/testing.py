@@ -10,15 +10,15 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.config.spec import EngineSettings
+from pytest_asperf.engine_process import EngineRefusedError, Worker
 from pytest_asperf.errors import EngineError
-from pytest_asperf.host import EngineRefusedError, Worker
-from pytest_asperf.spec import EngineSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pytest_asperf.host import EngineBuild, RawRun
+    from pytest_asperf.engine_process import EngineBuild, RawRun
 
 _ENGINE_FACTS: Final = ("engine", "library", "version", "devices", "default_threads")
 _MODEL_FACTS: Final = (

@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_asperf.host import EngineBuild, Worker
-from pytest_asperf.measure.files import ModelShelf
+from pytest_asperf.config.spec import ModelRef
+from pytest_asperf.engine_process import EngineBuild, Worker
+from pytest_asperf.measure.model_locator import ModelShelf
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
-from pytest_asperf.spec import ModelRef
 
 _CHARACTERS: Final = 480
 _NEW: Final = 128

@@ -15,7 +15,7 @@ import pytest
 import pytest_asperf
 
 if TYPE_CHECKING:
-    from pytest_asperf.host import EngineBuild
+    from pytest_asperf.engine_process import EngineBuild
 
 #: A checkout that is not installed has no entry point to be loaded by.
 _LOAD = () if entry_points(group="pytest11", name="asperf") else ("-p", "pytest_asperf.plugin")
@@ -33,7 +33,7 @@ Draft = Callable[[str], Path]
 @pytest.fixture(scope="session")
 def mlx() -> EngineBuild:
     """MLX in this interpreter; what needs it is skipped where it is not installed."""
-    from pytest_asperf.host import EngineBuild
+    from pytest_asperf.engine_process import EngineBuild
 
     if find_spec("mlx_lm") is None:
         pytest.skip("mlx-lm is not installed")
@@ -70,18 +70,18 @@ def environment(session_cache: Path) -> dict[str, str]:
 def own_lock(session_cache: Path) -> str:
     """A conftest.py under which nothing else that measures on this machine is waited for."""
     return (
-        "from pathlib import Path\nimport pytest_asperf.run\n"
-        f"pytest_asperf.run.machine_lock_path = lambda: Path({str(session_cache / 'lock')!r})\n"
+        "from pathlib import Path\nimport pytest_asperf.plugin.session\n"
+        f"pytest_asperf.plugin.session.machine_lock_path = lambda: Path({str(session_cache / 'lock')!r})\n"
     )
 
 
 @pytest.fixture(scope="session")
 def draft(session_cache: Path) -> Draft:
     """Return a function that gives the shipped draft at a level; not to be changed."""
-    from pytest_asperf.host import EngineBuild
-    from pytest_asperf.measure.files import ModelShelf
+    from pytest_asperf.config.spec import ModelRef
+    from pytest_asperf.engine_process import EngineBuild
+    from pytest_asperf.measure.model_locator import ModelShelf
     from pytest_asperf.modelfiles.shipped import shipped_models
-    from pytest_asperf.spec import ModelRef
 
     (spec,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
     build = EngineBuild("llama_cpp", Path(sys.executable))

@@ -18,10 +18,10 @@ HEAVY = {
 }
 LOADED = {
     "pytest_asperf",
-    "pytest_asperf.options",
-    "pytest_asperf.fixtures",
+    "pytest_asperf.plugin.options",
+    "pytest_asperf.plugin.fixtures",
     "pytest_asperf.plugin",
-    "pytest_asperf.stash",
+    "pytest_asperf.plugin.stash",
 }
 PROJECT = {
     "test_it.py": "def test_it():\n    assert True\n",

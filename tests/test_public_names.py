@@ -10,7 +10,7 @@ import pytest
 from mypy import api
 
 import pytest_asperf
-from pytest_asperf import fixtures
+from pytest_asperf.plugin import fixtures
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

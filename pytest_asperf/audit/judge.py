@@ -9,17 +9,17 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf import guards
-from pytest_asperf.audit.known import CACHE_BYTES, DEFAULT_REPETITIONS
-from pytest_asperf.audit.result import Figure, Findings
-from pytest_asperf.guards.surroundings import coefficient_of_variation
-from pytest_asperf.stats.estimate import Estimate
-from pytest_asperf.stats.intervals import (
+from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.guards.surroundings import coefficient_of_variation
+from pytest_asperf.analysis.stats.estimate import Estimate
+from pytest_asperf.analysis.stats.intervals import (
     chunk_mean_interval,
     mean_interval_t,
     median_interval,
     summary_interval_t,
 )
+from pytest_asperf.audit.known import CACHE_BYTES, DEFAULT_REPETITIONS
+from pytest_asperf.audit.result import Figure, Findings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_asperf import guards
+from pytest_asperf.analysis import guards
 from pytest_asperf.audit.known import DEFAULT_REPETITIONS
 from pytest_asperf.audit.result import Figure
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE
 from pytest_asperf.errors import ConfigError, listing, printable
 from pytest_asperf.hardware.machine import published_bandwidth
 from pytest_asperf.hardware.profiles import find_profile, match_profile
 from pytest_asperf.modelfiles.gguf_read import bytes_per_token, inspect_gguf
-from pytest_asperf.stats.estimate import DECISION_CONFIDENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.checks import Check, Section
+from pytest_asperf.analysis.guards import Consequence
 from pytest_asperf.errors import printable
-from pytest_asperf.guards import Consequence
+from pytest_asperf.report.sections import Check, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_asperf.audit.result import Audit, Findings
-    from pytest_asperf.checks import State
+    from pytest_asperf.report.sections import State
 
 _STATES: Final[dict[Consequence, State]] = {
     Consequence.INVALID: "invalid",

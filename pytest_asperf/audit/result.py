@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.analysis.guards import Consequence
 from pytest_asperf.errors import printable
-from pytest_asperf.guards import Consequence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_asperf.guards import Trip
-    from pytest_asperf.stats.estimate import Estimate
+    from pytest_asperf.analysis.guards import Trip
+    from pytest_asperf.analysis.stats.estimate import Estimate
 
 CLEAN: Final = 0
 BROKEN: Final = 1

@@ -7,13 +7,13 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf import guards
+from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.stats.intervals import delta_ppl
 from pytest_asperf.audit.judge import judge_file
 from pytest_asperf.audit.judge_table import judge_table
 from pytest_asperf.audit.known import Known
 from pytest_asperf.audit.read import read_file
 from pytest_asperf.audit.result import Audit, Figure, Findings
-from pytest_asperf.stats.intervals import delta_ppl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

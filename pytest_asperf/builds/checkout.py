@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pytest_asperf.build_sources import Checkout
     from pytest_asperf.builds.job import Job
+    from pytest_asperf.config.build_sources import Checkout
 
 #: What the engine cannot do without, and what it uses where a commit has it.
 _NEEDED: Final = ("llama-bench", "llama-perplexity", "llama-quantize")

@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.build_sources import ARCHIVES, source_text
 from pytest_asperf.builds.failures import environment_failure
 from pytest_asperf.builds.step import StepFailure
 from pytest_asperf.builds.store import Recipe
@@ -19,12 +18,13 @@ from pytest_asperf.builds.surroundings import (
     installs_with,
     interpreter_facts,
 )
+from pytest_asperf.config.build_sources import ARCHIVES, source_text
 from pytest_asperf.errors import BuildError
 from pytest_asperf.modelfiles.cache import file_sha256
 
 if TYPE_CHECKING:
-    from pytest_asperf.build_sources import Packages
     from pytest_asperf.builds.job import Job
+    from pytest_asperf.config.build_sources import Packages
 
 #: What a build's own variables are meant for: of these an index may also have made wheels, which
 #: would be installed as they are.

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.build_sources import (
+from pytest_asperf.builds.checkout import checkout_recipe, make_tools
+from pytest_asperf.builds.environment import environment_recipe, interpreter_of, make_environment
+from pytest_asperf.builds.job import Job
+from pytest_asperf.builds.store import MadeBuild, empty, finish, finished, note_use
+from pytest_asperf.config.build_sources import (
     Checkout,
     Interpreter,
     Packages,
@@ -15,23 +19,19 @@ from pytest_asperf.build_sources import (
     runs_on,
     source_text,
 )
-from pytest_asperf.builds.checkout import checkout_recipe, make_tools
-from pytest_asperf.builds.environment import environment_recipe, interpreter_of, make_environment
-from pytest_asperf.builds.job import Job
-from pytest_asperf.builds.store import MadeBuild, empty, finish, finished, note_use
+from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.errors import AsperfError, ConfigError, printable
-from pytest_asperf.host import EngineBuild
-from pytest_asperf.measure.turn import MachineQueue
+from pytest_asperf.hardware.machine_lock import MachineQueue
 from pytest_asperf.modelfiles.cache import explained, locked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_asperf.build_sources import Source
     from pytest_asperf.builds.store import Recipe
-    from pytest_asperf.engines import Engine
+    from pytest_asperf.config.build_sources import Source
+    from pytest_asperf.config.engines import Engine
+    from pytest_asperf.config.spec import Build
     from pytest_asperf.measure.plan import Notify
-    from pytest_asperf.spec import Build
 
 #: How packages begin whose version says what computes.
 _TELLING: Final = ("llama-cpp", "mlx", "numpy")

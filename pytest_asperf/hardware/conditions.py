@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_asperf.guards.surroundings import foreign_cores_allowed
+from pytest_asperf.analysis.guards.surroundings import foreign_cores_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

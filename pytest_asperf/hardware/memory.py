@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_asperf.predict import Memory
+from pytest_asperf.analysis.capacity import Memory
 
 if TYPE_CHECKING:
     from pytest_asperf.hardware.in_force import Hardware

@@ -9,8 +9,8 @@ from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from pytest_asperf.config.toml_table import parse_toml
 from pytest_asperf.errors import ConfigError, HardwareError, listing, shown, suggest
-from pytest_asperf.toml_place import parse_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

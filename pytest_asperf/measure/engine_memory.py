@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_asperf.errors import MeasurementError
 
 if TYPE_CHECKING:
-    from pytest_asperf.host import RawRun
+    from pytest_asperf.engine_process import RawRun
     from pytest_asperf.measure.results import EngineMemory, Ran
 
 

@@ -14,9 +14,9 @@ from pytest_asperf.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_asperf.host import Worker
-    from pytest_asperf.measure.files import LocatedModel
-    from pytest_asperf.metrics import ChunkScore
+    from pytest_asperf.analysis.metrics import ChunkScore
+    from pytest_asperf.engine_process import Worker
+    from pytest_asperf.measure.model_locator import LocatedModel
 
 #: llama-perplexity's default context, and what published figures use.
 PPL_N_CTX: Final = 512

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.config.text_file import UnreadableTextError, read_bytes
 from pytest_asperf.errors import ModelError, printable
 from pytest_asperf.modelfiles.shipped import shipped_prompts
-from pytest_asperf.text_file import UnreadableTextError, read_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_asperf.host import Worker
+    from pytest_asperf.engine_process import Worker
 
 _LEAST_TOKENS: Final = 2
 

@@ -6,20 +6,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf import metrics
-from pytest_asperf.engines import engine_name
-from pytest_asperf.stats.intervals import median_interval
+from pytest_asperf.analysis import metrics
+from pytest_asperf.analysis.stats.intervals import median_interval
+from pytest_asperf.config.engines import engine_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from pytest_asperf.analysis.metrics import ChunkScore
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.config.spec import ModelRef, Workload
+    from pytest_asperf.engine_process import RawRun
     from pytest_asperf.errors import AsperfError
-    from pytest_asperf.host import RawRun
     from pytest_asperf.measure.throughput import TimedLoad
-    from pytest_asperf.metrics import ChunkScore
-    from pytest_asperf.spec import ModelRef, Workload
-    from pytest_asperf.stats.estimate import Estimate
 
 _DEVICES_SHOWN: Final = 4
 

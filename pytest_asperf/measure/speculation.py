@@ -14,10 +14,11 @@ from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf import guards
+from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.stats.sequential import PairedTest, log_cost_ratio
+from pytest_asperf.engine_process import Worker
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.host import Worker
-from pytest_asperf.measure.pair import TARGET, OpenPair, room_after_prompt
+from pytest_asperf.measure.draft_target import TARGET, OpenPair, room_after_prompt
 from pytest_asperf.measure.prompts import read_prompts, tokenized
 from pytest_asperf.measure.results import Ran
 from pytest_asperf.measure.speculation_result import (
@@ -27,18 +28,17 @@ from pytest_asperf.measure.speculation_result import (
     SuitePair,
 )
 from pytest_asperf.measure.throughput import load_is_cheap
-from pytest_asperf.measure.vetting import require_path, require_unchanged
-from pytest_asperf.stats.sequential import PairedTest, log_cost_ratio
+from pytest_asperf.measure.validity import require_path, require_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pytest_asperf.host import EngineBuild
-    from pytest_asperf.measure.files import LocatedModel
-    from pytest_asperf.measure.gate import Budget
-    from pytest_asperf.measure.pair import StepCosts
+    from pytest_asperf.config.spec import Pairing
+    from pytest_asperf.engine_process import EngineBuild
+    from pytest_asperf.measure.ab_speed import Budget
+    from pytest_asperf.measure.draft_target import StepCosts
+    from pytest_asperf.measure.model_locator import LocatedModel
     from pytest_asperf.measure.prompts import Prompts
-    from pytest_asperf.spec import Pairing
     from pytest_asperf.worker.speculation import Generation
 
 #: Costs are timed for batches of up to so many drafted tokens: the sweep for the best k.

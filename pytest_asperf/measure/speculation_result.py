@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf import guards, metrics, sd_model
-from pytest_asperf.stats.estimate import CHANGE
-from pytest_asperf.stats.intervals import median_interval
+from pytest_asperf.analysis import guards, metrics
+from pytest_asperf.analysis import speculation_model as sd_model
+from pytest_asperf.analysis.stats.estimate import CHANGE
+from pytest_asperf.analysis.stats.intervals import median_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pytest_asperf.guards import Trip
-    from pytest_asperf.measure.pair import Margin, StepCosts
+    from pytest_asperf.analysis.guards import Trip
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.config.spec import Pairing
+    from pytest_asperf.measure.draft_target import Margin, StepCosts
     from pytest_asperf.measure.results import Ran
-    from pytest_asperf.spec import Pairing
-    from pytest_asperf.stats.estimate import Estimate
     from pytest_asperf.worker.speculation import Generation, Round
 
 _TIMES: Final = "x"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.engines import LLAMA_FTYPES
+from pytest_asperf.config.engines import LLAMA_FTYPES
 from pytest_asperf.errors import ModelError, listing, printable, suggest
 from pytest_asperf.modelfiles.gguf_header import (
     StringArray,

@@ -15,7 +15,7 @@ from pytest_asperf.errors import ModelError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_asperf.spec import ModelSpec
+    from pytest_asperf.config.spec import ModelSpec
 
 
 def hf_source(spec: ModelSpec, folder: Path) -> Path:

@@ -9,12 +9,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.engines import FLOAT_LEVELS, MlxScheme
+from pytest_asperf.analysis.capacity import kv_cache_bytes
+from pytest_asperf.config.engines import FLOAT_LEVELS, MlxScheme
 from pytest_asperf.errors import MislabelledError, ModelError, printable
 from pytest_asperf.modelfiles.gguf_header import corrupt
 from pytest_asperf.modelfiles.hf_sizes import inspect_hf
 from pytest_asperf.modelfiles.safetensors_read import list_tensors
-from pytest_asperf.predict import kv_cache_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

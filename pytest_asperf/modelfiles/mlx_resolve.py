@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.engines import mlx_scheme
+from pytest_asperf.config.engines import mlx_scheme
 from pytest_asperf.errors import MislabelledError, ModelError
 from pytest_asperf.modelfiles.cache import build_once, folder_sha256
 from pytest_asperf.modelfiles.hub_cache import hf_source
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from pytest_asperf.config.spec import ModelRef, ModelSpec, Variant
     from pytest_asperf.modelfiles.resolve import Quantize
-    from pytest_asperf.spec import ModelRef, ModelSpec, Variant
 
 
 #: Part of the key of every folder made here: raise it when the same input gives another folder.

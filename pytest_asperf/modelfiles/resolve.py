@@ -22,7 +22,7 @@ from pytest_asperf.modelfiles.variants import VARIANTS_VERSION
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_asperf.spec import ModelRef, ModelSpec, Variant
+    from pytest_asperf.config.spec import ModelRef, ModelSpec, Variant
 
 #: Writes the first file, quantised to the level named, to the second path.
 Quantize = Callable[[Path, Path, str], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.engines import FLOAT_LEVELS
+from pytest_asperf.config.engines import FLOAT_LEVELS
 from pytest_asperf.modelfiles.gguf_read import GgufInfo
 from pytest_asperf.modelfiles.levels import largest_type
 from pytest_asperf.modelfiles.mlx_read import MlxInfo, weight_files

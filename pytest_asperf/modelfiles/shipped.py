@@ -6,10 +6,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.spec import EngineSettings, ModelSpec
+from pytest_asperf.config.spec import EngineSettings, ModelSpec
 
 if TYPE_CHECKING:
-    from pytest_asperf.engines import Engine
+    from pytest_asperf.config.engines import Engine
 
 _NAMES: Final = ("asperf-target", "asperf-draft")
 

@@ -10,22 +10,22 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.engines import mlx_scheme
+from pytest_asperf.analysis.capacity import Demand, kv_cache_bytes
+from pytest_asperf.config.engines import mlx_scheme
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.gguf_read import bytes_per_token, inspect_gguf
 from pytest_asperf.modelfiles.hf_sizes import inspect_hf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import require_quantizable
 from pytest_asperf.modelfiles.resolve import published_file
-from pytest_asperf.predict import Demand, kv_cache_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.modelfiles.gguf_header import TensorInfo
     from pytest_asperf.modelfiles.gguf_read import GgufInfo
     from pytest_asperf.modelfiles.hf_sizes import HfSizes
-    from pytest_asperf.spec import ModelRef
 
 #: llama.cpp's default where a front end states none.
 _DEFAULT_CONTEXT: Final = 4096

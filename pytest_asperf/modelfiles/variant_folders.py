@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pytest_asperf.config.spec import Variant
     from pytest_asperf.modelfiles.mlx_read import MlxInfo
     from pytest_asperf.modelfiles.variants import StateSpace
-    from pytest_asperf.spec import Variant
 
 _WHOLE: Final = {
     "token_embd": "model.embed_tokens",

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pytest_asperf.config.spec import Variant
     from pytest_asperf.modelfiles.gguf_read import GgufInfo
     from pytest_asperf.modelfiles.variants import Tensor
-    from pytest_asperf.spec import Variant
 
 _ARCHITECTURES: Final = {"hybrid": "falcon-h1", "recurrent": "mamba"}
 _ROTATED: Final = ("attn_q.weight", "attn_k.weight")

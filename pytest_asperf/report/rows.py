@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_asperf.claims import Finding
-    from pytest_asperf.claims.evidence import Evidence
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.analysis.verdict import Verdict
+    from pytest_asperf.engine_process import RawRun
     from pytest_asperf.errors import AsperfError
-    from pytest_asperf.host import RawRun
     from pytest_asperf.measure.engine_memory import MemoryResult
     from pytest_asperf.measure.results import LevelResult, Ran, ThroughputResult
-    from pytest_asperf.stats.estimate import Estimate
-    from pytest_asperf.verdict import Verdict
+    from pytest_asperf.published.findings import Finding
+    from pytest_asperf.published.findings.evidence import Evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def verdict_row(verdict: Verdict, note: str = "") -> Row:
 def about_finding(row: Row, finding: Finding, evidence: Evidence) -> Row:
     """Return a verdict's row with the published finding that it is on."""
     # numpy comes with it, and its interrupted import cannot be repeated at the session's end.
-    from pytest_asperf.claims.judge import published_text  # noqa: PLC0415
+    from pytest_asperf.published.findings.judge import published_text  # noqa: PLC0415
 
     published = published_text(finding, evidence)
     return replace(row, finding=finding.id, statement=finding.statement, published=published)

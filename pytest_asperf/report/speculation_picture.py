@@ -12,7 +12,7 @@ import io
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf import sd_model
+from pytest_asperf.analysis import speculation_model as sd_model
 from pytest_asperf.errors import ConfigError, printable
 from pytest_asperf.report.speculation_points import ratio_text
 

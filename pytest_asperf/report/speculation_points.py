@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_asperf.guards import Consequence
+from pytest_asperf.analysis.guards import Consequence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

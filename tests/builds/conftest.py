@@ -1,83 +1,143 @@
-"""Real releases of both engines, each in an environment of its own that is kept in the cache.
-
-They are installed from the package index, and llama-cpp-python compiles for minutes the first time:
-run with ASPERF_TEST_BUILDS=1, as `tox run -e builds` does.
-"""
+"""Tiny packages and a tiny checkout, made on the spot; real pip or uv, git and CMake build them."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable
-from pathlib import Path
+import subprocess
+import tarfile
+import zipfile
+from dataclasses import dataclass, field
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf.build_sources import parse_table
 from pytest_asperf.builds.workshop import Workshop
-from pytest_asperf.measure.turn import machine_lock_path
-from pytest_asperf.modelfiles.cache import cache_root
-from pytest_asperf.spec import Build
 
 if TYPE_CHECKING:
-    from pytest_asperf.engines import Engine
-    from pytest_asperf.host import EngineBuild
+    from collections.abc import Callable
+    from pathlib import Path
 
-HERE = Path(__file__).parent
+#: A backend that needs nothing but Python, so that no index is asked: its wheel has a module with
+#: what it was compiled with. As a compiler would, it may fail, or take its time.
+BACKEND = """
+import os, zipfile
+NAME, VERSION, FAULT = {name!r}, {version!r}, {fault!r}
+def build_wheel(folder, *_):
+    exec(FAULT)
+    flags = os.environ.get("CMAKE_ARGS", "")
+    info = f"{{NAME}}-{{VERSION}}.dist-info/"
+    file = f"{{NAME}}-{{VERSION}}-py3-none-any.whl"
+    with zipfile.ZipFile(os.path.join(folder, file), "w") as wheel:
+        wheel.writestr(f"{{NAME}}.py", f"flags = {{flags!r}}")
+        wheel.writestr(info + "METADATA", {metadata!r})
+        wheel.writestr(info + "WHEEL", {tags!r})
+        wheel.writestr(info + "RECORD", "")
+    return file
+"""
+TAGS = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+PYPROJECT = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+"""
 
-#: On Linux mlx has a backend by an extra alone, and mlx-lm 0.28 has no extra that asks for it.
-_REQUIREMENTS: dict[Engine, tuple[str, ...]] = {
-    "llama_cpp": ("llama-cpp-python",),
-    "mlx": ("mlx-lm", "mlx[cpu]" if sys.platform == "linux" else "mlx"),
-}
-#: Gives the release of an engine, made if need be.
-Release = Callable[["Engine", str], "EngineBuild"]
+
+def metadata(name: str, version: str) -> str:
+    """Return the least that a package says of itself."""
+    return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what is here, unless it was asked for."""
-    if os.environ.get("ASPERF_TEST_BUILDS") == "1":
-        return
-    skip = pytest.mark.skip(reason="ASPERF_TEST_BUILDS is not 1")
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(skip)
+def _write_wheel(folder: Path, name: str, version: str = "1.0", **files: str) -> Path:
+    """Write a wheel that holds the given modules, or other files by their stem."""
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info/"
+    texts = {
+        **{f"{stem}.py": text for stem, text in files.items() if stem != "pth"},
+        **({f"{name}.pth": files["pth"]} if "pth" in files else {}),
+        f"{info}METADATA": metadata(name, version),
+        f"{info}WHEEL": TAGS,
+        f"{info}RECORD": "",
+    }
+    with zipfile.ZipFile(path, "w") as wheel:
+        for at, text in texts.items():
+            wheel.writestr(at, text)
+    return path
 
 
-class Silent:
-    """Says nothing of what is being made."""
+def _write_sdist(folder: Path, name: str, version: str = "1.0", fault: str = "") -> Path:
+    """Write a source distribution whose module tells the CMAKE_ARGS that it was compiled with."""
+    path = folder / f"{name}-{version}.tar.gz"
+    files = {
+        "pyproject.toml": PYPROJECT,
+        "backend.py": BACKEND.format(
+            name=name,
+            version=version,
+            fault=fault,
+            metadata=metadata(name, version),
+            tags=TAGS,
+        ),
+        "PKG-INFO": metadata(name, version),
+    }
+    with tarfile.open(path, "w:gz") as tar:
+        for at, text in files.items():
+            member = tarfile.TarInfo(f"{name}-{version}/{at}")
+            member.size = len(text.encode())
+            tar.addfile(member, BytesIO(text.encode()))
+    return path
+
+
+@pytest.fixture(scope="session")
+def write_wheel() -> Callable[..., Path]:
+    """Return the function that writes a wheel: `(folder, name, version, module="text")`."""
+    return _write_wheel
+
+
+@pytest.fixture(scope="session")
+def write_sdist() -> Callable[..., Path]:
+    """Return the function that writes a source distribution: `(folder, name, version, fault)`."""
+    return _write_sdist
+
+
+@dataclass
+class Told:
+    """What was told of progress."""
+
+    waits: list[str] = field(default_factory=list)
+    steps: list[tuple[str, int, int]] = field(default_factory=list)
 
     def progress(self, label: str, done: int, total: int) -> None:
-        """Say nothing."""
+        """Keep a step."""
+        self.steps.append((label, done, total))
 
     def done(self) -> None:
-        """Say nothing."""
+        """Nothing to keep."""
 
     def wait(self, reason: str) -> None:
-        """Say nothing."""
+        """Keep a reason."""
+        self.waits.append(reason)
+
+
+@pytest.fixture
+def told() -> Told:
+    """Where a workshop tells its progress."""
+    return Told()
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, told: Told) -> Callable[[], Workshop]:
+    """Return a function that opens a workshop, always on the same cache."""
+    return lambda: Workshop(tmp_path / "cache", lock_path=tmp_path / "turn", notify=told)
 
 
 @pytest.fixture(scope="session")
-def silent() -> Silent:
-    """Who is told of what is being made."""
-    return Silent()
+def git() -> Callable[..., str]:
+    """Return a function that runs git: `(folder, *words)`."""
+    return _git
 
 
-@pytest.fixture(scope="session")
-def workshop(silent: Silent) -> Workshop:
-    """What makes the builds: its cache is the user's, so that each is made once."""
-    return Workshop(cache_root(os.environ), lock_path=machine_lock_path(), notify=silent)
-
-
-@pytest.fixture(scope="session")
-def release(workshop: Workshop) -> Release:
-    """Return a function that gives a release of an engine, by its version."""
-
-    def made(engine: Engine, version: str) -> EngineBuild:
-        name, *others = _REQUIREMENTS[engine]
-        requirements = [f"{name}=={version}", *others]
-        source = parse_table({"requirements": requirements}, HERE, where="tests/builds")
-        return workshop.ready(Build(requirements[0], source), engine).engine
-
-    return made
+def _git(folder: Path, *words: str) -> str:
+    """Run git in a folder, as somebody, and return what it prints."""
+    who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    command = ["git", "-C", str(folder), *who, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

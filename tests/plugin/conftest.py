@@ -12,14 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 # Each run inside this process forgets what it imported, and numpy cannot be imported twice.
-import pytest_asperf.assertions
-import pytest_asperf.claims
-import pytest_asperf.hardware.bandwidth
-import pytest_asperf.measure.lab
-import pytest_asperf.report.outcome
-import pytest_asperf.report.summary
-import pytest_asperf.report.written
-import pytest_asperf.run  # noqa: F401
 from pytest_asperf.testing import write_script
 
 if TYPE_CHECKING:
@@ -106,7 +98,9 @@ def project(
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
     monkeypatch.setenv("COLUMNS", "200")
     # The same as own_lock does, undone when the test is over.
-    monkeypatch.setattr("pytest_asperf.run.machine_lock_path", lambda: session_cache / "lock")
+    monkeypatch.setattr(
+        "pytest_asperf.plugin.session.machine_lock_path", lambda: session_cache / "lock"
+    )
     project = Project(pytester, plugins)
     (project.path / "conftest.py").write_text(own_lock)
     for name in _SCRIPTS:

@@ -34,7 +34,7 @@ def test_mlx_allocates_what_is_predicted(live: Project, types: str) -> None:
 
 def _hold_prediction(live: Project, settings: str, contexts: tuple[int, ...]) -> None:
     live.test(f"""
-from pytest_asperf.fit_verdict import expected_demand
+from pytest_asperf.verdicts.memory import expected_demand
 
 @pytest.mark.model("asperf-target:F16", {settings})
 @pytest.mark.parametrize("context", {contexts})

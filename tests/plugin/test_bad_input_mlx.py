@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf.engines import level_recipe
-from pytest_asperf.host import Worker
+from pytest_asperf.config.engines import level_recipe
+from pytest_asperf.engine_process import Worker
 from pytest_asperf.modelfiles.shipped import shipped_models
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_asperf.host import EngineBuild
+    from pytest_asperf.engine_process import EngineBuild
     from tests.conftest import Draft
     from tests.plugin.conftest import Project
 

@@ -12,7 +12,7 @@ from tests.broken_models import BREAKS, broken_folder, broken_gguf
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_asperf.host import EngineBuild
+    from pytest_asperf.engine_process import EngineBuild
     from tests.plugin.conftest import Project
 
 TESTS = """

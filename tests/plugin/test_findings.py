@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_asperf.claims import load_findings
+from pytest_asperf.published.findings import load_findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

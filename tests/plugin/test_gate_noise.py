@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_asperf.config.spec import EngineSettings
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.detect import detect
-from pytest_asperf.measure.arms import Side
-from pytest_asperf.measure.gate import run_gate
-from pytest_asperf.measure.noise import Calibration, NoiseBook, SelfChecks, engine_words
-from pytest_asperf.spec import EngineSettings
+from pytest_asperf.measure.ab_arms import Side
+from pytest_asperf.measure.ab_speed import run_gate
+from pytest_asperf.measure.noise_store import Calibration, NoiseBook, SelfChecks, engine_words
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_asperf.measure.gate import Duel
+    from pytest_asperf.measure.ab_speed import Duel
     from tests.plugin.conftest import Project
 
 NOISE = [1_000_000, 1_010_000, 995_000, 1_004_000, 990_000, 1_007_000, 1_001_000]
@@ -105,7 +105,7 @@ def test_a_verdict_names_what_disturbed_and_what_can_be_decided(
             Condition("swap", "ok", "0.0 GB in use"),
         )
 
-    monkeypatch.setattr("pytest_asperf.measure.lab.readiness", readiness)
+    monkeypatch.setattr("pytest_asperf.measure.runner.readiness", readiness)
     book.keep([_calibration("tg32", 0.01), _calibration("pp64", 0.01)])
     result = gated.run("--asperf-candidate=slow_by=0.5")
     result.assert_outcomes(failed=1)
@@ -150,7 +150,7 @@ def test_a_self_check_that_fails_is_counted_as_such(
             candidate = partial(Side, slow, *rest)
         return run_gate((base, candidate), *args, **options)
 
-    monkeypatch.setattr("pytest_asperf.measure.lab.run_gate", unfair)
+    monkeypatch.setattr("pytest_asperf.measure.runner.run_gate", unfair)
     result = gated.run(
         "--asperf-baseline=slow_by=0.2", "--asperf-candidate=current", "--asperf-self-check=1"
     )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf import plugin
-from pytest_asperf.engines import ENGINES
-from pytest_asperf.options import MARKERS, OPTIONS
+from pytest_asperf.config.engines import ENGINES
+from pytest_asperf.plugin.options import MARKERS, OPTIONS
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project

@@ -50,9 +50,9 @@ def _on(project: Project, **facts: Any) -> None:
     machine = f"Machine(**{ {'os': 'macOS', 'arch': 'arm64', 'cpu_brand': None, **facts}!r})"
     conftest = project.path / "conftest.py"
     conftest.write_text(
-        f"{conftest.read_text()}import pytest_asperf.run\n"
+        f"{conftest.read_text()}import pytest_asperf.plugin.session\n"
         "from pytest_asperf.hardware.machine import Machine\n"
-        f"pytest_asperf.run.detect = lambda: {machine}\n"
+        f"pytest_asperf.plugin.session.detect = lambda: {machine}\n"
     )
     project.script("f16", bytes_per_token=5 * 10**8)
     project.test(UTILISATION)
@@ -62,7 +62,7 @@ def test_a_contradicted_profile_decides_nothing(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A claim that rests on it is INVALID, and tests of that hardware are skipped."""
-    monkeypatch.setattr("pytest_asperf.run.detect", detect)  # put back after the test
+    monkeypatch.setattr("pytest_asperf.plugin.session.detect", detect)  # put back after the test
     _on(project, os="Linux", arch="x86_64", cpu_brand="Intel(R) Xeon(R)")
     result = project.run("--asperf-hardware=m2ultra", "--asperf-source=live")
     result.assert_outcomes(skipped=1)
@@ -79,7 +79,7 @@ def test_a_machine_that_is_not_fully_known_can_be_declared(
     project: Project, monkeypatch: pytest.MonkeyPatch, brand: str | None
 ) -> None:
     """An unknown chip, or an unknown bin of it, is what its owner says; verdicts say so."""
-    monkeypatch.setattr("pytest_asperf.run.detect", detect)  # put back after the test
+    monkeypatch.setattr("pytest_asperf.plugin.session.detect", detect)  # put back after the test
     _on(project, cpu_brand=brand)
     result = project.run("--asperf-hardware=m2ultra", "--asperf-source=live")
     result.assert_outcomes(passed=2)

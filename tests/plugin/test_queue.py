@@ -136,7 +136,7 @@ def test_xdist_workers_refuse_a_bad_file_in_each_test(project: Project) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from pytest_asperf.measure.turn import MachineQueue
+from pytest_asperf.hardware.machine_lock import MachineQueue
 with MachineQueue(Path(sys.argv[1]), print).turn():
     print("held", flush=True)
     while not Path("release").exists():
@@ -144,7 +144,7 @@ with MachineQueue(Path(sys.argv[1]), print).turn():
 """
 #: The holder goes as soon as somebody is told to wait for it.
 RELEASES = """
-from pytest_asperf.report.progress import TerminalNotify
+from pytest_asperf.plugin.progress import TerminalNotify
 wait = TerminalNotify.wait
 
 def released(self, reason):

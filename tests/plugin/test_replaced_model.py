@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from pytest_asperf.modelfiles.shipped import shipped_models
 
 if TYPE_CHECKING:
-    from pytest_asperf.host import EngineBuild
+    from pytest_asperf.engine_process import EngineBuild
     from tests.conftest import Draft
     from tests.plugin.conftest import Project
 
 REPLACED = """
 import hashlib, os
 from pathlib import Path
-from pytest_asperf.spec import parse_workload
+from pytest_asperf.config.spec import parse_workload
 
 PATH = Path(__file__).with_name("{path}")
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_asperf.host import EngineBuild
-from pytest_asperf.measure.files import ModelShelf
+from pytest_asperf.config.spec import ModelRef
+from pytest_asperf.engine_process import EngineBuild
+from pytest_asperf.measure.model_locator import ModelShelf
 from pytest_asperf.modelfiles.shipped import shipped_models
-from pytest_asperf.spec import ModelRef
 
 if TYPE_CHECKING:
-    from pytest_asperf.engines import Engine
+    from pytest_asperf.config.engines import Engine
     from tests.reliability.conftest import Session, Sessions
 
 _INTERPRETER = """#!{python} -I
@@ -122,7 +122,7 @@ _REFUSED = {"out_of_memory": "ran out of memory"}
 _NAMES = ("sound", *_TOLD, *_REFUSED, "noisy", "sound_again")
 
 _CONFTEST = """
-from pytest_asperf.host import Worker
+from pytest_asperf.engine_process import Worker
 call = Worker.call
 def hurried(self, op, *, timeout_s=None, **args):
     late = op == "generate" and args["model"].startswith(("hangs", "stopped"))

@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_asperf import marks
 from pytest_asperf.audit.known import Options
 from pytest_asperf.audit.page import sections
 from pytest_asperf.audit.read import DEFECT
 from pytest_asperf.audit.together import audit
-from pytest_asperf.catalogue import load_catalogue
-from pytest_asperf.claims.load import parse_findings
+from pytest_asperf.config import markers as marks
+from pytest_asperf.config.catalogue import load_catalogue
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.profiles import find_profile, parse_profiles
 from pytest_asperf.measure.prompts import read_prompts
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
 from pytest_asperf.modelfiles.safetensors_read import list_tensors, read_safetensors
 from pytest_asperf.modelfiles.shipped import shipped_models, shipped_prompts
-from pytest_asperf.recorded.load import parse_recorded, shipped_records
+from pytest_asperf.published.findings.load import parse_findings
+from pytest_asperf.published.records.load import parse_recorded, shipped_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -196,7 +196,7 @@ sys.meta_path.insert(0, Interrupts())
         *(
             pytest.param(module, marks=_in_campaign)
             for module in (
-                "pytest_asperf.measure.lab",
+                "pytest_asperf.measure.runner",
                 "numpy._core._multiarray_umath",
                 "scipy.special",
                 "pytest_asperf.report.rows",

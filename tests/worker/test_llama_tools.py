@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf.host import EngineBuild, EngineRefusedError, Worker
+from pytest_asperf.config.spec import EngineSettings
+from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.modelfiles.shipped import shipped_corpus
-from pytest_asperf.spec import EngineSettings
 from tests.broken_models import BREAKS, broken_gguf
 
 if TYPE_CHECKING:

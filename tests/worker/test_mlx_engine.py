@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_asperf.engines import level_recipe
-from pytest_asperf.host import EngineBuild, EngineRefusedError, Worker
-from pytest_asperf.measure.files import ModelShelf
+from pytest_asperf.config.engines import level_recipe
+from pytest_asperf.config.spec import EngineSettings, ModelRef
+from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
+from pytest_asperf.measure.model_locator import ModelShelf
 from pytest_asperf.modelfiles.mlx_read import inspect_mlx
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
-from pytest_asperf.spec import EngineSettings, ModelRef
 
 if TYPE_CHECKING:
-    from pytest_asperf.engines import Engine
+    from pytest_asperf.config.engines import Engine
 
 TARGET, DRAFT, _ = shipped_models()
 DRAFT_FOLDER = DRAFT.hf_folder or Path()

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_asperf.host import EngineRefusedError, Worker
-from pytest_asperf.measure.files import LocatedModel
-from pytest_asperf.measure.pair import TARGET, OpenPair, StepCosts
+from pytest_asperf.analysis.stats.sequential import PairedTest
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
+from pytest_asperf.config.spec import EngineSettings, ModelRef, Pairing
+from pytest_asperf.engine_process import EngineRefusedError, Worker
+from pytest_asperf.measure.draft_target import TARGET, OpenPair, StepCosts
+from pytest_asperf.measure.model_locator import LocatedModel
 from pytest_asperf.measure.speculation import find_divergences
 from pytest_asperf.measure.speculation_result import PromptRun, SpeculationResult, SuitePair
 from pytest_asperf.modelfiles.shipped import shipped_models
-from pytest_asperf.sd_verdict import lossless_verdict
-from pytest_asperf.spec import EngineSettings, ModelRef, Pairing
-from pytest_asperf.stats.sequential import PairedTest
-from pytest_asperf.verdict import Outcome, Subject, Verdict
+from pytest_asperf.verdicts.speculation import lossless_verdict
 from pytest_asperf.worker.speculation import Generation, Round
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_asperf.host import EngineBuild
+    from pytest_asperf.engine_process import EngineBuild
 
 #: Its second token from the end decides what follows.
 _TEXT = "def area(width, height):\n    return width"

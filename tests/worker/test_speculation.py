@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from scipy.stats import kstest  # type: ignore[import-untyped]  # it ships no types
 
-from pytest_asperf.host import EngineBuild, EngineRefusedError, Worker
-from pytest_asperf.measure.files import ModelShelf
-from pytest_asperf.measure.pair import room_after_prompt
+from pytest_asperf.config.spec import EngineSettings, ModelRef, ModelSpec, Variant
+from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
+from pytest_asperf.measure.draft_target import room_after_prompt
+from pytest_asperf.measure.model_locator import ModelShelf
 from pytest_asperf.modelfiles.shipped import shipped_models
-from pytest_asperf.spec import EngineSettings, ModelRef, ModelSpec, Variant
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.speculation import Greedy, NgramDrafter, Proposal, Sampled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_asperf.engines import Engine
+    from pytest_asperf.config.engines import Engine
 
 #: Levels by what they are to the model: itself, a good draft, and a poor one.
 _LEVELS = {

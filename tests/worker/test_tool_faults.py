@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_asperf.host import EngineBuild, EngineRefusedError, Worker, WorkerError
-from pytest_asperf.spec import EngineSettings
+from pytest_asperf.config.spec import EngineSettings
+from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker, WorkerError
 from pytest_asperf.worker import wire
 
 if TYPE_CHECKING:

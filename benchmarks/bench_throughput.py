@@ -1,0 +1,83 @@
+"""pp512 and tg128 beside llama-bench: one repetition a round, each in a fresh process."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from build_tools import tools_folder
+from models import BUILD, SETTINGS, SLOW, level_files, shipped_target, write_random_llama
+from peers import Peers
+from timing import interleave, ratio, table
+
+from pytest_asperf.config.spec import ModelSpec, Workload
+from pytest_asperf.engine_process import Worker
+from pytest_asperf.measure.model_locator import read_corpus
+from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
+from pytest_asperf.modelfiles.shipped import shipped_corpus
+
+if TYPE_CHECKING:
+    from pytest_asperf.engine_process import RawRun
+
+#: One run of 0.1 s on a busy machine scatters by a tenth.
+_ROUNDS: Final = 100
+_WORKLOADS: Final = (Workload("pp", 512), Workload("tg", 128))
+_TOLERANCE: Final = 0.02
+
+
+def main() -> bool:
+    """Print the table, and return whether the slower model's times agree with the tool's."""
+    peers = Peers(tools_folder())
+    rows, agree = [], True
+    with tempfile.TemporaryDirectory() as folder:
+        slow = Path(folder) / "slow.gguf"
+        write_random_llama(slow, SLOW)
+        models = {**level_files(shipped_target(), ("F16", "Q4_K_M")), "slower model": slow}
+        for name, path in models.items():
+            for workload in _WORKLOADS:
+                sides = _times_ns(peers, path, workload)
+                medians = [statistics.median(side) / workload.n_tokens / 1e6 for side in sides]
+                compared = ratio(*sides)
+                rows.append((name, workload.name, *(f"{ms:.4f}" for ms in medians), compared))
+                if path == slow:
+                    agree = agree and abs(compared.typical - 1) <= _TOLERANCE
+    print(f"### Throughput in {_ROUNDS} rounds\n")
+    header = ("model", "run", "ours, ms per token", "llama-bench", "time, ours / theirs")
+    print(table(header, rows))
+    return agree
+
+
+def _times_ns(peers: Peers, model: Path, workload: Workload) -> tuple[list[int], list[int]]:
+    # Left to itself each side resolves it alike; the tool is told, so that it is known to.
+    flash_attn = str(_time_once(model, workload).context["flash_attn"])
+    arms = {
+        "ours": lambda: _time_once(model, workload).elapsed_ns,
+        "theirs": lambda: peers.throughput_ns(model, workload, flash_attn=flash_attn),
+    }
+    times = interleave(arms, rounds=_ROUNDS, seed=workload.n_tokens, n_cores=1)
+    return times["ours"], times["theirs"]
+
+
+def _time_once(model: Path, workload: Workload) -> RawRun:
+    with Worker(BUILD) as worker:
+        facts = worker.load("model", model, SETTINGS)
+        corpus = read_corpus(ModelSpec("model", gguf=model), shipped_corpus())
+        tokens = workload_tokens(worker, "model", corpus, workload)
+        (load,) = measure_throughput(
+            worker,
+            {"model": tokens},
+            workload,
+            repetitions=1,
+            seed=0,
+            progress=lambda _done, _total: None,
+            loaded={"model": facts},
+            reload=lambda _name: None,  # the one repetition is on the load above
+        )["model"]
+    (run,) = load.runs
+    return run
+
+
+if __name__ == "__main__":
+    raise SystemExit(not main())

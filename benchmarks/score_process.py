@@ -1,0 +1,125 @@
+"""This plugin's side of a PPL comparison as a process of its own: start, score, print JSON.
+
+Arguments: the corpus, the most chunks (0 for all), then LEVEL=FILE, the baseline first. One file
+is scored by itself; several are a ladder, measured as the `ladder` fixture measures it.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.analysis.metrics import summarise_ppl
+from pytest_asperf.config.spec import EngineSettings, ModelRef, ModelSpec
+from pytest_asperf.engine_process import EngineBuild, Worker
+from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
+from pytest_asperf.measure.plan import Plan
+from pytest_asperf.measure.runner import Lab
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_asperf.analysis.metrics import ChunkScore, Comparison, PlusMinus
+
+_BUILD: Final = EngineBuild("llama_cpp", Path(sys.executable))
+#: `--kl-divergence` keeps no probability further below the likeliest than this (perplexity.cpp).
+_FLOOR_NATS: Final = 16.0
+_SETTINGS: Final = EngineSettings(threads=1)
+
+
+class _Silent:
+    """Shows nothing of the lab's progress."""
+
+    def progress(self, label: str, done: int, total: int) -> None:
+        """Show nothing."""
+
+    def done(self) -> None:
+        """Show nothing."""
+
+    def wait(self, reason: str) -> None:
+        """Show nothing."""
+
+
+def _score_one(level: str, path: Path, corpus: Path, chunks: int | None) -> dict[str, Any]:
+    with Worker(_BUILD) as worker:
+        worker.load(level, path, _SETTINGS)
+        tokens = worker.tokenize(level, corpus.read_text("utf-8"))
+        parts = split_chunks(tokens, n_ctx=PPL_N_CTX, at_most=chunks, corpus=str(corpus))
+        scores, _ = score_ladder(
+            worker, [level], parts, concurrency=1, progress=lambda _done, _total: None
+        )[level]
+    return {
+        "ppl": {level: _figure(summarise_ppl(scores).ppl)},
+        "levels": {},
+        "beyond_floor_nats": _beyond_floor(scores),
+    }
+
+
+def _score_ladder(files: Mapping[str, Path], corpus: Path, chunks: int | None) -> dict[str, Any]:
+    spec = ModelSpec("model", files=tuple(files.items()), settings=_SETTINGS)
+    with tempfile.TemporaryDirectory() as folder:
+        lab = Lab(
+            _BUILD,
+            cache=Path(folder),
+            corpus=corpus,
+            plan=Plan(chunks=chunks),
+            # The queue is for measurements of other sessions, which would be counted here.
+            lock_path=Path(folder) / "lock",
+            notify=_Silent(),
+        )
+        with lab:
+            base, *rungs = (ModelRef(spec, level) for level in files)
+            result = lab.ladder(base, tuple(rungs))
+    for error in result.failures.values():
+        raise error
+    comparisons = {str(rung.level): result.rungs[rung].comparison for rung in rungs}
+    ppl = {level: _figure(c.ppl) for level, c in comparisons.items()}
+    any_level = result.rungs[rungs[0]]
+    return {
+        "ppl": {str(base.level): _figure(any_level.comparison.ppl_base), **ppl},
+        "levels": {level: _figures(c) for level, c in comparisons.items()},
+        "beyond_floor_nats": _beyond_floor(any_level.baseline_chunks),
+    }
+
+
+def _beyond_floor(chunks: Sequence[ChunkScore]) -> float:
+    """Return the baseline's mean NLL beyond what the peer's file of distributions can hold."""
+    return fmean(max(0.0, nll - _FLOOR_NATS) for chunk in chunks for nll in chunk.nll)
+
+
+def _figures(comparison: Comparison) -> dict[str, tuple[float, float]]:
+    if comparison.kld is None:
+        raise ValueError("a ladder without KLD")
+    figures = {
+        "ln PPL ratio": comparison.ln_ppl_ratio,
+        "PPL ratio": comparison.ppl_ratio,
+        "KLD": comparison.kld.printed,
+    }
+    return {name: _figure(figure) for name, figure in figures.items()}
+
+
+def _figure(figure: PlusMinus) -> tuple[float, float]:
+    return figure.value, figure.error
+
+
+def _main(corpus: str, chunks: str, *named: str) -> None:
+    files = {level: Path(path) for level, path in (name.split("=", 1) for name in named)}
+    limit = int(chunks) or None
+    if len(files) == 1:
+        ((level, path),) = files.items()
+        scored = _score_one(level, path, Path(corpus), limit)
+    else:
+        scored = _score_ladder(files, Path(corpus), limit)
+    # All workers have been waited for, and the largest of them is the one that scored.
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    peak_rss_bytes = peak if sys.platform == "darwin" else peak * 1024
+    print(json.dumps({**scored, "peak_rss_bytes": peak_rss_bytes}))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

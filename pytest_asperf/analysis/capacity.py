@@ -1,0 +1,250 @@
+"""Before a model runs on a machine: does it fit, how fast is it at most, would a draft pay?
+
+Nothing here was measured. A ceiling is memory bandwidth over the bytes that one token reads, so it
+bounds TG from above where memory is what bounds it; what real runs reach of it is a published
+experience, not a law.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.speculation_model import best_k, break_even_ratio, emitted_per_round
+from pytest_asperf.analysis.verdict import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_asperf.analysis.verdict import Subject
+
+#: The rule of thumb of published guides to local inference: the rest is for the system, the KV
+#: cache and the engine.
+WEIGHTS_SHARE: Final = 0.6
+#: Of the ceiling, what the same guides say that real runs reach.
+REACHED_SHARE: Final = (0.6, 0.8)
+#: Of the ceiling by active experts, what the published runs of one MoE reached (docs/predict.md).
+MOE_REACHED_SHARE: Final = (0.2, 0.4)
+#: The least speed ratio of draft to target that a published rule asks of speculation.
+RULE_RATIO: Final = 2.5
+#: Where no acceptance rate is given.
+ACCEPTANCES: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What one model asks of a machine's memory, at one length of context.
+
+    Attributes:
+        label: the model's name.
+        basis: what the sizes rest on.
+        context: positions of the KV cache.
+        weights_bytes: all weights, as they lie in memory.
+        kv_bytes: the KV cache of the whole context; an upper bound where `window` says so.
+        read_bytes: what decoding one token reads, with an empty and with a full context; a lower
+            bound.
+        n_ctx_train: context of the training, in tokens; None where it is not stated.
+        window: positions that a layer with a sliding window looks back on; None without one. Which
+            layers have it is not told apart: for `kv_bytes` none has, for `read_bytes` all have.
+        has_experts: only a part of the weights is read for one token.
+        is_recurrent: some layers keep a state instead of a KV cache.
+        tokenizer_sha256: equal for two models with the same tokens; None where it is unknown.
+    """
+
+    label: str
+    basis: str
+    context: int
+    weights_bytes: int
+    kv_bytes: int
+    read_bytes: tuple[int, int]
+    n_ctx_train: int | None = None
+    window: int | None = None
+    has_experts: bool = False
+    is_recurrent: bool = False
+    tokenizer_sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The memory that weights and KV cache have to lie in.
+
+    Attributes:
+        nbytes: its size.
+        is_shared: the system and other programs live in it as well; a graphics card's is its own.
+        basis: where the size comes from.
+    """
+
+    nbytes: int
+    is_shared: bool
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Whether models that are loaded together fit in a memory.
+
+    Attributes:
+        memory: the memory.
+        weights_bytes: the weights of all.
+        kv_bytes: the KV caches of all.
+        compute_bytes: what steps compute in; None where it is not known.
+    """
+
+    memory: Memory
+    weights_bytes: int
+    kv_bytes: int
+    compute_bytes: int | None = None
+
+    @property
+    def weights_limit_bytes(self) -> float:
+        """What weights may take: a share of shared memory, all of a card's own."""
+        return self.memory.nbytes * (WEIGHTS_SHARE if self.memory.is_shared else 1)
+
+    @property
+    def needed_bytes(self) -> int:
+        """All that is known; without them, the engine's compute buffers come on top."""
+        return self.weights_bytes + self.kv_bytes + (self.compute_bytes or 0)
+
+    @property
+    def weights_fit(self) -> bool:
+        """Whether the weights stay below their limit."""
+        return self.weights_bytes < self.weights_limit_bytes
+
+    @property
+    def all_fits(self) -> bool:
+        """Whether all that is needed is smaller than the memory."""
+        return self.needed_bytes < self.memory.nbytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether both hold."""
+        return self.weights_fit and self.all_fits
+
+
+def fit(memory: Memory, demands: Sequence[Demand]) -> Fit:
+    """Return whether models that are loaded together fit in a memory."""
+    return Fit(
+        memory,
+        sum(demand.weights_bytes for demand in demands),
+        sum(demand.kv_bytes for demand in demands),
+    )
+
+
+def judge_fit(found: Fit, subject: Subject) -> Verdict:
+    """Judge the claim that models fit in a memory.
+
+    It is arithmetic on sizes, so it is never INCONCLUSIVE; what it cannot know is in the details.
+    """
+    limit = f"{WEIGHTS_SHARE:.0%} of memory" if found.memory.is_shared else "the card's memory"
+    compute = "compute buffers are not counted"
+    if found.compute_bytes is not None:
+        compute = f"{_gb(found.compute_bytes)} of it are compute buffers"
+    return Verdict(
+        outcome=Outcome.PASS if found.fits else Outcome.FAIL,
+        subject=subject,
+        threshold=f"weights below {limit}, with the KV cache below {_gb(found.memory.nbytes)}",
+        measured=f"weights {_gb(found.weights_bytes)} of {_gb(found.weights_limit_bytes)}, "
+        f"with the KV cache {_gb(found.needed_bytes)}",
+        figures=(),
+        advice="" if found.fits else "use a smaller level, a shorter context or q8_0 KV types",
+        details=(f"memory: {found.memory.basis}", compute),
+    )
+
+
+def kv_cache_bytes(
+    kv_elements: tuple[int, int], context: int, kv_bytes_per_element: tuple[float, float]
+) -> int:
+    """Return the size of a KV cache in which every layer keeps every position.
+
+    Args:
+        kv_elements: of K and of V that one position holds over all layers.
+        context: positions.
+        kv_bytes_per_element: of K and of V.
+    """
+    row = sum(n * size for n, size in zip(kv_elements, kv_bytes_per_element, strict=True))
+    return math.ceil(context * row)
+
+
+def tg_ceiling(bandwidth_gbs: float, read_bytes: int) -> float:
+    """Return the TG, in tok/s, at which decoding would use all of the memory's bandwidth.
+
+    Args:
+        bandwidth_gbs: decimal GB/s.
+        read_bytes: bytes that one token reads.
+    """
+    return bandwidth_gbs * 1e9 / read_bytes
+
+
+def speed_ratio(target: Demand, draft: Demand) -> float:
+    """Return how many times as fast a draft is, both at the same share of their ceilings.
+
+    Small models reach less of theirs, so a measured ratio is lower as a rule.
+    """
+    return target.read_bytes[0] / draft.read_bytes[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The cost C(n) of a batch of n positions on the target, in steps of the target.
+
+    Attributes:
+        costs: batch and cost, for batches of two positions or more.
+        basis: where they come from.
+    """
+
+    costs: tuple[tuple[int, float], ...]
+    basis: str
+
+
+#: What C is taken to be where nobody measured it.
+ASSUMED_COSTS: Final = (
+    Verification(tuple((n, 1.0) for n in range(2, 10)), "ideal, assumed: C = 1"),
+    Verification(((2, 1.59),), "low public report, Apple GPU: C(2) = 1.59"),
+    Verification(((2, 1.81),), "high public report, Apple GPU: C(2) = 1.81"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Payoff:
+    """What speculation gives at one acceptance rate.
+
+    Attributes:
+        acceptance: the rate that it is for.
+        break_even_ratio: speed ratio of draft to target from which it gains; infinite for never.
+        break_even_k: tokens drafted per round there.
+        best_k: tokens drafted per round with the highest gain; None without a ratio.
+        gain: that gain in rate, a fraction; None without a ratio.
+    """
+
+    acceptance: float
+    break_even_ratio: float
+    break_even_k: int
+    best_k: int | None = None
+    gain: float | None = None
+
+
+def payoff(acceptance: float, costs: Verification, ratio: float | None = None) -> Payoff:
+    """Return what speculation gives, over all k of which the cost is known.
+
+    Args:
+        acceptance: the rate, from 0 to 1.
+        costs: of verifying.
+        ratio: speed of the draft over the target's; None where only the break-even is asked for.
+
+    Raises:
+        ValueError: no batch of at least two positions is given.
+    """
+    verify = dict(costs.costs)
+    ratios = {
+        n - 1: break_even_ratio(emitted_per_round(acceptance, n - 1), n - 1, verify[n])
+        for n in sorted(verify)
+    }
+    k = min(ratios, key=lambda k: ratios[k])
+    if ratio is None:
+        return Payoff(acceptance, ratios[k], k)
+    return Payoff(acceptance, ratios[k], k, *best_k(acceptance, 1 / ratio, verify))
+
+
+def _gb(nbytes: float) -> str:
+    return f"{nbytes / 1e9:.3g} GB"

@@ -1,0 +1,113 @@
+"""Verdicts on claims that several figures carry together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pytest_asperf.analysis.stats.estimate import limit_text
+from pytest_asperf.analysis.verdict import Outcome, Verdict, judge_above, judge_below
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.analysis.verdict import Figure, Subject
+
+
+class Judge(Protocol):
+    """How one figure is judged."""
+
+    def __call__(self, estimate: Estimate, /, *, subject: Subject) -> Verdict:
+        """Return the verdict on it."""
+        ...
+
+
+#: Figures that the one-line result names.
+_NAMED: Final = 3
+
+
+def judge_each(figures: Sequence[Figure], judge: Judge, subject: Subject) -> Verdict:
+    """Judge the claim that every one of several figures meets a limit.
+
+    PASS where each is shown to, FAIL where one is shown not to.
+
+    Args:
+        figures: label and estimate, with the error shared among them; a single one may have none.
+        judge: how one of them is judged.
+        subject: what the claim is about.
+
+    Raises:
+        ValueError: there are no figures.
+    """
+    if not figures:
+        raise ValueError("nothing to judge")
+    if len(figures) == 1:
+        label, estimate = figures[0]
+        verdict = judge(estimate, subject=subject)
+        return replace(verdict, measured=f"{label} {verdict.measured}") if label else verdict
+    verdicts = [(label, judge(estimate, subject=subject)) for label, estimate in figures]
+    return joined(verdicts, tuple(figures), subject, verdicts[0][1].threshold)
+
+
+def judge_implication(
+    cases: Sequence[tuple[str, Estimate, Estimate]], limit: float, subject: Subject
+) -> Verdict:
+    """Judge the claim that there is an effect from a limit on, and none below it.
+
+    Args:
+        cases: label, the quantity that decides, and the effect, which is above 0 or is not.
+        limit: of the quantity that decides, in its unit.
+        subject: what the claim is about.
+
+    Raises:
+        ValueError: there are no cases.
+    """
+    if not cases:
+        raise ValueError("nothing to judge")
+    unit = cases[0][1].unit
+    threshold = f"above 0 from {limit_text(limit, unit)} on, and not above 0 below"
+    verdicts = [(label, _case(where, effect, limit, subject)) for label, where, effect in cases]
+    figures = tuple((label, effect) for label, _, effect in cases)
+    return joined(verdicts, figures, subject, threshold)
+
+
+def _case(where: Estimate, effect: Estimate, limit: float, subject: Subject) -> Verdict:
+    if where.shown_at_least(limit):
+        return judge_above(effect, 0.0, subject)
+    none = judge_below(effect, 0.0, subject)
+    if where.shown_below(limit):
+        # "None" allows exactly 0, which is not below it.
+        exactly_none = effect.shown_at_most(0.0)
+        return replace(none, outcome=Outcome.PASS) if exactly_none else none
+    measured = f"{none.measured} at {where.text(apart_from=(limit,))}"
+    return replace(none, outcome=Outcome.INCONCLUSIVE, measured=measured)
+
+
+def joined(
+    verdicts: Sequence[tuple[str, Verdict]],
+    figures: tuple[Figure, ...],
+    subject: Subject,
+    threshold: str,
+) -> Verdict:
+    """Return the verdict on a claim that holds where all of several do.
+
+    Args:
+        verdicts: label and verdict of each.
+        figures: all that were judged.
+        subject: what the claim is about.
+        threshold: the claim's other half.
+    """
+    failed = [pair for pair in verdicts if pair[1].outcome is Outcome.FAIL]
+    unshown = [pair for pair in verdicts if pair[1].outcome is not Outcome.PASS]
+    outcome = Outcome.FAIL if failed else Outcome.INCONCLUSIVE if unshown else Outcome.PASS
+    named = failed or unshown or list(verdicts)
+    told = ", ".join(f"{label} {verdict.measured}" for label, verdict in named[:_NAMED])
+    more = f", and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    count = f"of {len(verdicts)}"
+    if failed:
+        head = f"{len(failed)} {count} shown not to hold"
+    else:
+        head = f"{len(verdicts) - len(unshown)} {count} shown"
+    advice = "; ".join(dict.fromkeys(v.advice for _, v in named if v.advice))
+    return Verdict(outcome, subject, threshold, f"{head}; {told}{more}", figures, advice)

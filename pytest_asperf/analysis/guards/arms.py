@@ -1,0 +1,124 @@
+"""What was asked for against what ran, and one arm against the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.guards.trip import Consequence, Trip, figure
+from pytest_asperf.errors import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+#: Quantities nearer than this are equal: repeated runs of one path on one machine differ by less.
+#: The published hybrid's 100 ms lie 4 % from its baseline's 96 ms, its memory at 0 %.
+IDENTICAL: Final = 0.05
+#: One equal quantity is chance; it takes two for two arms to be one.
+IDENTICAL_LEAST: Final = 2
+
+_SHOWN: Final = 80
+
+
+def path_mismatch(asked: Mapping[str, object], ran: Mapping[str, object]) -> Trip | None:
+    """Trip where an engine says that it did something else than was asked.
+
+    Args:
+        asked: device, engine, branch, remote or setting that was asked for, by name.
+        ran: what ran; what is missing or None is not known and cannot contradict.
+    """
+    differing = [
+        f"{_text(name)} {_text(value)} was asked for and {_text(ran[name])} ran"
+        for name, value in asked.items()
+        if ran.get(name) is not None and ran[name] != value
+    ]
+    if not differing:
+        return None
+    return Trip(
+        "path-mismatch", Consequence.INVALID, "; ".join(differing), "what was asked for is what ran"
+    )
+
+
+def identical_to_baseline(arm: Mapping[str, float], baseline: Mapping[str, float]) -> Trip | None:
+    """Trip where an arm that must differ from the baseline is the baseline over again.
+
+    Args:
+        arm: time, peak memory, acceptance and the like, by name with its unit (`TTFT ms`).
+        baseline: the same of the baseline; only what both have is compared.
+    """
+    shared = [name for name in arm if name in baseline]
+    if len(shared) < IDENTICAL_LEAST or not all(_near(arm[n], baseline[n]) for n in shared):
+        return None
+    pairs = ", ".join(f"{_text(n)} {figure(arm[n])} and {figure(baseline[n])}" for n in shared)
+    return Trip(
+        "identical-to-baseline",
+        Consequence.INVALID,
+        f"an arm that must differ equals the baseline in everything compared: {pairs}",
+        f"arms that differ do so by more than {IDENTICAL:.0%} in one of {IDENTICAL_LEAST} or more "
+        "quantities",
+    )
+
+
+def same_weights(
+    arm: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]], *, shown: str = ""
+) -> Trip | None:
+    """Trip where two models that must differ are one: by their files, or by all that they say.
+
+    Args:
+        arm: NLL of each scored token in nats, by chunk.
+        baseline: the same of the baseline.
+        shown: how their files show that they are one; empty where they do not.
+    """
+    n_tokens = sum(map(len, arm))
+    same_scores = n_tokens and list(map(list, arm)) == list(map(list, baseline))
+    if not shown and not same_scores:
+        return None
+    return Trip(
+        "identical-to-baseline",
+        Consequence.INVALID,
+        shown or f"both arms give all {n_tokens} tokens the same probability to the last bit",
+        "weights that differ give some token another probability",
+    )
+
+
+def unequal_work(arm: Mapping[str, object], baseline: Mapping[str, object]) -> Trip | None:
+    """Trip where the arms that are compared did not do the same work.
+
+    Args:
+        arm: prompt, token counts, workload, model and the like, by name.
+        baseline: the same of the baseline; only what both have is compared.
+    """
+    differing = [
+        f"{_text(name)} {_text(arm[name])} against {_text(baseline[name])}"
+        for name in arm
+        if name in baseline and arm[name] != baseline[name]
+    ]
+    if not differing:
+        return None
+    return Trip(
+        "unequal-work", Consequence.INVALID, "; ".join(differing), "both arms do the same work"
+    )
+
+
+def estimate(what: str, n: int) -> Trip | None:
+    """Trip where a figure rests on no run.
+
+    Args:
+        what: the figure.
+        n: runs that it rests on; 0 where it was estimated.
+    """
+    if n:
+        return None
+    return Trip(
+        "estimate",
+        Consequence.INCONCLUSIVE,
+        f"{_text(what)} is an estimate and rests on no run",
+        "a check needs a measurement (n >= 1)",
+    )
+
+
+def _near(a: float, b: float) -> bool:
+    return abs(a - b) <= IDENTICAL * max(abs(a), abs(b))
+
+
+def _text(value: object) -> str:
+    return printable(value, _SHOWN)

@@ -1,0 +1,190 @@
+"""Rates against what memory, acceptance counts and the tool's own token counts allow."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pytest_asperf.analysis import speculation_model as sd_model
+from pytest_asperf.analysis.guards.trip import Consequence, Trip, figure, require_positive
+
+#: Share of the memory bandwidth below which something else bounds generation. The 0.8B model
+#: at Q8 on an M2 Ultra, measured with llama-bench (140 tok/s, sd 0.5), uses 21 %; the same model
+#: claimed as bandwidth-bound at 70 tok/s uses 14 %.
+ROOFLINE_LOW: Final = 0.20
+
+#: By how much a rate may exceed what a speculative round can give: runs of the target alone,
+#: which the bound is made of, differ by so much on a machine that is otherwise quiet.
+SD_TOLERANCE: Final = 0.05
+
+#: Relative difference between a predicted and a measured rate from which a reader is warned:
+#: c and C(k) measured apart from the run they predict are rarely nearer.
+PREDICTION_TOLERANCE: Final = 0.25
+
+#: Two rates nearer than this are the same rate: what published figures are rounded to.
+ROUNDING: Final = 0.01
+
+
+def roofline_high(
+    steps_per_s: float, bytes_per_step: float, bandwidth_gbs: float, *, cache_bytes: float = 0
+) -> Trip | None:
+    """Trip where a rate means more memory traffic than the memory has bandwidth.
+
+    A step is a token, or a round of speculation, which reads the target once and the draft k
+    times. Of what a step reads, no more than the last-level cache holds can be there already; the
+    rest comes from memory each time (the roofline model: Williams, Waterman and Patterson, CACM
+    52(4), 2009).
+
+    Args:
+        steps_per_s: steps per second.
+        bytes_per_step: weights and KV cache that a step reads.
+        bandwidth_gbs: theoretical memory bandwidth in decimal GB/s; advertised ones are rounded.
+        cache_bytes: last-level cache in front of that memory.
+
+    Raises:
+        ValueError: a figure is not positive.
+    """
+    require_positive(
+        steps_per_s=steps_per_s, bytes_per_step=bytes_per_step, bandwidth_gbs=bandwidth_gbs
+    )
+    traffic_gbs = steps_per_s * (bytes_per_step - cache_bytes) / 1e9
+    if traffic_gbs <= bandwidth_gbs:
+        return None
+    beyond = f" beyond {figure(cache_bytes / 1e6)} MB of cache" if cache_bytes else ""
+    return Trip(
+        "roofline-high",
+        Consequence.INVALID,
+        f"{figure(steps_per_s)} steps/s that read {figure(bytes_per_step / 1e9)} GB each{beyond} "
+        f"take {figure(traffic_gbs)} GB/s, {traffic_gbs / bandwidth_gbs:.0%} of "
+        f"{figure(bandwidth_gbs)} GB/s",
+        "no rate above memory bandwidth / bytes that a step reads from memory",
+    )
+
+
+def roofline_low(
+    steps_per_s: float, bytes_per_step: float, bandwidth_gbs: float, *, cache_bytes: float = 0
+) -> Trip | None:
+    """Trip where a model that is read from memory uses little of the memory's bandwidth.
+
+    Args:
+        steps_per_s: steps per second.
+        bytes_per_step: weights and KV cache that a step reads.
+        bandwidth_gbs: memory bandwidth in decimal GB/s.
+        cache_bytes: last-level cache; what fits in it is not bounded by memory.
+
+    Raises:
+        ValueError: a figure is not positive.
+    """
+    require_positive(
+        steps_per_s=steps_per_s, bytes_per_step=bytes_per_step, bandwidth_gbs=bandwidth_gbs
+    )
+    share = steps_per_s * bytes_per_step / (bandwidth_gbs * 1e9)
+    if bytes_per_step <= cache_bytes or share >= ROOFLINE_LOW:
+        return None
+    return Trip(
+        "roofline-low",
+        Consequence.WARNING,
+        f"{figure(steps_per_s)} steps/s that read {figure(bytes_per_step / 1e9)} GB each use "
+        f"{100 * share:.2g} % of {figure(bandwidth_gbs)} GB/s, so memory is not what bounds them",
+        f"below {ROOFLINE_LOW:.0%} of the memory bandwidth, look for a fallback or an overhead",
+    )
+
+
+def sd_bound(
+    measured: float,
+    target_alone: float,
+    *,
+    k: int,
+    drafted: int,
+    accepted: int,
+    c: float = 0.0,
+    verify: float = 1.0,
+) -> Trip | None:
+    """Trip where speculation is faster than its own acceptance counts allow.
+
+    drafted / k is the least number of rounds, and a round emits its accepted tokens and one of the
+    target's, so tokens per round <= 1 + accepted k / drafted. Without more being known, drafting is
+    taken to be free and a batch to cost no more than one step, so that what trips is impossible.
+
+    Args:
+        measured: rate with speculation, tok/s.
+        target_alone: rate of the target alone, tok/s.
+        k: most tokens drafted per round.
+        drafted: tokens drafted.
+        accepted: tokens accepted.
+        c: cost of one step of the draft, in steps of the target, where it is known.
+        verify: cost of verifying k + 1 positions, C(k + 1), where it is known.
+
+    Raises:
+        ValueError: a rate or count is not positive, or more was accepted than drafted.
+    """
+    require_positive(measured=measured, target_alone=target_alone, k=k, drafted=drafted)
+    if not 0 <= accepted <= drafted or c < 0 or not verify > 0:
+        raise ValueError(f"{accepted} accepted of {drafted}, c = {c}, C = {verify}")
+    emitted = 1 + accepted * k / drafted
+    bound = target_alone * (1 + sd_model.gain(emitted, k, c, verify))
+    if measured <= bound * (1 + SD_TOLERANCE):
+        return None
+    costs = f"c = {c:.3g}" if c else "drafting taken as free"
+    return Trip(
+        "sd-bound",
+        Consequence.INVALID,
+        f"{figure(measured)} tok/s with {accepted} of {drafted} drafted tokens accepted at "
+        f"k = {k}: a round emits at most {emitted:.3g} tokens, so at most {figure(bound)} tok/s "
+        f"beside {figure(target_alone)} of the target alone ({costs}, C({k + 1}) = {verify:.3g})",
+        f"no more than {SD_TOLERANCE:.0%} above target rate x (1 + accepted per round) / "
+        f"(k c + C(k + 1))",
+    )
+
+
+def predicted_against_measured(
+    predicted: float, measured: float, *, unit: str = "tok/s"
+) -> Trip | None:
+    """Trip where a model of a rate and its measurement disagree.
+
+    Args:
+        predicted: what the formula gives.
+        measured: what was measured.
+        unit: of both.
+
+    Raises:
+        ValueError: a figure is not positive.
+    """
+    require_positive(predicted=predicted, measured=measured)
+    ratio = measured / predicted
+    if 1 / (1 + PREDICTION_TOLERANCE) <= ratio <= 1 + PREDICTION_TOLERANCE:
+        return None
+    return Trip(
+        "predicted-against-measured",
+        Consequence.WARNING,
+        f"{figure(measured)} {unit} measured beside {figure(predicted)} {unit} predicted, "
+        f"{ratio:.3g} times as much",
+        f"a prediction and its measurement lie within a factor of {1 + PREDICTION_TOLERANCE:g}",
+    )
+
+
+def token_accounting(
+    rate: float, *, n_prompt: int, n_generated: int, elapsed_s: float
+) -> Trip | None:
+    """Trip where a rate of generation counts the tokens of the prompt.
+
+    Args:
+        rate: as reported, tok/s.
+        n_prompt: tokens of the prompt.
+        n_generated: tokens generated.
+        elapsed_s: time that the rate was taken over.
+
+    Raises:
+        ValueError: a figure is not positive.
+    """
+    require_positive(rate=rate, n_prompt=n_prompt, n_generated=n_generated, elapsed_s=elapsed_s)
+    own, with_prompt = n_generated / elapsed_s, (n_prompt + n_generated) / elapsed_s
+    if abs(rate / own - 1) <= ROUNDING or abs(rate / with_prompt - 1) > ROUNDING:
+        return None
+    return Trip(
+        "token-accounting",
+        Consequence.INVALID,
+        f"{figure(rate)} tok/s is {n_prompt + n_generated} tokens in {figure(elapsed_s)} s, "
+        f"{n_prompt} of them the prompt's; the {n_generated} generated ones make {figure(own)} "
+        "tok/s",
+        f"a rate of generation counts generated tokens only (equal within {ROUNDING:.0%})",
+    )

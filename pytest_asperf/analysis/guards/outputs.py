@@ -1,0 +1,208 @@
+"""What an engine wrote: its log, its text and its tokens. Lines are read one at a time, once."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.guards.trip import Consequence, Trip
+from pytest_asperf.errors import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+#: What llama.cpp logs for a batch that was not decoded (`llama_decode` and its callers).
+_DECODE_ERROR: Final = re.compile(
+    r"failed to decode|llama_decode\(?\)? (?:failed|returned -?[1-9])|failed to eval", re.IGNORECASE
+)
+#: What ggml-rpc and Core ML log where the device that was asked for does no work: ggml-rpc.cpp, and
+#: the Neural Engine's compiler.
+_REMOTE_ERROR: Final = re.compile(
+    r"Failed to connect to|Remote RPC server crashed|ANECCompile\(\) FAILED", re.IGNORECASE
+)
+_LINE_READ: Final = 10_000
+_LINE_SHOWN: Final = 120
+
+#: Units that a loop may consist of.
+LONGEST_LOOP: Final = 8
+#: A unit lies in a loop from the third copy in succession on.
+LOOP_COPIES: Final = 3
+#: Share of units in loops from which text is degenerate, and the units that it takes to say so.
+#: Published speculative outputs whose
+#: decodes had failed have 43 and 59 %; prose, code and tables 1 to 2 %.
+DEGENERATE_SHARE: Final = 0.20
+DEGENERATE_LEAST: Final = 40
+
+#: Words, single digits and single signs: a row of twos, or of commas, is a loop too.
+_UNIT: Final = re.compile(r"[^\W\d_]+|\d|[^\w\s]|_")
+
+#: Logits within this of the highest are a near-tie. Decoding in batches instead of token by token
+#: moves a logit by up to 0.22 (llama.cpp on a CPU), so the distance of two by up to twice that.
+NEAR_TIE: Final = 0.5
+
+
+def decode_errors(lines: Iterable[str]) -> Trip | None:
+    """Trip where an engine's log says that batches were not decoded.
+
+    Args:
+        lines: the log.
+    """
+    return counted_decode_errors(*_matching(lines, _DECODE_ERROR))
+
+
+def counted_decode_errors(count: int, first: str = "") -> Trip | None:
+    """Trip where a log is said to hold lines about failed decodes.
+
+    Args:
+        count: such lines.
+        first: the first of them, where it is known.
+    """
+    if not count:
+        return None
+    return Trip(
+        "decode-errors",
+        Consequence.INVALID,
+        f"{count} of the log's lines say that a decode failed{_quoted(first)}",
+        "no failed decode (0 lines)",
+    )
+
+
+def remote_errors(lines: Iterable[str]) -> Trip | None:
+    """Trip where an engine's log says that a remote or a device did not do its part.
+
+    Args:
+        lines: the log.
+    """
+    return counted_remote_errors(*_matching(lines, _REMOTE_ERROR))
+
+
+def counted_remote_errors(count: int, first: str = "") -> Trip | None:
+    """Trip where a log is said to hold lines about a remote or device that did not do its part.
+
+    Args:
+        count: such lines.
+        first: the first of them, where it is known.
+    """
+    if not count:
+        return None
+    return Trip(
+        "path-mismatch",
+        Consequence.INVALID,
+        f"{count} of the log's lines say that a device did not do its part{_quoted(first)}",
+        "the device that was asked for does the work (0 lines)",
+    )
+
+
+def degenerate_output(lines: Iterable[str]) -> Trip | None:
+    """Trip where generated text runs in loops: "holds holds holds", "2222222".
+
+    Args:
+        lines: the text.
+    """
+    words = (unit for line in lines for unit in _UNIT.findall(line))
+    return degenerate_tokens(words, what="words")
+
+
+def degenerate_tokens(tokens: Iterable[Hashable], *, what: str = "tokens") -> Trip | None:
+    """Trip where generated tokens run in loops.
+
+    Args:
+        tokens: the tokens, in order.
+        what: what they are called.
+    """
+    total = looping = 0
+    for in_loop in _in_loops(tokens):
+        total += 1
+        looping += in_loop
+    if total < DEGENERATE_LEAST or looping < DEGENERATE_SHARE * total:
+        return None
+    return Trip(
+        "degenerate-output",
+        Consequence.WARNING,
+        f"{looping} of {total} {what} ({looping / total:.0%}) repeat what stood before them, "
+        f"{LOOP_COPIES} times or more in succession",
+        f"less than {DEGENERATE_SHARE:.0%} in loops of up to {LONGEST_LOOP} {what}",
+    )
+
+
+def first_divergence(alone: Sequence[int], other: Sequence[int]) -> int | None:
+    """Return the first position at which two outputs differ, in length too; None where nowhere."""
+    shared = zip(alone, other, strict=False)
+    differing = (n for n, (a, b) in enumerate(shared) if a != b)
+    end = min(len(alone), len(other)) if len(alone) != len(other) else None
+    return next(differing, end)
+
+
+def broken_logits(
+    *, n_vocab: int, n_nan: int, n_inf: int, peak: float | None, largest: float
+) -> Trip | None:
+    """Trip where a row of logits holds what no sound model computes.
+
+    Args:
+        n_vocab: logits of the row.
+        n_nan: those that are NaN.
+        n_inf: those that are plus infinity; minus infinity masks a token.
+        peak: the largest finite one, None without one.
+        largest: what a logit may be, either way.
+    """
+    if n_nan or n_inf:
+        found = f"after a run's last token {n_nan} of {n_vocab} logits are NaN, {n_inf} infinite"
+    elif peak is None:
+        found = f"after a run's last token none of {n_vocab} logits is finite"
+    elif abs(peak) > largest:
+        found = f"after a run's last token the largest logit is {peak:.4g}"
+    else:
+        return None
+    return Trip(
+        "broken-logits",
+        Consequence.INVALID,
+        found,
+        f"logits are numbers, the largest within ±{largest:,.0f} (half precision's range)",
+    )
+
+
+def divergent_output(position: int, gap: float) -> Trip | None:
+    """Trip where an output leaves the target's own greedy one at no near-tie.
+
+    Batches round otherwise than single tokens, so that a near-tie may fall either way; equal bytes
+    are too much to ask, and anything more is another model's output.
+
+    Args:
+        position: of the first difference, see `first_divergence`.
+        gap: how far the emitted token's logit lies below the highest, under the target's own
+            logits at that position, for the output that both share up to there.
+    """
+    if gap <= NEAR_TIE:
+        return None
+    return Trip(
+        "divergent-output",
+        Consequence.INVALID,
+        f"at token {position} the output leaves the target's own greedy output for a token whose "
+        f"logit lies {gap:.3g} below the highest",
+        f"the first difference is a near-tie: within {NEAR_TIE:g} of the highest logit",
+    )
+
+
+def _matching(lines: Iterable[str], pattern: re.Pattern[str]) -> tuple[int, str]:
+    count, first = 0, ""
+    for line in lines:
+        if pattern.search(line[:_LINE_READ]):
+            count += 1
+            first = first or printable(line.strip(), _LINE_SHOWN)
+    return count, first
+
+
+def _quoted(first: str) -> str:
+    return f", the first: {first!r}" if first else ""
+
+
+def _in_loops(units: Iterable[Hashable]) -> Iterator[bool]:
+    """Yield for each unit whether it belongs to a third or later copy of what precedes it."""
+    recent: deque[Hashable] = deque(maxlen=LONGEST_LOOP)
+    repeated = [0] * (LONGEST_LOOP + 1)
+    for unit in units:
+        for lag in range(1, len(recent) + 1):
+            repeated[lag] = repeated[lag] + 1 if recent[-lag] == unit else 0
+        yield any(repeated[n] > (LOOP_COPIES - 2) * n for n in range(1, LONGEST_LOOP + 1))
+        recent.append(unit)

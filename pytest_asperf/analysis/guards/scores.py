@@ -1,0 +1,63 @@
+"""Scores of a level against its baseline's: whether they are of two models, and of sound ones."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pytest_asperf.analysis.guards.trip import Consequence, Trip, figure
+
+#: Share of its vocabulary from which a PPL is no model's. Guessing evenly makes all of it; half of
+#: it is one bit better than that, and counting how often tokens occur gives far more.
+KNOWS_NOTHING: Final = 0.5
+
+#: Change of PPL that no level of the same weights reaches: coarser weights lose what a model knows.
+IMPOSSIBLE_GAIN: Final = -0.5
+
+
+def knows_nothing(ppl: float, n_vocab: int) -> Trip | None:
+    """Trip where a baseline predicts a text hardly better than by guessing.
+
+    Args:
+        ppl: of the baseline.
+        n_vocab: tokens that it chooses from.
+    """
+    if ppl < KNOWS_NOTHING * n_vocab:
+        return None
+    return Trip(
+        "baseline-knows-nothing",
+        Consequence.INVALID,
+        f"the baseline's PPL is {figure(ppl)}, and guessing among its {n_vocab} tokens makes "
+        f"{figure(n_vocab)}",
+        f"a baseline's PPL lies below {KNOWS_NOTHING:.0%} of its vocabulary",
+    )
+
+
+def impossible_gain(change: float) -> Trip | None:
+    """Trip where PPL falls so far below the baseline's that the baseline must be broken.
+
+    Args:
+        change: relative change of PPL, a fraction.
+    """
+    if change > IMPOSSIBLE_GAIN:
+        return None
+    return Trip(
+        "impossible-gain",
+        Consequence.INVALID,
+        f"PPL changes by {100 * change:.4g} %: the baseline is broken",
+        f"nothing improves on a sound baseline's PPL by {-IMPOSSIBLE_GAIN:.0%}",
+    )
+
+
+def lossless(n_tokens: int, reason: str) -> Trip:
+    """Return the warning that a level and its baseline give all tokens the same probability.
+
+    Args:
+        n_tokens: scored tokens.
+        reason: why that is right.
+    """
+    return Trip(
+        "lossless-by-construction",
+        Consequence.WARNING,
+        f"all {n_tokens} tokens have the same probability as in the baseline: {reason}",
+        "such a level shows nothing about quantisation",
+    )

@@ -1,0 +1,195 @@
+"""The runs' spread, the machine they ran on, and the counters that their energy was read from."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.guards.trip import Consequence, Trip, figure, require_positive
+from pytest_asperf.errors import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Coefficient of variation of runs from which their mean stands for nothing. Runs of llama-bench on
+#: a quiet machine have below 1 %; the table in which Q6_K "dominates" Q5_K_M has 19 to 36 %.
+CV_LIMIT: Final = 0.15
+
+#: Apple's levels of thermal pressure: 0 nominal, 1 moderate, 2 heavy, 3 trapping, 4 sleeping.
+HEAVY_PRESSURE: Final = 2
+#: Share of the highest clock of a run by which it may fall.
+CLOCK_DROP: Final = 0.10
+
+#: Cores that other processes may take: half a one, on large machines a tenth of all.
+FOREIGN_CORES: Final = 0.5
+FOREIGN_SHARE: Final = 0.1
+
+#: Share of a phase by which the window that its energy was read over may be longer or shorter, and
+#: the samples by which it may miss at its ends. A requested period of 100 ms is really 108.
+WINDOW_TOLERANCE: Final = 0.25
+WINDOW_ENDS: Final = 2
+
+
+def spread(mean: float, sd: float, n: int, *, limit: float = CV_LIMIT) -> Trip | None:
+    """Trip where runs differ so much, or are so few, that their mean stands for none of them.
+
+    Args:
+        mean: of the runs.
+        sd: their sample standard deviation.
+        n: how many there are.
+        limit: highest coefficient of variation, sd / mean, that is accepted.
+
+    Raises:
+        ValueError: the mean is not positive, or the deviation is negative.
+    """
+    require_positive(mean=mean, n=n)
+    if not sd >= 0:
+        raise ValueError(f"a standard deviation of {sd}")
+    cv = sd / mean
+    if n > 1 and cv <= limit:
+        return None
+    found = f"{figure(mean)} ± {figure(sd)} over {n} runs vary by {100 * cv:.2g} %"
+    return Trip(
+        "spread",
+        Consequence.INCONCLUSIVE,
+        found if n > 1 else f"{figure(mean)} rests on one run, whose spread nobody knows",
+        f"standard deviation / mean at most {100 * limit:g} % over two runs or more",
+    )
+
+
+def throttled(levels: Sequence[int] = (), clocks_mhz: Sequence[float] = ()) -> Trip | None:
+    """Trip where a run was slowed down to cool.
+
+    A level that is raised at the start and falls is a machine that cools, and no throttling.
+
+    Args:
+        levels: thermal pressure before and during the run, in order (`HEAVY_PRESSURE`'s scale).
+        clocks_mhz: clock of one unit under load during the run.
+    """
+    faults = []
+    if levels and max(levels) > levels[0]:
+        faults.append(f"thermal pressure rose from {levels[0]} to {max(levels)}")
+    elif levels and min(levels) >= HEAVY_PRESSURE:
+        faults.append(f"thermal pressure was {min(levels)} or more throughout")
+    if clocks_mhz and min(clocks_mhz) < (1 - CLOCK_DROP) * max(clocks_mhz):
+        low, high = min(clocks_mhz), max(clocks_mhz)
+        faults.append(
+            f"the clock fell from {figure(high)} to {figure(low)} MHz, {low / high - 1:.0%}"
+        )
+    if not faults:
+        return None
+    return Trip(
+        "throttled",
+        Consequence.INVALID,
+        "; ".join(faults),
+        f"thermal pressure neither rises during a run nor stays at {HEAVY_PRESSURE} (heavy), and "
+        f"the clock falls by no more than {CLOCK_DROP:.0%}",
+    )
+
+
+def foreign_cores_allowed(cores: int | None) -> float:
+    """Return how many of a machine's logical cores other processes may keep busy."""
+    return max(FOREIGN_CORES, FOREIGN_SHARE * (cores or 0))
+
+
+def host_busy(busy_cores: float, cores: int | None) -> Trip | None:
+    """Trip where other processes took the machine from a run.
+
+    Args:
+        busy_cores: cores that other processes kept busy.
+        cores: logical cores of the machine.
+    """
+    allowed = foreign_cores_allowed(cores)
+    if busy_cores <= allowed:
+        return None
+    return Trip(
+        "host-busy",
+        Consequence.WARNING,
+        f"other processes kept {busy_cores:.1f} of {cores or 'unknown'} cores busy",
+        f"at most {allowed:g} cores: {FOREIGN_CORES:g}, or {FOREIGN_SHARE:.0%} of all",
+    )
+
+
+def dead_counter(rail: str, joules: Sequence[float]) -> Trip | None:
+    """Trip where an energy counter reads nothing while its rail is known to be under load.
+
+    Args:
+        rail: what the counter counts.
+        joules: energy of each sample of the load.
+
+    Raises:
+        ValueError: no samples.
+    """
+    if not joules:
+        raise ValueError(f"no samples of {rail}")
+    if any(joules):
+        return None
+    return Trip(
+        "dead-counter",
+        Consequence.INVALID,
+        f"{printable(rail, 80)} reads 0 J in each of {len(joules)} samples under load",
+        "a counter moves under load: 0 is no reading, not no power",
+    )
+
+
+def impure_window(n_samples: int, period_s: float, phase_s: float) -> Trip | None:
+    """Trip where energy was read over something else than the phase it is said to be of.
+
+    Args:
+        n_samples: samples that were added up.
+        period_s: time of one sample, as measured; a requested period is a few per cent too short.
+        phase_s: time of the phase.
+
+    Raises:
+        ValueError: a figure is not positive.
+    """
+    require_positive(n_samples=n_samples, period_s=period_s, phase_s=phase_s)
+    window_s = n_samples * period_s
+    if abs(window_s - phase_s) <= WINDOW_TOLERANCE * phase_s + WINDOW_ENDS * period_s:
+        return None
+    return Trip(
+        "impure-window",
+        Consequence.INVALID,
+        f"{n_samples} samples of {period_s:.3g} s are {figure(window_s)} s, "
+        f"{window_s / phase_s:.3g} times the phase of {figure(phase_s)} s",
+        f"samples x period within {WINDOW_TOLERANCE:.0%} of the phase and {WINDOW_ENDS} samples",
+    )
+
+
+def joules_per_token(
+    watts: float, joules_per_token: float, baseline_watts: float, baseline_joules_per_token: float
+) -> Trip | None:
+    """Trip where an arm that takes less power takes more energy for the same tokens.
+
+    Args:
+        watts: mean power of the arm, all rails.
+        joules_per_token: its energy per token.
+        baseline_watts: mean power of the baseline, the same rails.
+        baseline_joules_per_token: its energy per token.
+
+    Raises:
+        ValueError: a figure is not positive.
+    """
+    require_positive(
+        watts=watts,
+        joules_per_token=joules_per_token,
+        baseline_watts=baseline_watts,
+        baseline_joules_per_token=baseline_joules_per_token,
+    )
+    if watts >= baseline_watts or joules_per_token <= baseline_joules_per_token:
+        return None
+    return Trip(
+        "joules-per-token",
+        Consequence.WARNING,
+        f"{watts:.3g} W against {baseline_watts:.3g} W, but {joules_per_token:.3g} J/token against "
+        f"{baseline_joules_per_token:.3g}: {joules_per_token / baseline_joules_per_token:.3g} "
+        "times the energy",
+        "less power is a saving where it is less energy for the same tokens",
+    )
+
+
+def coefficient_of_variation(values: Sequence[float]) -> tuple[float, float, int]:
+    """Return mean, sample standard deviation and count, as `spread` takes them."""
+    n = len(values)
+    mean = math.fsum(values) / n
+    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / max(n - 1, 1)), n

@@ -1,0 +1,316 @@
+"""From raw counts, nanoseconds and token scores to the field's metrics.
+
+The formulas of PPL, KLD and their ± are those of llama.cpp's tools/perplexity/perplexity.cpp
+(functions `perplexity` and `kl_divergence`), so that figures can be compared to the digit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+
+from pytest_asperf.analysis.stats.estimate import CHANGE, DECISION_CONFIDENCE, SHARE, Estimate
+from pytest_asperf.analysis.stats.intervals import chunk_mean_interval, delta_ppl, share_interval
+from pytest_asperf.errors import MeasurementError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+#: How far rounding in an engine's float32 softmax may lift a probability above 1, in nats.
+_NLL_ROUNDING: Final = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What a figure means.
+
+    Attributes:
+        name: what reports call it.
+        unit: unit of its `Estimate`s.
+        direction: which way is better.
+    """
+
+    name: str
+    unit: str
+    direction: Literal["higher", "lower"]
+
+
+PP: Final = Metric("PP", "tok/s", "higher")
+TG: Final = Metric("TG", "tok/s", "higher")
+PPL: Final = Metric("PPL", "", "lower")
+DELTA_PPL: Final = Metric("ΔPPL", CHANGE, "lower")
+KLD: Final = Metric("KLD", "nats", "lower")
+SAME_TOP: Final = Metric("same top token", SHARE, "higher")
+SIZE: Final = Metric("size", "MB", "lower")
+BANDWIDTH_UTILISATION: Final = Metric("bandwidth utilisation", SHARE, "higher")
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkScore:
+    """The scored tokens of one chunk.
+
+    Attributes:
+        nll: negative log-likelihood of each token, in nats.
+        kld: ``sum p_base (ln p_base - ln p)`` over the vocabulary for each token, in nats; empty
+            for the baseline itself, or where nothing but PPL was asked for.
+        same_top: whether both models' likeliest token is the same one; empty where `kld` is.
+
+    Raises:
+        MeasurementError: no tokens, columns of unequal length, or a figure that is not finite or
+            lies outside what a probability allows.
+    """
+
+    nll: tuple[float, ...]
+    kld: tuple[float, ...] = ()
+    same_top: tuple[bool, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_column("nll", self.nll, length=len(self.nll))
+        if self.kld or self.same_top:
+            _check_column("kld", self.kld, length=len(self.nll))
+            _check_column("same_top", self.same_top, length=len(self.nll))
+
+
+@dataclass(frozen=True, slots=True)
+class PlusMinus:
+    """A figure with one standard error that takes tokens as independent, as llama.cpp prints it.
+
+    It is narrower than an `Estimate`'s interval, which takes chunks as independent; verdicts use
+    the latter.
+    """
+
+    value: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.6f} ± {self.error:.6f}"
+
+
+@dataclass(frozen=True, slots=True)
+class PplSummary:
+    """PPL of one model over a corpus, as llama-perplexity's "Final estimate" prints it."""
+
+    ppl: PlusMinus
+    n_tokens: int
+    n_chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class KldSummary:
+    """KLD per token in nats: its mean, and the tail that a mean hides.
+
+    Attributes:
+        mean: judged by chunks.
+        printed: the same mean as `--kl-divergence` prints it.
+    """
+
+    mean: Estimate
+    printed: PlusMinus
+    median: float
+    p90: float
+    p95: float
+    p99: float
+    p99_9: float
+    maximum: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One model against the baseline, on the same tokens.
+
+    Attributes:
+        n_tokens: scored tokens.
+        n_chunks: chunks they came in.
+        ppl_base: PPL of the baseline.
+        ppl: PPL of the model.
+        delta_ppl: ``ppl / ppl_base - 1``, paired by chunk.
+        ln_ppl_ratio: ``ln(ppl / ppl_base)`` as `--kl-divergence` prints it.
+        ppl_ratio: ``ppl / ppl_base`` as `--kl-divergence` prints it.
+        delta_p_rms: root mean square of Δp, the change of the probability that the token was
+            given, as `--kl-divergence` prints it, as a fraction.
+        kld: KLD from the baseline; None where it was not asked for, like all below.
+        same_top: share of tokens where both models' likeliest is the same, judged by chunks.
+        same_top_printed: the same share as `--kl-divergence` prints it, as a fraction.
+    """
+
+    n_tokens: int
+    n_chunks: int
+    ppl_base: PlusMinus
+    ppl: PlusMinus
+    delta_ppl: Estimate
+    ln_ppl_ratio: PlusMinus
+    ppl_ratio: PlusMinus
+    delta_p_rms: PlusMinus
+    kld: KldSummary | None = None
+    same_top: Estimate | None = None
+    same_top_printed: PlusMinus | None = None
+
+
+def tokens_per_second(n_tokens: int, elapsed_ns: int) -> float:
+    """Return the rate at which `n_tokens` were processed.
+
+    Raises:
+        MeasurementError: no tokens, or no time that passed.
+    """
+    if n_tokens < 1 or elapsed_ns < 1:
+        raise MeasurementError(
+            f"{n_tokens} tokens in {elapsed_ns} ns is not a rate",
+            why="a rate from nothing would pass any limit or none",
+            remedy="look at the engine's log for failed decodes; time more tokens",
+        )
+    return n_tokens * 1e9 / elapsed_ns
+
+
+def bandwidth_utilisation(tg: Estimate, bytes_per_token: int, bandwidth_gbs: float) -> Estimate:
+    """Return the share of the memory bandwidth that generation used; 1 is all of it.
+
+    Args:
+        tg: generation rate in tok/s.
+        bytes_per_token: weights and KV cache that one step reads.
+        bandwidth_gbs: memory bandwidth in decimal GB/s.
+
+    Raises:
+        ValueError: bytes or bandwidth are not positive.
+    """
+    if not (bytes_per_token > 0 and bandwidth_gbs > 0):
+        raise ValueError(f"{bytes_per_token} bytes per token at {bandwidth_gbs} GB/s")
+    return tg.scaled(bytes_per_token / (bandwidth_gbs * 1e9), SHARE)
+
+
+def perplexity(nll: Sequence[float]) -> float:
+    """Return ``exp(mean NLL)`` of token NLL in nats.
+
+    Raises:
+        MeasurementError: no tokens, or an NLL that is not finite.
+    """
+    _check_column("nll", nll, length=len(nll))
+    return math.exp(float(np.mean(nll)))
+
+
+def summarise_ppl(chunks: Sequence[ChunkScore]) -> PplSummary:
+    """Return PPL over all tokens and its ± (`perplexity` in perplexity.cpp).
+
+    Raises:
+        MeasurementError: no chunks.
+    """
+    nll = _all_tokens([chunk.nll for chunk in chunks])
+    return PplSummary(_exp(_mean(nll)), n_tokens=len(nll), n_chunks=len(chunks))
+
+
+def compare_scores(
+    base: Sequence[ChunkScore],
+    other: Sequence[ChunkScore],
+    confidence: float = DECISION_CONFIDENCE,
+) -> Comparison:
+    """Compare a model's scores with the baseline's, chunk by chunk.
+
+    Args:
+        base: the baseline's chunks.
+        other: the same chunks scored by the model, in the same order.
+        confidence: two-sided coverage of each interval.
+
+    Raises:
+        MeasurementError: no chunks, the arms did not score the same tokens, or only some chunks
+            were compared with the baseline's distribution.
+    """
+    base_nll, other_nll = [c.nll for c in base], [c.nll for c in other]
+    delta = delta_ppl(base_nll, other_nll, confidence)
+    tokens_base, tokens = _all_tokens(base_nll), _all_tokens(other_nll)
+    # sqrt(var_q + var_base - 2 cov), as kl_divergence() has it, is the standard error of the
+    # token-wise difference.
+    ln_ratio = _mean(tokens - tokens_base)
+    n_compared = sum(bool(chunk.kld) for chunk in other)
+    if n_compared not in {0, len(other)}:
+        raise MeasurementError(
+            f"only {n_compared} of {len(other)} chunks hold KLD",
+            why="a mean over some of the chunks stands for another corpus than PPL does",
+            remedy="score every chunk the same way",
+        )
+    compared = Comparison(
+        n_tokens=len(tokens),
+        n_chunks=len(other),
+        ppl_base=_exp(_mean(tokens_base)),
+        ppl=_exp(_mean(tokens)),
+        delta_ppl=delta,
+        ln_ppl_ratio=ln_ratio,
+        ppl_ratio=_exp(ln_ratio),
+        delta_p_rms=_root_mean_square(np.exp(-tokens) - np.exp(-tokens_base)),
+    )
+    if not n_compared:
+        return compared
+    same_top = [chunk.same_top for chunk in other]
+    return replace(
+        compared,
+        kld=_summarise_kld([chunk.kld for chunk in other], confidence),
+        same_top=share_interval(same_top, confidence),
+        same_top_printed=_mean(_all_tokens(same_top)),
+    )
+
+
+def _summarise_kld(by_chunk: Sequence[Sequence[float]], confidence: float) -> KldSummary:
+    tokens = _all_tokens(by_chunk)
+    median, p90, p95, p99, p99_9 = map(float, np.quantile(tokens, (0.5, 0.9, 0.95, 0.99, 0.999)))
+    return KldSummary(
+        mean=chunk_mean_interval(by_chunk, confidence, unit=KLD.unit),
+        printed=_mean(tokens),
+        median=median,
+        p90=p90,
+        p95=p95,
+        p99=p99,
+        p99_9=p99_9,
+        maximum=float(tokens.max()),
+    )
+
+
+def _all_tokens(by_chunk: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+    if not by_chunk:
+        raise MeasurementError(
+            "no chunks were scored",
+            why="PPL of nothing is not a number",
+            remedy="give a corpus of at least one context of tokens",
+        )
+    return np.concatenate([np.asarray(chunk, dtype=np.float64) for chunk in by_chunk])
+
+
+def _mean(values: NDArray[np.float64]) -> PlusMinus:
+    """Return mean and ± as `mean_and_uncertainty` in kl_divergence() does.
+
+    That function prints ± 0 for up to 10 values; here one value alone has no finite error.
+    """
+    n = len(values)
+    error = float(values.std()) / math.sqrt(n - 1) if n > 1 else math.inf
+    return PlusMinus(float(values.mean()), error)
+
+
+def _exp(log: PlusMinus) -> PlusMinus:
+    value = math.exp(log.value)
+    return PlusMinus(value, value * log.error)
+
+
+def _root_mean_square(values: NDArray[np.float64]) -> PlusMinus:
+    """Return RMS and ± as kl_divergence() does: half the mean square's ± over the RMS."""
+    square = _mean(values**2)
+    rms = math.sqrt(square.value)
+    return PlusMinus(rms, 0.5 * square.error / rms if rms else 0.0)
+
+
+def _check_column(name: str, values: Sequence[float], *, length: int) -> None:
+    array = np.asarray(values, dtype=np.float64)
+    if len(array) != length or not length:
+        problem = f"{len(array)} values of {name} for {length} scored tokens"
+    elif not np.isfinite(array).all():
+        problem = f"{np.count_nonzero(~np.isfinite(array))} of {length} values of {name} not finite"
+    elif name == "nll" and array.min() < -_NLL_ROUNDING:
+        problem = f"an NLL of {array.min():g} means a probability above 1"
+    else:
+        return
+    raise MeasurementError(
+        f"broken scores: {problem}",
+        why="PPL or KLD over them would look like a figure and mean nothing",
+        remedy="look at the engine's log; try without GPU offload or with f16 KV types",
+    )

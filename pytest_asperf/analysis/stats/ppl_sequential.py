@@ -1,0 +1,209 @@
+"""A sequential test of ΔPPL: chunks in random order until one side of the limit is shown.
+
+Both models score the same chunks, so there is no coin to bet on; what is random is which chunk
+comes next. The question is about the whole corpus, a finite number of chunks, and what has been
+scored of it is known exactly. Source: Waudby-Smith & Ramdas, arXiv 2010.09686, section 5 (betting
+without replacement). Derivation, and what rests on `bound`: ``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
+from pytest_asperf.analysis.stats.intervals import LEAST_CHUNKS
+from pytest_asperf.analysis.stats.sequential import crossing
+from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.errors import MeasurementError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Weight and stake of each bet, the stake as a fraction of the most that cannot be lost in one
+#: chunk. Chunks mostly differ by far less than the bound, so nearly all may be staked.
+_BETS: Final = ((0.25, 0.5), (0.75, 0.99))
+
+#: The default bound on one chunk's NLL difference, in multiples of the limit's logarithm.
+_BOUND_IN_LIMITS: Final = 5
+
+
+def evidence_below(values: Sequence[float], total: int, mean: float, bound: float) -> float:
+    """Return the e-value against "all `total` values have a mean of at least `mean`".
+
+    With m_i the mean that the values not yet seen must then have at least, the mean over the bets
+    of ``prod(1 + stake * (m_i - max(x_i, -bound)) / (bound - m_i))``. It grows with `mean`.
+
+    Args:
+        values: what was seen, drawn without replacement in random order.
+        total: how many values there are.
+        mean: the mean tested.
+        bound: no value exceeds it; 0 is returned where one that was seen does.
+    """
+    if any(value > bound for value in values):
+        return 0.0
+    odds = []
+    unseen_sum = total * mean
+    for seen, value in enumerate(values):
+        room = bound - unseen_sum / (total - seen)
+        if room < 0:
+            return math.inf
+        clipped = max(value, -bound)
+        odds.append((bound - clipped) / room - 1 if room else 0.0)
+        unseen_sum -= clipped
+    if unseen_sum > (total - len(values)) * bound:
+        return math.inf
+    return sum(weight * math.prod([1 + stake * o for o in odds]) for weight, stake in _BETS)
+
+
+class PairedPplTest:
+    """Feed one chunk's mean NLL difference after the other until an outcome is returned.
+
+    PASS means that ΔPPL over the whole corpus is below `limit`, FAIL that it is not. After the last
+    chunk it is known. Before, either verdict is wrong with a probability of at most `beta` or
+    `alpha`, if the chunks come in random order and none that is still unseen differs by more than
+    `bound`: upwards for PASS, downwards for FAIL. A chunk beyond it that was seen ends that side's
+    early verdict.
+
+    Args:
+        limit: ΔPPL to stay below, as a fraction.
+        n_chunks_total: chunks of the corpus, all of the same number of tokens.
+        alpha: bound on a wrong FAIL.
+        beta: bound on a wrong PASS.
+        bound: assumed limit of the mean NLL difference of any one chunk, in nats per token;
+            ``5 ln(1 + limit)`` by default.
+        min_chunks: no verdict before this many; none at all where the corpus is shorter.
+        comparisons: how many tests share `alpha` and `beta` (Bonferroni).
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        limit: float = 0.01,
+        *,
+        n_chunks_total: int,
+        alpha: float = 0.05,
+        beta: float = 0.05,
+        bound: float | None = None,
+        min_chunks: int = LEAST_CHUNKS,
+        comparisons: int = 1,
+    ) -> None:
+        if not 1e-6 <= limit <= 1e6:
+            raise ValueError(f"limit must lie between 1e-6 and 1e6, not {limit}")
+        if not (0 < alpha < 0.5 and 0 < beta < 0.5):
+            raise ValueError(f"alpha={alpha} and beta={beta} must lie between 0 and 0.5")
+        if min(n_chunks_total, min_chunks, comparisons) < 1:
+            raise ValueError(
+                f"n_chunks_total={n_chunks_total}, min_chunks={min_chunks} and "
+                f"comparisons={comparisons} must be at least 1"
+            )
+        self._limit = math.log1p(limit)
+        self.bound = _BOUND_IN_LIMITS * self._limit if bound is None else bound
+        if not self._limit < self.bound < math.inf:
+            raise ValueError(f"bound must exceed ln(1 + limit) = {self._limit:.4g}, not {bound}")
+        self.limit = limit
+        self.n_chunks_total = n_chunks_total
+        self.min_chunks = min_chunks
+        self._alpha = alpha / comparisons
+        self._beta = beta / comparisons
+        self._values: list[float] = []
+        self._outcome: Outcome | None = None
+
+    @property
+    def n(self) -> int:
+        """How many chunks were seen."""
+        return len(self._values)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The verdict, or None while more chunks are wanted."""
+        return self._outcome
+
+    def update(self, difference: float) -> Outcome | None:
+        """Take a chunk's mean ``NLL_candidate - NLL_baseline`` (nats) and return the outcome.
+
+        Raises:
+            MeasurementError: the difference is not finite; the state is unchanged.
+            RuntimeError: the outcome has been returned already.
+        """
+        if self._outcome is not None:
+            raise RuntimeError(f"already decided after {self.n} chunks: {self._outcome}")
+        if not math.isfinite(difference):
+            raise MeasurementError(
+                f"the NLL difference of the chunk drawn as number {self.n + 1} is {difference!r}",
+                why="no verdict can rest on it",
+                remedy="score this chunk again with both models and look at their logs",
+            )
+        self._values.append(difference)
+        self._outcome = self._decide()
+        return self._outcome
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Mean NLL differences of the whole corpus not excluded, in nats; valid at every n at once.
+
+        Infinite on a side where nothing is shown yet, or where a chunk beyond `bound` was seen.
+        """
+        if self.n == self.n_chunks_total:
+            mean = fmean(self._values)
+            return mean, mean
+        low, high = -math.inf, math.inf
+        if self._against_less(-self.bound) >= 1 / self._alpha:
+            low = crossing(
+                lambda m: self._against_less(m) - 1 / self._alpha, -self.bound, self.bound
+            )
+        if self._against_more(self.bound) >= 1 / self._beta:
+            high = crossing(
+                lambda m: 1 / self._beta - self._against_more(m), -self.bound, self.bound
+            )
+        return low, high
+
+    @property
+    def estimate(self) -> Estimate:
+        """ΔPPL with `interval`: of this corpus, not of text beyond it.
+
+        Raises:
+            MeasurementError: there are no chunks.
+        """
+        if not self._values:
+            raise MeasurementError(
+                "no chunk was scored",
+                why="there is nothing to estimate from",
+                remedy="allow more time, or a longer corpus",
+            )
+        low, high = self.interval
+        point = min(max(fmean(self._values), low), high)
+        whole = "the whole corpus" if low == high else f"bets on {self.n_chunks_total} chunks"
+        return Estimate(
+            math.expm1(point),
+            math.expm1(low) if low > -math.inf else low,
+            math.expm1(high),
+            self.n,
+            method=f"mean of paired NLL differences, {whole}",
+            unit=CHANGE,
+            counted="chunks",
+            confidence=1.0 if low == high else 1 - self._alpha - self._beta,
+        )
+
+    def _decide(self) -> Outcome | None:
+        if self.n < self.min_chunks:
+            return None
+        if self.n == self.n_chunks_total:
+            return Outcome.PASS if fmean(self._values) < self._limit else Outcome.FAIL
+        if self._against_less(self._limit) >= 1 / self._alpha:
+            return Outcome.FAIL
+        if self._against_more(self._limit) >= 1 / self._beta:
+            return Outcome.PASS
+        return None
+
+    def _against_more(self, mean: float) -> float:
+        """E-value against "the corpus has a mean of at least `mean`"."""
+        return evidence_below(self._values, self.n_chunks_total, mean, self.bound)
+
+    def _against_less(self, mean: float) -> float:
+        """E-value against "the corpus has a mean of at most `mean`"."""
+        mirrored = [-value for value in self._values]
+        return evidence_below(mirrored, self.n_chunks_total, -mean, self.bound)

@@ -1,0 +1,400 @@
+"""A sequential test of paired costs: is the candidate slower, or within the tolerance?
+
+A pair is baseline and candidate measured back to back in an order drawn by a fair coin, and enters
+as ``ln(candidate / baseline)`` of their costs (lower is better). Bets are placed on the sign of
+each difference before it is seen. Whoever bets on a fair coin multiplies a stake by 20 with a
+probability of at most 1/20, however long the game (Ville's inequality), so a grown stake is
+evidence that may be looked at after every pair. Derivation, limits and error rates:
+``docs/statistics.md``. Sources: Waudby-Smith & Ramdas, arXiv 2010.09686, for the bets; Huber,
+Ann. Math. Statist. 36 (1965), for the censored likelihood ratio.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
+from pytest_asperf.analysis.stats.pairs_needed import least_pairs
+from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.errors import MeasurementError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+#: Bound on FAIL where the builds are equal, unless another is asked for.
+ALPHA: Final = 0.05
+
+#: Weight and stake of each bet. The low stake survives noise, the high one decides quiet machines
+#: in 5 pairs: 0.25 * 1.45^5 + 0.75 * 1.9^5 = 20.2.
+_BETS: Final = ((0.25, 0.45), (0.75, 0.9))
+
+#: Scale of the differences before any is known, how many pairs it counts for, and the least scale.
+_PRIOR_SCALE: Final = 0.03
+_PRIOR_WEIGHT: Final = 3
+_LEAST_SCALE: Final = 0.0005
+_NORMAL_MAD: Final = 1.4826
+
+#: FAIL is shown against a floor, which lies at most this slowdown below the tolerance.
+_FLOOR_DEPTH: Final = 0.05
+
+#: The odds for the nearer side of the middle of floor and limit are asked this many times higher
+#: than the evidence,
+_ODDS_FACTOR: Final = 5
+#: and not at all where the evidence is this many times what is needed.
+_AMPLE: Final = 10
+#: Most log odds that one pair can add: one outlier in five pairs must not decide.
+_LARGEST_STEP: Final = 1.5
+
+#: Beyond the log ratio of any two floats: such a "difference" is no ratio of costs.
+_LARGEST_LOG_RATIO: Final = 1500.0
+
+
+def log_cost_ratio(*, candidate: float, baseline: float) -> float:
+    """Return ``ln(candidate / baseline)`` of two costs in the same unit, such as ns per token.
+
+    Raises:
+        MeasurementError: a cost is not positive and finite.
+    """
+    for name, cost in (("candidate", candidate), ("baseline", baseline)):
+        if not (cost > 0 and math.isfinite(cost)):
+            raise MeasurementError(
+                f"the {name}'s cost is {cost!r}",
+                why="a ratio of costs needs two positive, finite numbers",
+                remedy="look at the engine's log of this pair and measure it again",
+            )
+    return math.log(candidate) - math.log(baseline)
+
+
+def predicted_scale(earlier: Sequence[float]) -> float:
+    """Return the scale by which the next difference is judged, from the `earlier` ones alone.
+
+    1.4826 MAD about the median, shrunk in the logarithm towards 3 % as if by 3 pairs. It follows
+    no shift and no sign of the differences, so that mirrored data give mirrored bets.
+    """
+    if len(earlier) < 2:
+        return _PRIOR_SCALE
+    weight = len(earlier) - 1
+    logs = _PRIOR_WEIGHT * math.log(_PRIOR_SCALE) + weight * math.log(
+        max(robust_sd(earlier), _LEAST_SCALE)
+    )
+    return math.exp(logs / (_PRIOR_WEIGHT + weight))
+
+
+def robust_sd(differences: Sequence[float]) -> float:
+    """Return 1.4826 MAD: the standard deviation of normal noise, without its outliers."""
+    middle = median(differences)
+    return _NORMAL_MAD * median([abs(d - middle) for d in differences])
+
+
+def evidence(differences: Sequence[float], scales: Sequence[float], shift: float) -> float:
+    """Return the e-value against "the effect is at most `shift`", all in logs of ratios.
+
+    The mean over the bets of ``prod(1 + stake * clip((d_i - shift) / scale_i, -1, 1))``. It falls
+    with `shift`. With all signs turned it is the e-value against "at least".
+    """
+    scores = [
+        max(-1.0, min(1.0, (d - shift) / s)) for d, s in zip(differences, scales, strict=True)
+    ]
+    return sum(
+        weight * math.prod([1 + stake * score for score in scores]) for weight, stake in _BETS
+    )
+
+
+class PairedTest:
+    """Feed log cost ratios until an outcome is returned.
+
+    PASS: a slowdown of `tolerance` is excluded. FAIL: a slowdown above the floor is shown, and the
+    tolerance is not excluded. The floor is 0 for tolerances up to 5 %, else a cost ratio of
+    ``(1 + tolerance) / 1.05``. INCONCLUSIVE: the budget ran out. With the order of each pair drawn
+    by a fair coin, equal builds FAIL with a probability of at most `alpha`. With a constant effect,
+    so does one below the floor, and one of `tolerance` or more passes with at most `beta`.
+    Between floor and `tolerance` either verdict may come.
+
+    With one limit for both verdicts it is the test of a claim instead: PASS means that the
+    candidate's cost is shown to be below the limit, FAIL that it is shown to be above.
+
+    Args:
+        tolerance: the slowdown to be excluded, as a fraction of the baseline's cost; with one limit
+            the limit, below 0 for a claim that the candidate's cost is less.
+        one_limit: FAIL where the cost is above the tolerance, instead of above the floor.
+        alpha: bound on FAIL where the slowdown is below the floor.
+        beta: bound on PASS where the candidate is slower by `tolerance`.
+        min_pairs: no verdict before this many pairs.
+        max_pairs: INCONCLUSIVE after this many.
+        comparisons: how many tests share `alpha` and `beta` (Bonferroni).
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        tolerance: float = 0.05,
+        *,
+        one_limit: bool = False,
+        alpha: float = ALPHA,
+        beta: float = 0.05,
+        min_pairs: int = 5,
+        max_pairs: int = 60,
+        comparisons: int = 1,
+    ) -> None:
+        if not (-1 + 1e-6 if one_limit else 1e-6) <= tolerance <= 1e6:
+            raise ValueError(f"a tolerance of {tolerance} is beyond what can be tested")
+        if not (0 < alpha < 0.5 and 0 < beta < 0.5):
+            raise ValueError(f"alpha={alpha} and beta={beta} must lie between 0 and 0.5")
+        if comparisons < 1:
+            raise ValueError(f"comparisons must be at least 1, not {comparisons}")
+        if not 1 <= min_pairs <= max_pairs:
+            raise ValueError(f"need 1 <= min_pairs={min_pairs} <= max_pairs={max_pairs}")
+        self.tolerance = tolerance
+        self.min_pairs = min_pairs
+        self.max_pairs = max_pairs
+        self._alpha = alpha / comparisons
+        self._beta = beta / comparisons
+        self._one_limit = one_limit
+        self._limit = math.log1p(tolerance)
+        self._floor = self._limit
+        if not one_limit:
+            self._floor = max(0.0, self._limit - math.log1p(_FLOOR_DEPTH))
+        self.floor = math.expm1(self._floor)
+        self._differences: list[float] = []
+        self._scales: list[float] = []
+        self._log_odds = 0.0
+        self._outcome: Outcome | None = None
+
+    @property
+    def n(self) -> int:
+        """How many pairs were seen."""
+        return len(self._differences)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The verdict, or None while more pairs are wanted."""
+        return self._outcome
+
+    @property
+    def outcome_if_stopped(self) -> Outcome:
+        """The verdict if no further pair comes: an interval on one side of the tolerance is one."""
+        if self._outcome is not None:
+            return self._outcome
+        return self._by_interval() if self.n >= self.min_pairs else Outcome.INCONCLUSIVE
+
+    def update(self, difference: float) -> Outcome | None:
+        """Take one pair's ``ln(candidate / baseline)`` and return the outcome once decided.
+
+        Raises:
+            MeasurementError: the difference is no finite log ratio; the state is unchanged.
+            RuntimeError: the outcome has been returned already.
+        """
+        self._require_open(difference)
+        scale = predicted_scale(self._differences)
+        self._differences.append(difference)
+        self._scales.append(scale)
+        self._log_odds += self._odds_step(difference, scale)
+        self._outcome = self._decide()
+        return self._outcome
+
+    @property
+    def evidence_slower(self) -> float:
+        """E-value against "slower by the floor at most"; with one limit, "not above it"."""
+        return self.evidence_above(self._floor)
+
+    @property
+    def evidence_within(self) -> float:
+        """E-value against "slower by the tolerance or more"."""
+        return self._evidence_below(self._limit)
+
+    @property
+    def is_within(self) -> bool:
+        """Whether a slowdown of the tolerance is excluded: the whole interval lies below it."""
+        return self.evidence_within >= 1 / self._beta
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The effects not excluded, as logs of cost ratios; valid at every n at once.
+
+        Each bound errs with the probability of the verdict that rests on it: a FAIL's lower bound
+        is at least the floor (with one limit, that limit), a PASS's upper bound at most
+        ``ln(1 + tolerance)``. Infinite on a side where the pairs do not suffice yet.
+        """
+        if not self._differences:
+            return -math.inf, math.inf
+        lowest, highest = self._bracket()
+        low, high = -math.inf, math.inf
+        if self.evidence_above(lowest) >= 1 / self._alpha:
+            low = crossing(lambda m: self.evidence_above(m) - 1 / self._alpha, lowest, highest)
+        if self._evidence_below(highest) >= 1 / self._beta:
+            high = crossing(lambda m: 1 / self._beta - self._evidence_below(m), lowest, highest)
+        return low, high
+
+    @property
+    def estimate(self) -> Estimate:
+        """The relative change of cost with `interval`; its point has equal evidence on both sides.
+
+        Raises:
+            MeasurementError: there are no pairs.
+        """
+        if not self._differences:
+            raise MeasurementError(
+                "no pair was measured",
+                why="there is nothing to estimate from",
+                remedy="allow more time or pairs",
+            )
+        low, high = self.interval
+        point = crossing(
+            lambda m: self.evidence_above(m) - self._evidence_below(m), *self._bracket()
+        )
+        return Estimate(
+            math.expm1(point),
+            math.expm1(low) if low > -math.inf else low,
+            math.expm1(high),
+            self.n,
+            method="sequential bets on the signs of paired log ratios",
+            unit=CHANGE,
+            counted="pairs",
+            confidence=1 - self._alpha - self._beta,
+        )
+
+    @property
+    def wald_bound(self) -> int | None:
+        """Wald's `least_pairs` at the spread seen so far, outliers aside.
+
+        None below 3 pairs, and with one limit, which leaves no gap that pairs could be counted for.
+        """
+        if self.n < 3 or self._one_limit:
+            return None
+        return least_pairs(robust_sd(self._differences), self.tolerance, self._alpha, self._beta)
+
+    @property
+    def expected_pairs_left(self) -> int | None:
+        """Pairs still needed if the evidence grows as it has; None where it does not grow.
+
+        Not capped by the budget, so that an INCONCLUSIVE can say what would decide it.
+        """
+        if self._outcome in {Outcome.PASS, Outcome.FAIL}:
+            return 0
+        _, found, needed, odds_needed = self._nearer_side()
+        if found <= 1:
+            return None
+        for_evidence = self._extrapolate(math.log(found), math.log(needed))
+        for_odds = min(
+            self._extrapolate(abs(self._log_odds), odds_needed),
+            self._extrapolate(math.log(found), math.log(_AMPLE * needed)),
+        )
+        return math.ceil(max(for_evidence, for_odds, self.min_pairs - self.n, 1))
+
+    def _odds_step(self, difference: float, scale: float) -> float:
+        """Censored log likelihood ratio of the tolerance to the floor (Huber 1965)."""
+        steepness = min((self._limit - self._floor) / scale, _LARGEST_STEP)
+        middle = (self._limit + self._floor) / 2
+        return steepness * max(-1.0, min(1.0, (difference - middle) / scale))
+
+    def _nearer_side(self) -> tuple[Outcome, float, float, float]:
+        """Return the verdict in view, its evidence, and the evidence and log odds it needs."""
+        slower, within = self.evidence_slower, self.evidence_within
+        if self._log_odds > 0 or (self._one_limit and slower > within):
+            outcome, found, error = Outcome.FAIL, slower, self._alpha
+        else:
+            outcome, found, error = Outcome.PASS, within, self._beta
+        return outcome, found, 1 / error, max(0.0, self._odds_needed(error))
+
+    def _require_open(self, difference: float) -> None:
+        if self._outcome is not None:
+            raise RuntimeError(f"already decided after {self.n} pairs: {self._outcome}")
+        if not abs(difference) < _LARGEST_LOG_RATIO:
+            raise MeasurementError(
+                f"the log cost ratio of pair {self.n + 1} is {difference!r}",
+                why="no verdict can rest on it",
+                remedy="look at the engine's log of this pair and measure it again",
+            )
+
+    def _decide(self) -> Outcome | None:
+        if self.n < self.min_pairs:
+            return None
+        if self.n >= self.max_pairs:
+            return self._by_odds() or self._by_interval()
+        return self._by_odds()
+
+    def _by_odds(self) -> Outcome | None:
+        """Return the verdict for which both the evidence and the odds suffice."""
+        is_slower = self.is_clearly_slower(self.evidence_slower)
+        if self.is_within:
+            # An interval within the tolerance proves the claim, whatever else it shows.
+            within = self.evidence_within
+            is_clear = is_slower or self._is_clear(Outcome.PASS, within, self._beta)
+            return Outcome.PASS if is_clear else None
+        return Outcome.FAIL if is_slower else None
+
+    def is_clearly_slower(self, found: float) -> bool:
+        """Whether evidence of this size against the floor suffices, with the odds seen here."""
+        return found >= 1 / self._alpha and self._is_clear(Outcome.FAIL, found, self._alpha)
+
+    def _is_clear(self, side: Outcome, found: float, error: float) -> bool:
+        """Whether the odds are clear enough for one side, or the evidence for it ample."""
+        # Either side of one limit is a verdict: there is no nearer one to ask for.
+        odds = self._log_odds if side is Outcome.FAIL else -self._log_odds
+        is_nearer = self._one_limit or odds > 0
+        return is_nearer and (odds >= self._odds_needed(error) or found >= _AMPLE / error)
+
+    def _odds_needed(self, error: float) -> float:
+        return -math.inf if self._one_limit else math.log(_ODDS_FACTOR / error - 1)
+
+    def _by_interval(self) -> Outcome:
+        if self._is_accepted():
+            return Outcome.PASS
+        is_above = self._evidence_for_fail(self._limit) >= 1 / self._alpha
+        return Outcome.FAIL if is_above else Outcome.INCONCLUSIVE
+
+    def _is_accepted(self) -> bool:
+        return self.is_within
+
+    def _evidence_for_fail(self, effect: float) -> float:
+        return self.evidence_above(effect)
+
+    def evidence_above(self, effect: float) -> float:
+        """Return the e-value against "slower by `effect` at most", in logs of ratios."""
+        return evidence(self._differences, self._scales, effect)
+
+    def _evidence_below(self, effect: float) -> float:
+        return evidence([-d for d in self._differences], self._scales, -effect)
+
+    def _bracket(self) -> tuple[float, float]:
+        """Return effects at which every difference has its full score, of either sign."""
+        widest = max(self._scales)
+        return min(self._differences) - widest, max(self._differences) + widest
+
+    def _extrapolate(self, found: float, needed: float) -> float:
+        if found >= needed:
+            return 0.0
+        return (needed / found - 1) * self.n if found > 0 else math.inf
+
+
+class EquivalenceTest(PairedTest):
+    """The test of a claim that two costs are alike: `interval` lies within the tolerance, or not.
+
+    PASS where the whole of it is within ``± ln(1 + tolerance)``, FAIL where none of it is. With a
+    constant relative effect the interval is valid at every n at once, so either verdict errs with a
+    probability of at most `alpha` or `beta` on the side that it rests on, whenever it is returned.
+    """
+
+    def _decide(self) -> Outcome | None:
+        if self.n < self.min_pairs:
+            return None
+        low, high = self.interval
+        if -self._limit <= low and high <= self._limit:
+            return Outcome.PASS
+        if low >= self._limit or high <= -self._limit:
+            return Outcome.FAIL
+        return Outcome.INCONCLUSIVE if self.n >= self.max_pairs else None
+
+
+def crossing(falling: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a falling function changes its sign, to the last bit (bisection)."""
+    while low < (middle := (low + high) / 2) < high:
+        if falling(middle) > 0:
+            low = middle
+        else:
+            high = middle
+    return middle

@@ -1,0 +1,144 @@
+"""A sequential test of two costs of each pair: that of its typical turn, and its total time.
+
+The median over a pair's turns leaves out what disturbs a few of them, and the slow runs of a build
+that has two speeds. The total is what a user waits for. Derivation: ``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.analysis.stats.sequential import PairedTest
+from pytest_asperf.analysis.verdict import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Weight of the total time in the evidence for a slowdown. Where turns are alike both agree, and
+#: sharing costs nothing.
+_WEIGHT: Final = 0.25
+
+#: In the total a turn's ratio counts as at most so many times the typical one: a stall of the
+#: machine that hits one run is not to outweigh all others.
+_LARGEST_STALL: Final = 2.0
+
+
+def typical_log_ratio(baseline: Sequence[float], candidate: Sequence[float]) -> float:
+    """Return the median over the turns of ``ln(candidate / baseline)``."""
+    turns = zip(baseline, candidate, strict=True)
+    return median(math.log(other / base) for base, other in turns)
+
+
+def total_log_ratio(baseline: Sequence[float], candidate: Sequence[float]) -> float:
+    """Return ``ln(total candidate / total baseline)`` over the turns, stalls cut to twice.
+
+    Swapping the sides turns its sign, and a constant factor of one side's costs shifts it by the
+    factor's logarithm, which is all that `PairedTest` asks of a difference.
+    """
+    factor = math.exp(typical_log_ratio(baseline, candidate))
+    turns = [(base * factor, other) for base, other in zip(baseline, candidate, strict=True)]
+    base_total = math.fsum(min(base, _LARGEST_STALL * other) for base, other in turns)
+    other_total = math.fsum(min(other, _LARGEST_STALL * base) for base, other in turns)
+    return math.log(other_total / base_total) + math.log(factor)
+
+
+class TotalTimeTest(PairedTest):
+    """PASS where typical turn and total time are both within the tolerance; FAIL where one is not.
+
+    Each has its own `PairedTest`. A PASS needs both, so a slowdown by the tolerance, of either,
+    passes with a probability of at most `beta`. The evidence for a FAIL is a weighted mean of both:
+    one coin decides the order of both costs, so with equal builds the mean is a martingale too,
+    and reaches ``1 / alpha`` with a probability of at most `alpha`. Nor does anything pass while
+    the mean over all pairs exceeds the tolerance, which only withholds a PASS: where a pair has one
+    turn, slow pairs are seen by nothing else.
+
+    Args:
+        tolerance: as of `PairedTest`.
+        options: the others of `PairedTest`.
+
+    Attributes:
+        total: holds the pairs' totals; it never decides.
+    """
+
+    def __init__(self, tolerance: float = 0.05, **options: Any) -> None:
+        super().__init__(tolerance, **options)
+        most = {"min_pairs": self.max_pairs, "max_pairs": self.max_pairs}
+        self.total = PairedTest(tolerance, **{**options, **most})
+        self._totals: list[float] = []
+
+    def update(self, difference: float, total: float | None = None) -> Outcome | None:
+        """Take a pair's typical and total ``ln(candidate / baseline)``.
+
+        Args:
+            difference: of the typical turn.
+            total: of the sums over the turns; the same where there is one turn.
+
+        Raises:
+            MeasurementError: one is no finite log ratio; the state is unchanged.
+            RuntimeError: the outcome has been returned already.
+        """
+        self._require_open(difference)
+        whole = difference if total is None else total
+        self.total.update(whole)
+        self._totals.append(whole)
+        return super().update(difference)
+
+    @property
+    def mean(self) -> float:
+        """The mean log ratio of the totals, a pair's stall cut to twice the typical pair."""
+        middle, most = median(self._totals), math.log(_LARGEST_STALL)
+        return fmean(max(middle - most, min(middle + most, total)) for total in self._totals)
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether only the mean over all pairs keeps it from a PASS."""
+        return self.is_within and self.total.is_within and self.mean > self._limit
+
+    @property
+    def decisive(self) -> PairedTest:
+        """The one whose interval the verdict rests on: the total where it is in the way."""
+        if self.outcome is Outcome.FAIL:
+            return self._slower
+        return self.total if self.is_within and not self.total.is_within else self
+
+    @property
+    def parts(self) -> bool:
+        """Whether typical turn and total time differ: neither interval holds the other's point."""
+        low, high = self.interval
+        total_low, total_high = self.total.interval
+        typical, total = (math.log1p(test.estimate.point) for test in (self, self.total))
+        return not (low <= total <= high or total_low <= typical <= total_high)
+
+    @property
+    def expected_pairs_left(self) -> int | None:
+        """As of `PairedTest`; for a PASS in view also those that the total time needs."""
+        left = super().expected_pairs_left
+        if not left or self._log_odds > 0:
+            return left
+        if self.total.is_within:
+            return None if self.is_held_up else left
+        found = self.total.evidence_within
+        if found <= 1:
+            return None
+        return max(left, math.ceil(self._extrapolate(math.log(found), math.log(1 / self._beta))))
+
+    @property
+    def _slower(self) -> PairedTest:
+        return max((self, self.total), key=lambda test: test.evidence_slower)
+
+    def _by_odds(self) -> Outcome | None:
+        slower = self._slower
+        shared = self._evidence_for_fail(self._floor)
+        if slower.is_clearly_slower(shared) and not slower.is_within:
+            return Outcome.FAIL
+        passes = super()._by_odds() is Outcome.PASS and self._is_accepted()
+        return Outcome.PASS if passes else None
+
+    def _is_accepted(self) -> bool:
+        return self.is_within and self.total.is_within and not self.is_held_up
+
+    def _evidence_for_fail(self, effect: float) -> float:
+        typical, total = self.evidence_above(effect), self.total.evidence_above(effect)
+        return (1 - _WEIGHT) * typical + _WEIGHT * total

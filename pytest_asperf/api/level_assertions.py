@@ -1,0 +1,226 @@
+"""assert_degrades_less and assert_equivalent: claims that hold one level against another."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+from pytest_asperf.analysis import guards, metrics
+from pytest_asperf.analysis.combined_verdict import judge_each
+from pytest_asperf.analysis.stats.estimate import CHANGE, DECISION_CONFIDENCE, Estimate
+from pytest_asperf.analysis.stats.intervals import (
+    chunk_difference_interval,
+    delta_ppl,
+    paired_differences,
+    shared_confidence,
+)
+from pytest_asperf.analysis.verdict import (
+    Subject,
+    guarded,
+    judge_below,
+    judge_invalid,
+    judge_within,
+    parse_percent,
+)
+from pytest_asperf.api.assertions import OTHER_LEVELS, metric_of, settle, unknown_word
+from pytest_asperf.api.handles import Ladder, Perplexity
+from pytest_asperf.errors import ConfigError
+from pytest_asperf.measure.validity import twin_trips
+from pytest_asperf.report.rows import verdict_row
+from pytest_asperf.verdicts.gate import equivalence_verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_asperf.analysis.guards import Trip
+    from pytest_asperf.analysis.stats.intervals import Chunks
+    from pytest_asperf.analysis.verdict import Figure, Verdict
+
+Quantity = Literal["kld", "ppl"]
+
+_NAMES = {"kld": "KLD", "ppl": "PPL"}
+
+
+def assert_degrades_less(
+    perplexity: Perplexity | Sequence[Perplexity],
+    *,
+    than: Perplexity | Sequence[Perplexity],
+    quantity: Quantity = "kld",
+) -> Verdict:
+    """Claim that one way of quantising costs less than another, on the same tokens.
+
+    With several levels the claim also covers each step from one level to the next: that step must
+    cost less too. Everything is paired token by token, the intervals are over chunks, and all
+    figures of one claim share the error.
+
+    Args:
+        perplexity: a level, or several in the order in which quality falls.
+        than: the levels to compare with, as many, of the same baseline.
+        quantity: `kld`, in nats, or `ppl`, as a relative change.
+
+    Returns:
+        The verdict, a PASS.
+
+    Raises:
+        VerdictError: the verdict is not a PASS; INVALID where both are the same weights, or were
+            not scored on the same tokens.
+        ConfigError: not levels of a ladder, not as many on both sides, or another quantity.
+    """
+    __tracebackhide__ = True
+    if quantity not in _NAMES:
+        raise unknown_word("quantity", str(quantity), tuple(_NAMES))
+    ours, theirs = _levels(perplexity, "the first argument"), _levels(than, "than")
+    if len(ours) != len(theirs):
+        raise ConfigError(
+            f"assert_degrades_less: {len(ours)} against {len(theirs)} levels",
+            why="each level is held against its own counterpart",
+            remedy="give as many of one as of the other, in the same order",
+        )
+    subject = Subject(
+        f"{_NAMES[quantity]} of {_titles(ours)} less that of {_titles(theirs)}",
+        "live",
+        tuple(dict.fromkeys(row for level in (*ours, *theirs) for row in level.result.rows())),
+    )
+    bench = ours[0].bench
+    if problems := [str(trip) for pair in zip(ours, theirs, strict=True) for trip in _trips(*pair)]:
+        remedy = "name two models of the same baseline that differ, in one quant_ladder marker"
+        return settle(judge_invalid(subject, "below 0", problems, remedy=remedy), bench)
+    figures = _figures(ours, theirs, quantity)
+    return settle(judge_each(figures, partial(judge_below, limit=0.0), subject), bench)
+
+
+def assert_equivalent(
+    ladder: Ladder,
+    level: str,
+    other: str,
+    quantity: str = "tg128",
+    *,
+    within: str | float = "5%",
+) -> Verdict:
+    """Claim that two levels of a ladder are alike in a quantity.
+
+    PASS only if the whole interval lies within the limits. If too little was measured to show that,
+    the verdict is INCONCLUSIVE.
+
+    Args:
+        ladder: the levels.
+        level: a level, as the marker names it.
+        other: the level to compare with, likewise.
+        quantity: `size`, `ppl`, or a workload such as `tg128`, which is run in pairs until the
+            claim is decided, as in a gate.
+        within: how far the first may be from the second either way, `"5%"` or a fraction.
+
+    Returns:
+        The verdict, a PASS.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        ConfigError: no such level or quantity, or a level against itself.
+        AsperfError: a level could not be measured.
+    """
+    __tracebackhide__ = True
+    limit = parse_percent(within, where="assert_equivalent: within")
+    for name in (level, other):
+        ladder.require(name)
+    if level == other:
+        raise ConfigError(
+            f"assert_equivalent: {level} is held against itself",
+            why="that shows nothing",
+            remedy="name two levels of the ladder",
+        )
+    metric = metric_of(quantity)
+    if metric in {metrics.TG, metrics.PP}:
+        return _as_fast(ladder, level, other, quantity, limit)
+    first, second = ladder[other].result, ladder[level].result
+    if metric is metrics.SIZE:
+        change = Estimate.exact(second.size_bytes / first.size_bytes - 1, CHANGE)
+    elif metric is metrics.PPL:
+        change = delta_ppl([c.nll for c in first.chunks], [c.nll for c in second.chunks])
+    else:
+        raise ConfigError(
+            f"assert_equivalent: {quantity} has no relative change",
+            why="it is itself a distance from the baseline, and 0 there",
+            remedy="use size, ppl or a workload such as tg128",
+        )
+    name = f"{quantity} of {second.ran.model} against {first.ran.model}"
+    ran = tuple(dict.fromkeys((*second.rows(), *first.rows())))
+    verdict = judge_within(change, Subject(name, "live", ran), at_least=0 - limit, at_most=limit)
+    trips = twin_trips((first, second)) if metric is metrics.PPL else ()
+    return settle(guarded(verdict, trips, remedy=OTHER_LEVELS), ladder.bench)
+
+
+def _as_fast(ladder: Ladder, level: str, other: str, workload: str, within: float) -> Verdict:
+    __tracebackhide__ = True
+    if not within:
+        raise ConfigError(
+            "assert_equivalent: within=0 cannot be shown of a rate",
+            why="no number of pairs shows that two rates are the same to the last digit",
+            remedy='allow a difference that does not matter, such as within="5%"',
+        )
+    duel = ladder.duel(level, other, workload, within)
+    verdict = equivalence_verdict(duel)
+    if duel.interrupted:
+        ladder.bench.record(verdict_row(verdict))
+        raise KeyboardInterrupt
+    return settle(verdict, ladder.bench)
+
+
+def _levels(given: object, where: str) -> list[Perplexity]:
+    several = list(given) if isinstance(given, list | tuple) else [given]
+    levels = [level for level in several if isinstance(level, Perplexity)]
+    if not levels or len(levels) < len(several):
+        raise ConfigError(
+            f"assert_degrades_less: {where} is no level that was scored",
+            why="what it costs is taken from its tokens' scores",
+            remedy='take the ladder fixture, and write ladder["4bit"], or a list of such',
+        )
+    return levels
+
+
+def _titles(levels: Sequence[Perplexity]) -> str:
+    return ", ".join(level.result.ran.model for level in levels)
+
+
+def _trips(ours: Perplexity, theirs: Perplexity) -> Iterator[Trip]:
+    """Yield why two levels cannot be compared."""
+    a, b = ours.result, theirs.result
+    if unequal := guards.unequal_work(a.work, b.work):
+        yield unequal
+    yield from twin_trips((a, b))
+
+
+def _figures(
+    ours: Sequence[Perplexity], theirs: Sequence[Perplexity], quantity: Quantity
+) -> list[Figure]:
+    """Return by how much ours costs more: at each level, and in each step to the next."""
+    confidence = shared_confidence(DECISION_CONFIDENCE, 2 * len(ours) - 1)
+    a = [_scores(level, quantity) for level in ours]
+    b = [_scores(level, quantity) for level in theirs]
+    figures = [
+        (_short(level) if len(ours) > 1 else "", _compared(y, x, quantity, confidence))
+        for level, x, y in zip(ours, a, b, strict=True)
+    ]
+    steps = zip(pairwise(ours), pairwise(a), pairwise(b), strict=True)
+    return figures + [
+        (
+            f"{_short(first)} → {_short(second)}",
+            _compared(paired_differences(*y), paired_differences(*x), quantity, confidence),
+        )
+        for (first, second), x, y in steps
+    ]
+
+
+def _short(level: Perplexity) -> str:
+    """Return a level without the model that has it."""
+    return level.level.rpartition(":")[2]
+
+
+def _scores(level: Perplexity, quantity: Quantity) -> list[Sequence[float]]:
+    return [chunk.nll if quantity == "ppl" else chunk.kld for chunk in level.result.chunks]
+
+
+def _compared(base: Chunks, other: Chunks, quantity: Quantity, confidence: float) -> Estimate:
+    if quantity == "ppl":
+        return delta_ppl(base, other, confidence)
+    return chunk_difference_interval(base, other, confidence, unit=metrics.KLD.unit)

@@ -1,0 +1,112 @@
+"""What the `speculation` fixture hands to a test: a draft and a target against the target alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pytest_asperf.analysis.verdict import Subject
+from pytest_asperf.measure.speculation import run_speculation, sample_places
+from pytest_asperf.report.speculation_rows import speculation_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.api.handles import Bench
+    from pytest_asperf.config.spec import ModelRef, Pairing
+    from pytest_asperf.measure.ab_speed import Budget
+    from pytest_asperf.measure.speculation_result import SpeculationResult
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """The `speculation` fixture. Nothing runs before a figure is read or a claim is made.
+
+    Attributes:
+        pairing: the draft and the target, and what is generated.
+        budget: what measuring may cost.
+        bench: where it is measured.
+        find: gives a draft by its address, None for lookup.
+    """
+
+    pairing: Pairing
+    budget: Budget = field(repr=False)
+    bench: Bench = field(repr=False)
+    find: Callable[[str], ModelRef | None] = field(repr=False)
+
+    def drafted_by(self, address: str) -> Speculation:
+        """The same target with another draft, all else equal.
+
+        Args:
+            address: the draft's, or `ngram`.
+
+        Raises:
+            ConfigError: an unknown model or level.
+        """
+        return replace(self, pairing=replace(self.pairing, draft=self.find(address)))
+
+    def against(self, limit: float = 0.0) -> SpeculationResult:
+        """Measure until it is decided whether the gain is above a limit, a fraction.
+
+        A result that says it was interrupted is for a verdict; nothing is to be measured after it.
+
+        Raises:
+            AsperfError: it cannot be measured, or what was measured is broken.
+            KeyboardInterrupt: it was stopped before a pair was finished.
+        """
+        result = self.bench.lab.speculation(
+            self.pairing,
+            (self.budget, limit),
+            lambda contestants, rink: run_speculation(contestants, rink, self.budget, limit=limit),
+        )
+        for row in speculation_rows(result):
+            self.bench.record(row)
+        return result
+
+    def _whole(self) -> SpeculationResult:
+        result = self.against()
+        if result.interrupted:
+            raise KeyboardInterrupt
+        return result
+
+    def places(self, n_tokens: int) -> tuple[float, ...]:
+        """Sample with the draft, and place each token in the target's own distribution."""
+        seed = self.budget.seed
+        return self.bench.lab.speculation(
+            self.pairing,
+            ("places", n_tokens, seed),
+            lambda contestants, rink: tuple(
+                sample_places(contestants, rink, n_tokens=n_tokens, seed=seed)
+            ),
+        )
+
+    @property
+    def gain(self) -> Estimate:
+        """Rate with the draft over that of the target alone, less 1."""
+        return self._whole().gain
+
+    @property
+    def acceptance(self) -> float:
+        """Accepted of drafted tokens."""
+        return self._whole().acceptance
+
+    @property
+    def ratio(self) -> Estimate:
+        """Speed ratio: rate of the draft by itself over that of the target by itself."""
+        return self._whole().ratio
+
+    def subject(self, what: str, result: SpeculationResult | None = None) -> Subject:
+        """Return what a claim about this pair is about.
+
+        Args:
+            what: the metric.
+            result: what was measured for it, with its proof of path.
+        """
+        arms = result.ran if result else ()
+        ran = tuple(
+            (f"{side} {label}", text)
+            for side, arm in zip(("target", "draft"), arms, strict=False)
+            for label, text in arm.rows()
+        )
+        return Subject(f"{what} {self.pairing.label}", "live", ran)

@@ -1,0 +1,155 @@
+"""Claims about speculation: what it gains, and whether the output stays the target's own."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, get_args
+
+from pytest_asperf.analysis.speculation_model import RULE_RATIO
+from pytest_asperf.analysis.verdict import parse_percent
+from pytest_asperf.api.assertions import settle
+from pytest_asperf.errors import ConfigError, listing, shown, suggest
+from pytest_asperf.report.rows import verdict_row
+from pytest_asperf.verdicts.speculation import (
+    PLACES,
+    Side,
+    gain_verdict,
+    loss_verdict,
+    lossless_verdict,
+    more_gain_verdict,
+    sampled_verdict,
+    stopped_verdict,
+)
+
+if TYPE_CHECKING:
+    from pytest_asperf.analysis.verdict import Subject, Verdict
+    from pytest_asperf.api.speculation import Speculation
+    from pytest_asperf.measure.speculation_result import SpeculationResult
+
+
+def assert_sd_gain(
+    speculation: Speculation,
+    *,
+    when_ratio: float = RULE_RATIO,
+    at_least: str | float = "0%",
+    only: Side | None = None,
+) -> Verdict:
+    """Claim that speculation gains from a speed ratio on, and does not gain below it.
+
+    At or above the ratio: PASS if a gain is shown, FAIL if a gain is ruled out. Below it: PASS if
+    no gain is shown, FAIL if one is. The verdict gives the measured break-even beside the ratio.
+
+    Args:
+        speculation: the fixture.
+        when_ratio: speed ratio, TG of the draft over TG of the target, from which it should gain.
+        at_least: the gain that must be exceeded to count as one, `"10%"` or a fraction.
+        only: `"above"` or `"below"` to gate one side of the ratio; the other then passes.
+
+    Returns:
+        The verdict, a PASS.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        ConfigError: a limit is not usable.
+        AsperfError: it could not be measured, or what was measured is broken.
+    """
+    __tracebackhide__ = True
+    limit = parse_percent(at_least, where="assert_sd_gain: at_least", negative=True)
+    given: object = when_ratio
+    usable = isinstance(given, int | float) and not isinstance(given, bool)
+    if not usable or not 0 < when_ratio < math.inf:
+        raise ConfigError(
+            f"assert_sd_gain: when_ratio: {shown(when_ratio)} is no speed ratio",
+            why="the claim is about pairs from that ratio on",
+            remedy="write a number above 0, such as 2.5",
+        )
+    if only is not None and only not in get_args(Side):
+        raise ConfigError(
+            f"assert_sd_gain: only={shown(only)}{suggest(only, get_args(Side))}",
+            why="it decides which side of the ratio is gated",
+            remedy=f"use one of {listing(get_args(Side))}, or leave it out for both",
+        )
+    result, subject = _measured(speculation, "SD gain", limit)
+    verdict = gain_verdict(result, subject, when_ratio=when_ratio, at_least=limit, only=only)
+    return settle(verdict, speculation.bench)
+
+
+def assert_sd_loss(speculation: Speculation) -> Verdict:
+    """Claim that generation is slower with the draft than without.
+
+    Args:
+        speculation: the fixture.
+
+    Returns:
+        The verdict, a PASS; a loss is shown, where `assert_sd_gain` is content with no gain.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        AsperfError: it could not be measured, or what was measured is broken.
+    """
+    __tracebackhide__ = True
+    result, subject = _measured(speculation, "SD gain")
+    return settle(loss_verdict(result, subject), speculation.bench)
+
+
+def assert_sd_gains_more(speculation: Speculation, than: Speculation) -> Verdict:
+    """Claim that one draft speeds generation up by more than another.
+
+    Args:
+        speculation: the pairing that gains more.
+        than: the pairing that gains less, such as `speculation.drafted_by("asperf-target:Q4_0")`.
+
+    Returns:
+        The verdict, a PASS.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        AsperfError: one could not be measured, or what was measured is broken.
+    """
+    __tracebackhide__ = True
+    result, subject = _measured(speculation, f"TG, against that of {than.pairing.label}, of")
+    other, _ = _measured(than, "SD gain")
+    verdict = more_gain_verdict(result, other, subject)
+    return settle(verdict, speculation.bench)
+
+
+def assert_lossless(speculation: Speculation) -> Verdict:
+    """Claim that the output with the draft is the target's own.
+
+    Greedy: where outputs first differ, both tokens are within a near-tie of the likeliest under the
+    target's own logits, for the batch that judged them and for a single step. Sampled: tokens have
+    the target's distribution, as far as some thousands of them can tell.
+
+    Args:
+        speculation: the fixture.
+
+    Returns:
+        The verdict, a PASS.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        AsperfError: it could not be measured, or what was measured is broken.
+    """
+    __tracebackhide__ = True
+    if speculation.pairing.temperature:
+        subject = speculation.subject("distance from the target's distribution,")
+        return settle(sampled_verdict(speculation.places(PLACES), subject), speculation.bench)
+    result, subject = _measured(speculation, "greedy output")
+    return settle(lossless_verdict(result, subject), speculation.bench)
+
+
+def _measured(
+    speculation: Speculation, what: str, limit: float = 0.0
+) -> tuple[SpeculationResult, Subject]:
+    """Measure, and return the result and what the claim about it is about.
+
+    Raises:
+        KeyboardInterrupt: it was stopped; what the finished pairs say is noted.
+    """
+    __tracebackhide__ = True
+    result = speculation.against(limit)
+    subject = speculation.subject(what, result)
+    if result.interrupted:
+        speculation.bench.record(verdict_row(stopped_verdict(result, subject)))
+        raise KeyboardInterrupt
+    return result, subject

@@ -1,0 +1,245 @@
+"""Which builds lie between two: releases of a package by its index, commits of a checkout by git.
+
+Nothing is installed or compiled here. The index is asked by pip, so that a user's mirrors, proxies
+and credentials hold; git is asked about a checkout that is only read.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple, Never
+
+from pytest_asperf.builds.surroundings import child_environment
+from pytest_asperf.config.build_sources import Checkout, Packages
+from pytest_asperf.errors import BuildError, ConfigError, escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from packaging.requirements import Requirement
+    from packaging.version import Version
+
+    from pytest_asperf.config.spec import Build
+
+_TIMEOUT_S: Final = 300
+_SHOWN_LINES: Final = 6
+_VERSIONS: Final = re.compile(r"^Available versions:(.*)$", re.MULTILINE)
+_HASH_DIGITS: Final = 10
+#: What stands in a commit's line: the hash, the day it was committed, its subject.
+_COMMIT_FORMAT: Final = "--format=%H%x09%cs%x09%s"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A build among those that are bisected.
+
+    Attributes:
+        build: the build.
+        about: what else is known of it: day and subject of a commit; empty for others.
+    """
+
+    build: Build
+    about: str = ""
+
+
+def builds_between(ends: tuple[Build, Build], *, where: str) -> tuple[Candidate, ...]:
+    """Return the builds from one to another in their order, both ends among them.
+
+    Args:
+        ends: the older build and the newer one: the same package at two releases, or the same
+            checkout at two commits.
+        where: the options that name them, for messages.
+
+    Raises:
+        ConfigError: they have no such order, or the first is not before the second.
+        BuildError: the index or git cannot be asked.
+    """
+    base, candidate = ends
+    if base.settings != candidate.settings:
+        _refuse(ends, "they differ in engine settings", where=where)
+    match base.source, candidate.source:
+        case Packages() as old, Packages() as new:
+            return _releases(ends, (old, new), where=where)
+        case Checkout() as old, Checkout() as new:
+            return _commits(ends, (old, new), where=where)
+    return _refuse(ends, "no index and no checkout has both", where=where)
+
+
+def _refuse(ends: tuple[Build, Build], problem: str, *, where: str) -> Never:
+    base, candidate = ends
+    raise ConfigError(
+        f"{where}: which builds lie between {base.name} and {candidate.name} is not known: "
+        f"{problem}",
+        why="a bisection needs them in the order in which they were made",
+        remedy="name two releases of one package (mlx-lm==0.31.1 mlx-lm==0.32.2) or two commits of "
+        "one checkout (../llama.cpp@A ../llama.cpp@B)",
+        opt_out="name the builds between them in their order: --builds=A,B,C, or a file with one a "
+        "line",
+    )
+
+
+def _releases(
+    ends: tuple[Build, Build], sources: tuple[Packages, Packages], *, where: str
+) -> tuple[Candidate, ...]:
+    from packaging.version import Version  # noqa: PLC0415  # 50 ms, and only for releases
+
+    moved = _moved(*sources)
+    if moved is None:
+        _refuse(ends, "they differ in more than one package's version", where=where)
+    old, new = moved
+    base, candidate = ends
+    first, last = (_pinned(requirement) for requirement in (old, new))
+    if first is None or last is None:
+        _refuse(ends, "only NAME==VERSION says which release is meant", where=where)
+    if not first < last:
+        _refuse(ends, f"{first} is not before {last}", where=where)
+    options = ["--pre"] if first.is_prerelease or last.is_prerelease else []
+    known = map(Version, _index_versions(new.name, sources[0], options))
+    between = sorted({version for version in known if first < version < last})
+
+    def release(version: Version) -> Build:
+        text = str(new).replace(str(new.specifier), f"=={version}")
+        named = tuple(text if word == str(new) else word for word in sources[1].requirements)
+        source = replace(sources[1], requirements=named)
+        return replace(candidate, name=text + _settings(candidate), source=source)
+
+    return (Candidate(base), *(Candidate(release(v)) for v in between), Candidate(candidate))
+
+
+def _moved(base: Packages, candidate: Packages) -> tuple[Requirement, Requirement] | None:
+    """Return the one requirement in which two environments differ, None where there is none."""
+    from packaging.requirements import Requirement  # noqa: PLC0415  # as above
+
+    one, other = set(base.requirements), set(candidate.requirements)
+    alike = replace(base, requirements=()) == replace(candidate, requirements=())
+    if not alike or len(one - other) != 1 or len(other - one) != 1:
+        return None
+    old, new = Requirement(*(one - other)), Requirement(*(other - one))
+    same = (old.name, old.extras, old.marker) == (new.name, new.extras, new.marker)
+    return (old, new) if same else None
+
+
+def _pinned(requirement: Requirement) -> Version | None:
+    from packaging.version import InvalidVersion, Version  # noqa: PLC0415  # as above
+
+    specifiers = list(requirement.specifier)
+    try:
+        if [s.operator for s in specifiers] == ["=="]:
+            return Version(specifiers[0].version)
+    except InvalidVersion:  # a prefix, such as ==0.31.*
+        pass
+    return None
+
+
+def _index_versions(package: str, base: Packages, options: Sequence[str]) -> list[str]:
+    """Return the releases that an interpreter's pip finds and can install, yanked ones left out."""
+    words = ["index", "versions", package, *options]
+    python = base.python
+    status, printed, log = _run([str(python), "-m", "pip", *words], base.env)
+    found = _VERSIONS.search(printed)
+    if status or found is None:
+        raise BuildError(
+            f"the releases of {package} cannot be had: pip {' '.join(words)} ended with {status}",
+            why="they are what is bisected",
+            remedy=f"see pip's own words below; it has to be installed in {python} "
+            "(python -m ensurepip) and to reach the index",
+            opt_out="name the releases with --builds",
+            detail=_tail(log),
+        )
+    return [word.strip() for word in found[1].split(",")]
+
+
+def _commits(
+    ends: tuple[Build, Build], sources: tuple[Checkout, Checkout], *, where: str
+) -> tuple[Candidate, ...]:
+    old, new = sources
+    if replace(old, commit="") != replace(new, commit=""):
+        _refuse(ends, "they are of two checkouts, or are configured differently", where=where)
+
+    def log(revisions: str, *options: str) -> list[_Commit]:
+        words = ("log", "--first-parent", "--reverse", _COMMIT_FORMAT, *options, revisions, "--")
+        lines = _git(old.repository, *words).splitlines()
+        return [_Commit(*line.split("\t", 2)) for line in lines]
+
+    start, *_ = log(old.commit, "-1")
+    behind = log(f"{old.commit}..{new.commit}")
+    if not behind:
+        _refuse(ends, f"{new.commit} has no commit that {old.commit} lacks", where=where)
+    base, candidate = ends
+    # What a baseline beside that line lacks besides would look like the first commit's own.
+    before, *_ = log(f"{behind[0].digest}^", "-1")
+    if before.digest != start.digest:
+        name = before.candidate(candidate, new).build.name
+        problem = f"{old.commit} is not among the first parents of {new.commit}; {name} is"
+        _refuse(ends, problem, where=where)
+    first, *others, last = (commit.candidate(candidate, new) for commit in (start, *behind))
+    return (_called(first, base), *others, _called(last, candidate))
+
+
+class _Commit(NamedTuple):
+    """A line of git's log."""
+
+    digest: str
+    day: str
+    subject: str
+
+    def candidate(self, end: Build, source: Checkout) -> Candidate:
+        """Return the build of an end of the line, at this commit of its checkout."""
+        place = end.name.rpartition("@")[0] or source.repository
+        name = f"{place}@{self.digest[:_HASH_DIGITS]}{_settings(end)}"
+        build = replace(end, name=name, source=replace(source, commit=self.digest))
+        return Candidate(build, f"{self.day} {escaped(self.subject)}")
+
+
+def _called(commit: Candidate, end: Build) -> Candidate:
+    """Return an end's commit: where the end has a name of its own, by that."""
+    return (
+        commit if "@" in end.name else replace(commit, build=replace(commit.build, name=end.name))
+    )
+
+
+def _settings(build: Build) -> str:
+    """Return a build's engine settings as they are written behind its name."""
+    return "".join(f",{key}={value}" for key, value in build.settings.as_dict().items())
+
+
+def _git(repository: Path, *words: str) -> str:
+    status, printed, log = _run(["git", "-C", str(repository), *words])
+    if status:
+        raise BuildError(
+            f"{repository}: git {words[0]} ended with {status}",
+            why="its history is what is bisected",
+            remedy="name a git checkout and two commits of it; one cloned with --depth lacks the "
+            "older ones (git fetch --unshallow)",
+            detail=_tail(log),
+        )
+    return printed
+
+
+def _run(command: Sequence[str], declared: Iterable[tuple[str, str]] = ()) -> tuple[int, str, str]:
+    """Return a program's status, what it printed, and its log."""
+    try:
+        ended = subprocess.run(
+            command,
+            env=child_environment(declared),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except OSError as error:
+        return 127, "", f"{command[0]}: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        return 124, "", f"no answer within {_TIMEOUT_S} s"
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def _tail(log: str) -> str:
+    lines = [line for line in log.splitlines() if line.strip()][-_SHOWN_LINES:]
+    return "\n".join(f"  | {escaped(line)[:300]}" for line in lines)

@@ -1,0 +1,208 @@
+"""What a bisection has found so far: one file in the cache, which outlives an interrupted run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
+from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.bisect.search import Finding, Gate
+from pytest_asperf.errors import CacheError, printable
+from pytest_asperf.hardware.records import load_record, store_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from pytest_asperf.analysis.verdict import Verdict
+
+_SCHEMA: Final = 1
+_FOLDER: Final = "bisections"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One gate that is over.
+
+    Attributes:
+        outcome: its verdict; INVALID also where a build could not be made or refused the work.
+        told: what was measured, or what went wrong, on one line.
+        elapsed_s: what it took, with making the build.
+        effect: the change of the cost, or of PPL, from the first build to the second.
+        is_unmade: whether the build could not be made, which another run may try again.
+    """
+
+    outcome: Outcome
+    told: str
+    elapsed_s: float
+    effect: Estimate | None = None
+    is_unmade: bool = False
+
+    @property
+    def finding(self) -> Finding:
+        """What the search needs of it."""
+        if self.effect is None:
+            # Judged without a single pair: nothing is excluded.
+            return Finding(self.outcome)
+        return Finding(self.outcome, self.effect.low, self.effect.high)
+
+
+def judged(verdict: Verdict, elapsed_s: float) -> Judged:
+    """Return what is kept of a gate's verdict."""
+    effect = verdict.figures[0][1] if verdict.figures else None
+    if effect is not None and effect.unit != CHANGE:
+        point, low, high = (ratio - 1 for ratio in (effect.point, effect.low, effect.high))
+        effect = replace(effect, point=point, low=low, high=high, unit=CHANGE)
+    return Judged(verdict.outcome, printable(verdict.measured), elapsed_s, effect)
+
+
+@dataclass(slots=True)
+class BisectRecord:
+    """The gates of one bisection, written whenever one is over.
+
+    Attributes:
+        path: the file.
+        decided_by: everything that decides the run, as plain data.
+        seed: of the order of every gate's pairs.
+        gates: what was found.
+    """
+
+    path: Path
+    decided_by: Mapping[str, Any]
+    seed: int
+    gates: dict[Gate, Judged] = field(default_factory=dict)
+
+    @property
+    def findings(self) -> dict[Gate, Finding]:
+        """What the search needs of it."""
+        return {gate: found.finding for gate, found in self.gates.items()}
+
+    def keep(self, gate: Gate, found: Judged) -> None:
+        """Add a gate, and write the file.
+
+        Raises:
+            CacheError: it cannot be written.
+        """
+        self.gates[gate] = found
+        record = {
+            "schema": _SCHEMA,
+            "decided_by": self.decided_by,
+            "seed": self.seed,
+            "gates": [
+                {"base": gate.base, "candidate": gate.candidate, **_plain(found)}
+                for gate, found in self.gates.items()
+            ],
+        }
+        store_record(self.path, record, what="the state of the bisection")
+
+
+@contextmanager
+def kept_bisection(
+    cache: Path, decided_by: Mapping[str, Any], *, seed: int, fresh: bool
+) -> Iterator[tuple[BisectRecord, str]]:
+    """Give the record of a bisection, with what an earlier run found, and a remark on it.
+
+    Builds that could not be made are left out of it: what they lacked, such as the network, may be
+    there now.
+
+    Args:
+        cache: the cache folder.
+        decided_by: everything that decides the run; equal runs share a record.
+        seed: the seed of a run that is begun anew.
+        fresh: begin anew whatever is there.
+
+    Raises:
+        CacheError: the folder cannot be written to, or another process runs the same bisection.
+    """
+    from filelock import FileLock, Timeout  # noqa: PLC0415  # only where something is bisected
+
+    text = json.dumps(decided_by, sort_keys=True)
+    path = cache / _FOLDER / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    lock = FileLock(path.with_suffix(".lock"))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise CacheError(
+            f"another process runs the same bisection ({path})",
+            why="two would measure everything twice",
+            remedy="wait for it, or stop it: this command goes on where it was",
+        ) from None
+    except OSError as error:
+        raise CacheError(
+            f"the state of the bisection cannot be kept in {path.parent}: {error.strerror}",
+            why="an interrupted run could not go on",
+            remedy="make the folder writable, or set ASPERF_CACHE to another one",
+        ) from error
+    try:
+        yield _opened(BisectRecord(path, decided_by, seed), fresh=fresh)
+    finally:
+        lock.release()
+
+
+def _opened(record: BisectRecord, *, fresh: bool) -> tuple[BisectRecord, str]:
+    if fresh or not record.path.exists():
+        return record, ""
+    try:
+        content = load_record(record.path, _SCHEMA) or {}
+        seed = content["seed"]
+        if type(seed) is not int or content["decided_by"] != record.decided_by:
+            raise ValueError
+        gates = dict(map(_read_gate, content["gates"]))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        aside = record.path.with_suffix(".broken")
+        record.path.replace(aside)
+        return record, f"the state of an earlier run cannot be read; it is set aside as {aside}"
+    record.seed = seed
+    record.gates = {gate: found for gate, found in gates.items() if not found.is_unmade}
+    if not gates:
+        return record, ""
+    told = f"{len(record.gates)} gates of an earlier run are kept (--fresh forgets them)"
+    if len(record.gates) < len(gates):
+        told += "; what could not be made is tried again"
+    return record, told
+
+
+def _plain(found: Judged) -> dict[str, Any]:
+    return {key: value for key, value in asdict(found).items() if value is not None}
+
+
+def _read_gate(row: dict[str, Any]) -> tuple[Gate, Judged]:
+    effect = row.get("effect")
+    if effect is not None:
+        effect = Estimate(
+            _number(effect["point"]),
+            _number(effect["low"]),
+            _number(effect["high"]),
+            _whole(effect["n"]),
+            method=str(effect["method"]),
+            unit=CHANGE,
+            counted=str(effect["counted"]),
+            confidence=_number(effect["confidence"]),
+        )
+    base, candidate = _whole(row["base"]), _whole(row["candidate"])
+    found = Judged(
+        Outcome(row["outcome"]),
+        str(row["told"]),
+        _number(row["elapsed_s"]),
+        effect,
+        is_unmade=row["is_unmade"] is True,
+    )
+    return Gate(base, candidate), found
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise ValueError
+    return float(value)
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError
+    return value

@@ -1,0 +1,143 @@
+"""A bisection at work: gates until there is an answer, each kept as soon as it is over."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from pytest_asperf import __version__
+from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.bisect.record import Judged, judged
+from pytest_asperf.bisect.search import Probe, gates_at_most, next_step
+from pytest_asperf.builds.surroundings import compiles_with
+from pytest_asperf.errors import BuildError, EngineError, printable
+from pytest_asperf.gate.cells import judge_cell
+from pytest_asperf.hardware.records import machine_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_asperf.bisect.candidates import Candidate
+    from pytest_asperf.bisect.record import BisectRecord
+    from pytest_asperf.bisect.search import Answer, Gate
+    from pytest_asperf.gate.cells import Cell
+    from pytest_asperf.hardware.machine import Machine
+    from pytest_asperf.measure.ab_speed import Budget
+    from pytest_asperf.measure.runner import Lab
+
+#: Pairs of the gates that a size is quoted from, however early they are decided.
+_PAIRS_OF_A_SIZE: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is bisected.
+
+    Attributes:
+        candidates: the builds in their order; the first is the baseline.
+        cell: what each of them is gated on.
+        budget: what a gate may cost, and the slowdown that is accepted.
+        max_ppl_delta: ΔPPL that is accepted, a fraction.
+        is_listed: whether the builds between the ends were named one by one.
+    """
+
+    candidates: tuple[Candidate, ...]
+    cell: Cell
+    budget: Budget
+    max_ppl_delta: float
+    is_listed: bool = False
+
+    @property
+    def n(self) -> int:
+        """Builds that may be the culprit."""
+        return len(self.candidates) - 1
+
+    def decided_by(
+        self, machine: Machine, node: str, contents: Mapping[str, str | None]
+    ) -> Mapping[str, Any]:
+        """Return everything that decides the run, as plain data.
+
+        Args:
+            machine: the kind of machine.
+            node: its name.
+            contents: hashes of the files that weights and packages are in, by path.
+        """
+        budget = asdict(self.budget)
+        del budget["seed"]
+        return {
+            "asperf": __version__,
+            "machine": {**machine_key(machine), "node": node},
+            "builds": [repr(candidate.build) for candidate in self.candidates],
+            "model": repr(self.cell.ref),
+            "contents": dict(contents),
+            "compiles_with": compiles_with(()),
+            "workload": self.cell.workload,
+            "budget": budget,
+            "max_ppl_delta": self.max_ppl_delta,
+        }
+
+
+class Watcher(Protocol):
+    """Where a bisection says what it is doing."""
+
+    def begins(self, probe: Probe, number: int) -> None:
+        """A gate begins."""
+
+    def ends(self, gate: Gate, found: Judged) -> None:
+        """It is over."""
+
+
+def bisect(question: Question, lab: Lab, record: BisectRecord, watcher: Watcher) -> Answer:
+    """Gate one build after the other until there is an answer.
+
+    Args:
+        question: what is bisected.
+        lab: measures.
+        record: what was found before; every gate is added to it.
+        watcher: told of each gate.
+
+    Raises:
+        AsperfError: the candidate or the baseline cannot be measured at all, or the model, the
+            cache or the machine cannot.
+        KeyboardInterrupt: it was stopped; the gates that are over are kept.
+    """
+    while isinstance(step := next_step(question.n, record.findings), Probe):
+        watcher.begins(step, len(record.gates) + 1)
+        found = _gate(question, lab, step, record.seed)
+        record.keep(step.gate, found)
+        watcher.ends(step.gate, found)
+    return step
+
+
+def _gate(question: Question, lab: Lab, probe: Probe, seed: int) -> Judged:
+    gate = probe.gate
+    base, candidate = (question.candidates[i].build for i in (gate.base, gate.candidate))
+    budget = replace(question.budget, seed=_seed_of(gate, seed))
+    if probe.purpose in {"candidate", "confirm"}:
+        fewest = max(budget.min_pairs, min(_PAIRS_OF_A_SIZE, budget.max_pairs))
+        budget = replace(budget, min_pairs=fewest)
+    began = time.monotonic()
+    try:
+        verdict = judge_cell(
+            lab,
+            question.cell,
+            (base, candidate),
+            budget=budget,
+            max_ppl_delta=question.max_ppl_delta,
+            comparisons=gates_at_most(question.n),
+        )
+    except (BuildError, EngineError) as error:
+        if probe.purpose == "candidate":
+            raise  # one of the two ends: there is nothing to bisect without it
+        is_unmade = isinstance(error, BuildError)
+        elapsed_s = time.monotonic() - began
+        return Judged(Outcome.INVALID, printable(error.what), elapsed_s, is_unmade=is_unmade)
+    return judged(verdict, time.monotonic() - began)
+
+
+def _seed_of(gate: Gate, seed: int) -> int:
+    """Return a gate's own seed: a coin that fell the same way in each would be no fair one."""
+    own = random.Random(f"{seed} {gate.base} {gate.candidate}")  # noqa: S311  # logged
+    return own.randrange(2**31)

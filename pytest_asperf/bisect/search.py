@@ -1,0 +1,261 @@
+"""Bisection: which gate comes next, and what the gates so far say of the culprit.
+
+Builds are numbered from 0, the baseline, to n, the candidate; any of 1 to n may be the one at which
+the gate begins to fail. `next_step` is a function of what was found so far and of nothing else: a
+run that was interrupted goes on where it was, and a build that was skipped may be tried again.
+What the verdicts of a whole run promise together: docs/statistics.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Literal
+
+from pytest_asperf.analysis.verdict import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+#: Gates beyond those of a monotone search, for what skipped and undecided builds cost it.
+_RESERVE: Final = 4
+#: Gates that a map may add to those of the search before it.
+_MAPPED: Final = 8
+_USED_UP: Final = "the gates that share the error are used up"
+
+Purpose = Literal["candidate", "search", "confirm", "map"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Gate:
+    """One gate: a build against another, by number."""
+
+    base: int
+    candidate: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a gate found.
+
+    Attributes:
+        outcome: its verdict; INVALID where the build could not be made, or not measured.
+        low: lower bound of the effect, 0 for none.
+        high: upper bound.
+    """
+
+    outcome: Outcome
+    low: float = -math.inf
+    high: float = math.inf
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether there was something to judge, and so to err about."""
+        return self.outcome is not Outcome.INVALID
+
+
+class Ending(StrEnum):
+    """What a bisection may come to."""
+
+    CULPRIT = "culprit"
+    RANGE = "range"
+    MAP = "map"
+    NO_REGRESSION = "no regression"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The gate that comes next, and what it is for."""
+
+    gate: Gate
+    purpose: Purpose
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the gates came to.
+
+    Attributes:
+        ending: which kind of answer.
+        after: the last build that passes before the culprit.
+        at: the first that fails; the culprit is one of the builds behind `after`, up to this one.
+        why: why it is no single build, or why builds were mapped; empty for a culprit.
+    """
+
+    ending: Ending
+    after: int
+    at: int
+    why: str = ""
+
+    @property
+    def step(self) -> Gate:
+        """The gate of the one side of the answer against the other."""
+        return Gate(self.after, self.at)
+
+
+def gates_to_name(n: int) -> int:
+    """Return the most gates that name the culprit among n builds: ``ceil(log2 n) + 2``.
+
+    They are the candidate's, the probes', and that of the culprit against its predecessor. It holds
+    where one build makes all later ones fail, every gate is decided and no build is skipped.
+    """
+    return (n - 1).bit_length() + 2
+
+
+def gates_at_most(n: int) -> int:
+    """Return the most gates that are judged, whatever they find: those that share the error."""
+    return min(n + 1, gates_to_name(n) + _RESERVE + _MAPPED)
+
+
+def next_step(n: int, findings: Mapping[Gate, Finding]) -> Probe | Answer:
+    """Return the next gate, or the answer.
+
+    Args:
+        n: builds after the baseline, the candidate among them; 1 or more.
+        findings: every gate so far.
+    """
+    step = _next_step(n, findings)
+    spent = sum(finding.is_judged for finding in findings.values()) >= gates_at_most(n)
+    if isinstance(step, Probe) and spent:
+        # Only where builds that had been passed over were tried again, and led another way.
+        sides = narrowed(n, findings) or Gate(0, n)
+        return Answer(Ending.RANGE, sides.base, sides.candidate, _USED_UP)
+    return step
+
+
+def _next_step(n: int, findings: Mapping[Gate, Finding]) -> Probe | Answer:
+    first = findings.get(Gate(0, n))
+    if first is None:
+        return Probe(Gate(0, n), "candidate")
+    if first.outcome is not Outcome.FAIL:
+        ending = Ending.NO_REGRESSION if first.is_judged else Ending.BROKEN
+        return Answer(ending, 0, n, f"the candidate is {first.outcome} against the baseline")
+    search = _Search(n, findings)
+    build = search.probe()
+    if build is not None:
+        return Probe(Gate(0, build), "search")
+    direct = findings.get(search.step)
+    if direct is None:
+        return Probe(search.step, "confirm")
+    contradiction = _contradiction(direct, search.failed(first))
+    if contradiction:
+        mapped = _next_mapped(n, findings, search.used)
+        return mapped or Answer(Ending.MAP, search.after, search.at, contradiction)
+    why = search.why_no_culprit(direct)
+    return Answer(Ending.RANGE if why else Ending.CULPRIT, search.after, search.at, why)
+
+
+def narrowed(n: int, findings: Mapping[Gate, Finding]) -> Gate | None:
+    """Return the two builds that the culprit lies between so far; None before the first FAIL."""
+    first = findings.get(Gate(0, n))
+    if first is None or first.outcome is not Outcome.FAIL:
+        return None
+    search = _Search(n, findings)
+    search.probe()
+    return search.step
+
+
+def steps(n: int, findings: Mapping[Gate, Finding]) -> tuple[Gate, ...]:
+    """Return the neighbours among the builds judged against the baseline whose effects differ.
+
+    They differ where their intervals do not meet. The baseline's own effect is none, exactly.
+    """
+    effects = {0: Finding(Outcome.PASS, 0.0, 0.0)}
+    effects |= {i: f for i in range(1, n + 1) if (f := findings.get(Gate(0, i))) and f.is_judged}
+    return tuple(
+        Gate(a, b) for a, b in pairwise(sorted(effects)) if not _meet([effects[a], effects[b]])
+    )
+
+
+class _Search:
+    """The search for the first build that fails, replayed over what was found.
+
+    Attributes:
+        after: the last build that passed.
+        at: the first that failed.
+        used: what it has seen, by build.
+    """
+
+    def __init__(self, n: int, findings: Mapping[Gate, Finding]) -> None:
+        self.after, self.at = 0, n
+        self.used: dict[int, Finding] = {}
+        self._n = n
+        self._findings = findings
+
+    @property
+    def step(self) -> Gate:
+        """The gate of the answer's two sides."""
+        return Gate(self.after, self.at)
+
+    def probe(self) -> int | None:
+        """Return the build to gate next; None where the search is over."""
+        while (build := self._choose()) is not None:
+            finding = self._findings.get(Gate(0, build))
+            if finding is None:
+                return build if self._may_go_on() else None
+            self.used[build] = finding
+            if finding.outcome is Outcome.PASS:
+                self.after = build
+            elif finding.outcome is Outcome.FAIL:
+                self.at = build
+        return None
+
+    def failed(self, first: Finding) -> list[Finding]:
+        """Return the gates that failed, with the candidate's."""
+        return [first, *(f for f in self.used.values() if f.outcome is Outcome.FAIL)]
+
+    def why_no_culprit(self, direct: Finding) -> str:
+        """Return why no single build is the answer, given the gate of its two sides."""
+        if self._choose() is not None:
+            return _USED_UP
+        if self.at - self.after > 1:
+            return "no build between the two could be judged PASS or FAIL"
+        return "" if direct.is_judged else "the two could not be held against each other"
+
+    def _may_go_on(self) -> bool:
+        # The candidate's gate is behind it, and the confirming one before it.
+        most = gates_to_name(self._n) + _RESERVE - 2
+        return sum(finding.is_judged for finding in self.used.values()) < most
+
+    def _choose(self) -> int | None:
+        between = range(self.after + 1, self.at)
+        still_open = [build for build in between if build not in self.used]
+        if not still_open:
+            return None
+        n_skipped = len(between) - len(still_open)
+        # The middle, then its neighbour, then far from it: builds that cannot be made come in rows,
+        # and a row is left most quickly by a long step.
+        share = 0.5 if n_skipped < 2 else (0.25, 0.75)[n_skipped % 2]
+        return still_open[int(share * len(still_open))]
+
+
+def _contradiction(direct: Finding, failed: Collection[Finding]) -> str:
+    """Return what speaks against one step that explains every FAIL, empty where nothing does."""
+    if direct.outcome in {Outcome.PASS, Outcome.INCONCLUSIVE}:
+        return f"the one against the other directly is {direct.outcome}"
+    if direct.is_judged and not _meet([direct, *failed]):
+        return "its step is not as large as the effect of other builds that fail"
+    return ""
+
+
+def _meet(findings: Collection[Finding]) -> bool:
+    """Tell whether one effect lies in the intervals of all."""
+    return max(f.low for f in findings) <= min(f.high for f in findings)
+
+
+def _next_mapped(
+    n: int, findings: Mapping[Gate, Finding], searched: Collection[int]
+) -> Probe | None:
+    """Return the gate that halves the widest gap among the builds judged against the baseline."""
+    against_base = {i: f for i in range(1, n + 1) if (f := findings.get(Gate(0, i))) is not None}
+    judged = [0, *(i for i, finding in against_base.items() if finding.is_judged)]
+    n_mapped = sum(1 for i in judged if i not in searched) - 2  # nor the two ends
+    gaps = sorted(pairwise(judged), key=lambda gap: gap[0] - gap[1])
+    for low, high in gaps if n_mapped < _MAPPED else ():
+        still_open = [i for i in range(low + 1, high) if i not in against_base]
+        if still_open:
+            return Probe(Gate(0, still_open[len(still_open) // 2]), "map")
+    return None

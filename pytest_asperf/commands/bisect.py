@@ -1,0 +1,303 @@
+"""`asperf bisect`: finds the release or commit at which a gate begins to fail.
+
+What only this command needs is imported in it: numpy and scipy would make every `asperf --help`
+wait.
+"""
+
+# ruff: noqa: PLC0415  # the docstring says why
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+
+import typer
+from rich.console import Console
+
+from pytest_asperf.bisect.search import Ending
+from pytest_asperf.commands.console import (
+    print_error,
+    print_sections,
+    print_table,
+    print_text,
+    stderr_console,
+)
+from pytest_asperf.commands.options import (
+    USAGE,
+    CurrentPython,
+    EngineName,
+    MaxPplDelta,
+    Seed,
+    Tolerance,
+    Wait,
+)
+from pytest_asperf.commands.project import open_project
+from pytest_asperf.config.text_file import UnreadableTextError, read_text
+from pytest_asperf.errors import ConfigError, printable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.status import Status
+
+    from pytest_asperf.bisect.candidates import Candidate
+    from pytest_asperf.bisect.record import BisectRecord, Judged
+    from pytest_asperf.bisect.run import Question
+    from pytest_asperf.bisect.search import Answer, Gate, Probe
+    from pytest_asperf.commands.project import Project
+    from pytest_asperf.config.spec import Build
+    from pytest_asperf.measure.runner import Lab
+
+_EXIT_CODES: Final = {Ending.CULPRIT: 0, Ending.BROKEN: 2}
+_NO_CULPRIT: Final = 1
+
+_SETTING: Final = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")
+_LIST: Final = ".txt"
+
+
+def bisect_builds(
+    base: Annotated[str, typer.Argument(metavar="BASE", help="The build that was fast enough.")],
+    candidate: Annotated[
+        str, typer.Argument(metavar="CAND", help="A later one, which is too slow.")
+    ],
+    *,
+    workload: Annotated[
+        str, typer.Option("--workload", metavar="NAME", help="tg128, pp512, ttft512, ppl.")
+    ] = "tg128",
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="ADDRESS", help="Model to gate on.")
+    ] = None,
+    builds: Annotated[
+        str | None,
+        typer.Option(
+            "--builds",
+            metavar="LIST",
+            help="Builds between the two in their order: A,B,C, or a .txt file with one a line.",
+        ),
+    ] = None,
+    tolerance: Tolerance = None,
+    max_ppl_delta: MaxPplDelta = "1%",
+    max_pairs: Annotated[
+        int | None,
+        typer.Option("--max-pairs", min=1, metavar="N", help="Pairs of one gate [120]."),
+    ] = None,
+    max_seconds: Annotated[
+        int | None,
+        typer.Option("--max-seconds", min=1, metavar="N", help="Seconds of one gate [600]."),
+    ] = None,
+    seed: Seed = None,
+    wait: Wait = None,
+    engine: EngineName = None,
+    python: CurrentPython = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh/--resume", help="Forget what an interrupted run has found."),
+    ] = False,
+) -> None:
+    """Find the release or commit at which a gate begins to fail.
+
+    Exits with 0 if a culprit is named, with 1 if there is none or no single one, with 2 if it
+    cannot be measured, with 3 if the command is not usable as typed.
+    """
+    asked = _Asked(
+        base, candidate, builds, model, engine, workload, max_ppl_delta, max_pairs, max_seconds
+    )
+    try:
+        project = open_project(python=python, tolerance=tolerance, seed=seed, wait=wait)
+        question = _question(asked, project)
+    except ConfigError as error:
+        print_error(error)
+        raise typer.Exit(USAGE) from None
+    answer = _bisect(question, project, fresh=fresh)
+    raise typer.Exit(_EXIT_CODES.get(answer.ending, _NO_CULPRIT))
+
+
+class _Asked(NamedTuple):
+    """The words that say what is bisected."""
+
+    base: str
+    candidate: str
+    builds: str | None
+    model: str | None
+    engine: str | None
+    workload: str
+    max_ppl_delta: str
+    max_pairs: int | None
+    max_seconds: int | None
+
+
+def split_builds(text: str, folder: Path) -> list[str]:
+    """Return the builds that `--builds` names, as written.
+
+    A word such as `slow_by=0.1` is a setting of the build before it. A file has a build a line;
+    what follows a # is a remark.
+
+    Raises:
+        ConfigError: the file cannot be read, or nothing is named.
+    """
+    if text.endswith(_LIST):
+        try:
+            lines = read_text(folder / text).splitlines()
+        except UnreadableTextError as error:
+            raise ConfigError(
+                f"--builds: {printable(text)} {error}",
+                why="it names the builds between the two",
+                remedy="name a file with one build a line, or the builds themselves: A,B,C",
+            ) from None
+        found = [line.partition("#")[0].strip() for line in lines]
+    else:
+        found = []
+        for word in text.split(","):
+            if found and _SETTING.match(word):
+                found[-1] += f",{word}"
+            else:
+                found.append(word.strip())
+    named = [build for build in found if build]
+    if not named:
+        raise ConfigError(
+            f"--builds: {printable(text)} names none",
+            why="it names the builds between the two",
+            remedy="write --builds=A,B,C, or a .txt file with one build a line",
+        )
+    return named
+
+
+def _question(asked: _Asked, project: Project) -> Question:
+    """Read every word, before anything is measured.
+
+    Raises:
+        ConfigError: one is not usable.
+    """
+    from pytest_asperf.analysis.verdict import parse_percent
+    from pytest_asperf.bisect.run import Question
+    from pytest_asperf.config.engines import parse_engine
+    from pytest_asperf.config.spec import parse_workload
+    from pytest_asperf.gate.cells import PPL, Cell
+    from pytest_asperf.gate.plan import engine_of
+    from pytest_asperf.measure.ab_speed import Budget
+
+    settings, catalogue = project.settings, project.catalogue
+    named = None if asked.engine is None else parse_engine(asked.engine, where="--engine")
+    find = partial(catalogue.find_build, engine=named)
+    ends = find(asked.base, where="BASE"), find(asked.candidate, where="CAND")
+    engine = engine_of(named, ends, settings.engine)
+    ref = catalogue.find(asked.model or settings.default_model, where="--model", engine=engine)
+    if asked.workload != PPL:
+        parse_workload(asked.workload, where="--workload")
+    between = None
+    if asked.builds is not None:
+        texts = split_builds(asked.builds, catalogue.folder)
+        between = [find(text, where="--builds") for text in texts]
+    budget = Budget(
+        settings.tolerance,
+        # Twice a gate's: the test may go on for as long as it likes, and what one probe leaves open
+        # costs others.
+        asked.max_pairs or 2 * settings.max_pairs,
+        asked.max_seconds or 2 * settings.max_seconds,
+        seed=0,
+    )
+    limit = parse_percent(asked.max_ppl_delta, where="--max-ppl-delta")
+    cell = Cell(ref, asked.workload)
+    return Question(_candidates(ends, between), cell, budget, limit, is_listed=between is not None)
+
+
+def _candidates(ends: tuple[Build, Build], between: list[Build] | None) -> tuple[Candidate, ...]:
+    """Return the builds in their order, with both ends."""
+    from pytest_asperf.bisect.candidates import Candidate, builds_between
+
+    if between is None:
+        return builds_between(ends, where="BASE, CAND")
+    base, last = ends
+    named = between[1:] if between[0] == base else between
+    if named[-1:] == [last]:
+        named = named[:-1]
+    return tuple(map(Candidate, (base, *named, last)))
+
+
+def _bisect(question: Question, project: Project, *, fresh: bool) -> Answer:
+    """Run it, and print what it finds when it finds it."""
+    import platform
+
+    from pytest_asperf.bisect.record import kept_bisection
+    from pytest_asperf.bisect.run import bisect
+    from pytest_asperf.bisect.text import announcement, known_so_far
+    from pytest_asperf.hardware.detect import detect
+
+    out = Console(highlight=False)
+    for line in announcement(question):
+        print_text(out, line)
+    console = stderr_console()
+    engine = question.cell.ref.spec.engine or project.settings.engine
+    with console.status("bisecting") as status, project.lab(engine, console, status) as lab:
+        contents = _contents(question, lab, project.cache)
+        decided_by = {
+            **question.decided_by(detect(), platform.node(), contents),
+            "chunks": project.settings.chunks,
+            "seed": project.settings.seed,
+        }
+        kept = kept_bisection(project.cache, decided_by, seed=project.draw_seed(), fresh=fresh)
+        with kept as (record, told):
+            if told:
+                print_text(console, told)
+            watcher = _Printer(question, record, status, out)
+            try:
+                answer = bisect(question, lab, record, watcher)
+            except KeyboardInterrupt:
+                print_text(console, known_so_far(question, record))
+                raise
+    _print_answer(question, record, answer)
+    return answer
+
+
+def _contents(question: Question, lab: Lab, cache: Path) -> dict[str, str | None]:
+    """Return the hashes of what a path does not tell: packages, weights, the corpus."""
+    from pytest_asperf.config.build_sources import Packages
+    from pytest_asperf.modelfiles.cache import file_sha256
+
+    ref = question.cell.ref
+    weights = dict(ref.spec.files).get(ref.level or "", ref.spec.gguf)
+    sources = (candidate.build.source for candidate in question.candidates)
+    packages = (path for source in sources if isinstance(source, Packages) for path in source.files)
+    paths = [*packages, *(path for path in (weights, ref.spec.corpus) if path is not None)]
+    hashes = {
+        str(path): file_sha256(path, cache=cache) if path.is_file() else None for path in paths
+    }
+    return {**hashes, "folder": lab.source_sha256(ref.spec)}
+
+
+class _Printer:
+    """Prints each gate when it is over, those of an earlier run first."""
+
+    def __init__(
+        self, question: Question, record: BisectRecord, status: Status, out: Console
+    ) -> None:
+        self._question = question
+        self._status = status
+        self._out = out
+        for gate, found in record.gates.items():
+            self.ends(gate, found)
+
+    def begins(self, probe: Probe, number: int) -> None:
+        """Say which gate it is."""
+        name = self._question.candidates[probe.gate.candidate].build.name
+        self._status.update(f"gate {number}: {printable(name)}")
+
+    def ends(self, gate: Gate, found: Judged) -> None:
+        """Print its verdict."""
+        from pytest_asperf.bisect.text import gate_line
+
+        self._status.stop()  # a line of its own, not behind that of the status
+        print_text(self._out, gate_line(self._question, gate, found))
+        self._status.start()
+
+
+def _print_answer(question: Question, record: BisectRecord, answer: Answer) -> None:
+    from pytest_asperf.bisect.text import answer_sections, map_rows, map_sections
+
+    print_text(Console(highlight=False), "")
+    sections = answer_sections(question, record, answer)
+    if answer.ending is Ending.MAP:
+        print_table(map_rows(question, record))
+        sections += map_sections(question, record)
+    print_sections(sections)

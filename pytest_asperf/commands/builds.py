@@ -1,0 +1,224 @@
+"""`asperf builds`: which builds of engines are kept in the cache; makes them, and removes them.
+
+What only one of its commands needs is imported there: Rich's status and the engines' host would
+make every `asperf --help` wait.
+"""
+
+# ruff: noqa: PLC0415  # the docstring says why
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from pytest_asperf.commands.command_words import Command
+from pytest_asperf.commands.console import StatusNotify, print_sections, print_text, stderr_console
+from pytest_asperf.commands.project import open_project
+from pytest_asperf.errors import AsperfError, ConfigError, printable
+from pytest_asperf.modelfiles.cache import BUILDS_FOLDER
+from pytest_asperf.report.sections import Check, Section, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_asperf.builds.store import MadeBuild
+    from pytest_asperf.builds.workshop import Workshop
+    from pytest_asperf.commands.project import Project
+    from pytest_asperf.config.build_sources import Checkout, Packages
+    from pytest_asperf.config.engines import Engine
+    from pytest_asperf.config.spec import Build
+
+_DAY_S: Final = 86400
+_WHERE: Final = "asperf builds make"
+
+builds_app = typer.Typer(
+    help="List, make and prune the builds of engines in the cache.", rich_markup_mode=None
+)
+
+
+@builds_app.callback(invoke_without_command=True)
+def builds(context: typer.Context) -> None:
+    """List the builds."""
+    if context.invoked_subcommand is None:
+        list_builds()
+
+
+@builds_app.command("list", cls=Command)
+def list_builds() -> None:
+    """List the builds that the project declares, and those that are made."""
+    from pytest_asperf.builds.store import made_builds
+
+    project = open_project()
+    kept = list(made_builds(project.cache))
+    declared = tuple(_declared_check(build, project) for build in project.catalogue.builds)
+    made = tuple(map(_kept_check, kept))
+    print_sections(
+        [
+            *([Section("declared", declared)] if declared else []),
+            Section(f"made, in {printable(project.cache / BUILDS_FOLDER)}", made),
+        ],
+        last_line=f"{len(made)} builds, {size(sum(each.nbytes for each in kept))}",
+    )
+
+
+@builds_app.command("make", cls=Command)
+def make_builds(
+    builds: Annotated[list[str], typer.Argument(metavar="BUILD")],
+    *,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again", help="Make them anew: a requirement without a version is resolved again."
+        ),
+    ] = False,
+) -> None:
+    """Make builds where they are not made yet, and say which engine each has."""
+    from pytest_asperf.builds.store import discard, finished
+    from pytest_asperf.builds.workshop import recipe_of
+    from pytest_asperf.config.build_sources import Checkout, Packages
+
+    project = open_project()
+    find = project.catalogue.find_build
+    # All are looked up before the first is made: a typo shows at once.
+    wanted = [find(text, where=_WHERE) for text in builds]
+    for build in wanted:
+        source = build.source
+        if not isinstance(source, Packages | Checkout):
+            raise ConfigError(
+                f"{_WHERE}: {build.name} is there already",
+                why="an interpreter or a folder of programs is used as it is",
+                remedy="name a requirement, a wheel, or a checkout at a commit",
+            )
+        with stderr_console().status(printable(f"making {build.name}")) as status:
+            notify = StatusNotify(stderr_console(), status)
+            workshop = _workshop(project, notify)
+            folder = recipe_of(source, cache=project.cache).folder(project.cache)
+            if again and (old := finished(folder)):
+                discard(old, notify.wait)
+            made = workshop.made(source)
+            checks = (_kept_check(made), *_engine_checks(build, source, workshop))
+        print_sections([Section(printable(build.name), checks)])
+
+
+@builds_app.command("prune", cls=Command)
+def prune_builds(
+    *,
+    older_than: Annotated[
+        int | None,
+        typer.Option("--older-than", min=0, metavar="DAYS", help="Last used so many days ago."),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    really: Annotated[
+        bool, typer.Option("--yes", help="Remove them; without it they are only listed.")
+    ] = False,
+) -> None:
+    """List or remove builds, and what was left of those that were never finished.
+
+    What is removed is made again when it is next asked for.
+    """
+    from pytest_asperf.builds.store import discard, made_builds
+
+    project = open_project()
+    before = time.time() - (older_than if older_than is not None else 0) * _DAY_S
+    chosen = every or older_than is not None
+
+    def goes(made: MadeBuild) -> bool:
+        return made.made_at is None or (chosen and made.used_at <= before)
+
+    gone = [made for made in made_builds(project.cache) if goes(made)]
+    print_sections([Section("to be removed", tuple(map(_kept_check, gone)))])
+    total = f"{len(gone)} builds, {size(sum(made.nbytes for made in gone))}"
+    if not really:
+        hint = "" if chosen else "; --older-than=DAYS or --all chooses finished ones too"
+        typer.echo(f"{total}: nothing is removed without --yes{hint}")
+        return
+
+    def told(reason: str) -> None:
+        print_text(stderr_console(), printable(f"waiting: {reason}"))
+
+    # A gate may be running on one of them.
+    with project.queue(told).turn():
+        for made in gone:
+            discard(made, told)
+    typer.echo(f"removed {total}")
+
+
+def _workshop(project: Project, notify: StatusNotify) -> Workshop:
+    from pytest_asperf.builds.workshop import Workshop
+    from pytest_asperf.hardware.machine_lock import machine_lock_path
+
+    return Workshop(
+        project.cache,
+        lock_path=machine_lock_path(),
+        notify=notify,
+        wait_s=project.settings.wait,
+    )
+
+
+def _declared_check(build: Build, project: Project) -> Check:
+    from pytest_asperf.builds.store import finished
+    from pytest_asperf.builds.workshop import recipe_of
+    from pytest_asperf.config.build_sources import Checkout, Packages, source_text
+
+    told = printable(source_text(build.source), 200)
+    if not isinstance(build.source, Packages | Checkout):
+        return Check(build.name, "ok", told)
+    try:
+        folder = recipe_of(build.source, cache=project.cache).folder(project.cache)
+    except AsperfError as error:
+        return Check(build.name, "warning", printable(error.what), printable(error.remedy))
+    made = finished(folder)
+    return Check(build.name, "ok", f"{told}; {f'made: {folder.name}' if made else 'not made yet'}")
+
+
+def _kept_check(made: MadeBuild) -> Check:
+    name = printable(made.title, 120)
+    where = printable(made.folder.name)
+    if made.made_at is None:
+        remedy = "run `asperf builds prune --yes`, or make it: the compilation is gone on with"
+        return Check(name, "warning", f"not finished; {size(made.nbytes)}", remedy)
+    ages = f"made {_ago(made.made_at)}, used {_ago(made.used_at)}"
+    parts = (*_engines(made.facts, made.found), size(made.nbytes), ages, where)
+    return Check(name, "ok", "; ".join(parts))
+
+
+def _engines(facts: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a build is for, with its version and what it was compiled with."""
+    from pytest_asperf.config.engines import DISTRIBUTIONS
+
+    if facts.get("kind") == "checkout":
+        yield f"llama_tools at {printable(facts.get('commit'), 40)}"
+    of_engines: dict[str, list[str]] = {}
+    for name, version in found.get("packages", {}).items():
+        if (engine := DISTRIBUTIONS.get(name.lower().replace("_", "-"))) is not None:
+            of_engines.setdefault(engine, []).append(f"{name} {version}")
+    for name, versions in of_engines.items():
+        yield printable(f"{name}: {', '.join(versions)}", 80)
+    if "base" in facts:
+        yield f"Python {printable(str(facts['base'].get('version')).partition(' ')[0], 20)}"
+    variables = [f"{name}={text}" for name, text in facts.get("compiles_with", {}).items()]
+    if options := [*facts.get("cmake", []), *variables]:
+        yield printable(" ".join(options), 200)
+
+
+def _engine_checks(
+    build: Build, source: Packages | Checkout, workshop: Workshop
+) -> Sequence[Check]:
+    """Start each engine of a build, and return what it says of itself."""
+    from pytest_asperf.config.build_sources import Packages
+    from pytest_asperf.config.engines import engine_name
+    from pytest_asperf.engine_process import Worker
+
+    engines: set[Engine] = set(source.engines) if isinstance(source, Packages) else {"llama_tools"}
+    checks = []
+    for engine in sorted(engines):
+        with Worker(workshop.ready(build, engine).engine) as worker:
+            checks.append(Check(engine, "ok", printable(engine_name(worker.describe()))))
+    return checks
+
+
+def _ago(then: float) -> str:
+    days = int((time.time() - then) / _DAY_S)
+    return "today" if days < 1 else f"{days} day{'s' if days > 1 else ''} ago"

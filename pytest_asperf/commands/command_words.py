@@ -1,0 +1,67 @@
+"""What a command calls the settings that an advice names.
+
+Advice is written once, with pytest's options (`--asperf-seed=1`). A command prints its own option
+of that setting (`--seed=1`), or the key of the configuration file where it has no such option.
+"""
+
+from __future__ import annotations
+
+import re
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+from typer.core import TyperCommand
+
+from pytest_asperf.errors import AsperfError
+from pytest_asperf.plugin.options import OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+#: Not behind `pytest `, where pytest's own option is meant.
+_OPTION: Final = re.compile(
+    r"(?<!pytest )(?<![\w-])(?P<option>--asperf-[a-z-]+)(=(?P<value>[\w%]+))?"
+)
+#: The options of the command that runs; pytest's where none does.
+_RUNNING: ContextVar[Collection[str] | None] = ContextVar("running", default=None)
+
+
+class Command(TyperCommand):
+    """A command in whose output settings are called as it calls them."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        running = _RUNNING.set({option for param in self.params for option in param.opts})
+        try:
+            return super().invoke(ctx)
+        except AsperfError as error:
+            error.reword(in_own_words)
+            raise
+        finally:
+            _RUNNING.reset(running)
+
+
+def in_own_words(text: str) -> str:
+    """Return a text with each setting as the command that runs calls it."""
+    options = _RUNNING.get()
+    return text if options is None else reworded(text, options)
+
+
+def reworded(text: str, options: Collection[str]) -> str:
+    """Return a text with each of pytest's options as a command of these options has it."""
+
+    def call(match: re.Match[str]) -> str:
+        if match["option"] not in OPTIONS:
+            return match[0]
+        key, value = OPTIONS[match["option"]][0], match["value"]
+        own = f"--{key.removeprefix('default_').replace('_', '-')}"
+        if own in options:
+            return own if value is None else f"{own}={value}"
+        return f"{key if value is None else _assignment(key, value)} in [tool.asperf]"
+
+    return _OPTION.sub(call, text)
+
+
+def _assignment(key: str, value: str) -> str:
+    # Single quotes are TOML too, and need no escape where the text stands in JSON.
+    return f"{key} = {value}" if value.isdecimal() else f"{key} = '{value}'"

@@ -1,0 +1,142 @@
+"""How every command prints: sections of checks, tables and texts, wrapped only on a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pytest_asperf.commands.command_words import in_own_words
+from pytest_asperf.errors import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rich.console import JustifyMethod
+    from rich.status import Status
+
+    from pytest_asperf.errors import AsperfError
+    from pytest_asperf.report.sections import Section, State
+
+_WORDS: Final[dict[State, str]] = {
+    "ok": "ok", "warning": "warn", "unknown": "?", "impossible": "FAIL",
+    "measured": "", "invalid": "INVALID", "inconclusive": "INCONCLUSIVE",
+}  # fmt: skip
+_STYLES: Final[dict[State, str]] = {
+    "ok": "green", "warning": "yellow", "unknown": "cyan", "impossible": "bold red",
+    "measured": "none", "invalid": "bold red", "inconclusive": "bold yellow",
+}  # fmt: skip
+_LEAST_STATE_COLUMNS: Final = 4
+_MOST_NAME_COLUMNS: Final = 16
+_LEAST_TEXT_COLUMNS: Final = 24
+
+
+class StatusNotify:
+    """Shows progress on a status line."""
+
+    def __init__(self, console: Console, status: Status) -> None:
+        self._console = console
+        self._status = status
+
+    def progress(self, label: str, done: int, total: int) -> None:
+        """Say how far a measurement is."""
+        self._status.update(Text(printable(f"{label} {done}/{total}")))
+
+    def done(self) -> None:
+        """The line goes when the command is over."""
+
+    def wait(self, reason: str) -> None:
+        """Say why nothing happens."""
+        print_text(self._console, f"waiting: {printable(reason)}")
+
+
+def stderr_console() -> Console:
+    """Return the console for errors and progress; what a command found goes to the other."""
+    return Console(stderr=True, highlight=False)
+
+
+def print_error(error: AsperfError) -> None:
+    """Print an error's parts."""
+    console = stderr_console()
+    for line in str(error).splitlines():
+        print_text(console, printable(line))
+
+
+def print_sections(sections: Iterable[Section], *, last_line: str = "") -> None:
+    """Print what was looked at, and one line that sums it up."""
+    console = Console(highlight=False)
+    columns = _columns(console)
+    for number, section in enumerate(sections):
+        for line in (*([Text()] if number else []), *render(section, columns)):
+            console.print(line, soft_wrap=True)
+    if last_line:
+        print_text(console, "")
+        print_text(console, last_line)
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under their head; where the terminal is too narrow, the first column wraps."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    console = Console(highlight=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, head in enumerate(rows[0]):
+        justify: JustifyMethod = "right" if number else "left"
+        table.add_column(Text(head), justify=justify, overflow="fold", no_wrap=number > 0)
+    for row in rows[1:]:
+        table.add_row(*map(Text, row))
+    if not console.is_terminal:
+        console.width = sum(widths) + 2 * len(widths)
+    console.print(table)
+    print_text(console, "")
+
+
+def print_text(console: Console, text: str) -> None:
+    """Print one text, wrapped where it is read on a terminal."""
+    for line in _wrap(in_own_words(text), _columns(console), "", " " * 4):
+        console.print(Text(line), soft_wrap=True)
+
+
+def _columns(console: Console) -> int | None:
+    return console.width if console.is_terminal else None
+
+
+def render(section: Section, columns: int | None) -> Iterator[Text]:
+    """Return a section's lines: state, name and detail in columns, each remedy below its detail.
+
+    Args:
+        section: what to show.
+        columns: width to wrap at, None for one line each.
+    """
+    yield Text(section.title, style="bold")
+    longest = max((len(check.name) for check in section.checks), default=0)
+    width = min(longest, _MOST_NAME_COLUMNS)
+    words = [len(_WORDS[check.state]) for check in section.checks]
+    states = max([_LEAST_STATE_COLUMNS, *words])
+    indent = " " * (states + width + 5)
+    for check in section.checks:
+        name = f"  {_WORDS[check.state]:{states}} {check.name:{width}}  "
+        head, *tail = _wrap(in_own_words(check.detail), columns, name, indent)
+        line = Text(head)
+        line.stylize(_STYLES[check.state], 2, 2 + states)
+        yield line
+        if check.remedy:
+            tail += _wrap(in_own_words(check.remedy), columns, f"{indent}do: ", f"{indent}    ")
+        yield from map(Text, tail)
+
+
+def _wrap(text: str, columns: int | None, first: str, others: str) -> list[str]:
+    """Break a line between words only, so that paths and commands can be copied."""
+    if columns is None:
+        return [first + text]
+    wrapped = textwrap.wrap(
+        text,
+        max(columns, len(others) + _LEAST_TEXT_COLUMNS),
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return wrapped or [first]

@@ -1,0 +1,56 @@
+"""What `asperf gate` and `asperf bisect` are both asked with, and how both say that it is wrong."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from pytest_asperf.commands.command_words import Command
+
+#: Exit code of a command that is not usable as typed: 2 is that of one which ends undecided.
+USAGE: Final = 3
+
+Tolerance = Annotated[
+    str | None,
+    typer.Option("--tolerance", metavar="SHARE", help="Slowdown accepted [5%]."),
+]
+MaxPplDelta = Annotated[
+    str, typer.Option("--max-ppl-delta", metavar="SHARE", help="ΔPPL of the same file accepted.")
+]
+Seed = Annotated[
+    int | None, typer.Option("--seed", min=0, metavar="N", help="Of every random order.")
+]
+EngineName = Annotated[
+    str | None, typer.Option("--engine", metavar="NAME", help="llama_cpp, mlx or llama_tools.")
+]
+CurrentPython = Annotated[
+    str | None,
+    typer.Option("--python", metavar="PATH", help="Interpreter that `current` means."),
+]
+
+
+Chunks = Annotated[
+    str | None,
+    typer.Option("--chunks", metavar="N|all", help="Chunks that PPL is taken over [40]."),
+]
+Wait = Annotated[
+    str | None,
+    typer.Option(
+        "--wait", metavar="S", help="Longest wait for one other measurement here, such as 10min."
+    ),
+]
+
+
+class GateCommand(Command):
+    """A command whose usage errors exit with `USAGE`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            # Typer brings a copy of click, or depends on it; its usage errors have a code.
+            if hasattr(error, "exit_code") and hasattr(error, "show"):
+                error.exit_code = USAGE
+            raise

@@ -1,0 +1,382 @@
+"""Where an engine's build comes from, as a user writes it: words and tables to frozen sources.
+
+Only what is written is read here, and what tells a file from a folder. Whether a build can be made
+is found out where it is made.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias
+
+from pytest_asperf.config.engines import DISTRIBUTIONS, parse_engine
+from pytest_asperf.config.settings import has_separator, parse_path, parse_values, unknown_key
+from pytest_asperf.errors import ConfigError, listing, shown, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from packaging.requirements import Requirement
+
+    from pytest_asperf.config.engines import Engine
+
+#: What installers take from a path.
+ARCHIVES: Final = (".whl", ".tar.gz", ".zip")
+
+#: Keys by what says where a build comes from; the first of a tuple is that key itself.
+_KEYS: Final = {
+    "requirements": ("requirements", "env", "python", "engine"),
+    "checkout": ("checkout", "commit", "cmake", "env"),
+    "tools": ("tools",),
+    "python": ("python",),
+}
+#: Keys of a build's table, without its settings.
+BUILD_KEYS: Final = tuple(dict.fromkeys(key for keys in _KEYS.values() for key in keys))
+
+_SETTING: Final = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")
+_URL_REQUIREMENT: Final = re.compile(r"[\w.\[\],-]+\s*@\s*[a-z][a-z+]*://", re.IGNORECASE)
+_VERSIONED: Final = re.compile(r"[\w.-]+\s*(\[|[<>!~=]=|[<>])")
+_VARIABLE: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_COMMIT: Final = re.compile(r"[A-Za-z0-9_][\w./^~@{}-]{0,199}", re.ASCII)
+_CMAKE: Final = re.compile(r"-[DGTA][^\0]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """An interpreter that has an engine installed.
+
+    Attributes:
+        python: the interpreter.
+    """
+
+    python: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsFolder:
+    """A folder of llama.cpp's programs.
+
+    Attributes:
+        folder: the folder.
+    """
+
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Packages:
+    """Packages to install in an environment of their own.
+
+    Attributes:
+        requirements: what an index or a URL has, as PEP 508 writes it.
+        files: wheels and source distributions on this machine.
+        engines: those that they bring; none where that is not known.
+        env: environment variables to install and compile with.
+        python: the interpreter that the environment is made from.
+    """
+
+    requirements: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+    engines: frozenset[Engine] = frozenset()
+    env: tuple[tuple[str, str], ...] = ()
+    python: Path = field(default_factory=lambda: Path(sys.executable))
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """llama.cpp's programs, built from a commit of a git checkout.
+
+    Attributes:
+        repository: the checkout, which is only read.
+        commit: the commit, a tag or a branch, as git names it.
+        cmake: arguments of CMake's configuration.
+        env: environment variables to configure and compile with.
+    """
+
+    repository: Path
+    commit: str
+    cmake: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+
+
+Source: TypeAlias = Interpreter | ToolsFolder | Packages | Checkout
+
+
+def runs_on(source: Source, engine: Engine) -> bool:
+    """Tell whether a build of this source may be of an engine."""
+    if isinstance(source, ToolsFolder | Checkout):
+        return engine == "llama_tools"
+    if isinstance(source, Packages) and source.engines:
+        return engine in source.engines
+    return engine != "llama_tools"
+
+
+def source_text(source: Source) -> str:
+    """Return what a source is, in words."""
+    match source:
+        case Interpreter():
+            return f"the interpreter {source.python}"
+        case ToolsFolder():
+            return f"the programs in {source.folder}"
+        case Checkout():
+            return f"{source.repository} at {source.commit}"
+        case Packages():
+            return " ".join([*source.requirements, *map(str, source.files)])
+
+
+def split_build(text: str, *, where: str) -> tuple[str, tuple[str, ...]]:
+    """Split `BUILD,key=value,...` into the build and its settings as written.
+
+    A requirement may hold commas of its own (`mlx-lm>=0.30,<0.32`). Settings alone are settings
+    over `current`.
+
+    Raises:
+        ConfigError: something behind the first setting is none.
+    """
+    words = text.split(",")
+    first = next((i for i, word in enumerate(words) if _SETTING.match(word)), len(words))
+    for word in words[first:]:
+        if not _SETTING.match(word):
+            _refuse(word, "settings as key=value, behind the build", where=where)
+    return ",".join(words[:first]) or "current", tuple(words[first:])
+
+
+def parse_source(text: str, folder: Path, *, where: str, known: Collection[str]) -> Source:
+    """Read a build that stands on the command line and has no name in the configuration.
+
+    Args:
+        text: a requirement, or the path of a wheel or source distribution, of an interpreter, of a
+            folder of programs, or of a checkout with `@COMMIT` behind it.
+        folder: where relative paths start.
+        where: the option that it stands in, for the message.
+        known: names that would have been builds too.
+
+    Raises:
+        ConfigError: nothing of that kind.
+    """
+    if _URL_REQUIREMENT.match(text):
+        return _packages([text], folder, where=where)
+    if has_separator(text) or text.lower().endswith(ARCHIVES):
+        return _place(text, folder, where=where)
+    name = re.split(r"[\[<>=!~;@\s]", text, maxsplit=1)[0]
+    if _VERSIONED.match(text) or _canonical(name) in DISTRIBUTIONS:
+        return _packages([text], folder, where=where)
+    _, comma, behind = text.partition(",")
+    if comma:
+        _refuse(behind, "settings as key=value, behind the build", where=where)
+    raise ConfigError(
+        f"{where}: unknown build {shown(text)}{suggest(text, [*known, *DISTRIBUTIONS])}",
+        why="the two builds are what a gate compares",
+        remedy=f"use one of {listing(known)}; a requirement, such as llama-cpp-python==0.3.35; the "
+        "path of a Python interpreter, of a wheel, of a folder of llama.cpp's programs, or of a "
+        "checkout of llama.cpp with @COMMIT behind it; or declare the build in "
+        "[tool.asperf.builds.NAME] of pyproject.toml",
+    )
+
+
+def parse_table(keys: Mapping[str, Any], folder: Path, *, where: str) -> Source:
+    """Read a build's table of the configuration file, without its settings.
+
+    Args:
+        keys: the table.
+        folder: where relative paths start.
+        where: the table's place, for messages.
+
+    Raises:
+        ConfigError: a key that is unknown, unusable or beside another kind of source.
+    """
+    for key in keys:
+        if key not in BUILD_KEYS:
+            raise unknown_key(key, (*BUILD_KEYS, "settings"), where=where)
+    kind = _kind_of(keys, where=where)
+
+    def texts(key: str) -> list[str]:
+        value = keys.get(key, [])
+        value = [value] if isinstance(value, str) else value
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            _refuse(value, "a list of texts", where=f"{where}.{key}")
+        return value
+
+    def place(key: str, default: str | None = None) -> Any:
+        given = {key: keys.get(key, default)}
+        return parse_values(given, where=f"{where}.{{}}".format, folder=folder)[key]
+
+    match kind:
+        case "tools":
+            return ToolsFolder(place("tools"))
+        case "requirements":
+            return _packages(
+                texts("requirements"),
+                folder,
+                where=f"{where}.requirements",
+                env=_env(keys.get("env", {}), where=f"{where}.env"),
+                python=place("python", sys.executable),
+                engine=keys.get("engine"),
+            )
+        case "checkout":
+            return _checkout(
+                _path(keys["checkout"], folder, where=f"{where}.checkout"),
+                keys.get("commit"),
+                where=where,
+                cmake=texts("cmake"),
+                env=_env(keys.get("env", {}), where=f"{where}.env"),
+            )
+    return Interpreter(place("python", sys.executable))
+
+
+def _kind_of(keys: Collection[str], *, where: str) -> str:
+    """Return which key says where a build comes from; those of another kind are refused."""
+    kind = next((kind for kind in _KEYS if kind in keys), "python")
+    for key in keys:
+        if key not in _KEYS[kind]:
+            raise ConfigError(
+                f"{where}: {key} stands beside {kind}, which it says nothing of",
+                why="a key that nothing reads would leave out what was meant by it",
+                remedy=f"beside {kind} write only {listing(_KEYS[kind])} and settings",
+            )
+    return kind
+
+
+def _place(text: str, folder: Path, *, where: str) -> Source:
+    """Read a path by what is there."""
+    path = _path(text, folder, where=where)
+    repository, at, commit = text.rpartition("@")
+    if at and not path.exists() and not text.lower().endswith(ARCHIVES):
+        return _checkout(_path(repository, folder, where=where), commit, where=where)
+    if path.name.lower().endswith(ARCHIVES):
+        return _packages([text], folder, where=where)
+    if not path.exists():
+        raise ConfigError(
+            f"{where}: {shown(text)}: there is no such file or folder",
+            why="the build is what is there",
+            remedy="correct the path: of a Python interpreter, of a wheel or source distribution, "
+            "of a folder of llama.cpp's programs, or of a checkout with @COMMIT behind it",
+        )
+    if not path.is_dir():
+        return Interpreter(
+            parse_values({"python": text}, where=lambda _: where, folder=folder)["python"]
+        )
+    if (path / ".git").exists() and not (path / "llama-bench").exists():
+        _refuse(text, f"the commit to build behind it, such as {text}@HEAD", where=where)
+    if (path / "pyproject.toml").is_file():
+        remedy = "a wheel or source distribution made of it (pip wheel --no-deps FOLDER), whose "
+        _refuse(text, f"{remedy}content says which build it is", where=where)
+    found = parse_values({"tools": text}, where=lambda _: where, folder=folder)
+    return ToolsFolder(found["tools"])
+
+
+def _checkout(
+    repository: Path,
+    commit: object,
+    *,
+    where: str,
+    cmake: Iterable[str] = (),
+    env: tuple[tuple[str, str], ...] = (),
+) -> Checkout:
+    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+        accepted = "a commit of the checkout: a hash, a tag or a branch"
+        _refuse(commit, f"commit = {accepted}", where=where)
+    for argument in cmake:
+        if not _CMAKE.fullmatch(argument):
+            _refuse(argument, "arguments such as -DGGML_METAL=ON", where=f"{where}.cmake")
+    return Checkout(repository, commit, tuple(cmake), env)
+
+
+def _packages(
+    words: list[str],
+    folder: Path,
+    *,
+    where: str,
+    env: tuple[tuple[str, str], ...] = (),
+    python: Path | None = None,
+    engine: object = None,
+) -> Packages:
+    if not words:
+        _refuse(words, "at least one requirement", where=where)
+    files, requirements, names = [], [], set()
+    for word in words:
+        if word.lower().endswith(ARCHIVES) and not _URL_REQUIREMENT.match(word):
+            path = _path(word, folder, where=where)
+            files.append(path)
+            names.add(_canonical(path.name.partition("-")[0]))
+        else:
+            requirement = _requirement(word, where=where)
+            requirements.append(str(requirement))
+            names.add(_canonical(requirement.name))
+    engines = {DISTRIBUTIONS[name] for name in names if name in DISTRIBUTIONS}
+    if engine is not None:
+        engines = {parse_engine(engine, where=where)}
+    elif not engines and not files:
+        _refuse_unknown(requirements, where=where)
+    if "mlx" in engines and engine is None and "mlx-lm" not in names:
+        raise ConfigError(
+            f"{where}: mlx is named without mlx-lm",
+            why="mlx computes, and mlx-lm has the models: the environment could run none",
+            remedy='name both in a table: requirements = ["mlx-lm==0.31.3", "mlx==0.31.1"]',
+        )
+    return Packages(
+        tuple(sorted(requirements)),
+        tuple(files),
+        frozenset(engines),
+        env,
+        python or Path(sys.executable),
+    )
+
+
+def _requirement(text: str, *, where: str) -> Requirement:
+    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415  # 50 ms
+
+    try:
+        return Requirement(text)
+    except InvalidRequirement as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(
+            f"{where}: {shown(text)} is not a requirement: {shown(reason)}",
+            why="it says which packages the build's environment has",
+            remedy="write NAME==VERSION, such as llama-cpp-python==0.3.35 or mlx-lm[cpu]==0.31.3, "
+            "or the path of a wheel",
+        ) from None
+
+
+def _refuse_unknown(requirements: list[str], *, where: str) -> Never:
+    """Refuse packages that bring no known engine: a typo may be somebody else's package."""
+    name = re.split(r"[\[<>=!~;@\s]", requirements[0], maxsplit=1)[0]
+    raise ConfigError(
+        f"{where}: {shown(name)} is no package of an engine{suggest(name, DISTRIBUTIONS)}",
+        why="what a misspelt name installs is whatever somebody has published under it",
+        remedy=f"name one of {listing(DISTRIBUTIONS)}",
+        opt_out='a fork says whose place it takes: engine = "llama_cpp" beside its requirements, '
+        "in [tool.asperf.builds.NAME]",
+    )
+
+
+def _env(value: object, *, where: str) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, dict):
+        _refuse(value, 'a table: { CMAKE_ARGS = "-DGGML_METAL=on" }', where=where)
+    for name, text in value.items():
+        if not _VARIABLE.fullmatch(name) or not isinstance(text, str) or "\0" in text:
+            _refuse(text, "environment variables as NAME = text", where=f"{where}.{shown(name)}")
+    return tuple(sorted(value.items()))
+
+
+def _path(value: object, folder: Path, *, where: str) -> Path:
+    try:
+        return parse_path(value, folder)
+    except ValueError:
+        _refuse(value, "the path of a file or folder", where=where)
+
+
+def _canonical(name: str) -> str:
+    """Return a package's name as PEP 503 spells it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _refuse(value: object, accepted: str, *, where: str) -> Never:
+    raise ConfigError(
+        f"{where}: {shown(value)} is not usable",
+        why="what it should say cannot be told from it",
+        remedy=f"write {accepted}",
+    )

@@ -1,0 +1,400 @@
+"""The models a run may name, and the settings it starts from: TOML to specs.
+
+Read from `[tool.asperf]` in pyproject.toml or from asperf.toml beside it. Only what is written is
+checked here; whether a file exists is found out by the test that uses it, so that no other test is
+disturbed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.config.build_sources import (
+    Interpreter,
+    ToolsFolder,
+    parse_source,
+    parse_table,
+    split_build,
+)
+from pytest_asperf.config.engines import ENGINES, parse_engine, parse_level
+from pytest_asperf.config.settings import (
+    Settings,
+    distinct_names,
+    is_path,
+    parse_path,
+    parse_values,
+    split_address,
+    unknown_key,
+)
+from pytest_asperf.config.spec import (
+    Build,
+    EngineSettings,
+    ModelRef,
+    ModelSpec,
+    parse_settings,
+    parse_variant,
+)
+from pytest_asperf.config.toml_table import parse_toml, read_toml_text
+from pytest_asperf.errors import ConfigError, listing, printable, shown, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_asperf.config.engines import Engine
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+_SOURCES: Final = ("hf", "gguf", "files")
+_SETTINGS: Final = tuple(field.name for field in fields(Settings))
+_MODEL_KEYS: Final = (*_SOURCES, "corpus", "engine", "settings")
+#: A model of the Hugging Face hub, `owner/name`.
+_HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """Every model that has a name, and the settings of the configuration file.
+
+    Attributes:
+        folder: the root of the project; relative paths in addresses start here.
+        models: shipped models first, then the project's own.
+        builds: engine builds by name, the project's own.
+        settings: defaults, the configuration file's values over them, and options over both.
+        names: of the models that are named by their paths; of others, the file's name.
+    """
+
+    folder: Path
+    models: tuple[ModelSpec, ...]
+    settings: Settings
+    builds: tuple[Build, ...] = ()
+    names: Mapping[Path, str] = field(default_factory=dict)
+
+    def telling_apart(self, addresses: Iterable[str]) -> Catalogue:
+        """Return the same catalogue, in which no two of these addresses have one name."""
+        paths = []
+        for address in addresses:
+            name, _ = split_address(address)
+            if is_path(name):
+                with suppress(ValueError):  # refused, with its place, when it is used
+                    paths.append(parse_path(name, self.folder))
+        return replace(self, names=distinct_names(paths))
+
+    def find(self, address: str, *, where: str, engine: Engine | None = None) -> ModelRef:
+        """Return the model that an address means, on the engine that runs it.
+
+        Args:
+            address: `name`, `name:LEVEL`, or with or without `:LEVEL` the path of a GGUF file, or
+                for MLX the path of a folder, or a hub's `owner/name`; `name+layers=8`, with or
+                without `:LEVEL`, is a variant of a model.
+            where: the option, key or test that it stands in, for the message.
+            engine: the engine asked for; None is the model's own, else the session's.
+
+        Raises:
+            ConfigError: no such model or level.
+        """
+        name, level = split_address(address)
+        if is_path(name):
+            engine = engine or self.settings.engine
+            spec = self._from_path(name, engine, where=where)
+        else:
+            spec = self._named(name, where)
+        ref = ModelRef(spec.on(engine or spec.engine or self.settings.engine))
+        return ref if level is None else at_level(ref, level, where=where)
+
+    def find_build(self, text: str, *, where: str, engine: Engine | None = None) -> Build:
+        """Return the build that `BUILD,key=value,...` means.
+
+        Args:
+            text: `current`, the name of a build, or what `parse_source` reads, then engine settings
+                over it; settings alone are settings over `current`.
+            where: the option or key that it stands in, for the message.
+            engine: what `current` is a build of; None is the session's engine.
+
+        Raises:
+            ConfigError: no such build, interpreter or setting.
+        """
+        name, words = split_build(text, where=where)
+        pairs = (word.partition("=") for word in words)
+        settings = parse_settings(
+            {key.strip(): _value(value.strip()) for key, _, value in pairs}, where=where
+        )
+        tools = self.settings.tools_of(engine or self.settings.engine)
+        current = Interpreter(self.settings.python) if tools is None else ToolsFolder(tools)
+        known = {"current": Build("current", current), **{b.name: b for b in self.builds}}
+        build = known.get(name) or Build(
+            name, parse_source(name, self.folder, where=where, known=known)
+        )
+        label = ",".join([build.name, *words])
+        return replace(build, name=label, settings=build.settings.merged(settings))
+
+    def _named(self, name: str, where: str) -> ModelSpec:
+        names = {spec.name: spec for spec in self.models}
+        base, plus, change = name.partition("+")
+        if base in names:
+            if not plus:
+                return names[base]
+            return replace(names[base], name=name, variant=parse_variant(change, where=where))
+        raise ConfigError(
+            f"{where}: unknown model {shown(name)}{suggest(name, names)}",
+            why="the address decides which weights are measured",
+            remedy=f"use one of {listing(names)}, the path of a .gguf file, or declare the model"
+            " in [tool.asperf.models.NAME] of pyproject.toml",
+        )
+
+    def _from_path(self, text: str, engine: Engine, *, where: str) -> ModelSpec:
+        try:
+            path = parse_path(text, self.folder)
+        except ValueError:
+            raise _unusable(text, "the path of a file", where=where) from None
+        name = self.names.get(path, path.name)
+        name = re.sub(r"[^A-Za-z0-9._/-]", "_", name).lstrip(".-")[-64:] or "_"
+        if engine == "mlx" and not text.lower().endswith(".gguf"):
+            return ModelSpec(name=name, hf_folder=path, hub_id=_hub_id(text))
+        return ModelSpec(name=name, gguf=path)
+
+
+def at_level(ref: ModelRef, level: str, *, where: str) -> ModelRef:
+    """Return a model at a level that a marker or an address asks for.
+
+    Raises:
+        ConfigError: no such level; the model has no file of that level; or the address already
+            named another one.
+    """
+    level = parse_level(level, where=where, engine=ref.spec.engine)
+    levels = [have for have, _ in ref.spec.files]
+    if levels and level not in levels:
+        raise ConfigError(
+            f"{where}: model {ref.spec.name!r} has no file for level {level}",
+            why="a model declared by `files` is measured as published; no level is made of another",
+            remedy=f"use one of {listing(levels)}, or add {level} to its `files`",
+        )
+    if ref.level not in {None, level}:
+        raise ConfigError(
+            f"{where}: level {level} is asked for, but the address is {ref.label}",
+            why="which of the two levels would be measured is a guess",
+            remedy="name the level once: in the address, or in a quant or quant_ladder marker",
+        )
+    return replace(ref, level=level)
+
+
+def load_catalogue(rootdir: Path, shipped: Sequence[ModelSpec]) -> Catalogue:
+    """Read the configuration file of a project, if it has one.
+
+    Args:
+        rootdir: pytest's root folder, where the file is and relative paths start.
+        shipped: the models that are always there.
+
+    Raises:
+        ConfigError: the file cannot be read, or something in it is not usable.
+    """
+    document = _find_document(rootdir)
+    models = _models(document, rootdir, shipped)
+    builds = _builds(document, rootdir)
+    tables = {"models", "builds"}
+    values = {key: value for key, value in document.table.items() if key not in tables}
+    for key in values:
+        if key not in _SETTINGS:
+            raise unknown_key(key, (*_SETTINGS, *tables), where=document.where())
+    settings = Settings(**parse_values(values, where=document.where, folder=rootdir))
+    catalogue = Catalogue(rootdir, (*shipped, *models), settings, builds)
+    if "default_model" in values:
+        # An option may name another engine yet; a script has every level.
+        where = document.where("default_model")
+        catalogue.find(settings.default_model, where=where, engine="scripted")
+    return catalogue
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """The table that holds our settings, and how a message names a key of it."""
+
+    file: str
+    section: tuple[str, ...]
+    table: dict[str, object]
+
+    def where(self, *keys: str) -> str:
+        path = ".".join((*self.section, *keys))
+        return f"{self.file}: {path}" if path else self.file
+
+
+def _find_document(rootdir: Path) -> _Document:
+    found = [
+        document
+        for file in ("pyproject.toml", "asperf.toml")
+        if (document := _read_document(rootdir / file)).table
+    ]
+    if len(found) > 1:
+        raise ConfigError(
+            f"{rootdir}: both pyproject.toml ([tool.asperf]) and asperf.toml hold settings",
+            why="which of the two a run would follow is a guess",
+            remedy="keep them in one of the two files",
+        )
+    return found[0] if found else _Document("pyproject.toml", ("tool", "asperf"), {})
+
+
+def _read_document(path: Path) -> _Document:
+    content = _read_toml(path)
+    # A file of our own needs no [tool.asperf], but a table moved there may keep its name.
+    own = path.name == "asperf.toml" and content.keys() != {"tool"}
+    section = () if own else ("tool", "asperf")
+    document = _Document(path.name, (), content)
+    for key in section:
+        table = _table(document.table.get(key, {}), document.where(key))
+        document = _Document(path.name, (*document.section, key), table)
+    return document
+
+
+def _read_toml(path: Path) -> dict[str, object]:
+    if not os.path.lexists(path):
+        return {}
+    return parse_toml(read_toml_text(path), printable(path, 300))
+
+
+def _models(document: _Document, folder: Path, shipped: Sequence[ModelSpec]) -> list[ModelSpec]:
+    models: list[ModelSpec] = []
+    for name, entry in _table(document.table.get("models", {}), document.where("models")).items():
+        where = document.where("models", name if _NAME.fullmatch(name) else shown(name))
+        _check_name(name, shipped=shipped, others=models, where=where)
+        models.append(_model(name, _table(entry, where), folder=folder, where=where))
+    return models
+
+
+def _builds(document: _Document, folder: Path) -> tuple[Build, ...]:
+    builds = []
+    table = _table(document.table.get("builds", {}), document.where("builds"))
+    for name, entry in table.items():
+        where = document.where("builds", name if _NAME.fullmatch(name) else shown(name))
+        if not _NAME.fullmatch(name) or name == "current":
+            raise _unusable(name, "another name of A-Z a-z 0-9 . _ -", where=where)
+        keys = dict(_table(entry, where))
+        settings = _engine_settings(keys.pop("settings", {}), where=f"{where}.settings")
+        builds.append(Build(name, parse_table(keys, folder, where=where), settings))
+    return tuple(builds)
+
+
+def _value(text: str) -> object:
+    """Read a setting's value as TOML would: a number where it is one, else a word."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _check_name(
+    name: str, *, shipped: Sequence[ModelSpec], others: Sequence[ModelSpec], where: str
+) -> None:
+    if not _NAME.fullmatch(name) or is_path(name):
+        raise ConfigError(
+            f"{where}: not a usable model name",
+            why="names stand in addresses (name:LEVEL) and in file names",
+            remedy="use 1 to 64 of A-Z a-z 0-9 . _ - and neither begin with . or -"
+            " nor end in .gguf",
+        )
+    # File systems that ignore case would keep both models' files in one place.
+    for spec in (*shipped, *others):
+        if spec.name.casefold() == name.casefold():
+            kind = "a shipped model" if spec in shipped else "another model here"
+            raise ConfigError(
+                f"{where}: {spec.name!r} is already the name of {kind}",
+                why="one name must mean the same weights everywhere",
+                remedy="choose another name",
+            )
+
+
+def _model(name: str, table: dict[str, object], *, folder: Path, where: str) -> ModelSpec:
+    for key in table:
+        if key not in _MODEL_KEYS:
+            raise unknown_key(key, _MODEL_KEYS, where=where)
+    if len([key for key in _SOURCES if key in table]) != 1:
+        raise ConfigError(
+            f"{where}: a model has exactly one of {', '.join(_SOURCES)}",
+            why="they say where its weights come from",
+            remedy="keep `hf` for a Hugging Face folder, `gguf` for one file to quantise from, or"
+            " `files` for published files by level",
+        )
+
+    def path(key: str) -> Path | None:
+        return _path(table[key], folder, where=f"{where}.{key}") if key in table else None
+
+    settings = _table(table.get("settings", {}), f"{where}.settings")
+    own = {key: settings.pop(key) for key in ENGINES if isinstance(settings.get(key), dict)}
+    return ModelSpec(
+        name=name,
+        hf_folder=path("hf"),
+        hub_id=_hub_id(table.get("hf")),
+        gguf=path("gguf"),
+        files=_files(table["files"], folder, where=f"{where}.files") if "files" in table else (),
+        engine=parse_engine(table["engine"], where=f"{where}.engine")
+        if "engine" in table
+        else None,
+        settings=_engine_settings(settings, where=f"{where}.settings"),
+        own_settings=tuple(
+            (engine, _engine_settings(value, where=f"{where}.settings.{engine}"))
+            for engine, value in own.items()
+        ),
+        corpus=path("corpus"),
+    )
+
+
+def _hub_id(text: object) -> str | None:
+    return text if isinstance(text, str) and _HUB_ID.fullmatch(text) else None
+
+
+def _files(value: object, folder: Path, *, where: str) -> tuple[tuple[str, Path], ...]:
+    files: dict[str, Path] = {}
+    for key, file in _table(value, where).items():
+        level = parse_level(key, where=where)
+        if level in files:
+            raise ConfigError(
+                f"{where}: level {level} stands twice, in different spellings",
+                why="which of the two files would be measured is a guess",
+                remedy="keep one of them",
+            )
+        files[level] = _path(file, folder, where=f"{where}.{key}")
+    if not files:
+        raise _unusable(value, "at least one LEVEL = path", where=where)
+    return tuple(files.items())
+
+
+def _engine_settings(value: object, *, where: str) -> EngineSettings:
+    each = (
+        parse_settings({key: _scalar(item, f"{where}.{key}")}, where=f"{where}.{key}")
+        for key, item in _table(value, where).items()
+    )
+    return reduce(EngineSettings.merged, each, EngineSettings())
+
+
+def _scalar(value: object, where: str) -> object:
+    if isinstance(value, (dict, list)):
+        raise _unusable(value, "a single value", where=where)
+    return value
+
+
+def _table(value: object, where: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise _unusable(value, "a table", where=where)
+    return value
+
+
+def _path(value: object, folder: Path, *, where: str) -> Path:
+    try:
+        return parse_path(value, folder)
+    except ValueError:
+        raise _unusable(value, "the path of a file or folder", where=where) from None
+
+
+def _unusable(value: object, accepted: str, *, where: str) -> ConfigError:
+    return ConfigError(
+        f"{where}: {shown(value)} is not usable",
+        why="what it should say cannot be told from it",
+        remedy=f"write {accepted}",
+    )

@@ -1,0 +1,384 @@
+"""How a run measures: one frozen object, from `[tool.asperf]` keys and command-line options alike.
+
+Both spell the same keys, so both are read by the same parsers; only the place that a message names
+differs.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from pytest_asperf.analysis.guards.surroundings import CV_LIMIT
+from pytest_asperf.analysis.verdict import parse_percent
+from pytest_asperf.config.engines import ENGINES, Engine, level_engines
+from pytest_asperf.errors import ConfigError, listing, shown, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+Source = Literal["auto", "live", "recorded"]
+Inconclusive = Literal["fail", "xfail", "skip"]
+ReportFormat = Literal["json", "plots"]
+
+_MOST: Final = 10**9
+_WEEK_S: Final = 7 * 24 * 3600
+#: TOML has no larger integers.
+_MOST_SEED: Final = 2**63 - 1
+
+
+_COUNTS: Final = frozenset(
+    {"repetitions", "chunks", "max_pairs", "max_seconds", "seed", "self_check"}
+)
+_UNITS_S: Final = {"s": 1.0, "min": 60.0, "h": 3600.0}
+_DURATION: Final = re.compile(r"(?P<number>\d{1,7}(\.\d{1,3})?)\s*(?P<unit>s|min|h)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportTarget:
+    """A report to write at the end of the session.
+
+    Attributes:
+        format: `json` is one file, `plots` the pictures.
+        path: the file, or the folder of the pictures.
+    """
+
+    format: ReportFormat
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line and the configuration file decide for a whole session.
+
+    Attributes:
+        hardware: name of a hardware profile, or `auto` for this machine.
+        engine: the engine that measures models which name none.
+        source: measure, replay recorded numbers, or whichever fits the declared hardware.
+        inconclusive: what becomes of a test whose interval straddles its threshold.
+        default_model: address of the model that a test without a marker measures.
+        repetitions: repetitions of a throughput workload.
+        chunks: chunks of the corpus that PPL is taken over, or None for all of them.
+        baseline: build that a gate holds the candidate against.
+        candidate: build that a gate judges, None where there is none.
+        tolerance: slowdown that a gate accepts, a fraction.
+        max_pairs: pairs after which a gate gives up.
+        max_seconds: seconds after which a gate begins no further pair.
+        max_cv: coefficient of variation of a throughput's runs, a fraction, above which a limit
+            that the spread reaches is not decided.
+        seed: of every random order, None for one drawn and logged.
+        self_check: gates of a machine of which one is preceded by a gate of the baseline against
+            itself, None for none.
+        call_timeout_s: seconds after which a call to the engine, or its start, is given up.
+        wait: seconds after which waiting for another measurement on this machine is given up.
+        cache: folder for files that are made once, or None for the platform's own.
+        python: interpreter that the engine runs in.
+        tools: folder of llama.cpp's programs, for the engine that runs those.
+        report: reports to write.
+        findings: a project's own files of findings, beside the shipped ones.
+        records: its own files of recorded figures.
+    """
+
+    hardware: str = "auto"
+    engine: Engine = "llama_cpp"
+    source: Source = "auto"
+    inconclusive: Inconclusive = "fail"
+    default_model: str = "asperf-target"
+    repetitions: int = 10
+    chunks: int | None = 40
+    baseline: str = "current"
+    candidate: str | None = None
+    tolerance: float = 0.05
+    max_pairs: int = 60
+    max_seconds: int = 300
+    max_cv: float = CV_LIMIT
+    seed: int | None = None
+    self_check: int | None = None
+    call_timeout_s: int = 600
+    wait: float = 600.0
+    cache: Path | None = None
+    python: Path = field(default_factory=lambda: Path(sys.executable))
+    tools: Path | None = None
+    report: tuple[ReportTarget, ...] = ()
+    findings: tuple[Path, ...] = ()
+    records: tuple[Path, ...] = ()
+
+    def tools_of(self, engine: Engine) -> Path | None:
+        """Return the folder of programs that an engine consists of; None for a library."""
+        return self.tools if engine == "llama_tools" else None
+
+
+def parse_path(value: object, folder: Path) -> Path:
+    """Return a path as written in a file or option, relative ones starting from `folder`.
+
+    Raises:
+        ValueError: not the text of a path.
+    """
+    try:
+        return folder / Path(_text(value)).expanduser()
+    except RuntimeError as error:  # `~nobody`
+        raise ValueError from error
+
+
+def has_separator(text: str) -> bool:
+    """Tell whether a text names a place among folders, on any platform."""
+    return "/" in text or "\\" in text
+
+
+def is_path(name: str) -> bool:
+    """Tell whether an address without its level is a path and not a model's name."""
+    return name.lower().endswith(".gguf") or has_separator(name)
+
+
+def distinct_names(paths: Iterable[Path]) -> dict[Path, str]:
+    """Return for each path its shortest end that no other one has."""
+    every = set(paths)
+    return {path: _shortest_end(path, every - {path}) for path in every}
+
+
+def _shortest_end(path: Path, others: Iterable[Path]) -> str:
+    for n in range(1, len(path.parts)):
+        end = path.parts[-n:]
+        if all(other.parts[-n:] != end for other in others):
+            return "/".join(end)
+    return str(path)
+
+
+def split_address(address: str) -> tuple[str, str | None]:
+    """Split a model's address into its name or path, and its level as written.
+
+    A path may hold colons of its own (a drive, a blob named by its hash). So a level is split off
+    a path only behind `.gguf`, or where it is one.
+    """
+    head, colon, tail = address.rpartition(":")
+    if not colon:
+        return address, None
+    if is_path(address):
+        after_gguf = head.lower().endswith(".gguf") and not is_path(tail)
+        if not after_gguf and level_engines(tail) is None:
+            return address, None
+    return head, tail
+
+
+def read_word(key: str, text: Any) -> Any:
+    """Read digits as the number they would be in TOML, so that both are checked alike."""
+    if key not in _COUNTS or not isinstance(text, str):
+        return text
+    # Python refuses to convert thousands of digits, and a seed has 19 at most.
+    return int(text) if text.isdecimal() and len(text) < 20 else text
+
+
+def parse_values(
+    table: Mapping[str, object], *, where: Callable[[str], str], folder: Path
+) -> dict[str, Any]:
+    """Check settings value by value and return them as arguments of `Settings`.
+
+    Args:
+        table: values by the name of a field of `Settings`; other keys are the caller's to refuse.
+        where: gives the place of a key for a message (`asperf.toml: chunks`, `--asperf-chunks`).
+        folder: where relative paths start.
+
+    Raises:
+        ConfigError: an unusable value.
+    """
+    values = {}
+    for key, value in table.items():
+        rule = _KEYS[key]
+        try:
+            values[key] = rule.parse(value, folder)
+        except ValueError as error:
+            raise ConfigError(
+                f"{where(key)}: {shown(value)} is not usable{error}",
+                why=rule.why,
+                remedy=f"{key} takes {rule.accepts}",
+            ) from None
+    return values
+
+
+def unknown_key(key: str, valid: Sequence[str], *, where: str) -> ConfigError:
+    """Return the error for a key that nothing reads."""
+    return ConfigError(
+        f"{where}: unknown key {shown(key)}{suggest(key, valid)}",
+        why="a key that is silently ignored leaves a run other than it was meant",
+        remedy=f"use one of {listing(valid)}",
+    )
+
+
+def _text(value: object, _folder: Path | None = None) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError
+    return value
+
+
+def _one_of(words: tuple[str, ...]) -> Callable[[object, Path], str]:
+    def parse(value: object, _folder: Path) -> str:
+        if isinstance(value, str) and value in words:
+            return value
+        raise ValueError(suggest(value, words))
+
+    return parse
+
+
+def _duration(value: object, _folder: Path) -> float:
+    """Read seconds, plain or with a unit."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError
+    match = _DURATION.fullmatch(str(value).strip())
+    if match is None:
+        raise ValueError
+    return float(match["number"]) * _UNITS_S[match["unit"] or "s"]
+
+
+def _tolerance(value: object, _folder: Path) -> float:
+    try:
+        share = parse_percent(value, where="tolerance")
+    except ConfigError:
+        raise ValueError from None
+    if not 0 < share <= 1:
+        raise ValueError
+    return share
+
+
+def _cv(value: object, _folder: Path) -> float:
+    try:
+        share = parse_percent(value, where="max_cv")
+    except ConfigError:
+        raise ValueError from None
+    if not share > 0:
+        raise ValueError
+    return share
+
+
+def _address(value: object, folder: Path) -> str:
+    name, level = split_address(_text(value))
+    if is_path(name):
+        name = str(parse_path(name, folder))
+    return name if level is None else f"{name}:{level}"
+
+
+def _interpreter(value: object, folder: Path) -> Path:
+    name = _text(value)
+    # Links are not resolved: a virtual environment is known by the link's own place.
+    found = shutil.which(parse_path(name, folder) if has_separator(name) else name)
+    if found is None:
+        raise ValueError(": no such program")
+    return Path(found)
+
+
+def _tools(value: object, folder: Path) -> Path:
+    path = parse_path(value, folder)
+    if not (path / "llama-bench").is_file():
+        raise ValueError(": no llama-bench is in it")
+    return path
+
+
+def _reports(value: object, folder: Path) -> tuple[ReportTarget, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValueError
+    return tuple(_report(item, folder) for item in value)
+
+
+def _paths(value: object, folder: Path) -> tuple[Path, ...]:
+    if not isinstance(value, list):
+        raise ValueError
+    return tuple(parse_path(item, folder) for item in value)
+
+
+def _report(text: str, folder: Path) -> ReportTarget:
+    name, _, path = text.partition(":")
+    for known in get_args(ReportFormat):
+        if name == known:
+            return ReportTarget(known, parse_path(path, folder))
+    raise ValueError(suggest(name, get_args(ReportFormat)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """How the value of one key is read, and what to say when it cannot be."""
+
+    parse: Callable[[object, Path], object]
+    accepts: str
+    why: str
+
+
+def _choice(words: tuple[str, ...], why: str) -> _Key:
+    return _Key(_one_of(words), f"one of {listing(words)}", why)
+
+
+def _whole(why: str, *, least: int = 1, most: int = _MOST, or_all: bool = False) -> _Key:
+    """Return how a whole number is read: bounded here, before a system call overflows on it."""
+
+    def parse(value: object, _folder: Path) -> int | None:
+        if or_all and value == "all":
+            return None
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+            return value
+        raise ValueError
+
+    return _Key(parse, f"a whole number from {least} to {most}{', or all' * or_all}", why)
+
+
+_KEYS: Final[Mapping[str, _Key]] = {
+    "hardware": _Key(
+        _text,
+        "the name of a hardware profile, or auto",
+        "the profile decides what the numbers are held against",
+    ),
+    "engine": _choice(ENGINES, "the engine decides what is measured"),
+    "source": _choice(get_args(Source), "recorded numbers must never pass for live ones"),
+    "inconclusive": _choice(
+        get_args(Inconclusive), "it decides what becomes of a test that could not be decided"
+    ),
+    "default_model": _Key(
+        _address,
+        "an address: name, name:LEVEL, or a path",
+        "tests without a model marker measure this model",
+    ),
+    "repetitions": _whole("the interval around a throughput rests on them"),
+    "chunks": _whole("PPL and its interval rest on them", or_all=True),
+    "baseline": _Key(_text, "a build: NAME or PATH, then ,key=value", "a gate compares with it"),
+    "candidate": _Key(_text, "a build: NAME or PATH, then ,key=value", "a gate judges it"),
+    "tolerance": _Key(
+        _tolerance, 'a share such as "5%", above 0 and up to 100 %', "a gate accepts up to it"
+    ),
+    "max_pairs": _whole("a gate gives up after it"),
+    "max_seconds": _whole("a gate gives up after it", most=_WEEK_S),
+    "max_cv": _Key(
+        _cv, 'a share such as "15%", above 0', "limits near noisier runs are not decided"
+    ),
+    "seed": _whole("the same seed replays the same orders", least=0, most=_MOST_SEED),
+    "self_check": _whole("it shows how often this machine FAILs equal builds"),
+    "call_timeout_s": _whole("a hang would hold up every test behind it", most=_WEEK_S),
+    "wait": _Key(
+        _duration,
+        'seconds, or text with a unit such as "90s" or "10min"',
+        "a measurement that never ends would hold up every other",
+    ),
+    "cache": _Key(parse_path, "the path of a folder", "quantised models are kept there"),
+    "python": _Key(
+        _interpreter,
+        "the path of a Python interpreter, or its name on PATH",
+        "the engine runs in that interpreter",
+    ),
+    "findings": _Key(
+        _paths, "a list of paths of TOML files", "findings left out would not be missed"
+    ),
+    "records": _Key(
+        _paths, "a list of paths of TOML files", "findings rest on the figures in them"
+    ),
+    "tools": _Key(
+        _tools,
+        "the path of a folder that has llama-bench, llama-perplexity and llama-quantize",
+        "llama_tools runs the programs in that folder",
+    ),
+    "report": _Key(
+        _reports,
+        f"FORMAT:PATH, or in a configuration file a list of them; "
+        f"FORMAT is one of {listing(get_args(ReportFormat))}",
+        "a report that cannot be written is noticed only after everything was measured",
+    ),
+}

@@ -1,0 +1,331 @@
+"""`asperf predict`: gathers a machine's and models' facts, and says what follows from them.
+
+What it returns holds everything that the command shows (`predict_text.py`), so that its text and
+its JSON agree.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.analysis.capacity import (
+    ACCEPTANCES,
+    ASSUMED_COSTS,
+    MOE_REACHED_SHARE,
+    REACHED_SHARE,
+    Demand,
+    Fit,
+    Memory,
+    Payoff,
+    Verification,
+    fit,
+    payoff,
+    speed_ratio,
+    tg_ceiling,
+)
+from pytest_asperf.config.catalogue import at_level
+from pytest_asperf.config.engines import parse_level
+from pytest_asperf.config.settings import parse_path, split_address
+from pytest_asperf.config.spec import ModelRef, ModelSpec, kv_bytes_per_element
+from pytest_asperf.errors import ConfigError, HardwareError, printable
+from pytest_asperf.forecast.text import sections
+from pytest_asperf.hardware.bandwidth import LARGEST_CACHE_BYTES, known_bandwidth, machine_bandwidth
+from pytest_asperf.hardware.detect import detect
+from pytest_asperf.hardware.in_force import Ceiling, in_force
+from pytest_asperf.hardware.memory import memory_of
+from pytest_asperf.modelfiles.sizes import KvCache, demand_of
+from pytest_asperf.report.sections import Failure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_asperf.config.catalogue import Catalogue
+    from pytest_asperf.config.spec import EngineSettings
+    from pytest_asperf.hardware.in_force import Hardware
+    from pytest_asperf.hardware.machine_lock import MachineQueue
+
+_SCHEMA: Final = 1
+_MOST_POSITIONS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What the command was asked, beside the models.
+
+    Attributes:
+        hardware: name of a profile, or `auto`.
+        memory_gb: memory of the named hardware, in GB as on the box.
+        level: level of models that are named without one.
+        context: positions of the KV cache, None for 4096 or the training's, where that is less.
+        kv: the settings of the KV cache's types.
+        draft: address of a draft model.
+        draft_ratio: speed of the draft over the target's, if it was measured.
+        verify: costs of verifying, as `2:1.6,5:2.1`.
+        acceptance: acceptance rate, None for a table of several.
+    """
+
+    hardware: str
+    memory_gb: int | None
+    level: str | None
+    context: int | None
+    kv: EngineSettings
+    draft: str | None
+    draft_ratio: float | None
+    verify: str | None
+    acceptance: float | None
+
+    @property
+    def is_of_speculation(self) -> bool:
+        """Whether something was said of drafting."""
+        given = (self.draft, self.draft_ratio, self.verify, self.acceptance)
+        return any(value is not None for value in given)
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """What a draft gives one target.
+
+    Attributes:
+        ratio: speed of the draft over the target's, None where it is not known.
+        ratio_basis: what that rests on.
+        rows: for each assumption on the cost of verifying, what follows at each acceptance rate.
+    """
+
+    ratio: float | None
+    ratio_basis: str
+    rows: tuple[tuple[Verification, tuple[Payoff, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What is predicted of one model.
+
+    Attributes:
+        demand: what the model asks of memory.
+        fit: whether it fits, with the draft where there is one; None where memory is unknown.
+        ceilings: TG in tok/s that the bandwidth allows, with an empty and with a full context.
+        reached: of the first, what real runs reach; None where a cache can hold what is read, so
+            that memory bounds nothing.
+        speculation: what a draft gives, None where nothing was said of one.
+    """
+
+    demand: Demand
+    fit: Fit | None
+    ceilings: tuple[float, float] | None
+    reached: tuple[float, float] | None
+    speculation: Speculation | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Everything that is predicted.
+
+    Attributes:
+        hardware: the hardware, in one line.
+        memory: its memory, or why it is not known.
+        ceiling: its bandwidth, or why it is not known.
+        bandwidth_basis: where that comes from.
+        kv_types: of the K and the V cache, for each model.
+        draft: what the draft asks of memory.
+        forecasts: one for each model.
+    """
+
+    hardware: str
+    memory: Memory | Failure
+    ceiling: Ceiling | Failure
+    bandwidth_basis: str
+    kv_types: tuple[tuple[str, str], ...]
+    draft: Demand | None
+    forecasts: tuple[Forecast, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether every model fits; what cannot be told does not count as fitting."""
+        return all(forecast.fit is not None and forecast.fit.fits for forecast in self.forecasts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the prediction for JSON; an infinite ratio is null."""
+        return {
+            "schema": _SCHEMA,
+            "fits": self.fits,
+            "sections": [asdict(section) for section in sections(self)],
+            "facts": _finite(asdict(self)),
+        }
+
+
+def predict(
+    addresses: list[str],
+    question: Question,
+    catalogue: Catalogue,
+    cache: Path,
+    queue: MachineQueue,
+) -> Prediction:
+    """Predict what models do on a machine.
+
+    Args:
+        addresses: of the models: a GGUF file, a Hugging Face folder, or a name in the catalogue.
+        question: everything else that was asked.
+        catalogue: the project's models.
+        cache: the cache folder; a bandwidth that has to be measured is kept there.
+        queue: where a measurement waits for others.
+
+    Raises:
+        AsperfError: an address, name or value is not usable, or a file is broken.
+    """
+    drafts = [] if question.draft is None else [question.draft]
+    catalogue = catalogue.telling_apart([*addresses, *drafts])
+    # Everything typed is looked at before the machine is.
+    refs = [_ref(address, question, catalogue, "--model") for address in addresses]
+    costs = ASSUMED_COSTS if question.verify is None else (parse_verify(question.verify),)
+    types = tuple(_kv_types(ref, question) for ref in refs)
+    demands = [
+        demand_of(ref, _kv_cache(question, chosen)) for ref, chosen in zip(refs, types, strict=True)
+    ]
+    draft = None
+    if question.draft is not None:
+        ref = _ref(question.draft, question, catalogue, "--draft")
+        draft = demand_of(ref, _kv_cache(question, _kv_types(ref, question)))
+    hardware = _hardware(question)
+    memory = memory_of(hardware, question.memory_gb) or Failure(
+        "its size cannot be read", "name the hardware with --hardware=NAME"
+    )
+    on_card = isinstance(memory, Memory) and not memory.is_shared
+    ceiling, basis = _ceiling(hardware, cache, queue, on_card=on_card)
+
+    def forecast(demand: Demand) -> Forecast:
+        loaded = [demand] if draft is None else [demand, draft]
+        return Forecast(
+            demand,
+            None if isinstance(memory, Failure) else fit(memory, loaded),
+            *_rates(demand, ceiling),
+            _speculation(demand, draft, question, costs) if question.is_of_speculation else None,
+        )
+
+    forecasts = tuple(map(forecast, demands))
+    return Prediction(hardware.headline(), memory, ceiling, basis, types, draft, forecasts)
+
+
+def parse_verify(text: str) -> Verification:
+    """Read `2:1.6,5:2.1`, the cost of batches of 2 and of 5 positions in steps of the target.
+
+    Raises:
+        ConfigError: not of this form, or a cost that is no positive number.
+    """
+    costs = {}
+    for word in text.split(","):
+        positions, _, cost = word.partition(":")
+        try:
+            n, c = int(positions), float(cost)
+        except ValueError:
+            n, c = 0, 0.0
+        if not 2 <= n <= _MOST_POSITIONS or n in costs or not 0 < c < math.inf:
+            raise ConfigError(
+                f"--verify: {printable(word, 60)!r} is not POSITIONS:COST",
+                why="it decides from which draft on speculation gains anything",
+                remedy="write each batch once, such as --verify=2:1.6,5:2.1: verifying 2 positions "
+                "costs 1.6 steps of the target, 5 cost 2.1",
+            )
+        costs[n] = c
+    return Verification(tuple(sorted(costs.items())), f"given: --verify={text}")
+
+
+def _ref(address: str, question: Question, catalogue: Catalogue, where: str) -> ModelRef:
+    name, level = split_address(address)
+    folder = _folder(name, catalogue)
+    if folder is None:
+        ref = catalogue.find(address, where=where)
+    else:
+        spec = ModelSpec(name=folder.name or str(folder), hf_folder=folder)
+        ref = ModelRef(spec, None if level is None else parse_level(level, where=where))
+    if ref.level is None and question.level is not None:
+        return at_level(ref, question.level, where="--level")
+    return ref
+
+
+def _folder(name: str, catalogue: Catalogue) -> Path | None:
+    """Return the folder that a name means where it is not a model's."""
+    if name in {spec.name for spec in catalogue.models}:
+        return None
+    try:
+        path = parse_path(name, catalogue.folder)
+        return path.resolve() if path.is_dir() else None
+    except (ValueError, OSError):  # told by the catalogue, which names what it accepts
+        return None
+
+
+def _kv_types(ref: ModelRef, question: Question) -> tuple[str, str]:
+    return ref.spec.settings.merged(question.kv).kv_types
+
+
+def _kv_cache(question: Question, types: tuple[str, str]) -> KvCache:
+    type_k, type_v = types
+    per_element = kv_bytes_per_element(type_k), kv_bytes_per_element(type_v)
+    return KvCache(question.context, per_element)
+
+
+def _hardware(question: Question) -> Hardware:
+    if question.memory_gb is not None and question.hardware == "auto":
+        raise ConfigError(
+            "--memory is given for this machine",
+            why="its memory is what it has",
+            remedy="name the hardware to ask about with --hardware=NAME",
+        )
+    return in_force(question.hardware, detect(), memory_gb=question.memory_gb, option="--hardware")
+
+
+def _ceiling(
+    hardware: Hardware, cache: Path, queue: MachineQueue, *, on_card: bool
+) -> tuple[Ceiling | Failure, str]:
+    """Return the bandwidth of the memory that the weights are read from, and its source."""
+    published, profile, machine = hardware.published_bandwidth, hardware.profile, hardware.machine
+    if published is not None and (hardware.shares_memory or on_card):
+        sources = profile.sources if profile is not None else ()
+        basis = f"{published.kind}; {printable('; '.join(sources))}" if sources else published.kind
+        return Ceiling(published.gbs, published.kind), basis
+    if on_card:
+        remedy = "name the card with --hardware=NAME"
+        return Failure("the card's is neither published here nor measured", remedy), ""
+    try:
+        measured = known_bandwidth(cache, machine)
+        if measured is None:
+            with queue.turn():
+                measured = machine_bandwidth(cache, machine)
+    except HardwareError as error:
+        return Failure(printable(error.what), printable(error.remedy)), ""
+    basis = f"read by all usable cores, measured on {measured.measured_on}"
+    return Ceiling(measured.gbs, measured.kind, machine.cache_bytes or 0), basis
+
+
+def _rates(
+    demand: Demand, ceiling: Ceiling | Failure
+) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
+    """Return the ceilings with an empty and a full context, and what is reached of the first."""
+    if isinstance(ceiling, Failure):
+        return None, None
+    empty, full = (tg_ceiling(ceiling.gbs, n_bytes) for n_bytes in demand.read_bytes)
+    if demand.read_bytes[0] <= (ceiling.cache_bytes or LARGEST_CACHE_BYTES):
+        return (empty, full), None
+    low, high = MOE_REACHED_SHARE if demand.has_experts else REACHED_SHARE
+    return (empty, full), (low * empty, high * empty)
+
+
+def _speculation(
+    target: Demand, draft: Demand | None, question: Question, costs: tuple[Verification, ...]
+) -> Speculation:
+    ratio, basis = question.draft_ratio, "given: --draft-ratio"
+    if ratio is None and draft is not None:
+        ratio = speed_ratio(target, draft)
+        basis = "bytes per token of both; a small draft reaches less of its ceiling, so measure it"
+    rates = ACCEPTANCES if question.acceptance is None else (question.acceptance,)
+    rows = tuple((cost, tuple(payoff(rate, cost, ratio) for rate in rates)) for cost in costs)
+    return Speculation(ratio, basis if ratio is not None else "", rows)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and math.isinf(value) else value

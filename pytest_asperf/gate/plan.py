@@ -1,0 +1,188 @@
+"""Which cells a gate decides: those that a user names, or those where regressions have hidden."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.config.build_sources import runs_on
+from pytest_asperf.config.engines import ENGINES
+from pytest_asperf.config.spec import EngineSettings, FlashAttention, ModelRef, Pairing
+from pytest_asperf.errors import ConfigError
+from pytest_asperf.gate.cells import LOGITS, PPL, SPECULATION, Cell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_asperf.config.catalogue import Catalogue
+    from pytest_asperf.config.engines import Engine
+    from pytest_asperf.config.spec import Build
+
+#: Levels that the shipped models are gated at: a quantised one, whose kernels most people run.
+_LEVELS: Final[dict[Engine, str]] = {"llama_cpp": "Q4_K_M", "llama_tools": "Q4_K_M", "mlx": "4bit"}
+_TARGET: Final = "asperf-target"
+_MOE: Final = "asperf-target+experts"
+#: Of the shipped pair: as floats, batches differ least from single tokens, and outputs agree.
+_SHIPPED_PAIR: Final[dict[Engine, tuple[str, str]]] = {
+    "llama_cpp": ("asperf-draft:Q8_0", "asperf-target:F16"),
+    "mlx": ("asperf-draft:8bit", "asperf-target:F16"),
+}
+_KV: Final[dict[Engine, EngineSettings]] = {
+    "llama_cpp": EngineSettings(type_k="q8_0", type_v="q8_0"),
+    "llama_tools": EngineSettings(type_k="q8_0", type_v="q8_0"),
+    "scripted": EngineSettings(type_k="q8_0", type_v="q8_0"),
+    "mlx": EngineSettings(kv_bits=8),
+}
+_FLASH: Final[tuple[FlashAttention, ...]] = ("on", "off")
+#: Context at which decoding is timed, the largest that leaves room.
+_DEPTHS: Final = (4096, 1024, 256)
+_TG: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A default cell that an engine has no counterpart of, whatever the build.
+
+    Attributes:
+        what: the cell.
+        reason: why there is none.
+    """
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a gate decides.
+
+    Attributes:
+        cells: in the order in which they are decided, each once.
+        left_out: of the default cells, those that the engine has no counterpart of.
+    """
+
+    cells: tuple[Cell, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def engine_of(named: Engine | None, builds: Sequence[Build], default: Engine) -> Engine:
+    """Return the engine that is gated: the one named, else one that both builds can be of.
+
+    Raises:
+        ConfigError: the builds are of different engines, or not of the one named.
+    """
+    fitting = [e for e in ENGINES if all(runs_on(build.source, e) for build in builds)]
+    if named in fitting:
+        return named
+    if named is None and fitting:
+        return default if default in fitting else fitting[0]
+    base, candidate = (build.name for build in builds)
+    raise ConfigError(
+        f"{base} and {candidate} are not two builds of {named or 'one engine'}",
+        why="a gate runs the same model in both, on one engine",
+        remedy="name two builds of one engine; assert_faster compares engines (docs/gating.md)",
+    )
+
+
+def named_cells(
+    models: Sequence[ModelRef], workloads: Sequence[str], pairs: Sequence[Pairing]
+) -> Plan:
+    """Return the cells of workloads that a user names.
+
+    Args:
+        models: the models; each has them all.
+        workloads: their names.
+        pairs: whose speculation is gated; none for lookup in each model's own text.
+    """
+    cells = []
+    for name in workloads:
+        if name == SPECULATION and pairs:
+            cells += [Cell(pair.target, name, pair) for pair in pairs]
+        else:
+            cells += [Cell(ref, name) for ref in models]
+    return Plan(tuple(dict.fromkeys(cells)))
+
+
+def default_cells(
+    models: Sequence[ModelRef],
+    moe: ModelRef | None,
+    engine: Engine,
+    pairs: Sequence[Pairing],
+    depth_of: Callable[[ModelRef], int],
+) -> Plan:
+    """Return the cells in which regressions have hidden.
+
+    Args:
+        models: the models; every one gets them all.
+        moe: a mixture of experts beside them, None where the models are the user's own.
+        engine: the engine.
+        pairs: whose speculation is gated.
+        depth_of: gives the context at which a model's decoding is timed.
+    """
+    cells = [cell for ref in models for cell in _model_cells(ref, depth_of(ref), engine)]
+    if moe is not None:
+        cells += [Cell(moe, name) for name in ("pp512", f"tg{_TG}", PPL, LOGITS)]
+    cells += [Cell(pair.target, SPECULATION, pair) for pair in pairs]
+    reasons = (
+        (engine != "mlx", "flash attention on and off", "MLX chooses its kernel by itself"),
+        (bool(pairs), "speculation", f"{engine} cannot be stepped and rolled back here"),
+        (moe is not None, "a mixture of experts", "the models are your own: name one with --model"),
+    )
+    left_out = tuple(LeftOut(what, reason) for is_there, what, reason in reasons if not is_there)
+    return Plan(tuple(dict.fromkeys(cells)), left_out)
+
+
+def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[Cell]:
+    """Return one model's cells: its times, then what it computes, each with other settings too."""
+    deep = f"tg{_TG}@d{depth}"
+    others = [_with(ref, _KV[engine])] if engine in _KV else []
+    flash = [
+        _with(ref, EngineSettings(flash_attn=word)) for word in (_FLASH if engine != "mlx" else ())
+    ]
+    return [
+        *(Cell(ref, name) for name in ("pp512", f"tg{_TG}", deep)),
+        *(Cell(other, deep) for other in others),
+        *(Cell(one, name) for one in flash for name in ("pp512", deep)),
+        *(Cell(one, name) for name in (PPL, LOGITS) for one in (ref, *others)),
+    ]
+
+
+def shipped_models_of(
+    engine: Engine, catalogue: Catalogue, *, where: str
+) -> tuple[ModelRef, ModelRef]:
+    """Return the shipped target and its mixture of experts, at the level that is gated.
+
+    Raises:
+        ConfigError: the engine cannot run them.
+    """
+    if engine not in _LEVELS:
+        raise ConfigError(
+            f"{where}: the engine {engine} has no model by default",
+            why="it runs no model that is shipped",
+            remedy="name one with --model",
+        )
+    level = _LEVELS[engine]
+    dense, moe = (
+        catalogue.find(f"{name}:{level}", where=where, engine=engine) for name in (_TARGET, _MOE)
+    )
+    return dense, moe
+
+
+def shipped_pairs(engine: Engine, catalogue: Catalogue, *, where: str) -> tuple[Pairing, ...]:
+    """Return the shipped pair, or nothing where the engine cannot speculate."""
+    if engine not in _SHIPPED_PAIR:
+        return ()
+    draft, target = (
+        catalogue.find(address, where=where, engine=engine) for address in _SHIPPED_PAIR[engine]
+    )
+    return (Pairing(target, draft),)
+
+
+def deepest(n_ctx_train: int | None) -> int:
+    """Return the context at which decoding is timed by default, for a model trained on so many."""
+    room = (n_ctx_train or _DEPTHS[0] + _TG) - _TG
+    return next((depth for depth in _DEPTHS if depth <= room), _DEPTHS[-1])
+
+
+def _with(ref: ModelRef, settings: EngineSettings) -> ModelRef:
+    return replace(ref, spec=ref.spec.with_settings(settings))

@@ -1,0 +1,120 @@
+"""Prefill against decoding: the same tokens in one batch, and one at a time, under each build.
+
+Batches and single tokens go through different kernels. A build whose prefill is corrupt decodes
+as fast and as well as ever once the cache is filled, and one whose decoding is corrupt has the PPL
+of its prefill: either shows only where the two are compared.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.config.spec import EngineSettings, Workload
+from pytest_asperf.measure.ab_arms import MODEL, Side
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_asperf.analysis.metrics import ChunkScore
+    from pytest_asperf.config.engines import Engine
+    from pytest_asperf.measure.ab_arms import Arm, Ring
+    from pytest_asperf.measure.results import Ran
+
+#: What the second load of the model is called, which is fed one token at a time.
+_SINGLY: Final = "singly"
+#: Tokens compared: two of llama.cpp's physical batches.
+_TOKENS: Final = 1024
+#: Settings under which an engine computes a text one token at a time.
+_ONE_AT_A_TIME: Final[Mapping[Engine, EngineSettings]] = {
+    "llama_cpp": EngineSettings(n_ubatch=1),
+    "llama_tools": EngineSettings(n_ubatch=1),
+    "mlx": EngineSettings(n_batch=1),
+    "scripted": EngineSettings(n_ubatch=1),
+}
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How far a build's batched logits are from those of single tokens.
+
+    Attributes:
+        batched: scores of the batch; KLD is from the distribution after single tokens.
+        ran: proof of path.
+    """
+
+    batched: ChunkScore
+    ran: Ran
+
+    @cached_property
+    def mean_kld(self) -> float:
+        """Mean KLD of a position, nats."""
+        return sum(self.batched.kld) / len(self.batched.kld)
+
+    @property
+    def largest_kld(self) -> float:
+        """KLD of the position where it is largest, nats."""
+        return max(self.batched.kld)
+
+    @property
+    def position(self) -> int:
+        """The position where it is largest."""
+        return self.batched.kld.index(self.largest_kld)
+
+    @property
+    def same_top(self) -> float:
+        """Share of positions with the same likeliest token."""
+        return sum(self.batched.same_top) / len(self.batched.same_top)
+
+
+@dataclass(frozen=True, slots=True)
+class LogitsDuel:
+    """What comparing prefill and decoding gave.
+
+    Attributes:
+        drifts: of baseline and candidate.
+        elapsed_s: time that it took, loads included.
+    """
+
+    drifts: tuple[Drift, Drift]
+    elapsed_s: float
+
+    @property
+    def ran(self) -> tuple[Ran, Ran]:
+        """Proof of path of each arm, baseline first."""
+        base, candidate = self.drifts
+        return base.ran, candidate.ran
+
+
+def run_logits_gate(ring: Ring) -> LogitsDuel:
+    """Score the same tokens in one batch and one at a time, under either build.
+
+    The model is loaded twice in one process, which costs its memory twice where an engine does not
+    share weights of one file.
+
+    Args:
+        ring: with baseline and candidate.
+
+    Raises:
+        EngineError: an arm died or refused.
+    """
+    began = time.monotonic()
+    drifts = []
+    for done, arm in enumerate(ring.arms[0]):
+        ring.progress("logits", done, 2)
+        drifts.append(_drift(arm, ring))
+    base, candidate = drifts
+    return LogitsDuel((base, candidate), time.monotonic() - began)
+
+
+def _drift(arm: Arm, ring: Ring) -> Drift:
+    side = Side(arm, ring.timeout_s, ring.corpus)
+    with side.worker as worker:
+        settings = arm.settings.merged(_ONE_AT_A_TIME[arm.build.engine.engine])
+        worker.load(_SINGLY, arm.model.path, settings)
+        tokens = side.fed(Workload("pp", min(_TOKENS, side.loaded["n_ctx_train"])))
+        row = worker.score([_SINGLY, MODEL], tokens, 0)
+        batched, context = row[MODEL]
+        return Drift(batched, side.ran(context))

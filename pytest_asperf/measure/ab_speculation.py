@@ -1,0 +1,209 @@
+"""Speculation under two builds: its time in pairs, what it accepts, and whether it is lossless.
+
+Before the pairs every prompt runs once in either arm, untimed, for what is accepted; the candidate
+generates without the draft too, and its outputs are compared. Then each turn of a pair is a prompt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pytest_asperf.config.spec import Workload
+from pytest_asperf.engine_process import RawRun, Worker
+from pytest_asperf.measure.ab_arms import require_ran
+from pytest_asperf.measure.ab_speed import Budget, Duel, run_gate
+from pytest_asperf.measure.draft_target import TARGET
+from pytest_asperf.measure.model_locator import same_tokenizer
+from pytest_asperf.measure.speculation import Contestants, find_divergences, open_suite
+from pytest_asperf.measure.speculation_result import Divergence, PromptRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_asperf.config.spec import Pairing
+    from pytest_asperf.measure.ab_arms import Arm, Ring
+    from pytest_asperf.measure.model_locator import LocatedModel
+    from pytest_asperf.measure.results import Ran
+    from pytest_asperf.worker.speculation import Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What one arm's speculation accepted.
+
+    Attributes:
+        n_tokens: tokens generated after each prompt.
+        by_prompt: drafted and accepted tokens, each counted on its first verification.
+    """
+
+    n_tokens: int
+    by_prompt: tuple[tuple[int, int], ...]
+
+    @property
+    def drafted(self) -> int:
+        """Tokens drafted."""
+        return sum(drafted for drafted, _ in self.by_prompt)
+
+    @property
+    def accepted(self) -> int:
+        """Tokens accepted."""
+        return sum(accepted for _, accepted in self.by_prompt)
+
+    @property
+    def supplied(self) -> tuple[float, ...]:
+        """Share of each prompt's output that the draft supplied."""
+        return tuple(accepted / self.n_tokens for _, accepted in self.by_prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationDuel:
+    """What a gate of speculation gave.
+
+    Attributes:
+        pairing: what was run.
+        duel: the pairs.
+        counts: of baseline and candidate.
+        categories: of each prompt.
+        divergences: where the candidate's outputs with and without the draft part.
+    """
+
+    pairing: Pairing
+    duel: Duel
+    counts: tuple[Counts, Counts]
+    categories: tuple[str, ...]
+    divergences: tuple[Divergence, ...]
+
+
+def run_speculation_gate(
+    ring: Ring, pairing: Pairing, budget: Budget, comparisons: int
+) -> SpeculationDuel:
+    """Hold the second arm's speculation against the first's.
+
+    Args:
+        ring: with baseline and candidate of the target, and of the draft where it is a model.
+        pairing: what is run; greedily, whatever it says of a temperature.
+        budget: what it may cost.
+        comparisons: tests that share the error, this one among them.
+
+    Raises:
+        EngineError: an arm died or refused.
+        ModelError: the draft's tokenizer is another, or a prompt cannot be used.
+    """
+    pairing = replace(pairing, temperature=0.0)
+    opened: list[SpeculatingSide] = []
+
+    def open_side(index: int) -> SpeculatingSide:
+        target, *draft = (arms[index] for arms in ring.arms)
+        side = SpeculatingSide(target, draft[0] if draft else None, pairing, ring.timeout_s)
+        try:
+            side.rehearse(partial(ring.progress, "sd outputs"), with_alone=index == 1)
+        except BaseException:
+            side.worker.close()
+            raise
+        opened.append(side)
+        return side
+
+    duel = run_gate(
+        (partial(open_side, 0), partial(open_side, 1)),
+        (Workload("sd", pairing.n_tokens),),
+        budget,
+        comparisons=comparisons,
+        progress=ring.progress,
+    )
+    base, candidate = opened
+    return SpeculationDuel(
+        pairing,
+        duel,
+        (base.counts, candidate.counts),
+        tuple(category for category, _ in candidate.prompts),
+        candidate.divergences,
+    )
+
+
+class SpeculatingSide:
+    """One arm that speculates: a target and a draft in one process.
+
+    Args:
+        target: what runs.
+        draft: what drafts, None for lookup in the text.
+        pairing: what is generated.
+        timeout_s: deadline of one call to the engine.
+
+    Attributes:
+        worker: the process.
+        prompts: category and tokens of each.
+        counts: what was accepted in the rehearsal.
+        divergences: where outputs with and without the draft part, looked for in the rehearsal.
+    """
+
+    def __init__(self, target: Arm, draft: Arm | None, pairing: Pairing, timeout_s: float) -> None:
+        self._target = target
+        self._n_tokens = pairing.n_tokens
+        self.counts = Counts(pairing.n_tokens, ())
+        self.divergences: tuple[Divergence, ...] = ()
+        self.worker = Worker(target.build.engine, call_timeout_s=timeout_s)
+        try:
+            self._described = self.worker.describe()
+            model = _as_run(target)
+            drafting = None if draft is None else same_tokenizer(model, _as_run(draft))
+            contestants = Contestants(pairing, model, drafting)
+            self._pair, self.prompts = open_suite(self.worker, contestants, pairing.k)
+        except BaseException:
+            self.worker.close()
+            raise
+
+    @property
+    def loaded(self) -> dict[str, Any]:
+        """What the target's last load resolved to."""
+        return self._pair.loaded[TARGET]
+
+    def rehearse(self, progress: Callable[[int, int], None], *, with_alone: bool) -> None:
+        """Run every prompt once, and note what is accepted; or what changes by it, too.
+
+        Args:
+            progress: told prompts done and prompts in all.
+            with_alone: whether outputs are compared with those of the target alone.
+        """
+        done: list[Generation] = []
+        runs: list[PromptRun] = []
+        for index in range(len(self.prompts)):
+            progress(index, len(self.prompts))
+            done.append(self._generate(index))
+            if with_alone:
+                alone = self._generate(index, speculative=False)
+                runs.append(PromptRun(index, alone, done[-1], speculative_first=True))
+        self.counts = Counts(self._n_tokens, tuple(map(_counted, done)))
+        self.divergences = find_divergences(self._pair, self.prompts, runs)
+
+    def fed(self, workload: Workload) -> Sequence[object]:  # noqa: ARG002  # there is one
+        """Return the prompts."""
+        return self.prompts
+
+    def run(self, workload: Workload, turn: int) -> RawRun:  # noqa: ARG002  # as above
+        """Time one prompt's generation with the draft."""
+        done = self._generate(turn % len(self.prompts))
+        return RawRun(len(done.tokens), done.elapsed_ns, (), self._pair.contexts[TARGET], 0)
+
+    def reload(self) -> float:
+        """Load both models anew, and return how long that took in seconds."""
+        return self._pair.reload()
+
+    def ran(self, context: dict[str, Any]) -> Ran:
+        """Return the target's proof of path."""
+        return require_ran(self._target, self._described, self.loaded, context)
+
+    def _generate(self, index: int, *, speculative: bool = True) -> Generation:
+        _, prompt = self.prompts[index]
+        return self._pair.generate(prompt, speculative=speculative, seed=0)
+
+
+def _as_run(arm: Arm) -> LocatedModel:
+    """Return an arm's model with the settings that it has there."""
+    ref = arm.model.ref
+    return replace(arm.model, ref=replace(ref, spec=replace(ref.spec, settings=arm.settings)))
+
+
+def _counted(run: Generation) -> tuple[int, int]:
+    return sum(one.drafted for one in run.rounds), sum(one.accepted for one in run.rounds)

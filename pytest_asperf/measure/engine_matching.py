@@ -1,0 +1,245 @@
+"""Two engines on one model: which levels match, and what of their work is alike and what is not.
+
+Quantised weights of two engines are never the same: llama.cpp's K-quants keep scales of scales and
+mix types, MLX's affine levels have a scale and a bias for each group. What can be matched is how
+many bits a weight takes, which decides what a step of TG reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.config.engines import FLOAT_LEVELS, level_engines, mlx_scheme, parse_level
+from pytest_asperf.errors import ConfigError, ModelError
+from pytest_asperf.modelfiles.gguf_read import GgufInfo
+from pytest_asperf.modelfiles.mlx_read import MlxInfo
+from pytest_asperf.modelfiles.sizes import bits_per_weight
+
+if TYPE_CHECKING:
+    from pytest_asperf.config.engines import Engine
+    from pytest_asperf.measure.model_locator import LocatedModel
+    from pytest_asperf.measure.results import Ran
+
+#: How far the bits per weight of two levels may be apart, a fraction.
+BITS_WITHIN: Final = 0.1
+
+#: Levels to choose a match from: those that are in wide use.
+_CANDIDATES: Final[dict[Engine, tuple[str, ...]]] = {
+    "llama_cpp": (
+        *("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_0", "Q4_K_M", "Q4_K_S", "Q4_0"),
+        *("Q3_K_M", "Q3_K_S", "Q2_K"),
+    ),
+    "mlx": tuple(f"{bits}bit{group}" for bits in (8, 6, 5, 4, 3, 2) for group in ("", "-g32")),
+    "scripted": (),
+}
+
+#: Weights that share a scale, from the block structures in ggml-common.h.
+_GROUP: Final[dict[str, int]] = {
+    **dict.fromkeys(("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K"), 32),
+    **dict.fromkeys(("Q2_K", "Q3_K", "Q6_K"), 16),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One thing that two sides have in common, or not.
+
+    Attributes:
+        what: its name.
+        sides: what each side has, in words.
+        is_matched: whether that is the same, or as near as was asked for.
+    """
+
+    what: str
+    sides: tuple[str, str]
+    is_matched: bool
+
+    def text(self, names: tuple[str, str]) -> str:
+        """Return it in words, with the names of the sides where they differ."""
+        if self.sides[0] == self.sides[1]:
+            return f"{self.what} {self.sides[0]}"
+        told = zip(names, self.sides, strict=True)
+        return f"{self.what}: {', '.join(f'{name} {side}' for name, side in told)}"
+
+
+def matching_level(level: str, engine: Engine, *, where: str) -> str:
+    """Return an engine's level that is nearest to another engine's in bits per weight.
+
+    Args:
+        level: a level; the engine's own is returned as it is.
+        engine: the engine.
+        where: what the level was asked for by, for the message.
+
+    Raises:
+        ConfigError: no such level, or the engine has none within `BITS_WITHIN` of it.
+    """
+    level = parse_level(level, where=where)
+    found = level_engines(level)
+    if found is not None and engine in found[1]:
+        return level
+    bits = bits_per_weight(level)
+    near = _nearest(bits, engine)
+    if near is None or abs(math.log(bits_per_weight(near) / bits)) > math.log1p(BITS_WITHIN):
+        nearest = f"; {near} has {bits_per_weight(near):.2f}" if near else ""
+        raise ConfigError(
+            f"{where}: {engine} has no level that matches {level} of {bits:.2f} bits per "
+            f"weight{nearest}",
+            why="what a step reads decides how fast it can be, whatever the engine",
+            remedy="compare at another level, such as F16, Q8_0 or Q4_K_M",
+            opt_out=f'name the level of each engine, as in "{engine}:{near or "LEVEL"}", and say '
+            'how far apart they may be with bits_within="50%"',
+        )
+    return near
+
+
+def _nearest(bits: float, engine: Engine) -> str | None:
+    """Return the level of an engine that comes nearest to some bits per weight."""
+    return min(
+        _CANDIDATES[engine],
+        key=lambda level: abs(math.log(bits_per_weight(level) / bits)),
+        default=None,
+    )
+
+
+def file_bits_per_weight(model: LocatedModel) -> float | None:
+    """Return the bits that a weight takes in a model's file, scales and biases included."""
+    info = model.info
+    if info is None:
+        return None
+    n_params = info.n_params if isinstance(info, GgufInfo) else _n_params(info)
+    return 8 * sum(tensor.nbytes for tensor in info.tensors) / n_params
+
+
+def require_matched_bits(models: tuple[LocatedModel, LocatedModel], within: float) -> None:
+    """Refuse two files whose bits per weight are too far apart.
+
+    Args:
+        models: the two files.
+        within: by how much the larger may exceed the smaller, a fraction.
+
+    Raises:
+        ModelError: they are further apart, or a file does not state them.
+    """
+    first, second = models
+    bits = file_bits_per_weight(first), file_bits_per_weight(second)
+    if _are_near(*bits, within):
+        return
+    # MLX quantises every matrix alike, so that a file of its has the bits of its level.
+    wanted = bits[1] if first.ref.spec.engine == "mlx" else bits[0]
+    near = _nearest(wanted, "mlx") if wanted else None
+    raise ModelError(
+        f"{first.ref.title} has {_bits_text(bits[0])} bits per weight in its file and "
+        f"{second.ref.title} {_bits_text(bits[1])}: more than {100 * within:g} % apart",
+        why="the engines would read different amounts for each token, and the faster level would "
+        "look like the faster engine",
+        remedy=f'name a nearer level with its engine, as in "mlx:{near or "LEVEL"}"',
+        opt_out="accept it with bits_within, as in "
+        'assert_faster(..., bits_within="50%"); the verdict says so',
+    )
+
+
+def terms_of(
+    models: tuple[LocatedModel, LocatedModel],
+    ran: tuple[Ran, Ran],
+    *,
+    same_tokens: bool,
+    source_sha256: str | None,
+) -> tuple[Term, ...]:
+    """Return what two sides have in common and what they have not.
+
+    Args:
+        models: the file of each.
+        ran: what ran for each.
+        same_tokens: whether both were fed the same tokens.
+        source_sha256: of the folder that both files were made from, None where they were published.
+    """
+    first, second = map(file_bits_per_weight, models)
+    bits = _bits_text(first), _bits_text(second)
+    return (
+        _source(source_sha256),
+        # Accepted to be further apart is not matched.
+        Term("bits per weight", bits, _are_near(first, second, BITS_WITHIN)),
+        _alike("scheme", *map(_scheme, models)),
+        _alike("group", *map(_group, models)),
+        _alike("KV", *(f"{r.context.get('type_k')}/{r.context.get('type_v')}" for r in ran)),
+        _alike("weights in memory", *map(_memory, ran)),
+        _alike("device", *map(_device, ran)),
+        _alike("threads", *(str(r.loaded.get("threads")) for r in ran)),
+        Term("tokens", ("the same" if same_tokens else "not the same",) * 2, same_tokens),
+    )
+
+
+def _alike(what: str, first: str, second: str) -> Term:
+    return Term(what, (first, second), first == second)
+
+
+def _source(sha256: str | None) -> Term:
+    """Tell whether both files were made from the same weights, and not only named alike."""
+    if sha256 is None:
+        return Term("source weights", ("not known to be the same",) * 2, is_matched=False)
+    return Term("source weights", (f"sha256 {sha256[:12]}",) * 2, is_matched=True)
+
+
+def _scheme(model: LocatedModel) -> str:
+    info, level = model.info, model.level
+    if level in FLOAT_LEVELS or info is None:
+        return level
+    if isinstance(info, GgufInfo):
+        return f"{level} ({', '.join(_types(info)[:2])})"
+    scheme = mlx_scheme(level)
+    return f"{level} ({scheme.mode})" if scheme else level
+
+
+def _group(model: LocatedModel) -> str:
+    """Return how many weights share a scale, of the type that most of the file is in."""
+    info = model.info
+    if isinstance(info, MlxInfo):
+        scheme = mlx_scheme(model.level)
+        return str(scheme.group_size) if scheme else "none"
+    held = _types(info)[0] if info is not None else "unknown"
+    return "none" if held in FLOAT_LEVELS else str(_GROUP.get(held, "unknown"))
+
+
+def _types(info: GgufInfo) -> list[str]:
+    """Return the types that a file's weights are in, those that hold most of it first."""
+    held: Counter[str] = Counter()
+    for tensor in info.tensors:
+        held[tensor.type] += tensor.nbytes
+    return [name for name, _ in held.most_common()]
+
+
+def _memory(ran: Ran) -> str:
+    size, n_params = ran.loaded.get("size_bytes"), ran.loaded.get("n_params")
+    return f"{8 * size / n_params:.1f} bits" if size and n_params else "unknown"
+
+
+def _device(ran: Ran) -> str:
+    return "GPU" if ran.loaded.get("layers_offloaded") else "CPU"
+
+
+def _n_params(info: MlxInfo) -> int:
+    """Return the weights that a folder's tensors stand for; packed ones are counted by scales."""
+    scheme = mlx_scheme(info.level or "")
+    held = {tensor.name: tensor for tensor in info.tensors}
+    n_params = 0
+    for name, tensor in held.items():
+        stem, _, kind = name.rpartition(".")
+        is_packed = f"{stem}.scales" in held
+        if scheme and is_packed and kind == "scales":
+            n_params += tensor.n_elements * scheme.group_size
+        elif not (is_packed and kind in {"weight", "biases"}):
+            n_params += tensor.n_elements
+    return n_params
+
+
+def _are_near(first: float | None, second: float | None, within: float) -> bool:
+    if first is None or second is None:
+        return False
+    return max(first, second) <= (1 + within) * min(first, second)
+
+
+def _bits_text(bits: float | None) -> str:
+    return "an unknown number of" if bits is None else f"{bits:.2f}"

@@ -1,0 +1,345 @@
+"""From an address to a file that an engine can load, made on first use where it can be made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.config.engines import level_recipe
+from pytest_asperf.config.spec import KV_BYTES_PER_ELEMENT, ModelRef, kv_bytes_per_element
+from pytest_asperf.config.text_file import UnreadableTextError, read_text
+from pytest_asperf.engine_process import Worker
+from pytest_asperf.errors import AsperfError, ModelError
+from pytest_asperf.measure.results import ScoredText
+from pytest_asperf.modelfiles.cache import folder_sha256
+from pytest_asperf.modelfiles.file_state import hash_files, state_of
+from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
+from pytest_asperf.modelfiles.hub_cache import hf_source
+from pytest_asperf.modelfiles.mlx_read import MlxInfo, hashed_files, mlx_bytes_per_token
+from pytest_asperf.modelfiles.mlx_resolve import resolve_mlx
+from pytest_asperf.modelfiles.resolve import resolve
+from pytest_asperf.modelfiles.same_weights import float_types, same_tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_asperf.config.spec import ModelSpec
+    from pytest_asperf.engine_process import EngineBuild
+    from pytest_asperf.modelfiles.file_state import FileState, HashedFiles
+
+#: More than one message to a worker can carry of its tokens.
+_MAX_CORPUS_BYTES: Final = 128 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedModel:
+    """A model at a level, as a checked file or folder.
+
+    Attributes:
+        ref: the address.
+        path: the file, or the folder.
+        sha256: its hash; of a folder, over names and hashes of its files.
+        size_bytes: size of the weights on the disk.
+        info: what the headers say, None of a script.
+        files: what was hashed, to see later whether it is still there.
+    """
+
+    ref: ModelRef
+    path: Path
+    sha256: str
+    size_bytes: int
+    info: GgufInfo | MlxInfo | None
+    files: HashedFiles | None = None
+
+    @property
+    def level(self) -> str:
+        """The level, or the model's name where it has the file's own."""
+        return self.ref.level or self.ref.spec.name
+
+    @property
+    def title(self) -> str:
+        """What a GGUF file calls itself, and its parameters; empty of any other."""
+        if not isinstance(self.info, GgufInfo):
+            return ""
+        n_params = self.info.n_params
+        size = f"{n_params / 1e9:.3g}B" if n_params >= 1e9 else f"{n_params / 1e6:.3g}M"
+        return f"{self.info.name}, {size}" if self.info.name else size
+
+    def bytes_per_token(
+        self, depth: int, loaded: Mapping[str, Any], context: Mapping[str, Any]
+    ) -> int | None:
+        """Return the bytes that one step of TG reads at a depth, None where that is not known.
+
+        Args:
+            depth: positions in the KV cache.
+            loaded: what the model resolved to.
+            context: what the context resolved to.
+        """
+        if self.info is None:
+            told: int | None = loaded.get("bytes_per_token")
+            return told
+        float_bytes = KV_BYTES_PER_ELEMENT.get(str(loaded.get("dtype")), 2.0)
+        type_k, type_v = str(context["type_k"]), str(context["type_v"])
+        sizes = kv_bytes_per_element(type_k, float_bytes), kv_bytes_per_element(type_v, float_bytes)
+        if isinstance(self.info, GgufInfo):
+            return bytes_per_token(self.info, depth=depth, kv_bytes_per_element=sizes)
+        return mlx_bytes_per_token(
+            self.info, depth=depth, kv_bytes_per_element=sizes, float_bytes=float_bytes
+        )
+
+
+class ModelShelf:
+    """Locates models for one build, making files where they are not made yet."""
+
+    def __init__(
+        self,
+        build: EngineBuild,
+        *,
+        cache: Path,
+        call_timeout_s: float,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> None:
+        self._build = build
+        self._on_wait = on_wait
+        self._cache = cache
+        self._call_timeout_s = call_timeout_s
+        self._description: dict[str, Any] | AsperfError | None = None
+        self._located: dict[ModelRef, tuple[FileState, LocatedModel]] = {}
+
+    def on(self, build: EngineBuild) -> ModelShelf:
+        """Return a shelf in the same cache whose models another build makes."""
+        return ModelShelf(
+            build, cache=self._cache, call_timeout_s=self._call_timeout_s, on_wait=self._on_wait
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the engine says of itself, asked once."""
+        if self._description is None:
+            try:
+                with Worker(self._build) as worker:
+                    self._description = worker.describe()
+            except AsperfError as err:
+                self._description = err
+        if isinstance(self._description, AsperfError):
+            raise self._description
+        return self._description
+
+    def locate(self, ref: ModelRef) -> LocatedModel:
+        """Return a model's file, made if need be; located again where its files have changed.
+
+        Raises:
+            ModelError: the file is missing, broken, or cannot be made.
+            CacheError: the cache folder cannot be used.
+            EngineError: the engine is missing, or failed while quantising.
+        """
+        sources = source_state(ref)
+        known_sources, known = self._located.get(ref, (None, None))
+        if known is not None and known_sources == sources and is_unchanged(known):
+            return known
+        locate = {"scripted": self._locate_script, "mlx": self._locate_folder}
+        located = locate.get(self._build.engine, self._locate_gguf)(ref)
+        self._located[ref] = (sources, located)
+        return located
+
+    def source_sha256(self, spec: ModelSpec) -> str | None:
+        """Return the hash of the folder that a model's files are made from, None without one."""
+        if spec.hf_folder is None:
+            return None
+        return folder_sha256(hashed_files(hf_source(spec, spec.hf_folder)), cache=self._cache)
+
+    def _locate_gguf(self, ref: ModelRef) -> LocatedModel:
+        path = resolve(
+            ref,
+            cache=self._cache,
+            quantize=self._quantize,
+            quantizer_id=self._quantizer_id,
+            on_wait=self._on_wait,
+        )
+        files = hash_files(path, cache=self._cache)
+        info = inspect_gguf(path)
+        return LocatedModel(ref, path, files.sha256, path.stat().st_size, info, files)
+
+    def _locate_folder(self, ref: ModelRef) -> LocatedModel:
+        info = resolve_mlx(
+            ref,
+            cache=self._cache,
+            quantize=self._quantize,
+            quantizer_id=self._quantizer_id,
+            on_wait=self._on_wait,
+        )
+        files = hash_files(info.path, cache=self._cache)
+        return LocatedModel(ref, info.path, files.sha256, info.nbytes, info, files)
+
+    def _locate_script(self, ref: ModelRef) -> LocatedModel:
+        if ref.spec.variant is not None:
+            raise ModelError(
+                f"{ref.label}: variants are made of models, and this is a script",
+                why="the script itself would be measured under the variant's name",
+                remedy="use --asperf-engine=llama_cpp or mlx, or the script without its variant",
+            )
+        path = dict(ref.spec.files).get(ref.level or "", ref.spec.gguf)
+        if path is None or not path.is_file():
+            raise ModelError(
+                f"{ref.label}: there is no script {path or 'of this level'}",
+                why="the scripted engine does what a model's script says",
+                remedy="write one with pytest_asperf.testing.write_script",
+            )
+        files = hash_files(path, cache=self._cache)
+        return LocatedModel(ref, path, files.sha256, path.stat().st_size, None, files)
+
+    def _quantizer_id(self) -> str:
+        return str(self.describe().get("library_sha256", "unknown"))[:16]
+
+    def _quantize(self, source: Path, target: Path, level: str) -> None:
+        with Worker(self._build, call_timeout_s=self._call_timeout_s) as worker:
+            worker.quantize(source, target, level_recipe(level, self._build.engine))
+
+
+def is_unchanged(model: LocatedModel) -> bool:
+    """Tell whether a model's files are those that were hashed when it was located."""
+    return model.files is None or model.files.is_unchanged
+
+
+def source_state(ref: ModelRef) -> FileState:
+    """Return what differs once the files that a model is, or is made from, have changed."""
+    spec = ref.spec
+    files = dict(spec.files)
+    named = [files[ref.level]] if ref.level in files else [*files.values()]
+    named += [spec.gguf] if spec.gguf else []
+    if spec.hf_folder:
+        with suppress(ModelError):  # a model that is not there has no state; locating it says so
+            named.append(hf_source(spec, spec.hf_folder))
+    return tuple(state for path in named for state in state_of(path))
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """A text that models are scored on and fed from.
+
+    Attributes:
+        path: its file.
+        sha256: its hash, with all line ends as Python has them.
+        text: its content, all line ends alike.
+    """
+
+    path: Path
+    sha256: str
+    text: str
+
+    def section(self, chunks: Sequence[Sequence[int]], total: int) -> ScoredText:
+        """Return which part of it a number of chunks from its beginning is.
+
+        Args:
+            chunks: the tokens of each.
+            total: chunks of the whole corpus.
+        """
+        return ScoredText(self.path.name, self.sha256, len(chunks), total, len(chunks[0]))
+
+
+def read_corpus(spec: ModelSpec, shipped: Path) -> Corpus:
+    """Return the text that a model is scored on and fed from: its own, or the shipped one.
+
+    Raises:
+        ModelError: it cannot be read, or has no text in it.
+    """
+    path = spec.corpus or shipped
+    try:
+        text = read_text(path, _MAX_CORPUS_BYTES)
+    except UnreadableTextError as err:
+        raise ModelError(
+            f"the corpus {path} of {spec.name} {err}",
+            why="PPL is scored on it, and throughput is measured on its text",
+            remedy="name a UTF-8 text file",
+        ) from err
+    if not text.strip():
+        raise ModelError(
+            f"the corpus {path} of {spec.name} has no text in it",
+            why="PPL is scored on it, and throughput is measured on its text",
+            remedy="name a file with text in it",
+        )
+    return Corpus(path, hashlib.sha256(text.encode()).hexdigest(), text)
+
+
+def work_of(base: LocatedModel, chunks: Sequence[Sequence[int]]) -> dict[str, str]:
+    """Return what scores must have been taken on to be compared: by name, a hash of each part.
+
+    Args:
+        base: the baseline, whose tokenizer all levels have.
+        chunks: the tokens that were scored, by chunk.
+    """
+    tokens = hashlib.sha256(json.dumps([list(chunk) for chunk in chunks]).encode()).hexdigest()
+    parts = {"baseline": base.sha256, "tokens": tokens}
+    if base.info is not None and base.info.tokenizer_sha256 is not None:
+        parts["tokenizer"] = base.info.tokenizer_sha256
+    return {name: f"sha256 {digest[:12]}" for name, digest in parts.items()}
+
+
+def shown_same(base: LocatedModel, model: LocatedModel) -> str:
+    """Return how the files show that a level is its baseline over again; empty where they do not.
+
+    One file under other settings is something else: with another KV cache, for one.
+    """
+    if base.ref.spec.settings != model.ref.spec.settings:
+        return ""
+    if base.sha256 == model.sha256:
+        return f"both are the file sha256 {base.sha256[:12]}"
+    if same_tensors(base.info, model.info):
+        return "both files hold the same tensors to the last bit, whatever else differs in them"
+    return ""
+
+
+def why_lossless(base: LocatedModel, model: LocatedModel) -> str:
+    """Return why a level may score exactly as its baseline does; empty where it may not."""
+    types = float_types(base.info, model.info)
+    return f"{types[0]} and {types[1]} hold the same weights unquantised" if types else ""
+
+
+def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:
+    """Return the model, if its tokens are the baseline's.
+
+    Raises:
+        ModelError: they are not.
+    """
+    if base.info is None or model.info is None:
+        return model
+    if base.info.tokenizer_sha256 != model.info.tokenizer_sha256:
+        raise ModelError(
+            f"{model.ref.label} and {base.ref.label} have different tokenizers",
+            why="their tokens differ: PPL and KLD cannot be compared, nor one draft for the other",
+            remedy="compare levels of one model, made from the same source; take a draft of the "
+            "target's family",
+        )
+    return model
+
+
+def require_same_start(
+    base: LocatedModel,
+    base_loaded: Mapping[str, Any],
+    model: LocatedModel,
+    loaded: Mapping[str, Any],
+) -> None:
+    """Refuse a level that begins a text otherwise than its baseline.
+
+    Equal tokenizers do not show it: whether BOS comes first stands beside them.
+
+    Args:
+        base: the baseline.
+        base_loaded: what it resolved to.
+        model: the level.
+        loaded: what that resolved to.
+
+    Raises:
+        ModelError: one of them begins with BOS, and the other does not.
+    """
+    if base_loaded.get("add_bos") == loaded.get("add_bos"):
+        return
+    first, other = (base, model) if base_loaded.get("add_bos") else (model, base)
+    raise ModelError(
+        f"{first.ref.title} begins a text with BOS and {other.ref.title} does not",
+        why="each chunk begins with it, so PPL and KLD would compare two different texts",
+        remedy="make both from the same source, or correct the tokenizer's configuration of one",
+    )

@@ -1,0 +1,260 @@
+"""What is known of this machine's noise: calibrations and self-checks, kept below the cache folder.
+
+One file for each kind of machine. It is read by every gate and never stops one: what is absent or
+broken counts as not measured.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.analysis.stats.noise import fail_rate_floor, noise_of
+from pytest_asperf.analysis.stats.pairs_needed import is_fit
+from pytest_asperf.analysis.stats.sequential import robust_sd
+from pytest_asperf.config.engines import engine_name
+from pytest_asperf.hardware.records import (
+    changed_record,
+    load_record,
+    machine_key,
+    record_path,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from pytest_asperf.hardware.conditions import Condition
+    from pytest_asperf.hardware.machine import Machine
+    from pytest_asperf.measure.ab_speed import Contest, Duel
+
+_SCHEMA: Final = 1
+_NAME: Final = "noise"
+#: Beyond this a file was written by something else.
+_LARGEST_COUNT: Final = 10**9
+_GATES: Final = "gates"
+_SELF_CHECKS: Final = "self_checks"
+_SELF_CHECK_FAILS: Final = "self_check_fails"
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The noise of one workload under one engine build on one kind of machine.
+
+    Attributes:
+        workload: its name.
+        engine: the engine build, as `engine_words` tells it from others.
+        model: address of the model it was measured on.
+        model_sha256: hash of that model's file.
+        spread: robust standard deviation of A/A log cost ratios.
+        position: relative change of cost from the first to the second run of a turn.
+        position_low: lower bound of its 90 % interval.
+        position_high: upper bound of it.
+        load_sd: standard deviation of log cost from load to load, None where it cannot be told.
+        pairs: A/A pairs that all of this rests on.
+        measured_on: the day, ISO 8601.
+    """
+
+    workload: str
+    engine: str
+    model: str
+    model_sha256: str
+    spread: float
+    position: float
+    position_low: float
+    position_high: float
+    load_sd: float | None
+    pairs: int
+    measured_on: str
+
+
+@dataclass(frozen=True, slots=True)
+class SelfChecks:
+    """How gates of equal builds came out on a machine.
+
+    Attributes:
+        n: how many ran.
+        fails: how many were a FAIL.
+    """
+
+    n: int = 0
+    fails: int = 0
+
+    @property
+    def floor(self) -> float:
+        """The rate of FAILs that is shown at least."""
+        return fail_rate_floor(self.fails, self.n) if self.n else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a gate ran in.
+
+    Attributes:
+        conditions: readiness just before it.
+        calibrations: by workload, the noise of this machine, where it is known.
+        self_checks: how equal builds came out here so far.
+    """
+
+    conditions: tuple[Condition, ...] = ()
+    calibrations: Mapping[str, Calibration] = field(default_factory=dict)
+    self_checks: SelfChecks = SelfChecks()
+
+
+class NoiseBook:
+    """The file of one kind of machine.
+
+    Args:
+        cache_dir: the file is kept below it in ``hardware/``.
+        machine: the facts of this machine.
+    """
+
+    def __init__(self, cache_dir: Path, machine: Machine) -> None:
+        self._path = record_path(cache_dir, _NAME, machine)
+        self._machine = machine_key(machine)
+
+    @property
+    def calibrations(self) -> tuple[Calibration, ...]:
+        """All that are known and that a gate can use, the latest last."""
+        kept = self._load().get("calibrations")
+        found = map(_calibration, kept if isinstance(kept, list) else ())
+        return tuple(c for c in found if c is not None)
+
+    @property
+    def self_checks(self) -> SelfChecks:
+        """How equal builds came out so far."""
+        record = self._load()
+        n = _count(record, _SELF_CHECKS)
+        return SelfChecks(n, min(n, _count(record, _SELF_CHECK_FAILS)))
+
+    def find(self, workload: str, engine: Mapping[str, Any], sha256: str) -> Calibration | None:
+        """Return what is known of a workload under an engine build.
+
+        Args:
+            workload: its name.
+            engine: what the engine says of itself.
+            sha256: of the model's file; what is known of another model serves where nothing is
+                known of this one.
+        """
+        words = engine_words(engine)
+        known = [c for c in self.calibrations if (c.workload, c.engine) == (workload, words)]
+        return max(reversed(known), key=lambda c: c.model_sha256 == sha256, default=None)
+
+    def keep(self, calibrations: Iterable[Calibration]) -> None:
+        """Keep calibrations, each in the place of an earlier one of the same kind.
+
+        Raises:
+            CacheError: the folder cannot be written.
+        """
+        with self._changed() as record:
+            latest = {_kind(c): c for c in calibrations}
+            others = [c for c in self.calibrations if _kind(c) not in latest]
+            record["calibrations"] = [asdict(c) for c in (*others, *latest.values())]
+
+    def count_gate(self) -> int:
+        """Count a gate, and return how many were counted on this machine.
+
+        Raises:
+            CacheError: the folder cannot be written.
+        """
+        with self._changed() as record:
+            record[_GATES] = n = _count(record, _GATES) + 1
+        return n
+
+    def note_self_check(self, *, failed: bool) -> None:
+        """Count a gate of equal builds.
+
+        Raises:
+            CacheError: the folder cannot be written.
+        """
+        with self._changed() as record:
+            record[_SELF_CHECKS] = _count(record, _SELF_CHECKS) + 1
+            record[_SELF_CHECK_FAILS] = _count(record, _SELF_CHECK_FAILS) + failed
+
+    def around(self, duel: Duel, conditions: tuple[Condition, ...]) -> Surroundings:
+        """Return what a gate ran in, whose readiness was `conditions`."""
+        base = duel.ran[0]
+        names = [contest.workload.name for contest in duel.contests]
+        found = {name: self.find(name, base.engine, base.sha256) for name in names}
+        known = {name: c for name, c in found.items() if c is not None}
+        return Surroundings(conditions, known, self.self_checks)
+
+    def _load(self) -> dict[str, Any]:
+        return load_record(self._path, _SCHEMA) or {}
+
+    def _changed(self) -> AbstractContextManager[dict[str, Any]]:
+        fresh = {"schema": _SCHEMA, "machine": self._machine}
+        return changed_record(self._path, fresh, what="this machine's noise")
+
+
+def calibration_of(contest: Contest, duel: Duel, model: str) -> Calibration:
+    """Return what a gate of equal builds shows of the machine's noise.
+
+    Args:
+        contest: the workload.
+        duel: the gate.
+        model: the model's address.
+
+    Raises:
+        MeasurementError: fewer than two pairs.
+    """
+    # A gate judges both, and takes as many pairs as the noisier one needs.
+    costs = (
+        [pair.log_ratio for pair in contest.pairs],
+        [pair.total_log_ratio for pair in contest.pairs],
+    )
+    noise = noise_of(
+        max(costs, key=robust_sd),
+        [(pair.baseline_runs_ns, pair.candidate_runs_ns) for pair in contest.pairs],
+        [pair.in_turn_ns for pair in contest.pairs],
+        reloads=duel.reloads,
+    )
+    base = duel.ran[0]
+    return Calibration(
+        contest.workload.name,
+        engine_words(base.engine),
+        model,
+        base.sha256,
+        noise.spread,
+        noise.position.point,
+        noise.position.low,
+        noise.position.high,
+        noise.load_sd,
+        len(contest.pairs),
+        dt.datetime.now(tz=dt.UTC).date().isoformat(),
+    )
+
+
+def engine_words(engine: Mapping[str, Any]) -> str:
+    """Return what tells an engine build from others: its name, version and libraries."""
+    digest = str(engine.get("library_sha256", "unknown"))[:12]
+    return f"{engine_name(engine)}, libraries sha256 {digest}"
+
+
+def _kind(calibration: Calibration) -> tuple[str, str, str]:
+    return (calibration.workload, calibration.engine, calibration.model_sha256)
+
+
+def _calibration(data: object) -> Calibration | None:
+    """Read one from a file that anybody may have written to."""
+    try:
+        found = Calibration(**data)  # type: ignore[arg-type]  # what it is not is refused below
+        dt.date.fromisoformat(found.measured_on)
+        words = (found.workload, found.engine, found.model, found.model_sha256)
+        figures = (found.spread, found.position, found.pairs, found.load_sd or 0.0)
+        bounds = (found.position_low, found.position_high)
+        sound = all(isinstance(word, str) for word in words) and not math.isnan(sum(bounds))
+        sound = sound and all(map(math.isfinite, figures))
+        # Earlier versions kept what a busy machine showed.
+        sound = sound and found.spread >= 0 and is_fit(found.spread)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if sound else None
+
+
+def _count(record: Mapping[str, Any], key: str) -> int:
+    value = record.get(key)
+    return value if isinstance(value, int) and 0 <= value <= _LARGEST_COUNT else 0

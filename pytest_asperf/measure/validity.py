@@ -1,0 +1,164 @@
+"""What guards say of a measurement made here: whether it can be believed, and what to be told."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import combinations
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.guards import Consequence
+from pytest_asperf.config.spec import EngineSettings
+from pytest_asperf.errors import MeasurementError
+from pytest_asperf.measure.model_locator import is_unchanged
+from pytest_asperf.worker.logits import LARGEST_LOGIT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_asperf.analysis.guards import Trip
+    from pytest_asperf.engine_process import RawRun
+    from pytest_asperf.hardware.in_force import Ceiling
+    from pytest_asperf.measure.model_locator import LocatedModel
+    from pytest_asperf.measure.results import LevelResult, Ran, ThroughputResult
+
+#: Settings that an engine says afterwards what became of, by the fact that says it.
+_RESOLVED: Final = {
+    "threads": "threads",
+    "flash_attn": "flash_attn",
+    "type_k": "type_k",
+    "type_v": "type_v",
+    "n_gpu_layers": "layers_offloaded",
+}
+#: What leaves the choice to the engine, and what says that it did not tell.
+_NO_CLAIM: Final = ("auto", "unknown")
+_REMEDIES: Final = {
+    "broken-logits": "compare the model file with its source; if it is intact, the kernel is "
+    "broken: measure another build",
+    "path-mismatch": "install an engine build that can do it (asperf doctor), or ask for what runs",
+    "roofline-high": "name the hardware that it ran on (--asperf-hardware); else look at the "
+    "engine's log for steps that were skipped",
+    "identical-to-baseline": "name another level, or the file that holds it",
+    "baseline-knows-nothing": "get the baseline's file again, and let it generate some text",
+    "impossible-gain": "get the baseline's file again, and let it generate some text",
+}
+
+
+def require_path(ran: Ran) -> Ran:
+    """Return a proof of path, if what ran is what was asked for.
+
+    Raises:
+        MeasurementError: the engine did something else.
+    """
+    facts = {**ran.loaded, **ran.context}
+    asked = dict(ran.asked)
+    if "kv_bits" in asked:
+        asked["type_k"], asked["type_v"] = EngineSettings(**asked).kv_types
+    claims = {n: v for n, v in asked.items() if n in _RESOLVED and v not in _NO_CLAIM}
+    told = {n: fact for n in claims if (fact := facts.get(_RESOLVED[n])) not in _NO_CLAIM}
+    if "n_gpu_layers" in told and told["n_gpu_layers"] == facts["n_layers"] + 1:
+        # All that there are, and the output head, which counts as one.
+        told["n_gpu_layers"] = max(claims["n_gpu_layers"], facts["n_layers"] + 1)
+    if trip := guards.path_mismatch(claims, told):
+        raise _invalid(ran.model, trip)
+    return ran
+
+
+def require_unchanged(model: LocatedModel) -> None:
+    """Refuse a measurement of files that are not those which were hashed for it.
+
+    Raises:
+        MeasurementError: they were replaced or written to since.
+    """
+    if not is_unchanged(model):
+        raise MeasurementError(
+            f"{model.ref.title}: {model.path} changed while it was measured",
+            why="runs of two files would be one figure, under the hash of the first",
+            remedy="let nothing write to it during the measurement, and run the test again",
+        )
+
+
+def require_numbers(what: str, run: RawRun) -> RawRun:
+    """Return a timed run, if the logits that it shows are numbers.
+
+    Raises:
+        MeasurementError: they are NaN, infinite or beyond half precision.
+    """
+    shown = run.logits
+    trip = guards.broken_logits(**asdict(shown), largest=LARGEST_LOGIT) if shown else None
+    if trip:
+        raise _invalid(what, trip)
+    return run
+
+
+def throughput_trips(
+    result: ThroughputResult, roof: Ceiling | None, max_cv: float
+) -> tuple[Trip, ...]:
+    """Return what guards say of a throughput measurement.
+
+    Args:
+        result: the measurement.
+        roof: the theoretical bandwidth of the memory that it read from, where it is known.
+        max_cv: coefficient of variation of the runs that is accepted.
+    """
+    mean, sd, n = guards.coefficient_of_variation(result.rates)
+    found = [guards.spread(mean, sd, n, limit=max_cv)]
+    if roof is not None and result.workload.kind == "tg" and result.bytes_per_token:
+        read = (result.rate.point, result.bytes_per_token, roof.gbs)
+        found.append(guards.roofline_high(*read, cache_bytes=roof.cache_bytes))
+        found.append(guards.roofline_low(*read, cache_bytes=roof.cache_bytes))
+    return tuple(trip for trip in found if trip)
+
+
+def level_trips(result: LevelResult) -> tuple[Trip, ...]:
+    """Return what guards say of a level against its baseline."""
+    comparison = result.comparison
+    found = [
+        _identical(result),
+        guards.knows_nothing(comparison.ppl_base.value, result.ran.loaded["n_vocab"]),
+        guards.impossible_gain(comparison.delta_ppl.point),
+    ]
+    return tuple(trip for trip in found if trip)
+
+
+def _identical(result: LevelResult) -> Trip | None:
+    scores, base_scores = result.nll, [chunk.nll for chunk in result.baseline_chunks]
+    trip = guards.same_weights(scores, base_scores, shown=result.same)
+    if trip is None or result.same or not result.why_lossless:
+        return trip
+    return guards.lossless(result.comparison.n_tokens, result.why_lossless)
+
+
+def twin_trips(results: Sequence[LevelResult]) -> tuple[Trip, ...]:
+    """Return which levels that are compared with one another are one and the same."""
+    found = (_twins(a, b) for a, b in combinations(results, 2))
+    return tuple(trip for trip in found if trip)
+
+
+def _twins(a: LevelResult, b: LevelResult) -> Trip | None:
+    one_file = a.ran.sha256 == b.ran.sha256 and a.ran.asked == b.ran.asked
+    shown = f"both are the file sha256 {a.ran.sha256[:12]}" if one_file else ""
+    return guards.same_weights(a.nll, b.nll, shown=shown)
+
+
+def require_valid(what: str, trips: Iterable[Trip]) -> None:
+    """Refuse a measurement that a guard found broken.
+
+    Args:
+        what: the measurement.
+        trips: what guards say of it.
+
+    Raises:
+        MeasurementError: one of them says INVALID.
+    """
+    for trip in trips:
+        if trip.consequence is Consequence.INVALID:
+            raise _invalid(what, trip)
+
+
+def _invalid(what: str, trip: Trip) -> MeasurementError:
+    return MeasurementError(
+        f"{what}: {trip.guard}: {trip.found}",
+        why=f"the measurement is broken however good it looks; the rule: {trip.rule}",
+        remedy=_REMEDIES[trip.guard],
+    )

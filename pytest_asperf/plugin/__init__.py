@@ -1,0 +1,278 @@
+"""The hooks: each guards, imports what it needs, and delegates."""
+
+# ruff: noqa: PLC0415  # loaded in every pytest run of its user's environment, used in few
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_asperf.plugin.fixtures import (
+    _asperf_bench,
+    _asperf_ref,
+    asperf_finding,
+    engines,
+    gate,
+    hardware,
+    kv_type,
+    ladder,
+    memory,
+    model,
+    perplexity,
+    quant,
+    speculation,
+    throughput,
+)
+from pytest_asperf.plugin.options import MARKERS, add_options, was_configured
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping, Sequence
+
+    from _pytest.terminal import TerminalReporter
+
+__all__ = [
+    "_asperf_bench",
+    "_asperf_ref",
+    "asperf_finding",
+    "engines",
+    "gate",
+    "hardware",
+    "kv_type",
+    "ladder",
+    "memory",
+    "model",
+    "perplexity",
+    "quant",
+    "speculation",
+    "throughput",
+]
+
+_FIXTURES = "pytest_asperf.plugin.fixtures"
+_LADDERS = frozenset({"quant_ladder", "kv_ladder"})
+_OUR_MARKERS = _LADDERS | {"speculative", "hardware"}
+#: What `report.outcome` puts on a test's report.
+_OURS = ("asperf_rows", "asperf_waited", "asperf_skipped")
+_REPORTS = "asperf-reports"
+#: Other projects have markers of these names: they are ours on a test that measures.
+_COMMON_MARKERS = frozenset({"finding", "model", "quant"})
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Register the options."""
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers; read the options if any was given."""
+    for line in MARKERS:
+        config.addinivalue_line("markers", line)
+    config.pluginmanager.register(_Reports(), _REPORTS)
+    if was_configured(config):
+        from pytest_asperf.plugin.parsing import usage_errors
+        from pytest_asperf.plugin.stash import run_of
+
+        with usage_errors():
+            run_of(config).check()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the engine's process."""
+    from pytest_asperf.plugin.stash import opened_run
+
+    if run := opened_run(config):
+        run.close()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test once for each rung of its ladder."""
+    if any(map(metafunc.definition.get_closest_marker, _LADDERS)):
+        from pytest_asperf.plugin.collection import parametrize_ladder
+
+        parametrize_ladder(metafunc)
+    if "asperf_finding" in metafunc.fixturenames:
+        from pytest_asperf.plugin.collection import parametrize_findings
+
+        parametrize_findings(metafunc)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Judge findings by recorded figures where nothing is measured."""
+    if any(item.get_closest_marker("finding") and _measures(item) for item in items):
+        from pytest_asperf.plugin.collection import replace_by_recorded
+        from pytest_asperf.plugin.parsing import usage_errors
+
+        with usage_errors():
+            replace_by_recorded(config, items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse settings that no test could use; join the ladders that tests share.
+
+    An xdist worker that refused them here would look crashed: there each test refuses them.
+    """
+    items = [item for item in session.items if _measures(item)]
+    if not items:
+        return
+    from pytest_asperf.errors import AsperfError
+    from pytest_asperf.plugin.parsing import usage_errors
+    from pytest_asperf.plugin.stash import run_of
+
+    with suppress(AsperfError) if _is_xdist_worker(session.config) else usage_errors():
+        run = run_of(session.config)
+        run.check()
+        run.name_models(items)
+        run.plan_ladders(items)
+    if not _is_xdist_worker(session.config):
+        _end_as_by_ctrl_c(session.config)
+
+
+def _end_as_by_ctrl_c(config: pytest.Config) -> None:
+    """Have a termination write what was measured, as Ctrl-C does, where nobody else handles it."""
+    import signal
+    import threading
+    from functools import partial
+
+    def restore(number: signal.Signals) -> None:
+        signal.signal(number, signal.SIG_DFL)
+
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
+            config.add_cleanup(partial(restore, number))
+
+
+def pytest_report_collectionfinish(
+    config: pytest.Config, items: Sequence[pytest.Item]
+) -> list[str]:
+    """Say what will be measured with, if anything will."""
+    silent = config.getoption("collectonly") or config.get_verbosity() < 0
+    if silent or _is_xdist_worker(config) or not any(map(_measures, items)):
+        return []
+    from pytest_asperf.plugin.stash import run_of
+
+    return run_of(config).headline()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse bad markers; skip what is meant for other hardware."""
+    marked = {mark.name for mark in item.iter_markers()}
+    if marked & _OUR_MARKERS or (marked & _COMMON_MARKERS and _measures(item)):
+        from pytest_asperf.plugin.collection import check_item
+
+        check_item(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put verdicts and measurements on the report."""
+    report = yield
+    from pytest_asperf.plugin.stash import opened_run
+
+    run = opened_run(item.config)
+    if run or (call.excinfo and _is_ours(call.excinfo.value)):
+        from pytest_asperf.plugin.outcomes import settle
+
+        settle(item, call, report, run)
+        benchmarks = item.config.pluginmanager.get_plugin("pytest-benchmark")
+        if benchmarks and hasattr(report, "asperf_rows") and not _is_xdist_worker(item.config):
+            from pytest_asperf.report.benchmark_rows import add_rows
+
+            add_rows(benchmarks, report.asperf_rows)
+    return report
+
+
+def pytest_report_teststatus(
+    report: pytest.TestReport | pytest.CollectReport,
+) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:
+    """Give INCONCLUSIVE and INVALID letters of their own."""
+    if not hasattr(report, "asperf_outcome") and not hasattr(report, "asperf_finding"):
+        return None
+    from pytest_asperf.plugin.outcomes import status
+
+    return status(report)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the reports asked for, before the exit status is final."""
+    config = session.config
+    if _is_xdist_worker(config) or config.getoption("collectonly"):
+        return
+    from pytest_asperf.plugin.stash import opened_run, run_of
+
+    reports = _measured(config)
+    if reports or opened_run(config):
+        from pytest_asperf.plugin.report_files import write_reports
+
+        write_reports(session, run_of(config), reports)
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    """Print the tables, if anything was measured."""
+    from pytest_asperf.plugin.stash import opened_run
+
+    config = terminalreporter.config
+    reports, told = _measured(config), _reports(config)
+    run = opened_run(config)
+    if run and (reports or run.unwritten):
+        from pytest_asperf.plugin.summary import summarise
+
+        summarise(terminalreporter, run, reports, told)
+    if told and config.get_verbosity() > -2:
+        from pytest_asperf.plugin.skips import skip_lines
+
+        for line in skip_lines(told):
+            terminalreporter.line(f"asperf: {line}")
+
+
+class _Reports:
+    """Keeps the test reports that carry something of ours; a terminal need not be there."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take a report, of this process or of an xdist worker."""
+        if any(hasattr(report, name) for name in _OURS):
+            self.told.append(report)
+
+
+def _reports(config: pytest.Config) -> list[Any]:
+    collector = config.pluginmanager.get_plugin(_REPORTS)
+    return collector.told if isinstance(collector, _Reports) else []
+
+
+def _measured(config: pytest.Config) -> list[Any]:
+    """Return the test reports that carry rows, and what an interrupted test noted."""
+    from pytest_asperf.plugin.stash import unreported
+
+    reports = [report for report in _reports(config) if hasattr(report, "asperf_rows")]
+    return [*reports, *unreported(config)]
+
+
+def _measures(item: pytest.Item) -> bool:
+    """Tell whether a test uses fixtures of ours, and not a project's own of the same names."""
+    if getattr(item, "asperf_measures", False):
+        return True
+    info = getattr(item, "_fixtureinfo", None)
+    found = info.name2fixturedefs.values() if info is not None else ()
+    return any(defs[-1].func.__module__ == _FIXTURES for defs in found)
+
+
+def _is_ours(error: BaseException) -> bool:
+    from pytest_asperf.errors import AsperfError
+
+    return isinstance(error, AsperfError)
+
+
+def _is_xdist_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")

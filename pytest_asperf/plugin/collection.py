@@ -1,0 +1,169 @@
+"""From markers to test items: rungs of a ladder, skips, and refusals that hit one test alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_asperf.errors import ConfigError, VerdictError
+from pytest_asperf.plugin.parsing import read_marks, usage_errors
+from pytest_asperf.plugin.skips import skip
+from pytest_asperf.plugin.stash import note, run_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pytest_asperf.published.findings import Finding
+
+
+def parametrize_ladder(metafunc: pytest.Metafunc) -> None:
+    """Run a test once for each rung of its ladder, unless it takes the ladder as a whole.
+
+    A marker that cannot be read leaves the test as it is: its own set-up will refuse it, where an
+    error raised here would stop the whole session.
+    """
+    if not {"quant", "kv_type"} & set(metafunc.fixturenames):
+        return
+    try:
+        marks = read_marks(metafunc.definition)
+    except ConfigError:
+        return
+    if marks.ladder is not None and "quant" in metafunc.fixturenames:
+        levels = marks.ladder.levels
+        metafunc.parametrize("quant", levels, indirect=True, ids=levels)
+    if marks.kv_ladder is not None and "kv_type" in metafunc.fixturenames:
+        types = tuple(marks.kv_ladder.types)
+        metafunc.parametrize("kv_type", types, indirect=True, ids=types)
+
+
+def parametrize_findings(metafunc: pytest.Metafunc) -> None:
+    """Run a test once for each finding that has no live test."""
+    with usage_errors():
+        findings = run_of(metafunc.config).findings.findings
+    alone = [finding for finding in findings if not finding.live]
+    metafunc.parametrize("asperf_finding", alone, indirect=True, ids=[each.id for each in alone])
+
+
+class RecordedFinding(pytest.Item):
+    """Stands in for a live test where its finding is judged by recorded figures.
+
+    Its fixtures are not set up, so that nothing is measured.
+    """
+
+    asperf_measures = True
+
+    def __init__(self, *, live: pytest.Item, finding: Finding, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._location = live.reportinfo()
+        self._finding = finding
+        self.add_marker(pytest.mark.finding(finding.id))
+
+    def runtest(self) -> None:
+        """Judge the figures."""
+        judge_finding(self, self._finding)
+
+    def reportinfo(self) -> tuple[Path | str, int | None, str]:
+        """Return the live test's place."""
+        path, line, name = self._location
+        return str(path), line, name
+
+
+def replace_by_recorded(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put recorded verdicts in the place of live tests of findings, where nothing is measured.
+
+    A marker that cannot be read leaves its test as it is: its own set-up will refuse it.
+    """
+    run = run_of(config)
+    if run.is_live:
+        return
+    for index, item in enumerate(items):
+        mark = item.get_closest_marker("finding")
+        if mark is None or item.parent is None:
+            continue
+        try:
+            finding = _marked(item)
+        except ConfigError:
+            continue
+        items[index] = RecordedFinding.from_parent(
+            item.parent, name=item.name, live=item, finding=finding
+        )
+
+
+def judge_finding(item: pytest.Item, finding: Finding) -> None:
+    """Judge a finding by its recorded figures, and note the verdict.
+
+    Raises:
+        VerdictError: it is not a PASS.
+    """
+    __tracebackhide__ = True
+    from pytest_asperf.published.findings import judge_recorded  # noqa: PLC0415  # numpy, scipy
+    from pytest_asperf.report.rows import verdict_row  # noqa: PLC0415  # what it brings
+
+    verdict = judge_recorded(finding, run_of(item.config).findings.evidence)
+    note(item, verdict_row(verdict))
+    if verdict.outcome != "PASS":
+        raise VerdictError(verdict)
+
+
+def finding_of(item: pytest.Item) -> Finding | None:
+    """Return the finding that a test is about, by its parameter or marker."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    if "asperf_finding" in params:
+        found: Finding = params["asperf_finding"]
+        return found
+    return _marked(item) if item.get_closest_marker("finding") else None
+
+
+def _marked(item: pytest.Item) -> Finding:
+    mark = item.get_closest_marker("finding")
+    args = mark.args if mark else ()
+    if mark is None or len(args) != 1 or mark.kwargs or not isinstance(args[0], str):
+        raise ConfigError(
+            f"{item.nodeid}: @pytest.mark.finding takes one id",
+            why="it says which published finding the test measures",
+            remedy='write @pytest.mark.finding("q8-near-lossless"); asperf findings lists them',
+        )
+    return run_of(item.config).findings.find(args[0], where=f"{item.nodeid}: @pytest.mark.finding")
+
+
+def check_item(item: pytest.Item) -> None:
+    """Refuse bad markers; skip a test that is meant for other hardware.
+
+    Raises:
+        ConfigError: a marker's arguments are not usable, or the marker has no effect here.
+    """
+    marks = read_marks(item)
+    names = set(_fixture_names(item))
+    if marks.ladder is not None and marks.kv_ladder is not None:
+        raise ConfigError(
+            f"{item.nodeid}: both a quant_ladder and a kv_ladder marker",
+            why="with weights and cache both changed, no difference would be of either",
+            remedy="keep one; a quant marker beside kv_ladder names the weights",
+        )
+    for name, mark, fixture in (
+        ("quant_ladder", marks.ladder, "quant"),
+        ("kv_ladder", marks.kv_ladder, "kv_type"),
+    ):
+        if mark is not None and not names & {fixture, "ladder"}:
+            raise ConfigError(
+                f"{item.nodeid}: a {name} marker on a test that uses none of its fixtures",
+                why="the test would run once and measure none of the rungs",
+                remedy=f"take the perplexity, throughput, model, {fixture} or ladder fixture",
+            )
+    if marks.speculative is not None and not {"speculation", "gate"} & names:
+        raise ConfigError(
+            f"{item.nodeid}: a speculative marker on a test that does not take its fixture",
+            why="the test would measure no speculation",
+            remedy='take the speculation fixture, or gate for gate("sd")',
+        )
+    finding = finding_of(item)
+    if finding is not None and (reason := run_of(item.config).out_of_scope(finding)):
+        skip("finding", reason)
+    if marks.hardware is not None and (reason := run_of(item.config).unmet(marks.hardware)):
+        skip("test", reason)
+
+
+def _fixture_names(item: pytest.Item) -> Iterator[str]:
+    yield from getattr(item, "fixturenames", ())

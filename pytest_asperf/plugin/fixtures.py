@@ -1,0 +1,138 @@
+"""What a test asks for."""
+
+# ruff: noqa: PLC0415  # imported in every run of its user's environment, used in few
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_asperf.api.handles import (
+        Bench,
+        Engines,
+        Gates,
+        Ladder,
+        Memories,
+        Model,
+        Perplexity,
+        Throughput,
+    )
+    from pytest_asperf.api.speculation import Speculation
+    from pytest_asperf.config.spec import ModelRef
+    from pytest_asperf.hardware.in_force import Hardware
+    from pytest_asperf.published.findings import PublishedFinding
+
+
+@pytest.fixture(scope="session")
+def hardware(pytestconfig: pytest.Config) -> Hardware:
+    """The hardware that numbers are compared with: the declared profile, or this machine."""
+    from pytest_asperf.plugin.stash import run_of
+
+    return run_of(pytestconfig).hardware
+
+
+@pytest.fixture
+def quant(request: pytest.FixtureRequest) -> str | None:
+    """The quantisation level that a test measures: the ladder's rung, the marker's, or None."""
+    from pytest_asperf.plugin import fixture_values as given
+
+    rung: str | None = getattr(request, "param", None)
+    return given.level(request) if rung is None else rung
+
+
+@pytest.fixture
+def kv_type(request: pytest.FixtureRequest) -> str | None:
+    """The type of the KV cache that a test measures: the ladder's rung, or None."""
+    return getattr(request, "param", None)
+
+
+@pytest.fixture
+def _asperf_bench(request: pytest.FixtureRequest) -> Bench:
+    from pytest_asperf.plugin import fixture_values as given
+
+    given.live_run(request)
+    return given.bench(request)
+
+
+@pytest.fixture
+def _asperf_ref(request: pytest.FixtureRequest, quant: str | None, kv_type: str | None) -> ModelRef:
+    from pytest_asperf.plugin import fixture_values as given
+
+    return given.model_ref(request, quant, kv_type)
+
+
+@pytest.fixture
+def model(request: pytest.FixtureRequest, _asperf_ref: ModelRef) -> Model:
+    """The model that a test's markers name; nothing is measured for it."""
+    from pytest_asperf.api.handles import Model
+    from pytest_asperf.plugin import fixture_values as given
+
+    return Model(_asperf_ref, given.bench(request))
+
+
+@pytest.fixture
+def memory(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Memories:
+    """Measures the memory that the model takes; call it with the context to fill, in tokens."""
+    from pytest_asperf.api.handles import Memories
+
+    return Memories(_asperf_ref, _asperf_bench)
+
+
+@pytest.fixture
+def throughput(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Throughput:
+    """Measures a workload; call it with the name: `pp512`, `tg128`, `tg128@d1024`."""
+    from pytest_asperf.api.handles import Throughput
+
+    return Throughput(_asperf_ref, _asperf_bench)
+
+
+@pytest.fixture
+def gate(request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: Bench) -> Gates:
+    """The candidate build against the baseline; call it with workloads."""
+    from pytest_asperf.plugin import fixture_values as given
+
+    return given.gates(request, _asperf_ref, _asperf_bench)
+
+
+@pytest.fixture
+def speculation(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Speculation:
+    """The draft and the target of the test's `speculative` marker, against the target alone."""
+    from pytest_asperf.plugin import fixture_values as given
+
+    return given.speculation(request, _asperf_bench)
+
+
+@pytest.fixture
+def engines(request: pytest.FixtureRequest, quant: str | None) -> Engines:
+    """The test's model on any two engines at matched levels, for `assert_faster`."""
+    from pytest_asperf.plugin import fixture_values as given
+
+    return given.engines(request, quant)
+
+
+@pytest.fixture
+def perplexity(
+    request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: Bench
+) -> Perplexity:
+    """PPL and KLD of the test's level, or KV cache, against its baseline, on the same chunks."""
+    from pytest_asperf.plugin import fixture_values as given
+
+    return given.perplexity(request, _asperf_ref, _asperf_bench)
+
+
+@pytest.fixture
+def ladder(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Ladder:
+    """All rungs of the test's `quant_ladder` or `kv_ladder` marker, in its order."""
+    from pytest_asperf.plugin import fixture_values as given
+
+    return given.ladder(request, _asperf_bench)
+
+
+@pytest.fixture
+def asperf_finding(request: pytest.FixtureRequest) -> PublishedFinding:
+    """A published finding that nothing measures live, one for each test of that name."""
+    from pytest_asperf.plugin import fixture_values as given
+
+    return given.finding(request)

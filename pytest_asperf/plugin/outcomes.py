@@ -1,0 +1,166 @@
+"""From what a test raised to what pytest reports: four outcomes, never three."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.errors import AsperfError, VerdictError, printable
+from pytest_asperf.plugin.skips import reason_of
+from pytest_asperf.plugin.stash import take_notes
+from pytest_asperf.report.rows import about_finding, broken_row
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pytest
+
+    from pytest_asperf.config.settings import Inconclusive
+    from pytest_asperf.plugin.session import Run
+    from pytest_asperf.published.findings import Finding
+
+#: Words and colours of the outcomes that pytest does not know: category, letter, word, markup.
+_STATUS: Final[Mapping[str, tuple[str, str, tuple[str, Mapping[str, bool]]]]] = {
+    "INCONCLUSIVE": ("inconclusive", "I", ("INCONCLUSIVE", {"yellow": True})),
+    "INVALID": ("invalid", "V", ("INVALID", {"purple": True})),
+}
+#: Of a verdict on a finding that fails no test, and never looks like a pass: letter, colour.
+_FINDING_STATUS: Final[Mapping[str, tuple[str, str]]] = {
+    "FAIL": ("f", "red"),
+    "INCONCLUSIVE": ("i", "yellow"),
+    "INVALID": ("v", "purple"),
+}
+#: Verdicts on a finding's own record with which it has nothing that a machine could fall short of.
+_UNSHOWN: Final = (Outcome.FAIL, Outcome.INVALID)
+
+
+def settle(
+    item: pytest.Item,
+    call: pytest.CallInfo[None],
+    report: pytest.TestReport,
+    run: Run | None,
+) -> None:
+    """Put a test's verdict and its measurements on its report.
+
+    Args:
+        item: the test.
+        call: what happened in this phase.
+        report: pytest's report of it, changed in place.
+        run: the session's state; None where its settings were refused.
+    """
+    extras: Any = report  # attributes of the report travel with it, through xdist too
+    rows = take_notes(item)
+    error = call.excinfo.value if call.excinfo is not None and report.failed else None
+    if isinstance(error, AsperfError) and error.breaks_measurement:
+        rows.append(broken_row(item.nodeid, error))
+    finding = _finding_of(item) if rows and run is not None else None
+    if finding is not None and run is not None:
+        evidence = run.findings.evidence
+        rows = [about_finding(row, finding, evidence) if row.outcome else row for row in rows]
+    if rows:
+        extras.asperf_rows = [row.as_dict() for row in rows]
+    _mark(extras, call, run)
+    if isinstance(error, AsperfError):
+        _tell(item, call, report, error)
+    elif isinstance(error, VerdictError):
+        _shorten(report, error)
+    if isinstance(error, VerdictError) and _is_no_failure(error, finding):
+        _soften_finding(report, error)
+        return
+    outcome = _outcome(error)
+    if outcome is None:
+        return
+    extras.asperf_outcome = outcome
+    if run and isinstance(error, VerdictError) and outcome == Outcome.INCONCLUSIVE:
+        _soften(item, report, f"{outcome}: {_in_short(error)}", run.settings.inconclusive)
+
+
+def _mark(extras: Any, call: pytest.CallInfo[None], run: Run | None) -> None:
+    """Put on a report that its test waited, or why it was skipped."""
+    if call.excinfo is not None and (skipped := reason_of(call.excinfo.value)):
+        extras.asperf_skipped = skipped
+    if run and run.notify.take_waited():
+        extras.asperf_waited = True
+
+
+def _tell(
+    item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport, error: AsperfError
+) -> None:
+    """Show an error's four parts and the user's own line; the other frames are ours."""
+    if item.config.getoption("tbstyle") != "auto":
+        return
+    lines = [str(error)]
+    if call.when == "call" and call.excinfo is not None:
+        own = [entry for entry in call.excinfo.traceback if entry.path == item.path]
+        lines += [
+            f"{item.location[0]}:{entry.lineno + 1}: {type(error).__name__}" for entry in own[-1:]
+        ]
+    report.longrepr = "\n".join(lines)
+
+
+def _shorten(report: pytest.TestReport, error: VerdictError) -> None:
+    """Have pytest's short summary say what was claimed and found, not the note's first line."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None:
+        crash.message = _in_short(error)
+
+
+def _in_short(error: VerdictError) -> str:
+    return printable(f"{error.verdict.claim}: {error.verdict.measured}")
+
+
+def _outcome(error: BaseException | None) -> str | None:
+    if isinstance(error, VerdictError) and error.verdict.outcome in _STATUS:
+        return str(error.verdict.outcome)
+    if isinstance(error, AsperfError) and error.breaks_measurement:
+        return str(Outcome.INVALID)
+    return None
+
+
+def _soften(
+    item: pytest.Item, report: pytest.TestReport, reason: str, inconclusive: Inconclusive
+) -> None:
+    if inconclusive == "fail":
+        return
+    report.outcome = "skipped"
+    if inconclusive == "xfail":
+        extras: Any = report
+        extras.wasxfail = reason
+    else:
+        path, line, _ = item.location
+        report.longrepr = (path, (line or 0) + 1, f"Skipped: {reason}")
+
+
+def _finding_of(item: pytest.Item) -> Finding | None:
+    from pytest_asperf.plugin.collection import finding_of  # noqa: PLC0415  # collect brings run's tier
+
+    try:
+        return finding_of(item)
+    except AsperfError:  # the test's own set-up told it
+        return None
+
+
+def _is_no_failure(error: VerdictError, finding: Finding | None) -> bool:
+    """Tell whether nothing of this machine failed: recorded, or refuting what was never shown."""
+    if error.verdict.subject.source == "recorded":
+        return True
+    is_unshown = finding is not None and finding.expected in _UNSHOWN
+    return is_unshown and error.verdict.outcome is not Outcome.INVALID
+
+
+def _soften_finding(report: pytest.TestReport, error: VerdictError) -> None:
+    """Report a verdict on a finding as it is, and no test as failed."""
+    extras: Any = report
+    told = f"{error.verdict.subject.source} {error.verdict.outcome}"
+    report.outcome = "skipped"
+    extras.asperf_finding = told
+    extras.wasxfail = f"{told}: {_in_short(error)}"
+
+
+def status(report: Any) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:
+    """Return pytest's category, letter and word for an outcome of ours."""
+    if hasattr(report, "asperf_finding"):
+        source, outcome = report.asperf_finding.split()
+        letter, colour = _FINDING_STATUS[outcome]
+        return report.asperf_finding, letter, (f"{outcome} ({source})", {colour: True})
+    return _STATUS.get(report.asperf_outcome) if report.failed else None

@@ -1,0 +1,21 @@
+"""Published findings as data: a statement, the recorded figures it rests on, and a check of them.
+
+`data/findings/README.md` says what may stand in a file. The files of that folder ship, and a
+project may have its own in the same schema.
+"""
+
+from __future__ import annotations
+
+from pytest_asperf.published.findings.judge import judge_recorded, published_text
+from pytest_asperf.published.findings.load import load_findings, parse_findings
+from pytest_asperf.published.findings.model import Finding, Findings, PublishedFinding
+
+__all__ = [
+    "Finding",
+    "Findings",
+    "PublishedFinding",
+    "judge_recorded",
+    "load_findings",
+    "parse_findings",
+    "published_text",
+]

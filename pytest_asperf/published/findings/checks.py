@@ -1,0 +1,286 @@
+"""The closed set of checks that a finding may make, each read from its table and judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+from pytest_asperf.analysis.combined_verdict import judge_each, judge_implication
+from pytest_asperf.analysis.metrics import Metric
+from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE
+from pytest_asperf.analysis.stats.intervals import shared_confidence
+from pytest_asperf.analysis.verdict import (
+    judge_above,
+    judge_below,
+    judge_monotonic,
+    judge_pareto,
+    judge_within,
+)
+from pytest_asperf.config.toml_table import unusable
+from pytest_asperf.errors import ConfigError
+from pytest_asperf.published.findings.terms import Formula, parse_term, row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pytest_asperf.analysis.verdict import Figure as JudgedFigure
+    from pytest_asperf.analysis.verdict import Subject, Verdict
+    from pytest_asperf.config.toml_table import Place
+    from pytest_asperf.published.findings.evidence import Evidence
+    from pytest_asperf.published.findings.terms import Term
+
+_DIRECTIONS: Final = ("rising", "falling")
+_BETTER: Final = ("higher", "lower")
+
+
+class Check(Protocol):
+    """What a finding claims of recorded figures."""
+
+    def terms(self) -> Iterator[Term]:
+        """Yield what it rests on."""
+        ...
+
+    def judge(self, evidence: Evidence, subject: Subject) -> Verdict:
+        """Return the verdict on the figures."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Every value lies on one side of a limit, or between two.
+
+    Attributes:
+        kind: `below` and `above` exclude the limit, `within` includes it.
+    """
+
+    kind: Literal["below", "above", "within"]
+    values: tuple[tuple[str, Term], ...]
+    low: float | None
+    high: float | None
+
+    def terms(self) -> Iterator[Term]:
+        """Yield the values."""
+        return (term for _, term in self.values)
+
+    def judge(self, evidence: Evidence, subject: Subject) -> Verdict:
+        """Judge each value, the error shared among them."""
+        judge = self._judge()
+        return judge_each(_estimates(self.values, evidence), judge, subject)
+
+    def _judge(self) -> Callable[..., Verdict]:
+        if self.kind == "below" and self.high is not None:
+            return partial(judge_below, limit=self.high)
+        if self.kind == "above" and self.low is not None:
+            return partial(judge_above, limit=self.low)
+        return partial(judge_within, at_least=self.low, at_most=self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Monotonic:
+    """Values rise, or fall, from each to the next."""
+
+    values: tuple[tuple[str, Term], ...]
+    direction: Literal["rising", "falling"]
+
+    def terms(self) -> Iterator[Term]:
+        """Yield the values."""
+        return (term for _, term in self.values)
+
+    def judge(self, evidence: Evidence, subject: Subject) -> Verdict:
+        """Judge the steps, the error shared among them."""
+        each = shared_confidence(DECISION_CONFIDENCE, len(self.values) - 1)
+        steps = [
+            evidence.estimate(Formula("difference", (b, a)), each)
+            for (_, a), (_, b) in pairwise(self.values)
+        ]
+        labels = [label for label, _ in self.values]
+        return judge_monotonic(labels, steps, subject, direction=self.direction)
+
+
+@dataclass(frozen=True, slots=True)
+class Pareto:
+    """No other candidate is as good in every objective and better in one.
+
+    Attributes:
+        chosen: the candidate that the claim is about.
+        candidates: by name, a value for each objective.
+        better: of each objective, whether higher or lower is better.
+    """
+
+    chosen: str
+    candidates: tuple[tuple[str, tuple[Term, ...]], ...]
+    objectives: tuple[str, ...]
+    better: tuple[Literal["higher", "lower"], ...]
+
+    def terms(self) -> Iterator[Term]:
+        """Yield every candidate's values."""
+        return (term for _, terms in self.candidates for term in terms)
+
+    def judge(self, evidence: Evidence, subject: Subject) -> Verdict:
+        """Judge the differences from the chosen candidate, the error shared among them."""
+        candidates = dict(self.candidates)
+        own = candidates.pop(self.chosen)
+        each = shared_confidence(DECISION_CONFIDENCE, len(candidates) * len(own))
+        differences = {
+            name: [
+                evidence.estimate(Formula("difference", pair), each)
+                for pair in zip(terms, own, strict=True)
+            ]
+            for name, terms in candidates.items()
+        }
+        metrics = [
+            Metric(name, "%", better)
+            for name, better in zip(self.objectives, self.better, strict=True)
+        ]
+        return judge_pareto(differences, metrics, subject)
+
+
+@dataclass(frozen=True, slots=True)
+class Implication:
+    """There is an effect where a quantity reaches a limit, and none where it does not."""
+
+    cases: tuple[tuple[str, Term, Term], ...]
+    limit: float
+
+    def terms(self) -> Iterator[Term]:
+        """Yield the deciding quantities and the effects."""
+        return (term for _, *terms in self.cases for term in terms)
+
+    def judge(self, evidence: Evidence, subject: Subject) -> Verdict:
+        """Judge each case, the error shared among them."""
+        each = shared_confidence(DECISION_CONFIDENCE, 2 * len(self.cases))
+        cases = [
+            (label, evidence.estimate(where, each), evidence.estimate(effect, each))
+            for label, where, effect in self.cases
+        ]
+        return judge_implication(cases, self.limit, subject)
+
+
+def parse_check(place: Place) -> Check:
+    """Return the check that a table means.
+
+    Raises:
+        ConfigError: it means none; names file, finding and key.
+    """
+    return _KINDS[place.choice("kind", _KINDS)](place)
+
+
+def _limits(place: Place) -> Check:
+    kind: Literal["below", "above", "within"] = place.table["kind"]
+    keys = ("at_least", "at_most") if kind == "within" else ("limit",)
+    place.only(("kind", "values", "labels", *keys))
+    given = [place.number(key) for key in keys]
+    if all(number is None for number in given):
+        raise unusable(f"{place}: {keys[0]}", None, "the limit, a number in the figures' unit")
+    low, high = given if kind == "within" else (given[0], given[0])
+    if low is not None and high is not None and low > high:
+        raise unusable(f"{place}: at_least", low, "at_least <= at_most")
+    return Limits(kind, _values(place), low, high)
+
+
+def _monotonic(place: Place) -> Check:
+    place.only(("kind", "values", "labels", "direction"))
+    direction = place.choice("direction", _DIRECTIONS)
+    return Monotonic(_values(place, least=2), "rising" if direction == "rising" else "falling")
+
+
+def _compared(place: Place) -> Check:
+    """Read `equal` and `proportional`: ratios that lie within a share of 1, or of the first one.
+
+    Both become limits on percentages, so that one judgement serves all.
+    """
+    kind = place.table["kind"]
+    place.only(("kind", "values", "to", "labels", "within"))
+    share = place.number("within")
+    if share is None or share <= 0:
+        raise unusable(f"{place}: within", share, "percent above 0")
+    values, others = _values(place), _terms(place, "to")
+    if len(values) != len(others):
+        raise unusable(f"{place}: to", f"{len(others)} terms", f"one for each of {len(values)}")
+    pairs = [
+        (label, Formula("ratio", (a, b))) for (label, a), b in zip(values, others, strict=True)
+    ]
+    if kind == "proportional":
+        (_, first), *rest = pairs
+        compared = [(label, Formula("percent_change", (ratio, first))) for label, ratio in rest]
+    else:
+        compared = [(label, Formula("percent_change", ratio.of)) for label, ratio in pairs]
+    if not compared:
+        raise unusable(f"{place}: values", "one value", "two or more, to compare")
+    return Limits("within", tuple(compared), -share, share)
+
+
+def _pareto(place: Place) -> Check:
+    place.only(("kind", "chosen", "candidates", "objectives", "better"))
+    table = place.inner("candidates", place.table.get("candidates"))
+    objectives, better = place.texts("objectives"), place.texts("better")
+    if len(better) != len(objectives) or not better or not set(better) <= set(_BETTER):
+        raise unusable(f"{place}: better", list(better), "higher or lower for each objective")
+    candidates = tuple((name, _terms(table, name)) for name in table.table)
+    for name, terms in candidates:
+        if len(terms) != len(objectives):
+            raise unusable(f"{table}: {name}", f"{len(terms)} terms", "one for each objective")
+    chosen = place.choice("chosen", [name for name, _ in candidates])
+    if len(candidates) < 2:
+        raise unusable(f"{place}: candidates", chosen, "two candidates or more")
+    directions: list[Literal["higher", "lower"]] = [
+        "higher" if word == "higher" else "lower" for word in better
+    ]
+    return Pareto(chosen, candidates, objectives, tuple(directions))
+
+
+def _implication(place: Place) -> Check:
+    place.only(("kind", "where", "effect", "labels", "at_least"))
+    limit = place.number("at_least")
+    if limit is None:
+        raise unusable(f"{place}: at_least", None, "the limit, a number")
+    wheres, effects = _terms(place, "where"), _terms(place, "effect")
+    if len(wheres) != len(effects):
+        raise unusable(
+            f"{place}: effect", f"{len(effects)} terms", f"one for each of {len(wheres)}"
+        )
+    labels = _labels(place, effects)
+    return Implication(tuple(zip(labels, wheres, effects, strict=True)), limit)
+
+
+_KINDS: Final[Mapping[str, Callable[[Place], Check]]] = {
+    "below": _limits,
+    "above": _limits,
+    "within": _limits,
+    "monotonic": _monotonic,
+    "equal": _compared,
+    "proportional": _compared,
+    "pareto": _pareto,
+    "implication": _implication,
+}
+
+
+def _estimates(values: Sequence[tuple[str, Term]], evidence: Evidence) -> tuple[JudgedFigure, ...]:
+    each = shared_confidence(DECISION_CONFIDENCE, len(values))
+    return tuple((label, evidence.estimate(term, each)) for label, term in values)
+
+
+def _values(place: Place, *, least: int = 1) -> tuple[tuple[str, Term], ...]:
+    terms = _terms(place, "values", least=least)
+    return tuple(zip(_labels(place, terms), terms, strict=True))
+
+
+def _terms(place: Place, key: str, *, least: int = 1) -> tuple[Term, ...]:
+    value = place.table.get(key)
+    if not isinstance(value, list) or len(value) < least:
+        raise unusable(f"{place}: {key}", value, f"a list of at least {least} terms")
+    return tuple(parse_term(each, place, key) for each in value)
+
+
+def _labels(place: Place, terms: Sequence[Term]) -> tuple[str, ...]:
+    given = place.texts("labels")
+    if given and len(given) != len(terms):
+        raise ConfigError(
+            f"{place}: {len(given)} labels for {len(terms)} values",
+            why="a reader tells the values apart by them",
+            remedy="give one label for each, or none",
+        )
+    default = tuple(map(row_of, terms)) if len(terms) > 1 else ("",)
+    return given or default

@@ -1,0 +1,301 @@
+"""From recorded figures to estimates: what each may stand for, given its spread and its rounding.
+
+The interval of a single figure is Student's t on the published spread. Where none is published the
+spread is assumed (`claims.spreads`), so that a claim passes only if it would survive it. A figure
+printed without its raw value stands for everything that rounds to it. What follows from several
+figures takes the extremes over their intervals, the error shared among them (Bonferroni), which is
+wider than needed and never too narrow.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate
+from pytest_asperf.analysis.stats.intervals import (
+    sd_interval,
+    shared_confidence,
+    t_quantile,
+    z_quantile,
+)
+from pytest_asperf.errors import ConfigError, MeasurementError
+from pytest_asperf.published.findings.terms import Figure, Formula, Printed, Variation, ids_of
+from pytest_asperf.published.records.formulas import FORMULAS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_asperf.published.findings.spreads import AssumedSpread
+    from pytest_asperf.published.findings.terms import Term
+    from pytest_asperf.published.records import Cell
+    from pytest_asperf.published.records.formulas import Formula as KnownFormula
+
+_UNITS: Final = {
+    **dict.fromkeys(("percent_of", "percent_change", "percent_less", "utilisation"), "%"),
+    "ratio": "x",
+    "product": "",
+    "seconds": "s",
+    "ms_from_rate": "ms",
+    "extra_ms": "ms",
+    "rate_from_ms": "tok/s",
+    "speculation": "tok/s",
+    "weights_gb": "GB",
+}
+#: Beyond it a number on the log scale has no float.
+_LARGEST_LOG: Final = 700.0
+#: Expected range of n runs in standard deviations (Tippett, Biometrika 17, 1925).
+_RANGE: Final = {2: 1.128, 3: 1.693, 4: 2.059, 5: 2.326, 6: 2.534, 8: 2.847, 10: 3.078}
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """A figure with everything that it may stand for, and how that came about."""
+
+    point: float
+    low: float
+    high: float
+    n: int = 1
+    counted: str = "figure as printed"
+    basis: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The recorded figures, and what is assumed of those whose spread is not published.
+
+    Attributes:
+        cells: every figure by its id.
+        spreads: assumptions; the first that fits a figure is taken.
+    """
+
+    cells: Mapping[str, Cell]
+    spreads: tuple[AssumedSpread, ...]
+
+    def cell(self, id: str) -> Cell:  # noqa: A002  # it is what the field is called
+        """Return a figure that is one number.
+
+        Raises:
+            ConfigError: there is none, or it is a word or a bound.
+        """
+        cell = self.cells[id]
+        cell.value  # noqa: B018  # refuses a word and a bound
+        return cell
+
+    def value(self, term: Term) -> float:
+        """Return a term's value without its interval."""
+        return self._box(term, DECISION_CONFIDENCE).point
+
+    def estimate(self, term: Term, confidence: float = DECISION_CONFIDENCE) -> Estimate:
+        """Return a term's value with an interval of at least this two-sided confidence."""
+        varying = sum(not self._is_certain(id) for id in ids_of(term))  # noqa: A001
+        box = self._box(term, shared_confidence(confidence, max(varying, 1)))
+        unit = self.unit(term)
+        if box.low == box.high:
+            return Estimate.exact(box.point, unit)
+        return Estimate(
+            box.point,
+            box.low,
+            box.high,
+            box.n,
+            method="; ".join(box.basis) or "rounding as printed",
+            unit=unit,
+            counted=box.counted if math.isfinite(box.high - box.low) else "figures",
+            confidence=confidence,
+        )
+
+    def unit(self, term: Term) -> str:
+        """Return a term's unit."""
+        if isinstance(term, Formula):
+            usual = _UNITS[term.name] if term.name in _UNITS else self.unit(term.of[0])
+            return term.unit or usual
+        return "%" if isinstance(term, Variation) else self.cells[term.id].unit
+
+    def all_cells(self, term: Term) -> Iterator[Cell]:
+        """Yield the figures of a term and, of those that are derived, their inputs."""
+        if isinstance(term, Formula):
+            for each in term.of:
+                yield from self.all_cells(each)
+            return
+        if isinstance(term, Printed):
+            yield self.cells[term.id]
+            return
+        cell = self.cell(term.id)
+        yield cell
+        if isinstance(term, Figure) and self._follows_from_others(cell):
+            for each in _derivation(cell).of:
+                yield from self.all_cells(each)
+
+    def _is_certain(self, id: str) -> bool:  # noqa: A002  # it is what the field is called
+        cell = self.cells[id]
+        assumed = self._assumed(cell)
+        return cell.kind == "specified" or (assumed is not None and assumed.is_none)
+
+    def _box(self, term: Term, confidence: float) -> _Box:
+        if isinstance(term, Formula):
+            return self._computed(term, confidence)
+        if isinstance(term, Printed):
+            return _printed(self.cells[term.id])
+        cell = self.cell(term.id)
+        if isinstance(term, Variation):
+            return _variation(cell, confidence)
+        if self._follows_from_others(cell):
+            return self._widened(cell, self._computed(_derivation(cell), confidence), confidence)
+        return self._measured(cell, confidence)
+
+    def _follows_from_others(self, cell: Cell) -> bool:
+        """Whether the inputs say more of a figure than the figure itself."""
+        return cell.derivation is not None and cell.kind == "derived" and not _own_spread(cell)
+
+    def _computed(self, term: Formula, confidence: float) -> _Box:
+        formula = FORMULAS[term.name]
+        boxes = [self._box(each, confidence) for each in term.of]
+        try:
+            point = formula.compute(*(box.point for box in boxes))
+        except ZeroDivisionError:
+            figures = ", ".join(ids_of(term))
+            raise MeasurementError(
+                f"{formula.name} of {figures} divides by zero",
+                why="what follows from them has no value",
+                remedy="name other figures",
+            ) from None
+        low, high = _range(formula, boxes)
+        counts = [box for box in boxes if box.basis] or boxes
+        fewest = min(counts, key=lambda box: box.n)
+        basis = tuple(dict.fromkeys(text for box in boxes for text in box.basis))
+        # Of a range (`span`, a mean of extremes) the point may fall outside by rounding alone.
+        low, high = min(low, point), max(high, point)
+        return _Box(point, low, high, fewest.n, fewest.counted, basis)
+
+    def _measured(self, cell: Cell, confidence: float) -> _Box:
+        point = cell.value if cell.spread.raw is None else cell.spread.raw
+        low, high = cell.allowed() if cell.spread.raw is None else (point, point)
+        box = _Box(point, low, high, *_count(cell))
+        if cell.kind in {"specified", "stated", "estimated"}:
+            return box  # exact, or no measurement, which a guard tells
+        own = _own_interval(cell, confidence)
+        if own is None:
+            return self._widened(cell, box, confidence)
+        below, above, basis = own
+        return _Box(point, low - below, high + above, box.n, box.counted, (basis,))
+
+    def _assumed(self, cell: Cell) -> AssumedSpread | None:
+        return next((spread for spread in self.spreads if spread.fits(cell)), None)
+
+    def _widened(self, cell: Cell, box: _Box, confidence: float) -> _Box:
+        """Widen a figure whose spread is not published by the assumed one."""
+        assumed = self._assumed(cell)
+        if cell.kind == "derived":
+            if assumed is None or assumed.se is None:
+                return box
+        elif assumed is None:
+            basis = (*box.basis, f"nothing is known or assumed of the spread of {cell.metric}")
+            return _Box(box.point, -math.inf, math.inf, box.n, box.counted, basis)
+        if assumed.is_none:
+            return box
+        n = 1 if cell.spread.n is None or not assumed.by_runs else cell.spread.n
+        half = z_quantile(confidence) * assumed.relative_error(n)
+        basis = (*box.basis, f"{assumed} assumed, as no spread is published")
+        if assumed.se is not None:
+            wider = half * abs(box.point)
+            low, high = box.low - wider, box.high + wider
+        else:
+            low, high = _scaled(box.low, -half), _scaled(box.high, half)
+        return _Box(box.point, low, high, box.n, box.counted, basis)
+
+
+def _range(formula: KnownFormula, boxes: Sequence[_Box]) -> tuple[float, float]:
+    """Return the extremes over all boxes, infinite where one is or where 0 would divide."""
+    bounds = [(box.low, box.high) for box in boxes]
+    if not all(math.isfinite(bound) for pair in bounds for bound in pair):
+        return -math.inf, math.inf
+    try:
+        # A box with 0 inside has a pole there that its ends do not show.
+        formula.over([(0.0, 0.0) if low < 0 < high else (low, high) for low, high in bounds])
+        return formula.over(bounds)
+    except ZeroDivisionError:
+        return -math.inf, math.inf
+
+
+def _scaled(value: float, log_change: float) -> float:
+    """Move a bound by a relative error, a negative value the other way."""
+    return value * math.exp(log_change if value >= 0 else -log_change)
+
+
+def _printed(cell: Cell) -> _Box:
+    """Return what a document prints, a bound as all that it allows."""
+    printed = cell.printed
+    if printed.low is not None and printed.high is not None:
+        return _Box(cell.value, *cell.allowed())
+    end = printed.high if printed.low is None else printed.low
+    if end is None:
+        return _Box(cell.value, -math.inf, math.inf)  # refused as a word
+    low = -math.inf if printed.low is None else float(end)
+    return _Box(float(end), low, math.inf if printed.high is None else float(end))
+
+
+def _derivation(cell: Cell) -> Formula:
+    if cell.derivation is None:
+        raise ValueError(f"{cell.id} follows from nothing")
+    return Formula(cell.derivation.formula, tuple(map(Figure, cell.derivation.inputs)))
+
+
+def _own_spread(cell: Cell) -> bool:
+    spread = cell.spread
+    return spread.interval is not None or spread.se is not None or spread.sd is not None
+
+
+def _own_interval(cell: Cell, confidence: float) -> tuple[float, float, str] | None:
+    """Return by how much a figure may be too high or too low, and how that is known."""
+    spread, n = cell.spread, cell.spread.n
+    if spread.interval is not None and spread.confidence is not None:
+        factor = _quantile(n, confidence) / _quantile(n, spread.confidence)
+        middle = cell.value if spread.raw is None else spread.raw
+        below, above = middle - spread.interval[0], spread.interval[1] - middle
+        text = f"from the recorded {spread.confidence:.0%} interval"
+        return max(below * factor, 0.0), max(above * factor, 0.0), text
+    if spread.se is not None:
+        half = _quantile(n, confidence) * spread.se
+        return half, half, "Student's t on the recorded standard error"
+    if n is not None and n > 1:
+        sd, text = spread.sd, "Student's t on the recorded standard deviation"
+        if sd is None and spread.observed is not None and n in _RANGE:
+            sd = (spread.observed[1] - spread.observed[0]) / _RANGE[n]
+            text = "Student's t on the recorded range"
+        if sd is not None:
+            return *_on_log_scale(cell, _quantile(n, confidence) * sd / math.sqrt(n)), text
+    return None
+
+
+def _on_log_scale(cell: Cell, half: float) -> tuple[float, float]:
+    """Return an error below and above: a rate or time is positive, however wide its interval."""
+    point = abs(cell.value if cell.spread.raw is None else cell.spread.raw)
+    if not point:
+        return half, half
+    share = half / point
+    above = math.expm1(share) if share < _LARGEST_LOG else math.inf
+    return point * -math.expm1(-share), point * above
+
+
+def _quantile(n: int | None, confidence: float) -> float:
+    return z_quantile(confidence) if n is None or n < 2 else t_quantile(n - 1, confidence)
+
+
+def _variation(cell: Cell, confidence: float) -> _Box:
+    spread = cell.spread
+    if spread.sd is None or spread.n is None or spread.n < 2:
+        raise ConfigError(
+            f"recorded {cell.id}: its runs' standard deviation is not recorded",
+            why="the finding is about how much they vary",
+            remedy="name a figure with sd and n >= 2",
+        )
+    estimate = sd_interval(100 * spread.sd / cell.value, spread.n, confidence, unit="%")
+    return _Box(estimate.point, estimate.low, estimate.high, spread.n, "runs", (estimate.method,))
+
+
+def _count(cell: Cell) -> tuple[int, str]:
+    if cell.spread.n is None:
+        return 1, "figure, n not published"
+    what = "chunks" if cell.metric.startswith("PPL") else "runs"
+    return cell.spread.n, "samples" if cell.unit == "W" else what

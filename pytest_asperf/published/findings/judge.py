@@ -1,0 +1,59 @@
+"""A finding's verdict on its recorded figures: guards first, then intervals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.guards import Consequence
+from pytest_asperf.analysis.verdict import Outcome, Subject, guarded
+from pytest_asperf.published.findings.validity import automatic_trips
+
+if TYPE_CHECKING:
+    from pytest_asperf.analysis.verdict import Verdict
+    from pytest_asperf.published.findings.evidence import Evidence
+    from pytest_asperf.published.findings.model import Finding
+
+_REMEDY: Final = "measure it anew; these figures cannot be used for the finding"
+_OPEN: Final = "more runs, published with n and spread, would decide it"
+_FAILED: Final = "do not rely on the statement; `asperf findings --markdown` shows the figures"
+
+
+def judge_recorded(finding: Finding, evidence: Evidence) -> Verdict:
+    """Return the verdict that the recorded figures give.
+
+    Args:
+        finding: what is claimed.
+        evidence: the recorded figures.
+
+    Raises:
+        ConfigError: a guard cannot be asked of its figures.
+    """
+    terms = list(finding.check.terms())
+    figures = dict.fromkeys(cell.id for term in terms for cell in evidence.all_cells(term))
+    subject = Subject(
+        finding.id,
+        "recorded",
+        tuple(("figure", each) for each in figures),
+        if_failed=_FAILED,
+    )
+    verdict = finding.check.judge(evidence, subject)
+    if verdict.outcome is Outcome.INCONCLUSIVE:
+        verdict = replace(verdict, advice=_OPEN)
+    asked = [trip for guard in finding.guards if (trip := guard.ask(evidence)) is not None]
+    trips = (*asked, *automatic_trips(terms, evidence))
+    left = guarded(verdict, trips, remedy=_REMEDY)
+    if left.outcome is not Outcome.INVALID:
+        return left
+    # Which guard it was is what a reader looks up; what the broken figures give is not told.
+    first, *others = dict.fromkeys(
+        trip.guard for trip in trips if trip.consequence is Consequence.INVALID
+    )
+    also = f"; also {', '.join(others)}" if others else ""
+    return replace(left, measured=f"{first}: {left.measured}{also}", figures=())
+
+
+def published_text(finding: Finding, evidence: Evidence) -> str:
+    """Return the figures that the documents give for a finding, as printed."""
+    cells = [evidence.cells[each] for each in finding.published]
+    return ", ".join(f"{cell.printed.text} {cell.unit}".rstrip() for cell in cells)

@@ -1,0 +1,134 @@
+"""Findings from TOML files: read, checked, frozen."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.config.toml_table import open_document, read_toml_text, twice
+from pytest_asperf.errors import ConfigError, printable, shown, suggest
+from pytest_asperf.published.findings.checks import parse_check
+from pytest_asperf.published.findings.evidence import Evidence
+from pytest_asperf.published.findings.model import Finding, Findings
+from pytest_asperf.published.findings.spreads import assumed_spreads
+from pytest_asperf.published.findings.terms import ids_of
+from pytest_asperf.published.findings.validity import parse_guard
+from pytest_asperf.published.records import load_recorded, shipped_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from pytest_asperf.config.toml_table import Place
+    from pytest_asperf.published.records import Records
+
+_ARCHITECTURES: Final = ("dense", "moe", "hybrid", "")
+_TEXTS: Final = ("statement", "topic", "reading", "because")
+_KEYS: Final = (
+    *("id", *_TEXTS, "sources", "published", "hardware", "architecture", "engine", "live"),
+    *("expected", "check", "guard"),
+)
+
+
+def load_findings(findings: Sequence[Path] = (), records: Sequence[Path] = ()) -> Findings:
+    """Return the shipped findings and those of a project's own files.
+
+    Args:
+        findings: files in the schema of `data/findings/README.md`.
+        records: files of recorded figures, in the schema of `data/recorded/README.md`.
+
+    Raises:
+        ConfigError: a file cannot be read or used; names file, finding and key.
+    """
+    shipped = shipped_records()
+    all_records = load_recorded(*records, beside=shipped) if records else shipped
+    texts = [(path.name, read_toml_text(path)) for path in findings]
+    return parse_findings((*_shipped_texts(), *texts), all_records)
+
+
+def parse_findings(texts: Iterable[tuple[str, str]], records: Records) -> Findings:
+    """Return the findings of several TOML texts.
+
+    Args:
+        texts: what an error calls a text, and the text.
+        records: the figures that they may rest on.
+
+    Raises:
+        ConfigError: a text cannot be used; names text, finding and key.
+    """
+    found: dict[str, Finding] = {}
+    reference: dict[str, str] = {}
+    tables = {f"{d.source.id}/{table.id}" for d in records.documents for table in d.tables}
+    cells = {cell.id: cell for cell in records.cells()}
+    evidence = Evidence(cells, assumed_spreads())
+    for where, text in texts:
+        file = open_document(text, printable(where, 200))
+        file.only(("schema", "finding", "reference"))
+        for entry in file.entries("finding") if "finding" in file.table else ():
+            name = entry.get("id", "?") if isinstance(entry, dict) else "?"
+            place = file.inner(f"finding {name}", entry)
+            finding = _finding(place, tables)
+            _check_figures(finding, evidence, place)
+            if finding.id in found:
+                raise twice(f"{where}: finding", finding.id)
+            found[finding.id] = finding
+        for entry in file.entries("reference") if "reference" in file.table else ():
+            place = file.inner("reference", entry)
+            place.only(("table", "why"))
+            table = place.choice("table", tables)
+            reference[table] = place.text("why", required=True)
+    return Findings(tuple(found.values()), records, evidence, tuple(reference.items()))
+
+
+@cache
+def _shipped_texts() -> tuple[tuple[str, str], ...]:
+    folder = resources.files("pytest_asperf").joinpath("data/findings")
+    files = sorted(
+        (file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda f: f.name
+    )
+    return tuple((file.name, file.read_text(encoding="utf-8")) for file in files)
+
+
+def _finding(place: Place, tables: Iterable[str]) -> Finding:
+    place.only(_KEYS)
+    texts = {key: place.text(key, required=True) for key in _TEXTS}
+    guards = place.entries("guard") if "guard" in place.table else []
+    sources = place.texts("sources")
+    for source in sources:
+        if source not in tables:
+            raise ConfigError(
+                f"{place}: sources: no table is recorded as "
+                f"{shown(source, 120)}{suggest(source, tables)}",
+                why="a reader finds the statement there",
+                remedy="name tables as source-id/table-id",
+            )
+    return Finding(
+        id=place.id(),
+        sources=sources,
+        published=place.texts("published"),
+        hardware=place.texts("hardware"),
+        architecture=place.choice("architecture", _ARCHITECTURES),
+        engine=place.text("engine"),
+        check=parse_check(place.inner("check", place.table.get("check"))),
+        guards=tuple(parse_guard(place.inner("guard", guard)) for guard in guards),
+        live=place.text("live"),
+        expected=Outcome(place.choice("expected", [str(each) for each in Outcome])),
+        **texts,
+    )
+
+
+def _check_figures(finding: Finding, evidence: Evidence, place: Place) -> None:
+    """Refuse a finding on figures that are not recorded or not numbers."""
+    terms = [*finding.check.terms(), *(term for guard in finding.guards for term in guard.terms())]
+    for id in (*finding.published, *(id for term in terms for id in ids_of(term))):  # noqa: A001
+        if id not in evidence.cells:
+            raise ConfigError(
+                f"{place}: no number is recorded as {shown(id, 160)}{suggest(id, evidence.cells)}",
+                why="a finding rests on the figures that it names",
+                remedy="use source-id/table-id/row/column; [tool.asperf] records adds files",
+            )
+    for term in terms:
+        for _ in evidence.all_cells(term):  # refuses words and bounds
+            pass

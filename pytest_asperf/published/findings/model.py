@@ -1,0 +1,109 @@
+"""Findings as they are held."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_asperf.errors import ConfigError, shown, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_asperf.analysis.verdict import Outcome
+    from pytest_asperf.published.findings.checks import Check
+    from pytest_asperf.published.findings.evidence import Evidence
+    from pytest_asperf.published.findings.validity import Guard
+    from pytest_asperf.published.records import Records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A published statement with what it rests on.
+
+    Attributes:
+        id: its name.
+        statement: the finding in one sentence, in our words.
+        topic: the heading that it stands under.
+        sources: tables that state it, `source-id/table-id`, beside those of its figures.
+        published: ids of the figures that the documents give for it.
+        hardware: profiles or chips that it is about; empty means any.
+        architecture: dense, moe or hybrid; empty means any.
+        engine: the engine that it is about; empty means any.
+        check: what it claims of the figures.
+        guards: what the figures must pass first.
+        live: test of `pytest_asperf.findings` that measures it; empty where there is none.
+        reading: what it comes to, for a newcomer.
+        expected: the verdict that the recorded figures are known to give.
+        because: why that one.
+    """
+
+    id: str
+    statement: str
+    topic: str
+    sources: tuple[str, ...]
+    published: tuple[str, ...]
+    hardware: tuple[str, ...]
+    architecture: str
+    engine: str
+    check: Check
+    guards: tuple[Guard, ...]
+    live: str
+    reading: str
+    expected: Outcome
+    because: str
+
+    def suits(self, profile: str) -> bool:
+        """Tell whether it is about a profile; a chip stands for all its bins."""
+        return not self.hardware or any(
+            profile == name or profile.partition("-")[0] == name for name in self.hardware
+        )
+
+
+@dataclass(frozen=True)
+class PublishedFinding:
+    """The `asperf_finding` fixture: a published finding that no test measures live.
+
+    Attributes:
+        finding: its statement, and the recorded figures that it rests on.
+        judge: judges those figures; raises VerdictError unless they show the statement.
+    """
+
+    finding: Finding
+    judge: Callable[[], None] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """All findings of a run, and the figures that they rest on.
+
+    Attributes:
+        findings: the shipped ones first, then a project's own.
+        records: every recorded figure.
+        evidence: the same, as estimates.
+        reference: by table, why no finding rests on it.
+    """
+
+    findings: tuple[Finding, ...]
+    records: Records
+    evidence: Evidence
+    reference: tuple[tuple[str, str], ...]
+
+    def find(self, id: str, *, where: str) -> Finding:  # noqa: A002  # it is what the field is called
+        """Return a finding by its id.
+
+        Args:
+            id: its id.
+            where: what names it, for the message.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        by_id = {finding.id: finding for finding in self.findings}
+        if id in by_id:
+            return by_id[id]
+        raise ConfigError(
+            f"{where}: no finding is called {shown(id, 80)}{suggest(id, by_id)}",
+            why="the finding says what the test shows and which figures it has on record",
+            remedy="asperf findings lists them",
+        )

@@ -1,0 +1,123 @@
+"""What a finding rests on: a recorded figure, or what follows from several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.config.toml_table import unusable
+from pytest_asperf.errors import ConfigError
+from pytest_asperf.published.records.formulas import FORMULAS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_asperf.config.toml_table import Place
+
+#: Formulas within formulas.
+_DEEPEST: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A recorded figure; a derived one counts as what its inputs give.
+
+    Attributes:
+        id: `source-id/table-id/row/column`.
+    """
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A recorded figure as the document prints it, whatever its inputs give."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """The coefficient of variation of the runs behind a recorded figure, in percent."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """What follows from other terms.
+
+    Attributes:
+        name: a name in `recorded.formulas.FORMULAS`.
+        of: its inputs, in the formula's order.
+        unit: its unit where it is not the formula's usual one.
+    """
+
+    name: str
+    of: tuple[Term, ...]
+    unit: str = ""
+
+
+Term = Figure | Printed | Variation | Formula
+
+
+def parse_term(value: object, place: Place, key: str) -> Term:
+    """Return the term that a value of a findings file means.
+
+    Args:
+        value: an id; `{ printed = id }`; `{ variation = id }`; or
+            `{ formula = name, of = [terms] }`, with a `unit` where it needs one.
+        place: the table that it stands in, for messages.
+        key: its key there.
+
+    Raises:
+        ConfigError: it means none of these.
+    """
+    return _parsed(value, place, key, 0)
+
+
+def ids_of(term: Term) -> Iterator[str]:
+    """Yield the ids of the recorded figures in a term."""
+    if isinstance(term, Formula):
+        for each in term.of:
+            yield from ids_of(each)
+    else:
+        yield term.id
+
+
+def row_of(term: Term) -> str:
+    """Return the row of a term's first figure, by which a reader tells terms apart."""
+    return next(ids_of(term)).split("/")[-2]
+
+
+def _parsed(value: object, place: Place, key: str, depth: int) -> Term:
+    if isinstance(value, str):
+        return Figure(_id(value, place, key))
+    inner = place.inner(key, value)
+    if depth == _DEEPEST:
+        raise unusable(str(inner), "a formula in a formula", f"at most {_DEEPEST} levels")
+    if "printed" in inner.table:
+        inner.only(("printed",))
+        return Printed(_id(inner.text("printed"), inner, "printed"))
+    if "variation" in inner.table:
+        inner.only(("variation",))
+        return Variation(_id(inner.text("variation"), inner, "variation"))
+    inner.only(("formula", "of", "unit"))
+    formula = FORMULAS[inner.choice("formula", FORMULAS)]
+    of = inner.table.get("of")
+    least, most = formula.inputs
+    if not isinstance(of, list) or not least <= len(of) <= most:
+        count = f"{least}" if least == most else f"{least} to {most}"
+        raise ConfigError(
+            f"{inner}: of is not {count} terms, and {formula.name} is {formula.meaning}",
+            why="the finding is judged by what follows from them",
+            remedy=f"name {count} of them, in that order",
+        )
+    inputs = tuple(_parsed(each, inner, "of", depth + 1) for each in of)
+    return Formula(formula.name, inputs, inner.text("unit"))
+
+
+def _id(text: str, place: Place, key: str) -> str:
+    if text.count("/") != 3:
+        raise unusable(f"{place}: {key}", text, "an id: source-id/table-id/row/column")
+    return text

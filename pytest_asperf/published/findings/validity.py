@@ -1,0 +1,200 @@
+"""Guards on recorded figures: the closed set that a findings file may name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis import guards
+from pytest_asperf.config.toml_table import unusable
+from pytest_asperf.errors import ConfigError
+from pytest_asperf.published.findings.terms import Formula, ids_of, parse_term
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from pytest_asperf.analysis.guards import Trip
+    from pytest_asperf.config.toml_table import Place
+    from pytest_asperf.published.findings.evidence import Evidence
+    from pytest_asperf.published.findings.terms import Term
+
+#: By how much a theoretical bandwidth may exceed the advertised one of a document: 800 is 819.2.
+ROUNDED_BANDWIDTH: Final = 1.024
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A guard that recorded figures must pass.
+
+    Attributes:
+        kind: which.
+        inputs: the figures that it is asked of, by what they are to it.
+        arm: of a comparison, the figures of the arm; each has its counterpart in `baseline`.
+        baseline: the figures of the baseline.
+    """
+
+    kind: str
+    inputs: tuple[tuple[str, Term], ...]
+    arm: tuple[Term, ...] = ()
+    baseline: tuple[Term, ...] = ()
+
+    def terms(self) -> Iterator[Term]:
+        """Yield what it is asked of."""
+        yield from (term for _, term in self.inputs)
+        yield from (*self.arm, *self.baseline)
+
+    def ask(self, evidence: Evidence) -> Trip | None:
+        """Return how it trips, or None.
+
+        Raises:
+            ConfigError: the figures make no sense to it, such as a rate of 0.
+        """
+        values = {name: evidence.value(term) for name, term in self.inputs}
+        try:
+            if self.arm:
+                return _COMPARISONS[self.kind](
+                    self._named(self.arm, evidence), self._named(self.baseline, evidence)
+                )
+            return _GUARDS[self.kind][0](values)
+        except ValueError as error:
+            figures = ", ".join(id for term in self.terms() for id in ids_of(term))  # noqa: A001
+            raise ConfigError(
+                f"guard {self.kind} cannot be asked of {figures}: {error}",
+                why="a guard that cannot be asked protects nothing",
+                remedy="name figures of the quantity that it needs",
+            ) from error
+
+    def _named(self, terms: Iterable[Term], evidence: Evidence) -> dict[str, float]:
+        """Return values by metric and unit, as a reader knows them."""
+        named = {}
+        for own, term in zip(self.arm, terms, strict=True):
+            metric = "" if isinstance(own, Formula) else f"{evidence.cell(own.id).metric} "
+            value = evidence.value(term)
+            named[f"{metric}{evidence.unit(own)}".strip()] = (
+                int(value) if value.is_integer() else value
+            )
+        return named
+
+
+def parse_guard(place: Place) -> Guard:
+    """Return the guard that a table means.
+
+    Raises:
+        ConfigError: it means none; names file, finding and key.
+    """
+    kind = place.choice("kind", (*_GUARDS, *_COMPARISONS))
+    if kind in _COMPARISONS:
+        place.only(("kind", "arm", "baseline"))
+        arm, baseline = _list(place, "arm"), _list(place, "baseline")
+        if len(arm) != len(baseline):
+            raise unusable(
+                f"{place}: baseline", f"{len(baseline)} figures", f"one for each of {len(arm)}"
+            )
+        return Guard(kind, (), arm, baseline)
+    _, needed, possible = _GUARDS[kind]
+    place.only(("kind", *needed, *possible))
+    for key in needed:
+        if key not in place.table:
+            raise unusable(f"{place}: {key}", None, f"a figure; {kind} needs {', '.join(needed)}")
+    inputs = (
+        (key, parse_term(place.table[key], place, key)) for key in place.table if key != "kind"
+    )
+    return Guard(kind, tuple(inputs))
+
+
+def automatic_trips(terms: Iterable[Term], evidence: Evidence) -> Iterator[Trip]:
+    """Yield what holds of any recorded figure: one that is no measurement shows nothing."""
+    told = set()
+    for term in terms:
+        for cell in evidence.all_cells(term):
+            if cell.kind in {"estimated", "stated"} and cell.id not in told:
+                told.add(cell.id)
+                trip = guards.estimate(f"{cell.id} ({cell.kind})", 0)
+                if trip is not None:
+                    yield trip
+
+
+def _list(place: Place, key: str) -> tuple[Term, ...]:
+    value = place.table.get(key)
+    if not isinstance(value, list) or not value:
+        raise unusable(f"{place}: {key}", value, "a list of figures")
+    return tuple(parse_term(each, place, key) for each in value)
+
+
+def _step(values: Mapping[str, float]) -> tuple[float, float]:
+    """Return steps per second and bytes per step; with a draft, a step is a round."""
+    k = values.get("k", 0.0)
+    emitted = 1.0
+    if k:
+        emitted += values["accepted"] * k / values["drafted"]
+    n_bytes = (values["weights_gb"] + k * values.get("draft_gb", 0.0)) * 1e9
+    return values["rate"] / emitted, n_bytes
+
+
+def _roofline_high(values: Mapping[str, float]) -> Trip | None:
+    steps, n_bytes = _step(values)
+    return guards.roofline_high(steps, n_bytes, values["bandwidth"] * ROUNDED_BANDWIDTH)
+
+
+def _roofline_low(values: Mapping[str, float]) -> Trip | None:
+    steps, n_bytes = _step(values)
+    return guards.roofline_low(steps, n_bytes, values["bandwidth"])
+
+
+def _sd_bound(values: Mapping[str, float]) -> Trip | None:
+    return guards.sd_bound(
+        values["rate"],
+        values["alone"],
+        k=round(values["k"]),
+        drafted=round(values["drafted"]),
+        accepted=round(values["accepted"]),
+    )
+
+
+def _decode_errors(values: Mapping[str, float]) -> Trip | None:
+    return guards.counted_decode_errors(round(values["lines"]))
+
+
+def _remote_errors(values: Mapping[str, float]) -> Trip | None:
+    return guards.counted_remote_errors(round(values["lines"]))
+
+
+def _impure_window(values: Mapping[str, float]) -> Trip | None:
+    return guards.impure_window(round(values["samples"]), values["period_s"], values["phase_s"])
+
+
+def _predicted(values: Mapping[str, float]) -> Trip | None:
+    return guards.predicted_against_measured(values["predicted"], values["measured"])
+
+
+def _energy(values: Mapping[str, float]) -> Trip | None:
+    return guards.joules_per_token(
+        values["watts"], values["joules"], values["baseline_watts"], values["baseline_joules"]
+    )
+
+
+_SD: Final = ("k", "drafted", "accepted")
+_GUARDS: Final[
+    Mapping[
+        str, tuple[Callable[[Mapping[str, float]], Trip | None], tuple[str, ...], tuple[str, ...]]
+    ]
+] = {
+    "roofline-high": (_roofline_high, ("rate", "weights_gb", "bandwidth"), (*_SD, "draft_gb")),
+    "roofline-low": (_roofline_low, ("rate", "weights_gb", "bandwidth"), ()),
+    "sd-bound": (_sd_bound, ("rate", "alone", *_SD), ()),
+    "decode-errors": (_decode_errors, ("lines",), ()),
+    "path-mismatch": (_remote_errors, ("lines",), ()),
+    "impure-window": (_impure_window, ("samples", "period_s", "phase_s"), ()),
+    "predicted-against-measured": (_predicted, ("predicted", "measured"), ()),
+    "joules-per-token": (
+        _energy,
+        ("watts", "joules", "baseline_watts", "baseline_joules"),
+        (),
+    ),
+}
+_COMPARISONS: Final[
+    Mapping[str, Callable[[Mapping[str, float], Mapping[str, float]], Trip | None]]
+] = {
+    "identical-to-baseline": guards.identical_to_baseline,
+    "unequal-work": guards.unequal_work,
+}

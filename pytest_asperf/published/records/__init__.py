@@ -1,0 +1,42 @@
+"""Published figures as data: what documents print, with what is known of n and spread.
+
+A document is a TOML file; `data/recorded/README.md` says what may stand in one. The files of that
+folder ship, and a project may have its own in the same schema.
+"""
+
+from __future__ import annotations
+
+from pytest_asperf.published.records.derived import DerivedCheck, derived_checks
+from pytest_asperf.published.records.load import load_recorded, parse_recorded, shipped_records
+from pytest_asperf.published.records.model import (
+    Cell,
+    Column,
+    Derivation,
+    Document,
+    Records,
+    Row,
+    Scope,
+    Source,
+    Spread,
+    Table,
+)
+from pytest_asperf.published.records.printed import Printed
+
+__all__ = [
+    "Cell",
+    "Column",
+    "Derivation",
+    "DerivedCheck",
+    "Document",
+    "Printed",
+    "Records",
+    "Row",
+    "Scope",
+    "Source",
+    "Spread",
+    "Table",
+    "derived_checks",
+    "load_recorded",
+    "parse_recorded",
+    "shipped_records",
+]

@@ -1,0 +1,347 @@
+"""Recorded figures from TOML files: read, checked, frozen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from decimal import Decimal
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from pytest_asperf.config.toml_table import (
+    LONGEST,
+    Place,
+    checked_id,
+    open_document,
+    read_toml_text,
+    twice,
+    unusable,
+)
+from pytest_asperf.errors import ConfigError, listing, printable, shown, suggest
+from pytest_asperf.published.records.formulas import FORMULAS
+from pytest_asperf.published.records.model import (
+    Cell,
+    Column,
+    Derivation,
+    Document,
+    Kind,
+    Records,
+    Row,
+    Scope,
+    Source,
+    Spread,
+    Table,
+)
+from pytest_asperf.published.records.printed import read_printed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from pathlib import Path
+
+_KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+_SCOPE: Final = tuple(field.name for field in fields(Scope))
+_SPREAD: Final = tuple(field.name for field in fields(Spread))
+_SOURCE: Final = tuple(field.name for field in fields(Source))
+_TABLE: Final = ("id", "title", "where", "also_in", "note", "key_is", "columns", "rows", *_SCOPE)
+_COLUMN: Final = ("metric", "unit", "kind", "n", "origin", "formula", "from", *_SCOPE)
+_CELL: Final = ("value", "metric", "unit", "kind", "formula", "from", "follows", "why", *_SPREAD)
+
+
+def load_recorded(
+    *paths: Path, beside: Records | None = None, hardware: Collection[str] = ()
+) -> Records:
+    """Return the figures of files, behind those that are there already.
+
+    Args:
+        paths: files in the schema of `data/recorded/README.md`.
+        beside: records that the files may derive figures from, such as the shipped ones.
+        hardware: ids that `hardware` may name; empty lets every name pass.
+
+    Raises:
+        ConfigError: a file cannot be read or used; names file, table, row and key.
+    """
+    texts = [(path.name, read_toml_text(path)) for path in paths]
+    return _records(texts, beside or Records(()), hardware)
+
+
+def parse_recorded(
+    text: str, where: str, *, beside: Records | None = None, hardware: Collection[str] = ()
+) -> Records:
+    """Return the figures of one TOML text; see `load_recorded`.
+
+    Args:
+        text: the document.
+        where: what an error calls it.
+        beside: records that it may derive figures from.
+        hardware: ids that `hardware` may name; empty lets every name pass.
+
+    Raises:
+        ConfigError: it cannot be used; names table, row and key.
+    """
+    return _records([(where, text)], beside or Records(()), hardware)
+
+
+@cache
+def shipped_records() -> Records:
+    """Return the figures that ship, in the order of their files' names.
+
+    Raises:
+        ConfigError: a shipped file is broken.
+    """
+    folder = resources.files("pytest_asperf").joinpath("data/recorded")
+    files = sorted(
+        (file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda f: f.name
+    )
+    texts = [(file.name, file.read_text(encoding="utf-8")) for file in files]
+    return _records(texts, Records(()), ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Ids:
+    """Where a cell stands, and what a reference from it means."""
+
+    source: str
+    table: str
+    row: str
+
+    def of(self, column: str) -> str:
+        return f"{self.source}/{self.table}/{self.row}/{column}"
+
+    def resolved(self, reference: str, where: str) -> str:
+        """Return the id that `column`, `row/column`, `table/row/column` or a full id means."""
+        parts = reference.split("/")
+        if not 1 <= len(parts) <= 4 or not all(parts):
+            raise unusable(where, reference, "column, row/column, table/row/column or a full id")
+        full = [self.source, self.table, self.row][: 4 - len(parts)] + parts
+        return "/".join([full[0], full[1], self.row if full[2] == "*" else full[2], full[3]])
+
+
+def _records(
+    texts: Iterable[tuple[str, str]], beside: Records, hardware: Collection[str]
+) -> Records:
+    documents = list(beside.documents)
+    files: dict[str, str] = {}
+    for where, text in texts:
+        document = _document(text, printable(where, 200), hardware)
+        if document.source.id in {each.source.id for each in documents}:
+            raise twice(f"{where}: source", document.source.id)
+        documents.append(document)
+        files[document.source.id] = where
+    records = Records(tuple(documents))
+    _check_inputs(records, files)
+    return records
+
+
+def _document(text: str, where: str, hardware: Collection[str]) -> Document:
+    file = open_document(text, where)
+    file.only(("schema", "source", "table"))
+    source = _source(file.inner("source", file.table.get("source")))
+    tables: list[Table] = []
+    for entry in file.entries("table"):
+        table = _table(file, entry, source.id, hardware)
+        if table.id in {each.id for each in tables}:
+            raise twice(f"{where}: table", table.id)
+        tables.append(table)
+    return Document(source, tuple(tables))
+
+
+def _source(place: Place) -> Source:
+    place.only(_SOURCE)
+    return Source(
+        id=place.id(),
+        title=place.text("title", required=True),
+        authors=place.texts("authors"),
+        url=place.text("url"),
+        date=place.text("date"),
+        note=place.text("note"),
+    )
+
+
+def _table(file: Place, entry: object, source: str, hardware: Collection[str]) -> Table:
+    name = entry.get("id", "?") if isinstance(entry, dict) else "?"
+    place = file.inner(f"table {name}", entry)
+    place.only(_TABLE)
+    id_ = place.id()
+    key_is = place.choice("key_is", (*_SCOPE, ""))
+    scope = _scope(place, Scope(), hardware)
+    columns = [
+        _column(place.inner(f"column {key}", column), key)
+        for key, column in place.inner("columns", place.table.get("columns")).table.items()
+    ]
+    if not columns:
+        raise unusable(f"{place}: columns", {}, "at least one column")
+    rows = []
+    for key, row in place.inner("rows", place.table.get("rows")).table.items():
+        inner = place.inner(f"row {key}", row)
+        ids = _Ids(source, id_, checked_id(key, str(inner)))
+        own = replace(scope, **{key_is: key}) if key_is else scope
+        rows.append(_row(inner, ids, columns, own, hardware))
+    if not rows:
+        raise unusable(f"{place}: rows", {}, "at least one row")
+    return Table(
+        id=id_,
+        title=place.text("title", required=True),
+        where=place.text("where", required=True),
+        scope=scope,
+        columns=tuple(column for column, _ in columns),
+        rows=tuple(rows),
+        also_in=place.texts("also_in"),
+        note=place.text("note"),
+    )
+
+
+def _column(place: Place, key: str) -> tuple[Column, Place]:
+    place.only(_COLUMN)
+    if checked_id(key, str(place)) in _SCOPE:
+        raise unusable(str(place), key, f"a name other than {listing(_SCOPE)}")
+    kind = place.choice("kind", _KINDS)
+    column = Column(
+        key=key,
+        metric=place.text("metric", required=True),
+        unit=place.text("unit"),
+        kind=_kind(kind),
+    )
+    return column, place
+
+
+def _row(
+    place: Place,
+    ids: _Ids,
+    columns: list[tuple[Column, Place]],
+    scope: Scope,
+    hardware: Collection[str],
+) -> Row:
+    place.only((*_SCOPE, *(column.key for column, _ in columns)))
+    cells = []
+    for column, defaults in columns:
+        if column.key in place.table:
+            # What a row says of its scope is nearer than what its column says.
+            own = _scope(place, _scope(defaults, scope, hardware), hardware)
+            value = place.table[column.key]
+            inner = place.inner(column.key, value if isinstance(value, dict) else {"value": value})
+            cells.append((column.key, _cell(inner, ids, column, defaults, own)))
+    return Row(ids.row, tuple(cells))
+
+
+def _cell(place: Place, ids: _Ids, column: Column, defaults: Place, scope: Scope) -> Cell:
+    place.only(_CELL)
+    value = place.table.get("value")
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | str) or value == "":
+        raise unusable(str(place), value, "a number or text, or a table with `value`")
+    try:
+        printed = read_printed(value)
+    except ValueError:
+        raise unusable(str(place), value, "a finite number, or LOW-HIGH") from None
+    if len(printed.text) > LONGEST:
+        raise unusable(str(place), value, f"text of at most {LONGEST} characters")
+    kind = _kind(place.choice("kind", _KINDS, column.kind))
+    is_word = printed.form == "word"
+    for key in ("formula", "follows"):
+        if is_word and key in place.table:
+            raise unusable(f"{place}: {key}", place.table[key], "it beside a number")
+    derivation = None if is_word else _derivation(place, defaults, ids)
+    if kind == "derived" and derivation is None and not is_word:
+        raise ConfigError(
+            f"{place}: derived, but nothing says from what",
+            why="a derived figure is recomputed from its inputs",
+            remedy='give the column or the cell `formula` and `from`, or kind = "stated"',
+        )
+    return Cell(
+        id=ids.of(column.key),
+        metric=place.text("metric") or column.metric,
+        unit=place.text("unit") or column.unit,
+        kind=kind,
+        scope=scope,
+        printed=printed,
+        spread=_spread(place, defaults if kind == "measured" else None),
+        derivation=derivation,
+    )
+
+
+def _derivation(place: Place, defaults: Place, ids: _Ids) -> Derivation | None:
+    giver = place if "formula" in place.table or "from" in place.table else defaults
+    follows = place.table.get("follows", True)
+    why = place.text("why")
+    if not isinstance(follows, bool) or follows == bool(why):
+        raise ConfigError(
+            f"{place}: `follows` and `why` do not fit together",
+            why="a figure that does not follow from its inputs is published with the reason",
+            remedy="write follows = false with a `why`, or neither",
+        )
+    if "formula" not in giver.table and "from" not in giver.table:
+        if "follows" in place.table:
+            raise unusable(f"{place}: follows", follows, "`formula` and `from` beside it")
+        return None
+    formula = FORMULAS[giver.choice("formula", FORMULAS)]
+    inputs = giver.texts("from")
+    least, most = formula.inputs
+    if not least <= len(inputs) <= most:
+        count = f"{least}" if least == most else f"{least} to {most}"
+        raise ConfigError(
+            f"{giver}: from has {len(inputs)} inputs, and {formula.name} is {formula.meaning}",
+            why="a derived figure is recomputed from its inputs",
+            remedy=f"name {count} of them, in that order",
+        )
+    resolved = tuple(ids.resolved(each, f"{giver}: from") for each in inputs)
+    return Derivation(formula.name, resolved, follows, why)
+
+
+def _spread(place: Place, defaults: Place | None) -> Spread:
+    near = place.table
+    far: Mapping[str, Any] = {} if defaults is None else defaults.table
+    n = near.get("n", far.get("n"))
+    if n is not None and (not isinstance(n, int) or isinstance(n, bool) or n < 1):
+        raise unusable(f"{place}: n", n, "a count of at least 1")
+    origin = place.text("origin")
+    if not origin and defaults is not None:
+        origin = defaults.text("origin")
+    for key in ("sd", "se"):
+        if (place.number(key) or 0) < 0:
+            raise unusable(f"{place}: {key}", near[key], "a number of at least 0")
+    confidence = place.number("confidence")
+    if confidence is not None and not 0 < confidence < 1:
+        raise unusable(f"{place}: confidence", confidence, "a number between 0 and 1, as 0.95")
+    return Spread(
+        n=n,
+        sd=place.number("sd"),
+        se=place.number("se"),
+        interval=place.pair("interval"),
+        confidence=confidence,
+        observed=place.pair("observed"),
+        raw=place.number("raw"),
+        origin=origin,
+    )
+
+
+def _scope(place: Place, outer: Scope, hardware: Collection[str]) -> Scope:
+    own = {key: place.text(key) for key in _SCOPE if key in place.table}
+    if hardware and own.get("hardware"):
+        place.choice("hardware", hardware)
+    return replace(outer, **own)
+
+
+def _check_inputs(records: Records, files: Mapping[str, str]) -> None:
+    """Refuse a figure whose inputs are not there, not numbers, or the figure itself."""
+    by_id = {cell.id: cell for cell in records.cells()}
+    for document in records.documents:
+        where = files.get(document.source.id, document.source.id)
+        for cell in document.cells():
+            for each in cell.derivation.inputs if cell.derivation else ():
+                found = by_id.get(each)
+                if found is None:
+                    problem = f"is not recorded{suggest(each, by_id)}"
+                elif found.printed.middle is None:
+                    problem = f"is {shown(found.printed.text, 40)}, not one number"
+                elif each == cell.id:
+                    problem = "is the figure itself"
+                else:
+                    continue
+                raise ConfigError(
+                    f"{where}: {cell.id}: its input {printable(each, 200)} {problem}",
+                    why="a derived figure is recomputed from its inputs",
+                    remedy="name numbers by column, row/column, table/row/column or full id",
+                )
+
+
+def _kind(word: str) -> Kind:
+    return next(kind for kind in _KINDS if kind == word)

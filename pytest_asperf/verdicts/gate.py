@@ -1,0 +1,406 @@
+"""From the pairs and chunks of a gate to the verdicts on them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.combined_verdict import joined
+from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate, percent_text
+from pytest_asperf.analysis.stats.intervals import mean_interval_t, shared_confidence
+from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance
+from pytest_asperf.analysis.stats.sequential import ALPHA
+from pytest_asperf.analysis.stats.total_time import TotalTimeTest
+from pytest_asperf.analysis.verdict import (
+    Outcome,
+    Subject,
+    Verdict,
+    guarded,
+    judge_above,
+    judge_below,
+    judge_invalid,
+    judge_within,
+)
+from pytest_asperf.verdicts.speculation import CHANGED_OUTPUT, divergence_text, parting_text
+from pytest_asperf.verdicts.two_speeds import total_time_notes, zone_text
+
+if TYPE_CHECKING:
+    from pytest_asperf.api.handles import EngineDuel
+    from pytest_asperf.measure.ab_logits import LogitsDuel
+    from pytest_asperf.measure.ab_ppl import PplDuel
+    from pytest_asperf.measure.ab_speculation import Counts, SpeculationDuel
+    from pytest_asperf.measure.ab_speed import Contest, Duel
+    from pytest_asperf.measure.noise_store import Calibration
+    from pytest_asperf.measure.results import Ran
+
+#: Where an effect can lie that more pairs do not decide.
+_WITHIN: Final = "near the tolerance"
+_AT_THE_LIMIT: Final = "at the limit"
+
+#: Mean and largest KLD, nats, of batched logits from those of single tokens that is accepted
+#: whatever the baseline's. Of healthy builds the mean was at most 0.005 and the largest 0.18; a
+#: corrupt prefill has nats (docs/gating.md).
+_DRIFT: Final = 0.02
+_LARGEST_DRIFT: Final = 1.0
+#: Of the baseline's own, so much more is accepted, but for ten times the above.
+_DRIFT_GROWTH: Final = 2.0
+_DRIFT_MOST: Final = 10.0
+#: Share of the output that the draft supplies: so much less is accepted, and not more than half of
+#: the baseline's.
+_LESS_SUPPLIED: Final = 0.10
+
+
+def speed_verdict(contest: Contest, duel: Duel) -> Verdict:
+    """Return the verdict that a workload's pairs came to."""
+    test = contest.test
+    subject = _subject(contest.workload.name, duel.ran, "slower")
+    threshold = f"within +{100 * test.tolerance:g} %"
+    details = (
+        zone_text(test),
+        *total_time_notes(contest),
+        f"covers the variance of {duel.covers}; order by coin, --asperf-seed={duel.budget.seed}",
+        *_differences(*duel.ran),
+        *_disturbances(duel),
+        # What a machine's noise is, is known of workloads of one model.
+        *([] if contest.workload.kind == "sd" else [_detectable(contest, duel)]),
+        *_fitness(duel),
+    )
+    if not contest.pairs:
+        return _nothing(subject, threshold, "pair", details)
+    outcome = test.outcome_if_stopped
+    label, decisive = "", test
+    if isinstance(test, TotalTimeTest) and test.decisive is test.total:
+        label, decisive = "total time ", test.total
+    ratio = decisive.estimate.as_ratio()
+    shown = f"{label}{ratio.text(apart_from=(1 + test.tolerance,))}"
+    if isinstance(test, TotalTimeTest) and outcome is Outcome.INCONCLUSIVE and test.is_held_up:
+        shown += f", but {math.exp(test.mean):.3g} on average over the pairs"
+    bound = "" if test.wald_bound is None else f", Wald bound {test.wald_bound}"
+    return Verdict(
+        outcome,
+        subject,
+        threshold,
+        f"{shown}, {contest.elapsed_s:.0f} s{bound}",
+        ((label.strip() or contest.workload.name, ratio),),
+        _advice(outcome, subject, test.expected_pairs_left, _WITHIN),
+        details,
+    )
+
+
+def faster_verdict(versus: EngineDuel) -> Verdict:
+    """Return the verdict that two engines' pairs came to, with what is matched between them."""
+    duel = versus.duel
+    (contest,) = duel.contests
+    engines, test = versus.engines, contest.test
+    base, candidate = duel.ran
+    subject = Subject(
+        f"{contest.workload.name} {candidate.model} / {base.model}",
+        "live",
+        _ran_rows(engines, duel.ran),
+        if_failed=f"on this machine {engines[1]} is not: claim less, or see what is not matched",
+    )
+    threshold = f"faster by {100 * versus.by:g} % or more" if versus.by else "faster"
+    details = (
+        f"matched: {_terms(versus, is_matched=True)}",
+        f"not matched: {_terms(versus, is_matched=False) or 'nothing'}",
+        f"covers the variance of {duel.covers}; order by coin, --asperf-seed={duel.budget.seed}",
+        *_disturbances(duel),
+        *_fitness(duel),
+    )
+    if not contest.pairs:
+        return _nothing(subject, threshold, "pair", details)
+    ratio = test.estimate.as_ratio().inverted()
+    measured = f"{ratio.text(apart_from=(1 + versus.by,))} times as fast, {contest.elapsed_s:.0f} s"
+    outcome = test.outcome_if_stopped
+    return Verdict(
+        outcome,
+        subject,
+        threshold,
+        measured,
+        ((contest.workload.name, ratio),),
+        _advice(outcome, subject, test.expected_pairs_left, _AT_THE_LIMIT),
+        details,
+    )
+
+
+def equivalence_verdict(duel: Duel) -> Verdict:
+    """Return the verdict that the pairs of two models came to, that were to be equally fast."""
+    (contest,) = duel.contests
+    base, candidate = duel.ran
+    within = contest.test.tolerance
+    subject = Subject(
+        f"{contest.workload.name} of {candidate.model} against {base.model}",
+        "live",
+        _ran_rows((candidate.model, base.model), (candidate, base)),
+        if_failed="one is slower: claim less, or see in which the two differ",
+    )
+    details = (
+        f"covers the variance of {duel.covers}; order by coin, --asperf-seed={duel.budget.seed}",
+        *_disturbances(duel),
+        *_fitness(duel),
+    )
+    if not contest.pairs:
+        return _nothing(subject, f"within ±{100 * within:g} %", "pair", details)
+    rate = contest.test.estimate.as_ratio().inverted()
+    # A rate is the inverse of a cost: the same limits, the other way round.
+    verdict = judge_within(rate, subject, at_least=1 / (1 + within), at_most=1 + within)
+    return replace(verdict, details=details)
+
+
+def _terms(versus: EngineDuel, *, is_matched: bool) -> str:
+    chosen = (term for term in versus.terms if term.is_matched == is_matched)
+    return "; ".join(term.text(versus.engines) for term in chosen)
+
+
+def gate_note(contest: Contest, duel: Duel) -> str:
+    """Return what a reader is to be told of this machine whatever the verdict, one remark a line.
+
+    It is told where the machine's noise is not known or exceeds the tolerance, and where equal
+    builds were checked here.
+    """
+    known = duel.surroundings.calibrations.get(contest.workload.name)
+    remarks = [] if known and _suffices(known, contest, duel) else [_detectable(contest, duel)]
+    checks = duel.surroundings.self_checks
+    if checks.n:
+        remarks.append(f"A/A self-checks on this machine: {checks.fails} FAIL of {checks.n}")
+    return "\n".join((*remarks, *_fitness(duel)))
+
+
+def ppl_verdict(duel: PplDuel) -> Verdict:
+    """Return the verdict that a PPL gate's chunks came to."""
+    test = duel.test
+    subject = _subject("ΔPPL", duel.ran, "worse")
+    subject = replace(subject, ran=(*subject.ran, ("text", str(duel.text))))
+    threshold = f"below {100 * test.limit:g} %"
+    details = (
+        f"{test.n} of {test.n_chunks_total} chunks in random order, --asperf-seed={duel.seed}",
+        *_differences(*duel.ran),
+    )
+    if not test.n:
+        return _nothing(subject, threshold, "chunk", details)
+    estimate = test.estimate
+    outcome = test.outcome or Outcome.INCONCLUSIVE
+    advice = "" if outcome is Outcome.PASS else subject.if_failed
+    if outcome is Outcome.INCONCLUSIVE:
+        advice = (
+            f"score more of the corpus, {test.min_chunks} chunks at least: --asperf-chunks=all, "
+            "--asperf-max-seconds"
+        )
+    verdict = Verdict(
+        outcome,
+        subject,
+        threshold,
+        f"{estimate.text(apart_from=(test.limit,))}, {duel.elapsed_s:.0f} s",
+        (("ΔPPL", estimate),),
+        advice,
+        details,
+    )
+    trip = guards.impossible_gain(estimate.point)
+    remedy = "take a baseline build that is sound"
+    return guarded(verdict, [trip] if trip else [], remedy=remedy)
+
+
+def logits_verdict(duel: LogitsDuel) -> Verdict:
+    """Return the verdict on prefill against decoding in the candidate."""
+    base, candidate = duel.drifts
+    subject = replace(
+        _subject("logits of prefill against decoding,", duel.ran, "corrupt"),
+        if_failed="prefill and decoding disagree: "
+        + ("the baseline's do as well" if _is_corrupt(base.mean_kld) else "the baseline's agree")
+        + "; look for a kernel that is used for one of them alone",
+    )
+    limit = _drift_limit(_DRIFT, base.mean_kld)
+    largest = _drift_limit(_LARGEST_DRIFT, base.largest_kld)
+    figures = (
+        ("mean KLD", Estimate.exact(candidate.mean_kld, "nats")),
+        ("largest KLD", Estimate.exact(candidate.largest_kld, "nats")),
+    )
+    verdicts = [
+        (label, judge_below(estimate, most, subject))
+        for (label, estimate), most in zip(figures, (limit, largest), strict=True)
+    ]
+    told = tuple(
+        f"{side}: mean KLD {drift.mean_kld:.2g} nats, largest {drift.largest_kld:.2g} at position "
+        f"{drift.position} of {len(drift.batched.kld)}, same likeliest token at "
+        f"{100 * drift.same_top:.1f} %"
+        for side, drift in (("baseline", base), ("candidate", candidate))
+    )
+    threshold = f"mean KLD below {limit:.2g} nats, none above {largest:.2g}"
+    verdict = joined(verdicts, figures, subject, threshold)
+    measured = (
+        f"mean KLD {candidate.mean_kld:.2g} nats ({base.mean_kld:.2g} in the baseline), largest "
+        f"{candidate.largest_kld:.2g}, {duel.elapsed_s:.0f} s"
+    )
+    return replace(verdict, measured=measured, details=(*told, *_differences(*duel.ran)))
+
+
+def _drift_limit(floor: float, baseline: float) -> float:
+    return min(max(floor, _DRIFT_GROWTH * baseline), _DRIFT_MOST * floor)
+
+
+def _is_corrupt(mean_kld: float) -> bool:
+    return mean_kld >= _DRIFT
+
+
+def speculation_verdict(found: SpeculationDuel, comparisons: int) -> Verdict:
+    """Return the verdict on speculation: its time, what the draft supplies, and its output.
+
+    Args:
+        found: what was measured.
+        comparisons: tests that shared the error of the pairs, of which there are these two.
+    """
+    duel = found.duel
+    (contest,) = duel.contests
+    speed = speed_verdict(contest, duel)
+    base, candidate = found.counts
+    subject = replace(
+        _subject(f"speculation {found.pairing.label},", duel.ran, "worse"), ran=speed.subject.ran
+    )
+    limit = -min(_LESS_SUPPLIED, sum(base.supplied) / len(base.supplied) / 2)
+    threshold = f"{speed.threshold}, not {-100 * limit:.2g} points less supplied, lossless"
+    told = tuple(
+        f"{side}: {counts.accepted} of {counts.drafted} drafted tokens accepted"
+        for side, counts in (("baseline", base), ("candidate", candidate))
+    )
+    output = tuple(divergence_text(found.categories, one) for one in found.divergences)
+    details = (*told, *output, *speed.details)
+    if not base.accepted:
+        problem = f"the baseline accepts none of {base.drafted} drafted tokens"
+        remedy = "take another draft (--draft), or another baseline"
+        return replace(judge_invalid(subject, threshold, [problem], remedy=remedy), details=details)
+    verdicts = [
+        ("time", speed),
+        (
+            "change of the share that the draft supplies",
+            _supplied_verdict(found.counts, limit, subject, comparisons),
+        ),
+        ("output", _output_verdict(found, subject)),
+    ]
+    figures = tuple((label, e) for label, verdict in verdicts for _, e in verdict.figures)
+    verdict = joined(verdicts, figures, subject, threshold)
+    accepted = ", ".join(f"{c.accepted}/{c.drafted}" for c in found.counts)
+    measured = f"{verdict.measured}; accepted {accepted}"
+    return replace(verdict, measured=measured, details=details)
+
+
+def _supplied_verdict(
+    counts: tuple[Counts, Counts], limit: float, subject: Subject, comparisons: int
+) -> Verdict:
+    """Judge by how much less of each prompt's output the candidate's draft supplies."""
+    base, candidate = (side.supplied for side in counts)
+    change = mean_interval_t(
+        [c - b for b, c in zip(base, candidate, strict=True)],
+        shared_confidence(DECISION_CONFIDENCE, comparisons),
+        unit=SHARE,
+        counted="prompts",
+    )
+    advice = "drafted tokens are rejected: look at the draft's cache, and at how it is rolled back"
+    return judge_above(change, limit, replace(subject, if_failed=advice))
+
+
+def _output_verdict(found: SpeculationDuel, subject: Subject) -> Verdict:
+    is_changed = any(one.trip for one in found.divergences)
+    outcome = Outcome.FAIL if is_changed else Outcome.PASS
+    told = parting_text(found.divergences, len(found.categories))
+    advice = CHANGED_OUTPUT if is_changed else ""
+    return Verdict(outcome, subject, "lossless", told, (), advice)
+
+
+def _subject(what: str, ran: tuple[Ran, Ran], complaint: str) -> Subject:
+    base, candidate = ran
+    return Subject(
+        f"{what} {candidate.model} / {base.model}",
+        "live",
+        _ran_rows(("baseline", "candidate"), ran),
+        if_failed=f"the candidate is {complaint}: find the change between the builds, or accept it "
+        "with another limit",
+    )
+
+
+def _ran_rows(sides: tuple[str, str], ran: tuple[Ran, Ran]) -> tuple[tuple[str, str], ...]:
+    named = zip(sides, ran, strict=True)
+    return tuple((f"{side} {label}", text) for side, arm in named for label, text in arm.rows())
+
+
+def _nothing(subject: Subject, threshold: str, what: str, details: tuple[str, ...]) -> Verdict:
+    advice = "allow more time with --asperf-max-seconds"
+    return Verdict(
+        Outcome.INCONCLUSIVE, subject, threshold, f"no {what} was finished", (), advice, details
+    )
+
+
+def _advice(outcome: Outcome | None, subject: Subject, pairs_left: int | None, reason: str) -> str:
+    if outcome is Outcome.PASS:
+        return ""
+    if outcome is Outcome.FAIL:
+        return subject.if_failed
+    if pairs_left is None:
+        return (
+            f"more pairs would not: the effect lies {reason}, or is lost in the machine's noise; "
+            "quieten it (asperf doctor), or claim another"
+        )
+    return (
+        f"about {pairs_left} more pairs would decide it (--asperf-max-pairs, "
+        "--asperf-max-seconds), or a quieter machine; see asperf doctor"
+    )
+
+
+def _differences(base: Ran, candidate: Ran) -> tuple[str, ...]:
+    """Return what differs between the arms, one line each; the model's row names the arm."""
+    before, after = dict(base.rows()[1:]), dict(candidate.rows()[1:])
+    # How a build was made, for one, is not known of both.
+    sides = ((label, before.get(label), after.get(label)) for label in {**before, **after})
+    differing = [
+        f"differs: {label} {a or 'not known'} -> {b or 'not known'}"
+        for label, a, b in sides
+        if a != b
+    ]
+    return tuple(differing) or ("nothing in the proof of path differs between the arms",)
+
+
+def _disturbances(duel: Duel) -> tuple[str, ...]:
+    disturbing = [c for c in duel.surroundings.conditions if c.state == "disturbing"]
+    return tuple(f"disturbing before the gate: {c.name}: {c.detail}" for c in disturbing)
+
+
+def _suffices(known: Calibration, contest: Contest, duel: Duel) -> bool:
+    """Tell whether the budget suffices for the tolerance on a machine of this noise."""
+    least = detectable_tolerance(known.spread, duel.budget.max_pairs)
+    return contest.test.tolerance >= least
+
+
+def _detectable(contest: Contest, duel: Duel) -> str:
+    """Return which tolerance this machine can decide within the budget."""
+    calibrations = duel.surroundings.calibrations
+    known = calibrations.get(contest.workload.name)
+    if known is None:
+        # Of all workloads at once, so that it is told once.
+        names = [c.workload.name for c in duel.contests if c.workload.name not in calibrations]
+        options = " ".join(f"--workload={name}" for name in names)
+        return (
+            f"the tolerance that this machine can decide is not known for {', '.join(names)}: "
+            f"asperf calibrate {options} would tell"
+        )
+    pairs = duel.budget.max_pairs
+    least = percent_text(detectable_tolerance(known.spread, pairs))
+    basis = (
+        f"A/A spread {percent_text(known.spread)} on {known.model}, {known.pairs} pairs of "
+        f"{known.measured_on}"
+    )
+    if _suffices(known, contest, duel):
+        return f"{pairs} pairs can decide a tolerance of {least} on this machine ({basis})"
+    return (
+        f"the tolerance of {100 * contest.test.tolerance:g} % is below {least}, the least that "
+        f"{pairs} pairs of {contest.workload.name} can decide on this machine ({basis})"
+    )
+
+
+def _fitness(duel: Duel) -> tuple[str, ...]:
+    checks = duel.surroundings.self_checks
+    if checks.floor <= ALPHA:
+        return ()
+    rate = f"{100 * checks.floor:.2g} % of its gates ({checks.fails} of {checks.n} self-checks)"
+    verdict = f"this machine is not fit for gating: equal builds FAIL in at least {rate}"
+    return (f"{verdict}, and a gate allows {100 * ALPHA:g} %; do not trust its verdicts",)

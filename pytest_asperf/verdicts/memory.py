@@ -1,0 +1,88 @@
+"""Does a model fit: by its sizes, or by what an engine allocated for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.capacity import Fit, fit, judge_fit
+from pytest_asperf.analysis.guards import predicted_against_measured
+from pytest_asperf.analysis.verdict import Subject, guarded
+from pytest_asperf.config.spec import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
+from pytest_asperf.errors import ConfigError, ModelError
+from pytest_asperf.modelfiles.sizes import KvCache, demand_of
+
+if TYPE_CHECKING:
+    from pytest_asperf.analysis.capacity import Demand, Memory
+    from pytest_asperf.analysis.verdict import Verdict
+    from pytest_asperf.api.handles import MemoryReading, Model
+    from pytest_asperf.hardware.in_force import Hardware
+
+#: Both engines make room for positions in steps of so many: `GGML_PAD(n_ctx, 256)` in
+#: llama-context.cpp, `KVCache.step` in mlx-lm's cache.py.
+_POSITIONS_STEP: Final = 256
+_TOO_LARGE: Final = "use a smaller level, a shorter context or a quantised KV cache"
+
+
+def predicted_fit(model: Model, hardware: Hardware, memory: Memory, context: int | None) -> Verdict:
+    """Judge by a model's sizes whether it fits.
+
+    Raises:
+        ConfigError: the model was trained on less context.
+        ModelError: its sizes cannot be told.
+    """
+    ref = model.ref
+    type_k, type_v = ref.spec.settings.kv_types
+    per_element = kv_bytes_per_element(type_k), kv_bytes_per_element(type_v)
+    demand = demand_of(ref, KvCache(context, per_element))
+    if demand.n_ctx_train is not None and demand.context > demand.n_ctx_train:
+        raise ConfigError(
+            f"assert_fits: a context of {demand.context} tokens, and {ref.label} was trained on "
+            f"{demand.n_ctx_train}",
+            why="what a model does beyond its context is not what its users see",
+            remedy=f"ask for at most {demand.n_ctx_train}",
+        )
+    ran = (("sizes", demand.basis), ("KV cache", f"K {type_k}, V {type_v}"))
+    name = f"fit of {ref.title} with {demand.context} tokens on {hardware.name}"
+    return judge_fit(fit(memory, [demand]), Subject(name, "predicted", ran, _TOO_LARGE))
+
+
+def measured_fit(reading: MemoryReading, hardware: Hardware, memory: Memory) -> Verdict:
+    """Judge by what an engine allocated whether a model fits.
+
+    What its sizes said is held against that, where they say anything.
+    """
+    result = reading.result
+    held = result.memory
+    name = f"fit of {result.ran.model} with {result.n_ctx} tokens on {hardware.name}"
+    verdict = judge_fit(
+        Fit(memory, held.weights, held.kv, held.compute),
+        Subject(name, "live", result.ran.rows(), _TOO_LARGE),
+    )
+    try:
+        demand = expected_demand(reading)
+    except ModelError as err:
+        return replace(verdict, details=(*verdict.details, f"not predicted: {err.what}"))
+    pairs = ((demand.weights_bytes, held.weights), (demand.kv_bytes, held.kv))
+    known = [(a / 1e6, b / 1e6) for a, b in pairs if a > 0 and b > 0]
+    trips = [predicted_against_measured(a, b, unit="MB") for a, b in known]
+    told = " and ".join(f"{a:.4g} beside {b:.4g} MB" for a, b in known)
+    verdict = replace(verdict, details=(*verdict.details, f"predicted beside allocated: {told}"))
+    return guarded(verdict, [trip for trip in trips if trip], remedy=_TOO_LARGE)
+
+
+def expected_demand(reading: MemoryReading) -> Demand:
+    """Return what a model's sizes say that its engine allocates for a reading.
+
+    Raises:
+        ModelError: the sizes cannot be told.
+    """
+    ran = reading.result.ran
+    dtype = ran.loaded.get("dtype")
+    float_bytes = None if dtype is None else KV_BYTES_PER_ELEMENT[dtype]
+    type_k, type_v = (
+        kv_bytes_per_element(str(ran.context[key]), float_bytes or 2.0)
+        for key in ("type_k", "type_v")
+    )
+    positions = -(-reading.result.n_ctx // _POSITIONS_STEP) * _POSITIONS_STEP
+    return demand_of(reading.ref, KvCache(positions, (type_k, type_v), float_bytes))

@@ -1,0 +1,270 @@
+"""From a measurement of speculation to the verdicts on it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from pytest_asperf.analysis.guards.outputs import NEAR_TIE
+from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate, limit_text
+from pytest_asperf.analysis.stats.intervals import unpaired_change_interval
+from pytest_asperf.analysis.verdict import (
+    Outcome,
+    Subject,
+    Verdict,
+    guarded,
+    judge_above,
+    judge_below,
+)
+from pytest_asperf.report.speculation_rows import (
+    acceptance_text,
+    best_text,
+    break_even_text,
+    split_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_asperf.measure.speculation_result import Divergence, SpeculationResult
+
+Side = Literal["above", "below"]
+
+#: Bound on a FAIL of a sampler that has the target's distribution.
+_ALPHA: Final = 0.05
+#: Distance of distributions of places that is as good as none.
+PLACES_TOLERANCE: Final = 0.05
+#: Tokens that are sampled: enough that a distance of none is shown to be below the tolerance.
+PLACES: Final = 6000
+
+_ABOVE_GAINS: Final = (Outcome.PASS, "it gains where the rule says so")
+_ABOVE_NONE: Final = (Outcome.FAIL, "no gain where the rule promises one")
+_ABOVE_OPEN: Final = (Outcome.INCONCLUSIVE, "neither a gain nor its absence is shown")
+_BELOW_GAINS: Final = (Outcome.FAIL, "a gain below the ratio: the rule is too strict here")
+_BELOW_NONE: Final = (Outcome.PASS, "no gain is shown below the rule's ratio")
+
+#: What to do about output that is not the target's own.
+CHANGED_OUTPUT: Final = (
+    "the draft changes the output: look for a cache that is not rolled back, or kernels that give "
+    "other logits for batches"
+)
+
+_BROKEN: Final = (
+    "look at what tripped the guard, in the lines above; a broken run says nothing of gains"
+)
+_BUDGET: Final = "measure more pairs (--asperf-max-pairs, --asperf-max-seconds)"
+
+
+def gain_verdict(
+    result: SpeculationResult,
+    subject: Subject,
+    *,
+    when_ratio: float,
+    at_least: float,
+    only: Side | None,
+) -> Verdict:
+    """Judge the claim that speculation gains from a speed ratio on, and not below it.
+
+    Args:
+        result: the measurement.
+        subject: what the claim is about.
+        when_ratio: the ratio.
+        at_least: the gain that counts as one, a fraction.
+        only: the one side of the ratio that is gated, None for both.
+    """
+    sides: list[Side] = ["above", "below"]
+    if result.ratio.shown_at_least(when_ratio):
+        sides = ["above"]
+    elif result.ratio.shown_below(when_ratio):
+        sides = ["below"]
+    found = {side: _on_side(result.gain, side, at_least, only) for side in sides}
+    outcomes = {outcome for outcome, _ in found.values()}
+    outcome = outcomes.pop() if len(outcomes) == 1 else Outcome.INCONCLUSIVE
+    said = " or ".join(dict.fromkeys(text for _, text in found.values()))
+    gain = result.gain.text(apart_from=(at_least,))
+    verdict = Verdict(
+        outcome,
+        subject,
+        threshold=_rule(when_ratio, at_least, only),
+        measured=f"{said}: gain {gain} at a ratio of {result.ratio.text()}, "
+        f"{break_even_text(result)} beside the rule's {when_ratio:g} x",
+        figures=(("gain", result.gain), ("speed ratio", result.ratio)),
+        advice=_advice(outcome, sides, result),
+        details=_details(result),
+    )
+    return guarded(verdict, result.trips, remedy=_BROKEN)
+
+
+def stopped_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
+    """Return what the finished pairs of a measurement say that was stopped from outside."""
+    verdict = Verdict(
+        Outcome.INCONCLUSIVE,
+        subject,
+        threshold="",
+        measured=f"stopped after {len(result.pairs)} pairs: gain {result.gain.text()} at a ratio "
+        f"of {result.ratio.text()}, {break_even_text(result)}; outputs were not compared",
+        figures=(("gain", result.gain), ("speed ratio", result.ratio)),
+        advice="run it again, and let it end",
+        details=_details(result),
+    )
+    return guarded(verdict, result.trips, remedy=_BROKEN)
+
+
+def loss_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
+    """Judge the claim that generation is slower with the draft, whatever the speed ratio."""
+    verdict = replace(judge_below(result.gain, 0.0, subject), details=_details(result))
+    return guarded(verdict, result.trips, remedy=_BROKEN)
+
+
+def more_gain_verdict(
+    result: SpeculationResult, other: SpeculationResult, subject: Subject
+) -> Verdict:
+    """Judge the claim that one pairing speeds its target up by more than another does.
+
+    Args:
+        result: the pairing that gains more.
+        other: the one that gains less.
+        subject: what the claim is about.
+    """
+    slower, faster = (
+        [pair.alone_ns / pair.speculative_ns for pair in r.pairs] for r in (other, result)
+    )
+    difference = unpaired_change_interval(slower, faster)
+    measured = [
+        f"{r.pairing.label}: gain {r.gain.text()} at a ratio of {r.ratio.text()} and "
+        f"{100 * r.acceptance:.1f} % acceptance"
+        for r in (result, other)
+    ]
+    verdict = replace(judge_above(difference, 0.0, subject), details=tuple(measured))
+    return guarded(verdict, (*result.trips, *other.trips), remedy=_BROKEN)
+
+
+def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
+    """Judge the claim that greedy output with a draft is the target's own, up to near-ties."""
+    runs = list(result.runs)
+    parted = [one for one in result.divergences if one.trip]
+    outcome = Outcome.FAIL if parted else Outcome.PASS
+    verdict = Verdict(
+        outcome,
+        subject,
+        threshold=f"first differences within {NEAR_TIE:g} of the likeliest token's logit",
+        measured=parting_text(result.divergences, len({run.prompt for run in runs})),
+        figures=(("gain", result.gain),),
+        advice=CHANGED_OUTPUT if parted else "",
+        details=tuple(divergence_text(result.categories, one) for one in result.divergences),
+    )
+    others = [trip for trip in result.trips if trip.guard != "divergent-output"]
+    return guarded(verdict, others, remedy="mend what the guard found")
+
+
+def sampled_verdict(places: Sequence[float], subject: Subject) -> Verdict:
+    """Judge the claim that sampled output has the target's distribution.
+
+    Places of tokens in the target's own distribution are independent and uniform where it has. The
+    distance of their distribution from that is known up to sqrt(ln(2 / alpha) / 2n) (Dvoretzky,
+    Kiefer and Wolfowitz, Ann. Math. Statist. 27, 1956; the constant is Massart's, Ann. Probab. 18,
+    1990).
+
+    Args:
+        places: see `sample_places`.
+        subject: what the claim is about.
+    """
+    n = len(places)
+    ordered = sorted(places)
+    distance = max(max((i + 1) / n - u, u - i / n) for i, u in enumerate(ordered))
+    half = math.sqrt(math.log(2 / _ALPHA) / (2 * n))
+    estimate = Estimate(
+        distance,
+        max(0.0, distance - half),
+        distance + half,
+        n,
+        method="Kolmogorov's distance from uniform, Dvoretzky-Kiefer-Wolfowitz bound",
+        unit="",
+        counted="sampled tokens",
+        confidence=1 - _ALPHA,
+    )
+    verdict = judge_below(estimate, PLACES_TOLERANCE, subject)
+    if distance > half:
+        advice = "the output is not the target's: look at how drafted tokens are accepted"
+        return replace(verdict, outcome=Outcome.FAIL, advice=advice)
+    return verdict
+
+
+def _on_side(gain: Estimate, side: Side, at_least: float, only: Side | None) -> tuple[Outcome, str]:
+    """Return the outcome where the ratio is on a side of the claim's, and what it says."""
+    if only not in {None, side}:
+        return Outcome.PASS, f"only ratios {only} the rule's are gated, and this one is not"
+    if not gain.has_interval:
+        return Outcome.INCONCLUSIVE, "too few pairs"
+    shown, excluded = gain.shown_above(at_least), gain.shown_at_most(at_least)
+    if side == "below":
+        return _BELOW_GAINS if shown else _BELOW_NONE
+    if shown:
+        return _ABOVE_GAINS
+    return _ABOVE_NONE if excluded else _ABOVE_OPEN
+
+
+def _rule(when_ratio: float, at_least: float, only: Side | None) -> str:
+    limit = limit_text(at_least, CHANGE)
+    parts: dict[Side, str] = {
+        "above": f"above {limit} at a speed ratio of {when_ratio:g} x or more",
+        "below": f"not above {limit} at a lower one",
+    }
+    return parts[only] if only else ", ".join(parts.values())
+
+
+def _advice(outcome: Outcome, sides: Sequence[Side], result: SpeculationResult) -> str:
+    if outcome is Outcome.PASS:
+        return ""
+    if outcome is Outcome.INCONCLUSIVE:
+        return _BUDGET + (" to tell the ratio's side" if len(sides) > 1 else "")
+    best, gain = result.best_k
+    if sides == ["below"]:
+        return f"use {break_even_text(result)} instead of the rule of thumb, for this pair here"
+    return (
+        f"by prediction k={best} is the best for this pair, with {100 * gain:+.1f} %; else take a "
+        "draft that is faster or accepted more often, or decode without one"
+    )
+
+
+def _details(result: SpeculationResult) -> tuple[str, ...]:
+    k = result.pairing.k
+    covers = "loads and runs" if result.reloads else "runs of one load each, not of loads"
+    rolled = ", ".join(f"{name} {facts['rollback']}" for name, facts in result.contexts.items())
+    accepted = (
+        f"acceptance {100 * result.acceptance:.1f} % ({acceptance_text(result)}), "
+        f"{result.mean_length:.2f} tokens a round"
+    )
+    predicted = (
+        f"predicted {result.predicted_gain.text()} from acceptance, c = {result.c.point:.3f} and "
+        f"C({k + 1}) = {result.verify[k + 1].point:.2f}; by prediction {best_text(result)}"
+    )
+    how = (
+        f"pairs of {len(result.categories)} prompts, {result.pairing.n_tokens} tokens each; covers "
+        f"the variance of {covers}; order by coin, --asperf-seed={result.seed}"
+    )
+    return accepted, predicted, f"time: {split_text(result)}; rollback by {rolled}", how
+
+
+def parting_text(divergences: Sequence[Divergence], n_prompts: int) -> str:
+    """Return on how many prompts outputs part, and how near to a tie."""
+    if not divergences:
+        return f"the same tokens on all of {n_prompts} prompts"
+    widest = max(one.margin.largest for one in divergences)
+    prompts = len({one.prompt for one in divergences})
+    return (
+        f"outputs part on {prompts} of {n_prompts} prompts, first differences up to {widest:.3g} "
+        "below the likeliest token's logit"
+    )
+
+
+def divergence_text(categories: Sequence[str], one: Divergence) -> str:
+    """Return where outputs part, and by how much."""
+    batched, single = one.margin.batched, one.margin.single
+    return (
+        f"{categories[one.prompt]} prompt {one.prompt + 1}, token {one.position + 1}: "
+        f"{one.tokens[0]} alone, {one.tokens[1]} with the draft; below the likeliest by "
+        f"{batched[0]:.3g} and {batched[1]:.3g} in the batch, by {single[0]:.3g} and "
+        f"{single[1]:.3g} in a single step"
+    )

@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no types
+
+from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance, least_pairs
+from pytest_asperf.analysis.stats.sequential import (
+    EquivalenceTest,
+    PairedTest,
+    evidence,
+    log_cost_ratio,
+    predicted_scale,
+    robust_sd,
+)
+from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.errors import MeasurementError
+
+differences = st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=40)
+costs = st.floats(1e-3, 1e3)
+
+
+def fed(ratios: list[float], tolerance: float = 0.05) -> PairedTest:
+    """Return a test that was given ratios until it was decided."""
+    test = PairedTest(tolerance)
+    next(filter(None, map(test.update, ratios)), None)
+    return test
+
+
+def undecided(ratios: list[float], tolerance: float = 0.05) -> PairedTest:
+    """Return a test that was given all the ratios and has to wait."""
+    test = PairedTest(tolerance, min_pairs=len(ratios) + 1, max_pairs=len(ratios) + 1)
+    assert not any(map(test.update, ratios))
+    return test
+
+
+def noisy(rng: np.random.Generator, effect: float, n: int = 60) -> list[float]:
+    """Return ratios with noise of 2.8 % and an outlier in every tenth pair."""
+    outliers = rng.choice((-0.18, 0.18), n) * (rng.random(n) < 0.1)
+    ratios: list[float] = (effect + rng.normal(0, 0.028, n) + outliers).tolist()
+    return ratios
+
+
+@pytest.mark.parametrize(
+    ("effect", "outcome"), [(0.0, Outcome.PASS), (-0.2, Outcome.PASS), (0.05, Outcome.FAIL)]
+)
+def test_quiet_machines_decide_in_five_pairs(effect: float, outcome: Outcome) -> None:
+    """Without noise five pairs suffice, the least that a fair coin can show at 5 %."""
+    test = fed([math.log1p(effect)] * 60)
+    assert (test.outcome, test.n) == (outcome, 5)
+    assert test.expected_pairs_left == 0
+
+
+def test_tenfold_slowdown_fails_among_outliers() -> None:
+    """A catastrophic slowdown fails at once even where other pairs go astray."""
+    test = fed([2.3, 2.4, 2.2, -0.1, 2.3, 2.3, 2.5, 2.2, 2.3, 2.3])
+    assert test.outcome == Outcome.FAIL
+
+
+def test_between_floor_and_tolerance_the_nearer_side_decides() -> None:
+    """Until the interval excludes the tolerance, the verdict follows the half of the effect."""
+    noise = [0.02, -0.02] * 30
+    assert fed([0.015 + n for n in noise]).outcome == Outcome.PASS
+    assert fed([0.035 + n for n in noise]).outcome == Outcome.FAIL
+
+
+def test_a_slowdown_shown_to_lie_within_the_tolerance_passes() -> None:
+    """Steady +3 % at 5 % and steady +37 % at 40 % are slower than the floor, and accepted."""
+    for effect, tolerance in ((0.03, 0.05), (0.28, 0.4), (0.37, 0.4)):
+        test = fed([math.log1p(effect)] * 60, tolerance)
+        assert test.outcome is Outcome.PASS
+        assert test.estimate.high <= tolerance
+
+
+def test_fail_needs_a_slowdown_near_the_tolerance_or_above() -> None:
+    """Of a tolerance of 40 %, +28 % in noise passes and +42 % fails."""
+    rng = np.random.default_rng(3)
+    passed = [fed(noisy(rng, math.log1p(0.28)), 0.4).outcome for _ in range(40)]
+    failed = [fed(noisy(rng, math.log1p(0.42)), 0.4).outcome for _ in range(40)]
+    assert passed == [Outcome.PASS] * 40
+    assert failed == [Outcome.FAIL] * 40
+
+
+def test_at_the_budget_the_interval_decides() -> None:
+    """Evidence without clear odds is a verdict once no further pair can come."""
+    series = [0.018 + (0.03 if i % 2 else -0.012) for i in range(60)]
+    whole = fed(series)
+    assert whole.outcome is Outcome.PASS
+    shown = next(n for n in range(5, whole.n) if stopped(series[:n]) is Outcome.PASS)
+    short = PairedTest(max_pairs=shown)
+    assert [short.update(d) for d in series[:shown]][-1] is Outcome.PASS
+    assert stopped(series[:4]) is Outcome.INCONCLUSIVE
+
+
+def stopped(ratios: list[float]) -> Outcome:
+    """Return what a test says that gets no more than these."""
+    return fed(ratios).outcome_if_stopped
+
+
+def test_budget_ends_inconclusive() -> None:
+    """Ratios of no clear sign end at the budget, without a forecast."""
+    test = PairedTest(0.01, max_pairs=12)
+    outcomes = [test.update(0.03 if i % 2 else -0.025) for i in range(12)]
+    assert outcomes == [None] * 11 + [Outcome.INCONCLUSIVE]
+    assert test.expected_pairs_left is None
+
+
+def test_expected_pairs_are_about_right() -> None:
+    """Half way through a steady series, the forecast is near what it then takes."""
+    series = [0.02 + (0.03 if i % 2 else -0.015) for i in range(60)]
+    whole = fed(series, 0.05)
+    half = fed(series[: whole.n // 2], 0.05)
+    assert half.outcome is None
+    assert half.expected_pairs_left is not None
+    assert half.expected_pairs_left == pytest.approx(whole.n - half.n, rel=0.3)
+
+
+def test_expected_pairs_are_unknown_without_evidence() -> None:
+    """Before the first pair nothing is forecast."""
+    assert PairedTest().expected_pairs_left is None
+
+
+def test_comparisons_share_the_error() -> None:
+    """With four comparisons the evidence needed is four times as much: six or more pairs."""
+    test = PairedTest(comparisons=4)
+    outcomes = [test.update(0.0) for _ in range(5)]
+    assert outcomes == [None] * 5
+    assert test.evidence_within < 4 / 0.05
+
+
+@given(differences, st.floats(-0.3, 0.3), st.floats(0, 0.3))
+def test_evidence_falls_with_the_effect_it_speaks_against(
+    ratios: list[float], shift: float, more: float
+) -> None:
+    """What shows an effect above some value shows it above any lower value too."""
+    scales = [predicted_scale(ratios[:i]) for i in range(len(ratios))]
+    assert evidence(ratios, scales, shift) >= evidence(ratios, scales, shift + more)
+
+
+@given(differences)
+def test_swapping_the_arms_mirrors_evidence_and_interval(ratios: list[float]) -> None:
+    """With the arms swapped, the interval is mirrored and the evidence changes sides."""
+    test, swapped = undecided(ratios), undecided([-r for r in ratios])
+    low, high = test.interval
+    assert swapped.interval == pytest.approx((-high, -low), abs=1e-12)
+    scales = [predicted_scale(ratios[:i]) for i in range(len(ratios))]
+    assert swapped.evidence_slower == pytest.approx(evidence([-r for r in ratios], scales, 0.0))
+
+
+@given(differences, st.floats(0.01, 1.0))
+def test_reflection_about_the_middle_mirrors_evidence_and_odds(
+    ratios: list[float], tolerance: float
+) -> None:
+    """Reflected about the middle of floor and tolerance, the two sides change places."""
+    test = undecided(ratios, tolerance)
+    middle = (test._limit + test._floor) / 2
+    reflected = undecided([2 * middle - r for r in ratios], tolerance)
+    assert reflected._log_odds == pytest.approx(-test._log_odds, abs=1e-6)
+    assert reflected.evidence_slower == pytest.approx(test.evidence_within, rel=1e-6, abs=1e-9)
+
+
+@given(st.lists(st.tuples(costs, costs), min_size=1, max_size=30), st.floats(1e-6, 1e6))
+def test_scaling_the_costs_changes_nothing(pairs: list[tuple[float, float]], factor: float) -> None:
+    """Costs in another unit give the same ratios, up to rounding."""
+    plain = [log_cost_ratio(candidate=c, baseline=b) for b, c in pairs]
+    scaled = [log_cost_ratio(candidate=factor * c, baseline=factor * b) for b, c in pairs]
+    assert scaled == pytest.approx(plain, abs=1e-9)
+    assert undecided(scaled).evidence_slower == pytest.approx(
+        undecided(plain).evidence_slower, rel=1e-3
+    )
+
+
+@given(differences, st.sampled_from([0.01, 0.05, 0.1, 0.4, 3.0]), st.floats(-0.5, 1.5))
+def test_interval_encloses_its_point_and_agrees_with_the_verdict(
+    ratios: list[float], tolerance: float, effect: float
+) -> None:
+    """A PASS's bounds lie below the tolerance, a FAIL's above the floor and never wholly within."""
+    test = PairedTest(tolerance, max_pairs=max(5, len(ratios)))
+    next(filter(None, map(test.update, [effect + r for r in ratios])), None)
+    low, high = test.interval
+    limit = math.log1p(tolerance)
+    assert low <= high
+    assert test.estimate.n == test.n
+    if test.outcome == Outcome.FAIL:
+        assert low >= max(0.0, limit - math.log1p(0.05)) - 1e-12
+        assert high > limit - 1e-12
+    if test.outcome == Outcome.PASS:
+        assert high <= limit + 1e-12
+    if test.outcome == Outcome.INCONCLUSIVE:
+        assert low < limit < high
+
+
+@given(differences, st.floats(-0.2, 0.2))
+def test_shifting_the_ratios_shifts_the_interval(ratios: list[float], shift: float) -> None:
+    """Scale and bets do not follow the level of the differences."""
+    low, high = undecided(ratios).interval
+    moved = undecided([r + shift for r in ratios]).interval
+    assert moved == pytest.approx((low + shift, high + shift), abs=1e-6)
+
+
+def test_interval_is_infinite_until_bets_could_show_something() -> None:
+    """Four pairs exclude nothing, five do."""
+    assert PairedTest().interval == (-math.inf, math.inf)
+    assert undecided([0.01] * 4).interval == (-math.inf, math.inf)
+    low, high = undecided([0.01] * 5).interval
+    assert -0.05 < low < 0.01 < high < 0.07
+
+
+def test_a_run_that_never_stops_crosses_in_at_most_alpha_of_runs() -> None:
+    """Equal builds on a drifting, ramping machine show "slower" at most as often as promised."""
+    rng = np.random.default_rng(20261121)
+    runs = 600
+    crossed = sum(_crosses(rng) for _ in range(runs))
+    assert 0 < crossed <= binom.ppf(0.999, runs, 0.05)
+
+
+def _crosses(rng: np.random.Generator) -> bool:
+    """Whether evidence reaches 20 within 40 pairs of equal builds, the second run always slower."""
+    runs = rng.normal(0, 0.02, 80) + rng.normal(0, 0.01, 80).cumsum() + 0.002 * np.arange(80)
+    runs += 0.18 * (rng.random(80) < 0.1)
+    runs[1::2] += 0.02
+    ratios = (rng.choice((-1, 1), 40) * (runs[1::2] - runs[::2])).tolist()
+    scales = [predicted_scale(ratios[:i]) for i in range(40)]
+    return any(evidence(ratios[:n], scales[:n], 0.0) >= 20 for n in range(5, 41))
+
+
+@pytest.mark.parametrize(
+    ("effect", "outcome"),
+    [
+        (0.0, Outcome.PASS),
+        (-0.01, Outcome.PASS),
+        (0.2, Outcome.FAIL),
+        (-0.2, Outcome.FAIL),
+        (math.log(1.05), Outcome.INCONCLUSIVE),
+    ],
+)
+def test_alike_is_within_the_tolerance_on_both_sides(effect: float, outcome: Outcome) -> None:
+    """Much faster fails as much slower does, and the interval agrees with the verdict."""
+    test = EquivalenceTest(0.05)
+    ratios = noisy(np.random.default_rng(5), effect)
+    found = next(filter(None, map(test.update, ratios)), None)
+    limit, (low, high) = math.log(1.05), test.interval
+    assert found == outcome
+    assert (-limit <= low and high <= limit) == (outcome is Outcome.PASS)
+    assert (low >= limit or high <= -limit) == (outcome is Outcome.FAIL)
+
+
+@pytest.mark.parametrize("edge", [math.log(1.05), -math.log(1.05)])
+def test_costs_at_the_limit_are_seldom_alike(edge: float) -> None:
+    """A difference of the whole tolerance, of either sign, passes in at most 5 % of runs."""
+    rng = np.random.default_rng(7)
+    passed = 0
+    for _ in range(100):
+        test = EquivalenceTest(0.05)
+        passed += next(filter(None, map(test.update, noisy(rng, edge))), None) is Outcome.PASS
+    assert passed <= binom.ppf(0.999, 100, 0.05)
+
+
+def test_error_rates_on_noise_with_outliers() -> None:
+    """On noise of 2.8 % with outliers, at least 97 % of gates are right at tolerance 5 %."""
+    rng = np.random.default_rng(7)
+    gates = 400
+    passed = sum(fed(noisy(rng, 0.0)).outcome == Outcome.PASS for _ in range(gates))
+    failed = sum(fed(noisy(rng, math.log1p(0.05))).outcome == Outcome.FAIL for _ in range(gates))
+    assert min(passed, failed) >= 0.97 * gates
+
+
+@given(st.lists(st.floats(-0.5, 0.5), min_size=3, max_size=30))
+def test_the_next_scale_knows_no_sign_and_is_never_zero(ratios: list[float]) -> None:
+    """The scale is positive and the same for mirrored differences."""
+    assert predicted_scale(ratios) == predicted_scale([-r for r in ratios]) > 0
+
+
+def test_scale_starts_from_the_prior_and_follows_the_data() -> None:
+    """Without data the scale is 3 %, with much data the robust standard deviation."""
+    assert predicted_scale([]) == predicted_scale([0.4]) == 0.03
+    many = np.random.default_rng(2).normal(0, 0.2, 500).tolist()
+    assert predicted_scale(many) == pytest.approx(robust_sd(many), rel=0.05)
+    assert robust_sd(many) == pytest.approx(0.2, rel=0.15)
+
+
+def test_least_pairs_is_walds_bound() -> None:
+    """At 5 % errors the bound is 5.3 (sd / ln(1 + tolerance))^2, and never below five tosses."""
+    assert least_pairs(0.1, 0.05) == math.ceil(5.3 * (0.1 / math.log(1.05)) ** 2) == 23
+    assert least_pairs(0.0, 0.05) == 5
+    assert least_pairs(0.0, 0.05, alpha=0.01) == 7
+
+
+def test_wald_bound_follows_the_spread_without_outliers() -> None:
+    """The bound rests on the robust spread, and waits for three pairs."""
+    assert undecided([0.1, -0.1]).wald_bound is None
+    quiet = undecided([0.1, -0.1, 0.1, -0.1, 0.0] * 4)
+    assert quiet.wald_bound == undecided([*[0.1, -0.1, 0.1, -0.1, 0.0] * 4, 3.0]).wald_bound
+    assert quiet.wald_bound == least_pairs(0.14826, 0.05)
+
+
+def test_detectable_tolerance_shrinks_with_the_root_of_the_budget() -> None:
+    """Four times the pairs halve what can be told from nothing, in the logarithm."""
+    few, many = detectable_tolerance(0.03, 10), detectable_tolerance(0.03, 40)
+    assert math.log1p(few) == pytest.approx(2 * math.log1p(many))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e9])
+def test_what_is_no_ratio_is_refused_and_forgotten(bad: float) -> None:
+    """NaN, infinities and impossible ratios raise and leave the test as it was."""
+    test = PairedTest()
+    test.update(0.01)
+    with pytest.raises(MeasurementError, match="pair 2"):
+        test.update(bad)
+    assert test.n == 1
+    assert test.update(0.01) is None
+
+
+@pytest.mark.parametrize(("candidate", "baseline"), [(0, 1), (1, -1), (math.nan, 1), (1, math.inf)])
+def test_costs_must_be_positive_and_finite(candidate: float, baseline: float) -> None:
+    """A cost of zero, below it, or without a value names its arm."""
+    with pytest.raises(MeasurementError, match="cost is"):
+        log_cost_ratio(candidate=candidate, baseline=baseline)
+
+
+def test_a_decided_test_takes_no_more_pairs() -> None:
+    """A verdict once returned cannot be changed by feeding on."""
+    test = fed([0.0] * 10)
+    with pytest.raises(RuntimeError, match="PASS"):
+        test.update(0.0)
+
+
+def test_no_pairs_have_no_estimate() -> None:
+    """An estimate of nothing raises instead of returning a number."""
+    with pytest.raises(MeasurementError, match="no pair"):
+        _ = PairedTest().estimate
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"tolerance": 0.0},
+        {"tolerance": math.nan},
+        {"alpha": 0.0},
+        {"alpha": 0.5},
+        {"beta": 1.0},
+        {"beta": math.nan},
+        {"min_pairs": 0},
+        {"min_pairs": 61},
+        {"comparisons": 0},
+    ],
+)
+def test_impossible_arguments_are_refused(arguments: dict[str, float]) -> None:
+    """An argument out of its range is named."""
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        PairedTest(**arguments)  # type: ignore[arg-type]

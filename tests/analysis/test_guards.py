@@ -1,0 +1,418 @@
+"""Each guard against the published figures that it is there for, and against one close by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.guards import Consequence, Trip
+from pytest_asperf.analysis.stats.estimate import Estimate
+from pytest_asperf.analysis.verdict import Outcome, Subject, guarded, judge_above
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+GB = 1e9
+POSITIVE = st.floats(1e-3, 1e6)
+FACTOR = st.floats(1, 1e3)
+
+INVALID, INCONCLUSIVE, WARNING = Consequence.INVALID, Consequence.INCONCLUSIVE, Consequence.WARNING
+
+# 177 rounds of 4 drafted tokens took 3.276 s: weights of 9B less its embedding, four times 0.8B's.
+ROUNDS_PER_S, ROUND_BYTES = 177 / 3.276, (10.93 + 4 * 1.1755) * GB
+SD = {"k": 4, "drafted": 708, "accepted": 23}
+
+
+def _logits(*, n_nan: int = 0, n_inf: int = 0, peak: float | None = 17.2) -> Trip | None:
+    return guards.broken_logits(n_vocab=2048, n_nan=n_nan, n_inf=n_inf, peak=peak, largest=65_504)
+
+
+CASES: Mapping[str, tuple[Consequence, Callable[[], Trip | None], Callable[[], Trip | None]]] = {
+    # 844 GB/s on an M2 Ultra; the 9B alone at 42.4 tok/s, 58 %.
+    "roofline-high": (
+        INVALID,
+        lambda: guards.roofline_high(ROUNDS_PER_S, ROUND_BYTES, 819.2),
+        lambda: guards.roofline_high(42.4, 10.93 * GB, 819.2),
+    ),
+    # 0.8B FP16 at 70 tok/s, "bandwidth-bound"; the same family at Q8, 140 tok/s.
+    "roofline-low": (
+        WARNING,
+        lambda: guards.roofline_low(70, 1.6 * GB, 800),
+        lambda: guards.roofline_low(140.2, 1.1755 * GB, 800),
+    ),
+    # A final norm times 1e30, in float32; a sound row in which half of the tokens are masked.
+    "broken-logits": (
+        INVALID,
+        lambda: _logits(peak=3e31),
+        lambda: _logits(peak=17.2),
+    ),
+    # 53.6 tok/s at 3.2 % acceptance; at 75 %, speculation can give as much.
+    "sd-bound": (
+        INVALID,
+        lambda: guards.sd_bound(53.6, 42.4, **SD),
+        lambda: guards.sd_bound(53.6, 42.4, k=4, drafted=708, accepted=531, c=0.3, verify=1.8),
+    ),
+    # The paper's formula with c = T_target beside what the paper reports.
+    "predicted-against-measured": (
+        WARNING,
+        lambda: guards.predicted_against_measured(15, 53.3),
+        lambda: guards.predicted_against_measured(48, 53.3),
+    ),
+    # 221 tokens, 20 of them the prompt's, in 4.1235 s; the 201 generated ones.
+    "token-accounting": (
+        INVALID,
+        lambda: guards.token_accounting(53.6, n_prompt=20, n_generated=201, elapsed_s=4.1235),
+        lambda: guards.token_accounting(48.7, n_prompt=20, n_generated=201, elapsed_s=4.1235),
+    ),
+    "decode-errors": (
+        INVALID,
+        lambda: guards.decode_errors(["ready", "llama_decode: failed to decode, ret = -1"] * 819),
+        lambda: guards.decode_errors(["decoded  201 tokens in    3.276 seconds", "0 failed"]),
+    ),
+    # The long prompt at 99.6 ms and 4.18 GB; the rerun of the hybrid after its repair.
+    "identical-to-baseline": (
+        INVALID,
+        lambda: guards.identical_to_baseline({"ms": 99.6, "GB": 4.18}, {"ms": 96.0, "GB": 4.18}),
+        lambda: guards.identical_to_baseline({"ms": 892, "GB": 3.43}, {"ms": 101.1, "GB": 4.18}),
+    ),
+    # Zeroed weights guess evenly among 2,048 tokens; the shipped draft's own PPL.
+    "baseline-knows-nothing": (
+        INVALID,
+        lambda: guards.knows_nothing(2047.9, 2048),
+        lambda: guards.knows_nothing(7.66, 2048),
+    ),
+    # The good Q8_0 against zeroed weights; fine-tuned weights may gain.
+    "impossible-gain": (
+        INVALID,
+        lambda: guards.impossible_gain(-0.99731),
+        lambda: guards.impossible_gain(-0.2),
+    ),
+    "path-mismatch": (
+        INVALID,
+        lambda: guards.path_mismatch({"branch": "hybrid"}, {"branch": "mlx"}),
+        lambda: guards.path_mismatch({"branch": "hybrid"}, {"branch": "hybrid", "gpu": "M2"}),
+    ),
+    # 268 tok/s of batch prefill at 74 tokens beside a sequential rate at 422.
+    "unequal-work": (
+        INVALID,
+        lambda: guards.unequal_work({"prompt tokens": 74}, {"prompt tokens": 422, "runs": 10}),
+        lambda: guards.unequal_work({"prompt tokens": 422}, {"prompt tokens": 422, "runs": 10}),
+    ),
+    "estimate": (
+        INCONCLUSIVE,
+        lambda: guards.estimate("M1 Max 37 tok/s", 0),
+        lambda: guards.estimate("M2 Ultra 42.4 tok/s", 3),
+    ),
+    # Q6_K's and the 9B's rows of the published tables, as llama-bench wrote them.
+    "spread": (
+        INCONCLUSIVE,
+        lambda: guards.spread(61.98, 13.69, 4),
+        lambda: guards.spread(42.42, 0.044, 4),
+    ),
+    "throttled": (
+        INVALID,
+        lambda: guards.throttled([0, 0, 1, 2]),
+        lambda: guards.throttled([1, 1, 0, 0], [1398, 1380, 1398]),
+    ),
+    "host-busy": (
+        WARNING,
+        lambda: guards.host_busy(1.0, 2),
+        lambda: guards.host_busy(1.0, 24),
+    ),
+    "dead-counter": (
+        INVALID,
+        lambda: guards.dead_counter("ANE", [0.0] * 126),
+        lambda: guards.dead_counter("ANE", [0.0, 0.0, 0.171]),
+    ),
+    # A window 3.3 times its phase; the prefill's 126 samples of 108 ms over 15.04 s.
+    "impure-window": (
+        INVALID,
+        lambda: guards.impure_window(459, 0.108, 15.04),
+        lambda: guards.impure_window(126, 0.108, 15.04),
+    ),
+    # 5.57 W against 64.4 W, and 61.8 J against 2.9 J for a prefill of 410 tokens.
+    "joules-per-token": (
+        WARNING,
+        lambda: guards.joules_per_token(5.57, 61.8 / 410, 64.4, 2.9 / 410),
+        lambda: guards.joules_per_token(5.57, 2.8 / 410, 64.4, 2.9 / 410),
+    ),
+    "degenerate-output": (
+        WARNING,
+        lambda: guards.degenerate_output(["holds holds holds holds the the the the"] * 9),
+        lambda: guards.degenerate_output(["the bound holds, the bound of the target"] * 2),
+    ),
+    "divergent-output": (
+        INVALID,
+        lambda: guards.divergent_output(12, 0.7),
+        lambda: guards.divergent_output(12, 0.4),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_published_case_trips_and_its_neighbour_does_not(name: str) -> None:
+    """A trip has its guard's name and consequence, and says what was found against which rule."""
+    consequence, bad, good = CASES[name]
+    trip = bad()
+    assert trip is not None
+    assert (trip.guard, trip.consequence) == (name, consequence)
+    assert str(trip) == f"{name}: {trip.found} ({trip.rule})"
+    assert good() is None
+
+
+def test_the_figures_are_those_of_the_raw_data() -> None:
+    """What is found is what was recomputed by hand."""
+    high = guards.roofline_high(ROUNDS_PER_S, ROUND_BYTES, 800)
+    assert high is not None
+    assert "844.6 GB/s, 106% of 800 GB/s" in high.found
+    free, known = guards.sd_bound(53.6, 42.4, **SD), guards.sd_bound(53.6, 42.4, **SD, c=0.3024)
+    assert free is not None
+    assert known is not None
+    assert "at most 47.91 tok/s beside 42.4" in free.found
+    assert "at most 21.68 tok/s" in known.found
+    errors = CASES["decode-errors"][1]()
+    assert errors is not None
+    assert errors.found.startswith("819 of")
+
+
+@given(POSITIVE, POSITIVE, POSITIVE, st.floats(0, 1e6), FACTOR)
+def test_a_roofline_stays_broken_when_faster(
+    rate: float, gb: float, gbs: float, cache: float, more: float
+) -> None:
+    """What trips at one rate trips at any higher one, and with any smaller cache."""
+    if guards.roofline_high(rate, gb * GB, gbs, cache_bytes=cache):
+        assert guards.roofline_high(rate * more, gb * GB, gbs, cache_bytes=cache / more)
+        assert guards.roofline_low(rate, gb * GB, gbs, cache_bytes=cache) is None
+
+
+@given(POSITIVE, POSITIVE, st.integers(1, 16), st.data(), FACTOR)
+def test_an_sd_bound_stays_broken_when_worse(
+    measured: float, alone: float, k: int, data: st.DataObject, more: float
+) -> None:
+    """A higher rate, fewer accepted, costlier drafts or batches: none of them mends a trip."""
+    drafted = data.draw(st.integers(1, 1000))
+    accepted = data.draw(st.integers(0, drafted))
+    counts = {"k": k, "drafted": drafted, "accepted": accepted}
+    if guards.sd_bound(measured, alone, **counts):
+        assert guards.sd_bound(measured * more, alone, **counts)
+        assert guards.sd_bound(measured, alone, **counts | {"accepted": accepted // 2})
+        assert guards.sd_bound(measured, alone, **counts, c=more)
+        assert guards.sd_bound(measured, alone, **counts, verify=more)
+
+
+@given(st.floats(0.1, 100), st.floats(0, 2), st.floats(1, 3), st.integers(1, 8), st.data())
+def test_what_a_round_can_give_breaks_no_bound(
+    alone: float, c: float, verify: float, k: int, data: st.DataObject
+) -> None:
+    """Rounds played out with their costs are within the bound, whether costs are known or not."""
+    accepted = data.draw(st.lists(st.integers(0, k), min_size=1, max_size=30))
+    rounds = len(accepted)
+    rate = alone * (rounds + sum(accepted)) / (rounds * (k * c + verify))
+    counts = {"k": k, "drafted": k * rounds, "accepted": sum(accepted)}
+    assert guards.sd_bound(rate, alone, **counts) is None
+    assert guards.sd_bound(rate, alone, **counts, c=c, verify=verify) is None
+
+
+@given(st.floats(0.1, 1e3), st.floats(0, 1e3), st.integers(2, 50), FACTOR)
+def test_a_spread_stays_too_wide(mean: float, sd: float, n: int, more: float) -> None:
+    """More deviation never makes a mean stand for its runs."""
+    if guards.spread(mean, sd, n):
+        assert guards.spread(mean, sd * more, n)
+
+
+def test_one_run_has_no_spread() -> None:
+    """One run per prompt says nothing of how runs differ."""
+    assert guards.spread(53.3, 0.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("n", "trips"), [(126, False), (13 * 5, True), (int(15.04 / 0.108 * 1.3), True), (92, True)]
+)
+def test_windows_that_are_too_short_or_too_long(n: int, trips: bool) -> None:  # noqa: FBT001
+    """Both ways: what misses a part of the phase is as wrong as what holds more than it."""
+    assert bool(guards.impure_window(n, 0.108, 15.04)) is trips
+
+
+@pytest.mark.parametrize(
+    ("levels", "clocks", "trips"),
+    [
+        ([2, 2, 2], [], True),
+        ([1, 1, 1], [], False),
+        ([], [1398, 1200], True),
+        ([], [1398, 1300], False),
+        ([], [], False),
+    ],
+)
+def test_throttling_is_a_rise_or_a_drop(
+    levels: list[int],
+    clocks: list[float],
+    trips: bool,  # noqa: FBT001
+) -> None:
+    """Pressure that stays moderate slows nothing; heavy pressure and a fallen clock do."""
+    assert bool(guards.throttled(levels, clocks)) is trips
+
+
+def test_lines_are_read_once_and_one_at_a_time() -> None:
+    """A log may be longer than memory, and its text is data: bounded, escaped, escape codes too."""
+    seen = []
+
+    def log() -> Iterator[str]:
+        for number in range(3):
+            seen.append(number)
+            yield "\x1b[2J llama_decode: failed to decode " + "x" * 10**6
+
+    trip = guards.decode_errors(log())
+    assert trip is not None
+    assert seen == [0, 1, 2]
+    assert "\x1b" not in str(trip)
+    assert len(str(trip)) < 400
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Failed to connect to 192.168.0.103:50052",
+        "ggml-rpc.cpp:669: Remote RPC server crashed or returned malformed response",
+        "E5RT: ANECCompile() FAILED",
+    ],
+)
+def test_a_remote_that_did_not_answer(line: str) -> None:
+    """What ggml-rpc and Core ML log before they go on without the device."""
+    trip = guards.remote_errors(["using device RPC0", line])
+    assert trip is not None
+    assert (trip.guard, trip.consequence) == ("path-mismatch", INVALID)
+    assert guards.remote_errors(["connected", "using device MTL0"]) is None
+
+
+PROSE = """The Pythagorean theorem states that in a right triangle, the square of the hypotenuse
+equals the sum of the squares of the other two sides. To apply it, we first identify the known
+values; here one leg measures 12 units, and the hypotenuse measures 15 units, so that the other
+leg measures the root of 225 - 144 = 81, which is 9 units."""
+
+
+def test_prose_code_and_tables_are_not_degenerate() -> None:
+    """What people write repeats itself, but not three times on the spot."""
+    table = "| model | 1000 | 2000 |\n|---|---|---|\n" + "| Q8_0 | 12.5 | 13.5 |\n" * 2
+    code = "for i in range(10):\n    total[i] = weights[i][0] * inputs[i][0]\n" * 2
+    for text in (PROSE, PROSE + table, PROSE + code):
+        assert guards.degenerate_output(text.splitlines()) is None
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(20, 60))
+def test_any_short_loop_is_degenerate(loop: list[int], copies: int) -> None:
+    """Whatever is said over and over again, up to eight tokens long."""
+    tokens = loop * copies
+    assert (guards.degenerate_tokens(tokens) is not None) == (len(tokens) >= 40)
+
+
+@pytest.mark.parametrize(
+    ("alone", "other", "position"),
+    [
+        ([1, 2, 3], [1, 2, 3], None),
+        ([1, 2, 3], [1, 9, 3], 1),
+        ([1, 2], [1, 2, 3], 2),
+        ([], [], None),
+    ],
+)
+def test_where_outputs_part(alone: list[int], other: list[int], position: int | None) -> None:
+    """At the first token that differs, or where one goes on and the other has ended."""
+    assert guards.first_divergence(alone, other) == position
+
+
+def test_what_is_not_known_contradicts_nothing() -> None:
+    """A fact that is missing or None is no mismatch; each that differs is named."""
+    assert guards.path_mismatch({"device": "ANE", "k": 4}, {"device": None}) is None
+    trip = guards.path_mismatch({"device": "ANE", "k": 4}, {"device": "GPU", "k": 8})
+    assert trip is not None
+    assert trip.found == "device ANE was asked for and GPU ran; k 4 was asked for and 8 ran"
+
+
+@pytest.mark.parametrize(
+    ("arm", "baseline"),
+    [
+        ({"GB": 4.18}, {"GB": 4.18}),
+        ({"ms": 1248, "GB": 10.14}, {"ms": 625, "GB": 10.43}),
+        ({"ms": 100, "GB": 4.18}, {"s": 0.1, "MB": 4180}),
+    ],
+    ids=["one-quantity", "equal-memory-only", "nothing-shared"],
+)
+def test_arms_that_are_not_shown_to_be_one(
+    arm: dict[str, float], baseline: dict[str, float]
+) -> None:
+    """One equal quantity is chance, and one that differs is a difference."""
+    assert guards.identical_to_baseline(arm, baseline) is None
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+def test_figures_that_no_measurement_has_are_refused(value: float) -> None:
+    """A guard says nothing of nonsense, and does not pass it either."""
+    calls: tuple[Callable[[], Trip | None], ...] = (
+        lambda: guards.roofline_high(value, GB, 800),
+        lambda: guards.roofline_low(1, GB, value),
+        lambda: guards.sd_bound(value, 42.4, **SD),
+        lambda: guards.predicted_against_measured(1, value),
+        lambda: guards.token_accounting(1, n_prompt=1, n_generated=1, elapsed_s=value),
+        lambda: guards.spread(value, 1, 3),
+        lambda: guards.impure_window(3, value, 1),
+        lambda: guards.joules_per_token(1, 1, value, 1),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match="positive"):
+            call()
+    with pytest.raises(ValueError, match="accepted of"):
+        guards.sd_bound(1, 1, k=1, drafted=1, accepted=2)
+
+
+def _trip(consequence: Consequence) -> Trip:
+    return Trip("guard", consequence, f"found {consequence}", "the rule")
+
+
+@pytest.mark.parametrize("limit", [0.5, 1.0, 1.5], ids=["PASS", "INCONCLUSIVE", "FAIL"])
+@pytest.mark.parametrize("consequence", Consequence)
+def test_guards_come_before_verdicts(limit: float, consequence: Consequence) -> None:
+    """INVALID overrules all, INCONCLUSIVE what was decided, and a warning is only told."""
+    estimate = Estimate(1.0, 0.9, 1.1, 9, method="m", unit="tok/s")
+    plain = judge_above(estimate, limit, Subject("tg8", "live"))
+    trip = _trip(consequence)
+    after = guarded(plain, [_trip(WARNING), trip], remedy="repeat it")
+    expected = plain.outcome if consequence is WARNING else Outcome(consequence)
+    assert after.outcome is expected
+    assert after.details == (str(_trip(WARNING)), str(trip))
+    assert ("repeat it" in after.note()) is (after.outcome is not plain.outcome)
+    assert after.measured.endswith(trip.found) is (after.outcome is not plain.outcome)
+    assert guarded(plain, [], remedy="none") == plain
+
+
+def test_two_arms_of_the_same_weights_are_one() -> None:
+    """By the file, or where every token has the same probability; one bit tells them apart."""
+    scores = [[1.0, 2.0], [3.0]]
+    other = [[1.0, 2.0], [3.0000000000000004]]
+    for trip in (
+        guards.same_weights(scores, other, shown="both are one file"),
+        guards.same_weights(scores, [[1.0, 2.0], [3.0]]),
+    ):
+        assert trip is not None
+        assert (trip.guard, trip.consequence) == ("identical-to-baseline", INVALID)
+    assert guards.same_weights(scores, other) is None
+    assert guards.same_weights(scores, [[1.0, 2.0]]) is None
+    assert guards.same_weights([], []) is None
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ({"n_nan": 1}, "1 of 2048 logits are NaN, 0 infinite"),
+        ({"n_inf": 2}, "0 of 2048 logits are NaN, 2 infinite"),
+        ({"peak": None}, "none of 2048 logits is finite"),
+        ({"peak": -7e4}, "the largest logit is -7e+04"),
+    ],
+)
+def test_broken_logits_says_what_they_are(row: Mapping[str, Any], found: str) -> None:
+    """One NaN in a row is enough, for whatever computed it fed the next step."""
+    trip = _logits(**row)
+    assert trip is not None
+    assert trip.found.endswith(found)

@@ -1,0 +1,132 @@
+"""What a bisection keeps: read again as it was written, or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+from filelock import FileLock
+
+from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
+from pytest_asperf.bisect.record import Judged, judged, kept_bisection
+from pytest_asperf.bisect.search import Finding, Gate
+from pytest_asperf.errors import CacheError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DECIDED_BY = {"builds": ["a", "b"], "machine": {"cores": 2}}
+EFFECT = Estimate(0.2, 0.1, math.inf, 8, method="bets", unit=CHANGE, counted="pairs")
+GATES = {
+    Gate(0, 3): Judged(Outcome.FAIL, "slower", 2.5, EFFECT),
+    Gate(0, 1): Judged(Outcome.INVALID, "it died", 1.0),
+    Gate(0, 2): Judged(Outcome.INVALID, "it does not compile", 60.0, is_unmade=True),
+}
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """The file of a run that has finished three gates."""
+    with kept_bisection(tmp_path, DECIDED_BY, seed=7, fresh=False) as (record, told):
+        assert told == ""
+        for gate, found in GATES.items():
+            record.keep(gate, found)
+    return record.path
+
+
+def reopen(
+    cache: Path, decided_by: dict[str, object] | None = None, *, fresh: bool = False
+) -> tuple[dict[Gate, Judged], int, str]:
+    """Return what another run finds: gates, the seed, and what it is told."""
+    keyed = kept_bisection(cache, decided_by or DECIDED_BY, seed=8, fresh=fresh)
+    with keyed as (record, told):
+        return record.gates, record.seed, told
+
+
+def test_an_equal_run_goes_on(tmp_path: Path, state: Path) -> None:
+    """Gates and seed are those of before; what could not be made may be tried again."""
+    gates, seed, told = reopen(tmp_path)
+    assert state.exists()
+    assert seed == 7
+    assert gates == {gate: found for gate, found in GATES.items() if not found.is_unmade}
+    assert told == (
+        "2 gates of an earlier run are kept (--fresh forgets them); what could not be made is "
+        "tried again"
+    )
+
+
+@pytest.mark.usefixtures("state")
+def test_fresh_and_other_runs_begin_anew(tmp_path: Path) -> None:
+    """Nothing of another question is taken for an answer to this one."""
+    assert reopen(tmp_path, fresh=True) == ({}, 8, "")
+    assert reopen(tmp_path, {**DECIDED_BY, "workload": "pp512"}) == ({}, 8, "")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "{", "[]", "null", "[" * 100_000, '{"schema": 99}', '{"schema": 1}',
+        '{"schema": 1, "seed": 5, "decided_by": {}, "gates": []}',
+    ],
+)  # fmt: skip
+def test_a_broken_state_is_set_aside(tmp_path: Path, state: Path, content: str) -> None:
+    """It is named, kept for a look, and the run begins anew."""
+    state.write_text(content)
+    gates, seed, told = reopen(tmp_path)
+    assert (gates, seed) == ({}, 8)
+    aside = state.with_suffix(".broken")
+    assert told == f"the state of an earlier run cannot be read; it is set aside as {aside}"
+    assert aside.read_text() == content
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("outcome", "GREAT"), ("base", -1), ("base", "0"), ("candidate", 1.0), ("elapsed_s", None),
+        ("elapsed_s", math.nan), ("effect", {"n": 1}), ("effect", 3),
+    ],
+)  # fmt: skip
+def test_a_broken_gate_spoils_the_state(
+    tmp_path: Path, state: Path, key: str, value: object
+) -> None:
+    """A state with one row that cannot be is not believed in part."""
+    content = json.loads(state.read_text())
+    content["gates"][0][key] = value
+    state.write_text(json.dumps(content))
+    assert "set aside" in reopen(tmp_path)[2]
+
+
+def test_one_process_at_a_time(tmp_path: Path, state: Path) -> None:
+    """Two would measure everything twice."""
+    with (
+        FileLock(state.with_suffix(".lock")),
+        pytest.raises(CacheError, match="another process runs the same bisection"),
+    ):
+        reopen(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """An interrupted run could not go on."""
+    (tmp_path / "bisections").write_text("no folder")
+    with pytest.raises(CacheError, match="cannot be kept"):
+        reopen(tmp_path)
+
+
+def test_ratios_of_cost_are_kept_as_changes() -> None:
+    """A search compares effects: none is 0, of a cost as of PPL."""
+    ratio = Estimate(1.2, 1.1, 1.3, 8, method="bets", unit="", counted="pairs")
+    subject = Subject("tg128", "live")
+    verdict = Verdict(Outcome.FAIL, subject, "within +5 %", "1.2", (("tg128", ratio),), "")
+    found = judged(verdict, 1.0)
+    assert found.effect is not None
+    assert str(found.effect) == "+20.0 % [10.0, 30.0]"
+    assert (found.finding.low, found.finding.high) == pytest.approx((0.1, 0.3))
+
+
+def test_a_verdict_without_a_figure_excludes_nothing() -> None:
+    """Of a gate that had no time for a pair nothing is known."""
+    verdict = Verdict(Outcome.INCONCLUSIVE, Subject("tg128", "live"), "x", "no pair", (), "")
+    assert judged(verdict, 1.0).finding == Finding(Outcome.INCONCLUSIVE, -math.inf, math.inf)

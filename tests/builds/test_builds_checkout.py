@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+import pytest_asperf
+from pytest_asperf.builds.checkout import checkout_recipe
+from pytest_asperf.config.build_sources import Checkout
+from pytest_asperf.config.spec import Build
+from pytest_asperf.errors import BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_asperf.builds.workshop import Workshop
+    from tests.builds.conftest import Told
+
+    OpenWorkshop = Callable[[], Workshop]
+    Git = Callable[..., str]
+
+CMAKE = """
+cmake_minimum_required(VERSION 3.14)
+project(tiny C)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+add_library(tiny STATIC tiny.c)
+target_compile_definitions(tiny PRIVATE SPEED="${SPEED}" COMMIT="${LLAMA_BUILD_COMMIT}")
+foreach(name llama-bench llama-perplexity llama-quantize llama-batched-bench)
+  add_executable(${name} main.c)
+  target_link_libraries(${name} tiny)
+endforeach()
+"""
+MAIN = (
+    "const char * told(void);\nint puts(const char *);\nint main(void) { return puts(told()) < 0; }"
+)
+TINY = 'const char * told(void) { return "one " SPEED " " COMMIT; }'
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, git: Git) -> Path:
+    """A repository whose CMakeLists.txt builds programs of llama.cpp's names in a second."""
+    if missing := [name for name in ("git", "cmake", "cc") if shutil.which(name) is None]:
+        pytest.skip(f"no {' or '.join(missing)} on PATH")
+    folder = tmp_path / "llama.cpp"
+    folder.mkdir()
+    for name, text in (("CMakeLists.txt", CMAKE), ("main.c", MAIN), ("tiny.c", TINY)):
+        (folder / name).write_text(text)
+    git(folder, "init", "-q", "-b", "master")
+    commit(folder, git, "b1")
+    return folder
+
+
+def commit(folder: Path, git: Git, tag: str, **files: str) -> str:
+    """Commit files by their stem, under a tag, and return the commit's hash."""
+    for stem, text in files.items():
+        (folder / f"{stem}.c").write_text(text)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "--allow-empty", "-m", tag)
+    git(folder, "tag", tag)
+    return git(folder, "rev-parse", "HEAD")
+
+
+def said(tools: Path | None) -> str:
+    """Return what a built llama-bench prints."""
+    assert tools is not None
+    done = subprocess.run([tools / "llama-bench"], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def test_a_commit_becomes_a_folder_of_programs(
+    checkout: Path, git: Git, workshop: OpenWorkshop, told: Told
+) -> None:
+    """It is exported, configured with the arguments given, compiled once, and left alone."""
+    digest = git(checkout, "rev-parse", "b1")
+    commit(checkout, git, "b2", tiny=TINY.replace("one", "two"))
+    (checkout / "tiny.c").write_text("not committed, and no C")
+    before = git(checkout, "status", "--porcelain")
+    source = Checkout(checkout, "b1", ("-DSPEED=fast",))
+
+    ready = workshop().ready(Build("old", source), "llama_tools")
+    assert said(ready.engine.tools) == f"one fast {digest[:10]}"
+    assert ready.made is not None
+    assert set(ready.made.found["programs"]) == {
+        "llama-bench",
+        "llama-perplexity",
+        "llama-quantize",
+        "llama-batched-bench",
+    }
+    assert ready.rows() == (("made", f"llama.cpp {digest[:10]}: -DSPEED=fast"),)
+    assert {(step[1], step[2]) for step in told.steps if step[1]}  # the compiler's own count
+    assert git(checkout, "status", "--porcelain") == before
+    assert git(checkout, "worktree", "list").count("\n") == 0
+
+    same = Checkout(checkout, digest, ("-DSPEED=fast",))
+    assert workshop().ready(Build("same", same), "llama_tools").engine == ready.engine
+    assert len(told.waits) == 1
+    new = Checkout(checkout, "HEAD")
+    assert said(workshop().ready(Build("new", new), "llama_tools").engine.tools).startswith("two")
+
+
+def test_what_was_compiled_is_gone_on_from(
+    checkout: Path, git: Git, workshop: OpenWorkshop, tmp_path: Path
+) -> None:
+    """After Ctrl-C the next run resumes, and starts over where what is left does not do."""
+    commit(checkout, git, "b2")
+    source = Checkout(checkout, "b2")
+    folder = checkout_recipe(source).folder(tmp_path / "cache")
+    (folder / "build").mkdir(parents=True)
+    (folder / "build" / "CMakeCache.txt").write_text("CMAKE_HOME_DIRECTORY:INTERNAL=/elsewhere\n")
+    assert workshop().made(source).folder == folder
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from pytest_asperf.config.build_sources import Checkout
+from pytest_asperf.builds.workshop import Workshop
+class Loud:
+    def progress(self, *told): print(*told, flush=True)
+    def done(self): pass
+    def wait(self, *_): pass
+folder = Path(sys.argv[1])
+room = Workshop(folder / "cache", lock_path=folder / "turn", notify=Loud())
+room.made(Checkout(folder / "llama.cpp", "slow"))
+"""
+
+
+def test_ctrl_c_keeps_what_is_compiled(
+    tmp_path: Path, checkout: Path, git: Git, workshop: OpenWorkshop
+) -> None:
+    """Stopped, it counts as unfinished; the compiler has gone, and a second run ends the work."""
+    note, go = tmp_path / "pid", tmp_path / "go"
+    script = tmp_path / "slow.sh"
+    script.write_text(f"test -e {go} && exit\necho $$ > {note}\nexec sleep 60\n")
+    slow = f"{CMAKE}add_custom_command(TARGET tiny PRE_BUILD COMMAND sh {script})\n"
+    (checkout / "CMakeLists.txt").write_text(slow)
+    commit(checkout, git, "slow")
+    root = Path(pytest_asperf.__file__).parents[1]
+    session = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, tmp_path],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (note.exists() and note.read_text().strip()):
+        assert session.poll() is None, session.communicate()[1]
+        time.sleep(0.05)
+    child = int(note.read_text())
+    session.send_signal(signal.SIGINT)
+    _, errors = session.communicate(timeout=60)
+    assert "KeyboardInterrupt" in errors
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    (folder,) = (path for path in (tmp_path / "cache" / "builds").iterdir() if path.is_dir())
+    assert (folder / "build" / "CMakeCache.txt").exists()
+    go.touch()
+    made = workshop().made(Checkout(checkout, "slow"))
+    assert made.folder == folder
+
+
+def test_a_compilers_error_is_told(
+    checkout: Path, git: Git, workshop: OpenWorkshop, tmp_path: Path
+) -> None:
+    """The compiler's own words are the detail, and nothing is left but the log."""
+    commit(checkout, git, "b2", tiny="const char * told(void) { return nonesuch; }")
+    with pytest.raises(BuildError) as caught:
+        workshop().made(Checkout(checkout, "b2"))
+    assert "cannot be built" in caught.value.what
+    assert caught.value.detail is not None
+    assert "nonesuch" in caught.value.detail
+    assert not any(path.is_dir() for path in (tmp_path / "cache" / "builds").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("b9999", "has no commit 'b9999'.*fetch"),
+        ("b1:main.c", "has no commit"),
+    ],
+)
+def test_an_unknown_commit(
+    checkout: Path, workshop: OpenWorkshop, named: str, told: str, tmp_path: Path
+) -> None:
+    """A commit that the checkout has not is refused before anything is made."""
+    with pytest.raises(BuildError, match=f"(?s){told}"):
+        workshop().made(Checkout(checkout, named))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_folder_that_is_no_checkout(
+    tmp_path: Path, checkout: Path, git: Git, workshop: OpenWorkshop
+) -> None:
+    """No repository, no CMakeLists.txt, and none of llama.cpp's programs are three errors."""
+    with pytest.raises(BuildError, match="is no git checkout"):
+        workshop().made(Checkout(tmp_path, "b1"))
+    (checkout / "CMakeLists.txt").write_text(CMAKE.replace("llama-perplexity", "perplexity"))
+    commit(checkout, git, "other")
+    with pytest.raises(BuildError, match="has no target llama-perplexity"):
+        workshop().made(Checkout(checkout, "other"))
+    (checkout / "CMakeLists.txt").unlink()
+    commit(checkout, git, "none")
+    with pytest.raises(BuildError, match=r"has no CMakeLists\.txt"):
+        workshop().made(Checkout(checkout, "none"))
+
+
+@pytest.mark.parametrize("missing", ["git", "cmake"])
+def test_a_missing_program(
+    tmp_path: Path,
+    checkout: Path,
+    workshop: OpenWorkshop,
+    monkeypatch: pytest.MonkeyPatch,
+    missing: str,
+) -> None:
+    """What is not installed is named with how to install it."""
+    (tmp_path / "bin").mkdir()
+    for name in {"git", "cmake"} - {missing}:
+        found = next(
+            Path(folder) / name
+            for folder in os.environ["PATH"].split(":")
+            if (Path(folder) / name).is_file()
+        )
+        (tmp_path / "bin" / name).symlink_to(found)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(BuildError, match=f"no {missing} on PATH"):
+        workshop().made(Checkout(checkout, "b1"))
+
+
+def test_no_compiler(checkout: Path, workshop: OpenWorkshop) -> None:
+    """CMake without a compiler is told as what it is."""
+    source = Checkout(checkout, "b1", env=(("CC", "/nowhere/cc"),))
+    with pytest.raises(BuildError, match=r"(?s)no working C or C\+\+ compiler.*build-essential"):
+        workshop().made(source)

@@ -1,0 +1,75 @@
+"""A project whose model is scripted, and the commands that measure it, under a lock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pytest_asperf.cli import app
+from pytest_asperf.testing import write_script
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_CONFIG: Final = """
+engine = "scripted"
+call_timeout_s = 20
+default_model = "fake:F16"
+[models.fake]
+files = { F16 = "f16.json" }
+corpus = "corpus.txt"
+"""
+#: From run to run 1 %.
+_NOISE: Final = [1_000_000, 1_010_000, 995_000, 1_004_000, 990_000, 1_007_000, 1_001_000]
+_TIMINGS: Final = {"tg_ns_per_token": _NOISE, "pp_ns_per_token": [n // 100 for n in _NOISE]}
+
+
+class Command:
+    """Runs a command of `asperf` in a project whose model's timings are chosen.
+
+    Args:
+        folder: the project.
+        words: the command, and options that every run of it has.
+
+    Attributes:
+        folder: the project.
+    """
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.folder = folder
+        self._words = words
+
+    def script(self, **script: Any) -> None:
+        """Write the model's file: timings that vary by 1 %, and whatever is given."""
+        write_script(self.folder / "f16.json", **(_TIMINGS | script))
+
+    def __call__(self, *words: str) -> Result:
+        """Run it to its end."""
+        return CliRunner().invoke(app, [*self._words, *words])
+
+
+#: Gives a command, by its words, in a project of settings beside those that all have.
+ScriptedCommand = Callable[..., Command]
+
+
+@pytest.fixture
+def scripted_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedCommand:
+    """Return a function that gives a command in a new project."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASPERF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    monkeypatch.setattr(
+        "pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: tmp_path / "lock"
+    )
+    (tmp_path / "corpus.txt").write_text("def area(width):\n    return width\n" * 400)
+
+    def make(*words: str, settings: str = "") -> Command:
+        (tmp_path / "asperf.toml").write_text(settings + _CONFIG)
+        command = Command(tmp_path, *words)
+        command.script()
+        return command
+
+    return make

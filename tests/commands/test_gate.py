@@ -1,0 +1,195 @@
+"""`asperf gate`: exit codes and output with the scripted engine, and once with the real one."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.commands.conftest import Command, ScriptedCommand
+
+#: What the line of a decided cell begins with.
+LINES = ("PASS ", "FAIL ")
+
+
+@pytest.fixture
+def gate(scripted_command: ScriptedCommand) -> Command:
+    """The command, in a project with a model of its own."""
+    return scripted_command("gate", settings="chunks = 6\nseed = 1\n")
+
+
+def test_equal_builds_pass(gate: Command) -> None:
+    """Each cell has its line, proof of path says that nothing differs, and the exit code is 0."""
+    done = gate("current", "current", "--workloads", "tg32,pp64,ppl,logits")
+    assert done.exit_code == 0, done.output
+    lines = [line for line in done.output.splitlines() if line.startswith("PASS")]
+    assert [line.split()[1] for line in lines] == ["tg32", "pp64", "ppl", "logits"]
+    assert "3 cells share the error" in done.output
+    assert "4 PASS in" in done.output
+    assert "SCRIPT 1 MiB; 0/1 layers on a GPU, in both" in done.output
+
+
+def test_a_slower_candidate_fails_with_its_note(gate: Command) -> None:
+    """The note, what differs, and Markdown and JSON say so; the job's summary is added to."""
+    summary, data = gate.folder / "gate.md", gate.folder / "gate.json"
+    words = ("--workload", "tg32", "--summary", str(summary), "--json", str(data))
+    done = gate("current", "current,slow_by=0.5", *words)
+    assert done.exit_code == 1, done.output
+    assert "the candidate is slower" in done.output
+    assert "slow_by=0.5" in done.output.partition("what ran")[2]
+    assert "| ❌ FAIL | tg32 | fake\\:F16 | 1.5" in summary.read_text()
+    found = json.loads(data.read_text())
+    assert (found["exit_code"], found["cells"][0]["outcome"]) == (1, "FAIL")
+    assert found["cells"][0]["verdict"]["raw"]["figures"][0]["point"] > 1.4
+
+
+def test_the_summary_of_a_github_job_is_added_to(
+    gate: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where GitHub names a file, what stood in it stays."""
+    step = gate.folder / "step.md"
+    step.write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))
+    gate("current", "current", "--workload", "logits")
+    assert step.read_text().startswith("before\n### asperf gate: current against current")
+
+
+def test_prefill_that_disagrees_with_decoding_fails(gate: Command) -> None:
+    """Times are right, and PPL is the same in both builds: only this cell sees it."""
+    gate.script(noise_of_batches=2.0)
+    done = gate("current", "current", "--workload", "tg32,ppl,logits")
+    assert done.exit_code == 1, done.output
+    words = [line.split()[:2] for line in done.output.splitlines() if line[:5] in LINES]
+    assert words == [["PASS", "tg32"], ["PASS", "ppl"], ["FAIL", "logits"]]
+    assert "the baseline's do as well" in done.output
+
+
+def test_a_crash_is_invalid_and_no_pass(gate: Command) -> None:
+    """A cell that broke does not keep the next from being decided; the exit code is 2."""
+    gate.script(faults={"generate": "crash"})
+    done = gate("current", "current", "--workload", "tg32,pp64")
+    assert done.exit_code == 2, done.output
+    assert "1 PASS, 1 INVALID" in done.output
+    assert "SIGSEGV" in done.output
+
+
+def test_what_an_engine_cannot_do_is_not_run_and_no_pass(gate: Command) -> None:
+    """A refusal stands with its reason, and the exit code is 2."""
+    done = gate("current", "current", "--workload", "tg32,sd", "--draft", "ngram")
+    assert done.exit_code == 2, done.output
+    assert "NOT RUN      sd    ngram → fake:F16, k=4  " in done.output
+    assert "cannot be stepped" in done.output
+
+
+def test_a_spent_budget_is_inconclusive(gate: Command) -> None:
+    """Undecided is 2, and the note says how many pairs would decide it."""
+    done = gate("current", "current,slow_by=0.03", "--workload", "tg32", "--max-pairs", "5")
+    assert done.exit_code == 2, done.output
+    assert "INCONCLUSIVE" in done.output
+
+
+def test_default_cells_are_listed_and_nothing_is_run(gate: Command) -> None:
+    """`--list` says what would be decided, and what the engine has no counterpart of."""
+    gate.script(log=str(gate.folder / "log"))
+    done = gate("current", "current", "--list")
+    assert done.exit_code == 0, done.output
+    assert "logits       fake:F16 KV q8_0" in done.output
+    assert "left out: speculation: " in done.output
+    assert not (gate.folder / "log").exists()
+
+
+def test_ctrl_c_keeps_what_was_decided(gate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decided cells are reported, and the exit code is 130."""
+    from pytest_asperf.gate import cells as gate_cells
+
+    judge = gate_cells.judge_cell
+
+    def stopped(lab: Any, cell: Any, *args: Any, **options: Any) -> Any:
+        if cell.workload == "pp64":
+            raise KeyboardInterrupt
+        return judge(lab, cell, *args, **options)
+
+    monkeypatch.setattr(gate_cells, "judge_cell", stopped)
+    done = gate("current", "current", "--workload", "tg32,pp64")
+    assert done.exit_code == 130, done.output
+    assert "1 PASS, stopped before 1 of 2" in done.output
+
+
+def test_builds_of_the_configuration_are_the_default(gate: Command) -> None:
+    """Without words the project's own baseline and candidate are gated."""
+    config = gate.folder / "asperf.toml"
+    config.write_text('candidate = "current,slow_by=0.5"\n' + config.read_text())
+    done = gate("--workload", "tg32")
+    assert done.exit_code == 1, done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("current", "curent"), "did you mean 'current'"),
+        (("current", "current,slow=1"), "did you mean 'slow_by'"),
+        (("current", "current", "--workload", "logit"), "did you mean 'logits'"),
+        (("current", "current", "--model", "fak"), "did you mean 'fake'"),
+        (("current", "current", "--draft", "asperf-drft"), "did you mean 'asperf-draft'"),
+        (("current", "current", "--engine", "mxl"), "did you mean 'mlx'"),
+        (("current", "mlx-lm==0.31.3", "--engine", "scripted"), "not two builds of scripted"),
+        (("current", "current", "--tolerance", "5"), "tolerance takes"),
+        (("current", "current", "--max-ppl-delta", "x"), "is not a usable limit"),
+        (("current", "current", "--summary", "/nowhere/x.md"), "cannot be written"),
+        (("current", "current", "--max-pairs", "0"), "Invalid value"),
+        (("current", "current", "--nonesuch"), "No such option"),
+        (("current",), "no build to judge"),
+    ],
+)
+def test_what_is_not_usable_exits_with_3(gate: Command, words: tuple[str, ...], told: str) -> None:
+    """A typo says what was meant before anything is measured."""
+    gate.script(log=str(gate.folder / "log"))
+    done = gate(*words)
+    assert done.exit_code == 3, done.output
+    assert told in done.output
+    assert not (gate.folder / "log").exists()
+
+
+def test_a_model_that_is_missing_exits_with_3(gate: Command) -> None:
+    """Its file is looked for before anything is measured."""
+    (gate.folder / "f16.json").unlink()
+    done = gate("current", "current")
+    assert done.exit_code == 3, done.output
+    assert "there is no script" in done.output
+
+
+@pytest.fixture
+def real(gate: Command, monkeypatch: pytest.MonkeyPatch, session_cache: Path) -> Command:
+    """The same with llama.cpp and the shipped models."""
+    monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
+    (gate.folder / "asperf.toml").write_text(
+        f'call_timeout_s = 120\nchunks = 4\nseed = 1\npython = "{sys.executable}"\n'
+    )
+    return gate
+
+
+def test_llama_cpp_against_itself(real: Command) -> None:
+    """Nothing FAILs: what is computed passes, and what is timed is decided or open."""
+    done = real(
+        *("current", "current", "--model", "asperf-draft:Q8_0", "--workload", "tg32,ppl,logits"),
+        *("--max-pairs", "8", "--tolerance", "50%"),
+    )
+    assert done.exit_code in {0, 2}, done.output
+    assert "FAIL  " not in done.output
+    assert "PASS         logits" in done.output
+
+
+def test_a_slower_llama_cpp_fails(real: Command) -> None:
+    """With a draft, time alone FAILs: as much is accepted, and the output is the target's."""
+    done = real("current", "current,slow_by=2", "--workload", "sd", "--max-pairs", "20")
+    assert done.exit_code == 1, done.output
+    (line,) = (line for line in done.output.splitlines() if line.startswith("FAIL  "))
+    accepted = re.search(r"1 of 3 shown not to hold; time .*; accepted (\d+/\d+), (\d+/\d+)", line)
+    assert accepted is not None, line
+    assert accepted[1] == accepted[2]

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.requirements import Requirement
+
+from pytest_asperf.config.build_sources import (
+    Checkout,
+    Interpreter,
+    Packages,
+    Source,
+    ToolsFolder,
+    parse_source,
+    parse_table,
+    runs_on,
+    split_build,
+)
+from pytest_asperf.config.spec import Build
+from pytest_asperf.errors import ConfigError
+
+PYTHON = Path(sys.executable)
+
+
+def parsed(text: str, folder: Path = Path("/nowhere")) -> Source:
+    """Return what a word of the command line means."""
+    return parse_source(text, folder, where="--asperf-candidate", known=("current", "old"))
+
+
+@pytest.mark.parametrize(
+    ("text", "build", "settings"),
+    [
+        ("current", "current", ()),
+        ("threads=1", "current", ("threads=1",)),
+        ("old,threads=1,slow_by=0.1", "old", ("threads=1", "slow_by=0.1")),
+        ("llama-cpp-python==0.3.35", "llama-cpp-python==0.3.35", ()),
+        ("mlx==0.31.1,kv_bits=8", "mlx==0.31.1", ("kv_bits=8",)),
+        ("mlx-lm>=0.30,<0.32,kv_bits=8", "mlx-lm>=0.30,<0.32", ("kv_bits=8",)),
+        ("mlx-lm[cpu,x]==0.31.3", "mlx-lm[cpu,x]==0.31.3", ()),
+        ("../a,b/python,threads=1", "../a,b/python", ("threads=1",)),
+    ],
+)
+def test_settings_are_told_from_versions(text: str, build: str, settings: tuple[str, ...]) -> None:
+    """One equals sign is a setting, two are a version, and a requirement keeps its commas."""
+    assert split_build(text, where="x") == (build, settings)
+
+
+@given(st.lists(st.sampled_from(["threads=1", "slow_by=0.1", "flash_attn=on"]), max_size=3))
+def test_settings_behind_any_requirement(settings: list[str]) -> None:
+    """Whatever stands in front, the settings behind it are split off."""
+    for build in ("current", "mlx-lm[cpu]~=0.31,!=0.31.2", "a/b.whl", "../llama.cpp@b9000"):
+        text = ",".join([build, *settings])
+        assert split_build(text, where="x") == (build, tuple(settings))
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("llama-cpp-python==0.3.35", Packages(("llama-cpp-python==0.3.35",))),
+        ("llama-cpp-python", Packages(("llama-cpp-python",))),
+        ("Llama_CPP.python >= 0.3", Packages(("Llama_CPP.python>=0.3",))),
+        (
+            "llama-cpp-python @ https://a.b/c-1.tar.gz",
+            Packages((str(Requirement("llama-cpp-python @ https://a.b/c-1.tar.gz")),)),
+        ),
+        ("w/llama_cpp_python-0.3.35-py3-none-any.whl", None),
+        ("llama_cpp_python-0.3.35.tar.gz", None),
+    ],
+)
+def test_what_brings_llama_cpp(text: str, source: Packages | None) -> None:
+    """A requirement, a URL or an archive's name says that it is for the engine llama_cpp."""
+    found = parsed(text)
+    assert isinstance(found, Packages)
+    assert found.engines == {"llama_cpp"}
+    if source is None:
+        assert found.files == (Path("/nowhere") / text,)
+    else:
+        assert found.requirements == source.requirements
+    assert runs_on(found, "llama_cpp")
+    assert not runs_on(found, "mlx")
+    assert not runs_on(found, "llama_tools")
+
+
+def test_what_is_there_says_what_a_path_is(tmp_path: Path) -> None:
+    """A folder of programs, a checkout at a commit, an interpreter."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "llama-bench").touch()
+    assert parsed("./bin", tmp_path) == ToolsFolder(tmp_path / "bin")
+    assert parsed(str(PYTHON)) == Interpreter(PYTHON)
+    assert parsed("../llama.cpp@b9000~1", tmp_path) == Checkout(
+        tmp_path / "../llama.cpp", "b9000~1"
+    )
+    odd = tmp_path / "a@b"
+    odd.mkdir()
+    (odd / "llama-bench").touch()
+    assert parsed("./a@b", tmp_path) == ToolsFolder(odd)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("nonesuch", "unknown build 'nonesuch'"),
+        ("curent", "did you mean 'current'"),
+        ("llama-cpp-pyton", "did you mean 'llama-cpp-python'"),
+        ("lama-cpp-python==0.3.35", "did you mean 'llama-cpp-python'"),
+        ("numpy==2.0", "'numpy' is no package of an engine"),
+        ("llama-cpp-python==zero.", "is not a requirement"),
+        ("llama-cpp-python=0.3.35", "is not a requirement"),
+        ("-r/etc/passwd==1", "no such file or folder"),
+        ("mlx==0.31.1", "mlx is named without mlx-lm"),
+        ("current,threads", "key=value"),
+        ("./llama.cpp@", "commit = a commit"),
+        ("./llama.cpp@--upload-pack=x", "commit = a commit"),
+        ("/nowhere/python", "no such file or folder"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(text: str, told: str) -> None:
+    """Each mistake is named with what would have been right."""
+    with pytest.raises(ConfigError) as caught:
+        parsed(text)
+    assert told in str(caught.value)
+    assert "--asperf-candidate" in str(caught.value)
+
+
+def test_a_folder_that_has_to_be_made_into_something_first(tmp_path: Path) -> None:
+    """A checkout lacks its commit, and a source folder is no archive."""
+    (tmp_path / ".git").mkdir()
+    with pytest.raises(ConfigError, match="@HEAD"):
+        parsed("./", tmp_path)
+    (tmp_path / ".git").rmdir()
+    (tmp_path / "pyproject.toml").touch()
+    with pytest.raises(ConfigError, match="pip wheel"):
+        parsed("./", tmp_path)
+
+
+def test_a_table_of_requirements(tmp_path: Path) -> None:
+    """Requirements and archives stand in one list; their order is nothing."""
+    table = {
+        "requirements": ["mlx==0.31.1", "mlx-lm[cpu]==0.31.3", "wheels/x-1-py3-none-any.whl"],
+        "env": {"CMAKE_ARGS": "-DX=on"},
+        "python": sys.executable,
+    }
+    found = parse_table(table, tmp_path, where="w")
+    assert found == Packages(
+        ("mlx-lm[cpu]==0.31.3", "mlx==0.31.1"),
+        (tmp_path / "wheels/x-1-py3-none-any.whl",),
+        frozenset({"mlx"}),
+        (("CMAKE_ARGS", "-DX=on"),),
+        PYTHON,
+    )
+    assert hash(found) == hash(parse_table(dict(reversed(table.items())), tmp_path, where="w"))
+
+
+def test_a_fork_says_its_engine(tmp_path: Path) -> None:
+    """A package of another name is taken where its engine is named."""
+    found = parse_table({"requirements": "my-llama==1", "engine": "llama_cpp"}, tmp_path, where="w")
+    assert isinstance(found, Packages)
+    assert found.engines == {"llama_cpp"}
+
+
+def test_a_table_of_a_checkout(tmp_path: Path) -> None:
+    """Commit, CMake's arguments and variables go with it."""
+    table = {"checkout": "src", "commit": "b9000", "cmake": ["-DA=1"], "env": {"CC": "gcc"}}
+    found = parse_table(table, tmp_path, where="w")
+    assert found == Checkout(tmp_path / "src", "b9000", ("-DA=1",), (("CC", "gcc"),))
+    assert runs_on(found, "llama_tools")
+    assert not runs_on(found, "llama_cpp")
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({"requirement": "x"}, "did you mean 'requirements'"),
+        ({"requirements": []}, "at least one requirement"),
+        ({"requirements": [1]}, "a list of texts"),
+        ({"requirements": "mlx-lm", "env": {"A": 1}}, "NAME = text"),
+        ({"requirements": "mlx-lm", "env": {"A B": "1"}}, "NAME = text"),
+        ({"requirements": "mlx-lm", "env": "A=1"}, "a table"),
+        ({"requirements": "mlx-lm", "python": "/nowhere/python"}, "no such program"),
+        ({"requirements": "mlx-lm", "engine": "mlxx"}, "did you mean 'mlx'"),
+        ({"requirements": "mlx-lm", "tools": "."}, "tools stands beside requirements"),
+        ({"tools": ".", "env": {}}, "env stands beside tools"),
+        ({"checkout": "."}, "commit = a commit"),
+        ({"checkout": ".", "commit": "-x"}, "commit = a commit"),
+        ({"checkout": ".", "commit": "x", "cmake": ["--build"]}, "-DGGML_METAL=ON"),
+        ({"commit": "x"}, "commit stands beside python"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_refused(
+    tmp_path: Path, table: dict[str, object], told: str
+) -> None:
+    """Unknown keys, wrong values and two sources at once are refused by place."""
+    with pytest.raises(ConfigError) as caught:
+        parse_table(table, tmp_path, where="asperf.toml: builds.x")
+    assert told in str(caught.value)
+    assert "builds.x" in str(caught.value)
+
+
+def test_builds_are_keys() -> None:
+    """Results are kept by build."""
+    assert len({Build("a", parsed("mlx-lm")), Build("a", parsed("mlx-lm"))}) == 1

@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_asperf.config.catalogue import Catalogue
+from pytest_asperf.config.engines import LLAMA_FTYPES
+from pytest_asperf.config.markers import (
+    HardwareMark,
+    LadderMark,
+    Marks,
+    ModelMark,
+    QuantMark,
+    parse_hardware,
+    parse_ladder,
+    parse_model,
+    parse_quant,
+)
+from pytest_asperf.config.settings import ReportTarget, Settings
+from pytest_asperf.config.spec import EngineSettings, ModelSpec
+from pytest_asperf.errors import AsperfError, ConfigError
+from pytest_asperf.plugin.options import MARKERS, add_options
+from pytest_asperf.plugin.parsing import parse_settings, read_marks, usage_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Configure = Callable[..., pytest.Config]
+
+PARSERS = (parse_model, parse_quant, parse_ladder, parse_hardware)
+
+
+class Options:
+    """Give `add_options` to a pytester run, as the plugin does."""
+
+    pytest_addoption = staticmethod(add_options)
+
+
+@pytest.fixture
+def configure(pytester: pytest.Pytester) -> Configure:
+    """Return pytest's configuration for these command-line arguments."""
+
+    def configure(*args: str) -> pytest.Config:
+        pytester.plugins = [Options()]
+        return pytester.parseconfig("-p", "no:asperf", *args)
+
+    return configure
+
+
+def catalogue(**settings: Any) -> Catalogue:
+    """Return a catalogue with the default model and these settings of a file."""
+    return Catalogue(Path("/root"), (ModelSpec("asperf-target"),), Settings(**settings))
+
+
+def test_without_options_the_configuration_file_holds(configure: Configure) -> None:
+    """What was not typed overrides nothing."""
+    from_file = catalogue(hardware="m1", chunks=None, repetitions=3)
+    assert parse_settings(configure(), from_file) == from_file.settings
+
+
+def test_every_option_overrides_the_configuration_file(configure: Configure) -> None:
+    """Each option arrives in the settings, with paths starting where pytest was called."""
+    config = configure(
+        "--asperf-hardware=4090",
+        "--asperf-engine=llama_cpp",
+        "--asperf-source=live",
+        "--asperf-inconclusive=skip",
+        "--asperf-model=models/x.gguf:Q6_K",
+        "--asperf-repetitions=5",
+        "--asperf-chunks=7",
+        f"--asperf-python={sys.executable}",
+        "--asperf-report=json:a.json",
+        "--asperf-report=json:/tmp/b:c.json",
+    )
+    here = config.invocation_params.dir
+    assert parse_settings(config, catalogue(hardware="m1", repetitions=9)) == Settings(
+        hardware="4090",
+        engine="llama_cpp",
+        source="live",
+        inconclusive="skip",
+        default_model=f"{here}/models/x.gguf:Q6_K",
+        repetitions=5,
+        chunks=7,
+        python=Path(sys.executable),
+        report=(
+            ReportTarget("json", here / "a.json"),
+            ReportTarget("json", Path("/tmp/b:c.json")),  # noqa: S108  # never written
+        ),
+    )
+
+
+def test_all_chunks_can_be_asked_for(configure: Configure) -> None:
+    """`--asperf-chunks=all` lifts a limit that the configuration file sets."""
+    settings = parse_settings(configure("--asperf-chunks=all"), catalogue(chunks=7))
+    assert settings.chunks is None
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--asperf-hardware=",
+        "--asperf-engine=llama-cpp",
+        "--asperf-source=tape",
+        "--asperf-inconclusive=pass",
+        "--asperf-model=asperf-tarket",
+        "--asperf-model=asperf-target:Q6K",
+        "--asperf-repetitions=0",
+        "--asperf-repetitions=1_0",
+        "--asperf-repetitions=²",
+        "--asperf-chunks=-1",
+        "--asperf-chunks=" + "9" * 5000,
+        "--asperf-python=no-such-python",
+        "--asperf-python=./no-such-python",
+        "--asperf-report=a.json",
+        "--asperf-report=html:a.html",
+        "--asperf-report=json:",
+    ],
+)
+def test_an_unusable_option_is_a_usage_error(configure: Configure, option: str) -> None:
+    """The message names the option first, and says what to do."""
+    config = configure(option)
+    flag = re.escape(option.partition("=")[0])
+    with pytest.raises(pytest.UsageError, match=rf"(?s)^{flag}: .*what to do:"), usage_errors():
+        parse_settings(config, catalogue())
+
+
+def test_the_help_states_the_defaults(configure: Configure) -> None:
+    """The defaults in the help are those that hold."""
+    config = configure()
+    group = config._parser.getgroup("asperf")
+    texts = {
+        option.dest.removeprefix("asperf_"): option.attrs()["help"] for option in group.options
+    }
+    for key in ("hardware", "engine", "source", "inconclusive", "default_model", "chunks"):
+        assert f"(default: {getattr(Settings(), key)})" in texts[key]
+    assert f"(default: {Settings().repetitions})" in texts["repetitions"]
+
+
+def test_each_marker_parses_to_its_mark() -> None:
+    """Positional and named arguments arrive, with levels in their canonical spelling."""
+    assert parse_model(("m:Q6_K",), {"threads": 2, "flash_attn": "on"}, where="t") == ModelMark(
+        "m:Q6_K", EngineSettings(threads=2, flash_attn="on")
+    )
+    assert parse_model((), {"address": "m"}, where="t") == ModelMark("m", EngineSettings())
+    assert parse_quant(("q6_k",), {}, where="t") == QuantMark("Q6_K")
+    assert parse_quant((), {"level": "Q6_K"}, where="t") == QuantMark("Q6_K")
+    assert parse_ladder(("q8_0", "Q6_K"), {}, where="t") == LadderMark(("Q8_0", "Q6_K"), "F16")
+    assert parse_ladder(("F16",), {"baseline": "f32"}, where="t") == LadderMark(("F16",), "F32")
+    assert parse_hardware(("m1", "m2"), {"min_memory_gb": 0.5}, where="t") == HardwareMark(
+        ("m1", "m2"), min_memory_gb=0.5
+    )
+    assert parse_hardware((), {"min_gpu_cores": 8, "min_cpu_cores": None}, where="t") == (
+        HardwareMark((), min_gpu_cores=8)
+    )
+
+
+@pytest.mark.parametrize(
+    ("parse", "args", "kwargs", "problem"),
+    [
+        (parse_model, (), {}, "0 arguments for address"),
+        (parse_model, ("a", "b"), {}, "2 arguments for address"),
+        (parse_model, ("a",), {"address": "b"}, "2 arguments for address"),
+        (parse_model, (3,), {}, "3"),
+        (parse_model, ("a",), {"thread": 1}, "unknown engine setting 'thread'; did you mean"),
+        (parse_model, ("a",), {"threads": "1"}, "threads = '1' is not usable"),
+        (parse_quant, (), {}, "0 arguments for level"),
+        (parse_quant, ("Q6K",), {}, "unknown quantisation level 'Q6K'; did you mean 'Q6_K'?"),
+        (parse_quant, ("Q6_K",), {"levle": 1}, "unknown argument 'levle'; did you mean 'level'?"),
+        (parse_ladder, (), {}, "no level"),
+        (parse_ladder, (["Q8_0", "Q6_K"],), {}, "['Q8_0', 'Q6_K']"),
+        (parse_ladder, ("Q8_0", "q8_0"), {}, "Q8_0 stands twice"),
+        (parse_ladder, ("Q8_0", "F16"), {}, "F16 is the baseline too"),
+        (parse_ladder, ("Q8_0",), {"baselin": "F16"}, "unknown argument 'baselin'; did you mean"),
+        (parse_ladder, ("Q8_0",), {"baseline": None}, "None"),
+        (parse_hardware, (), {}, "nothing is asked for"),
+        (parse_hardware, (), {"min_gpu_cores": None}, "nothing is asked for"),
+        (parse_hardware, ("",), {}, "''"),
+        (parse_hardware, (), {"min_memory": 64}, "unknown argument 'min_memory'; did you mean"),
+        (parse_hardware, (), {"min_memory_gb": "64"}, "min_memory_gb='64'"),
+        (parse_hardware, (), {"min_memory_gb": float("nan")}, "min_memory_gb=nan"),
+        (parse_hardware, (), {"min_memory_gb": float("inf")}, "min_memory_gb=inf"),
+        (parse_hardware, (), {"min_memory_gb": True}, "min_memory_gb=True"),
+        (parse_hardware, (), {"min_gpu_cores": 2.5}, "min_gpu_cores=2.5"),
+        (parse_hardware, (), {"min_cpu_cores": 0}, "min_cpu_cores=0"),
+    ],
+)
+def test_an_unusable_marker_is_refused(
+    parse: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any], problem: str
+) -> None:
+    """The message starts with the test and says which argument it is."""
+    with pytest.raises(ConfigError, match=rf"^test_x\.py::test_y: {re.escape(problem)}"):
+        parse(args, kwargs, where="test_x.py::test_y")
+
+
+@given(levels=st.lists(st.sampled_from(sorted(LLAMA_FTYPES)), unique=True, min_size=2))
+def test_any_ladder_of_distinct_levels_is_kept_in_order(levels: list[str]) -> None:
+    """Rungs stay in the order they were written."""
+    baseline, *rungs = levels
+    mark = parse_ladder(tuple(rungs), {"baseline": baseline.lower()}, where="t")
+    assert mark == LadderMark(tuple(rungs), baseline)
+
+
+@given(
+    args=st.lists(st.none() | st.booleans() | st.integers() | st.text(max_size=5), max_size=3),
+    kwargs=st.dictionaries(
+        st.sampled_from(["address", "level", "baseline", "threads", "type_k", "min_memory_gb"]),
+        st.none() | st.integers() | st.floats() | st.text(max_size=5),
+        max_size=2,
+    ),
+)
+def test_any_arguments_parse_or_are_refused(args: list[Any], kwargs: dict[str, Any]) -> None:
+    """No argument of a marker ends in anything but a mark or our own error."""
+    for parse in PARSERS:
+        try:
+            parse(tuple(args), kwargs, where="t")
+        except AsperfError as error:
+            problem = str(error)
+            assert problem.startswith("t: ")
+
+
+def collected(pytester: pytest.Pytester, source: str) -> pytest.Item:
+    """Return the one test of a module with our markers registered."""
+    markers = "\n    ".join(MARKERS)
+    pytester.makeini(f"[pytest]\naddopts = -p no:asperf\nmarkers =\n    {markers}")
+    (item,) = pytester.getitems(f"import pytest\nmark = pytest.mark\n{source}")
+    return item
+
+
+def test_the_closest_marker_of_each_kind_wins(pytester: pytest.Pytester) -> None:
+    """A test's own markers go before its class's, and those before its module's."""
+    item = collected(
+        pytester,
+        """
+pytestmark = [mark.model("far"), mark.quant("Q2_K"), mark.hardware("m1")]
+@mark.model("near", threads=2)
+@mark.quant_ladder("Q8_0")
+class TestIt:
+    @mark.hardware("m2")
+    def test_it(self): ...
+""",
+    )
+    assert read_marks(item) == Marks(
+        model=ModelMark("near", EngineSettings(threads=2)),
+        ladder=LadderMark(("Q8_0",), "F16"),
+        hardware=HardwareMark(("m2",)),
+    )
+
+
+def test_a_test_without_markers_has_no_marks(pytester: pytest.Pytester) -> None:
+    """Nothing is invented."""
+    assert read_marks(collected(pytester, "def test_it(): ...")) == Marks()
+
+
+def test_a_level_and_a_ladder_at_one_place_are_refused(pytester: pytest.Pytester) -> None:
+    """A test is measured at one level or along a ladder, not both."""
+    item = collected(
+        pytester, "@mark.quant('Q6_K')\n@mark.quant_ladder('Q8_0')\ndef test_it(): ..."
+    )
+    with pytest.raises(ConfigError, match=r"::test_it: both a quant and a quant_ladder marker"):
+        read_marks(item)
+
+
+def test_an_unusable_marker_names_the_test(pytester: pytest.Pytester) -> None:
+    """Whoever mistypes a marker's argument is told in which test."""
+    item = collected(pytester, "@mark.hardware('m1', min_memory_gb='x')\ndef test_it(): ...")
+    with pytest.raises(ConfigError, match=r"\.py::test_it: @pytest\.mark\.hardware: min_memory_gb"):
+        read_marks(item)
+
+
+def test_importing_the_options_imports_nothing_else() -> None:
+    """Who never measures pays for this one module beyond pytest."""
+    code = (
+        "import sys, json, pytest; before = set(sys.modules); import pytest_asperf.plugin.options;"
+        " print(json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert json.loads(done.stdout) == ["pytest_asperf", "pytest_asperf.plugin.options"]

@@ -1,0 +1,121 @@
+"""Which cells a gate decides, for each engine and by each way of asking."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf.config.catalogue import Catalogue
+from pytest_asperf.config.settings import Settings
+from pytest_asperf.config.spec import ModelRef, ModelSpec, Pairing
+from pytest_asperf.errors import ConfigError
+from pytest_asperf.gate.cells import Cell, require_workload, shared_by
+from pytest_asperf.gate.plan import (
+    deepest,
+    default_cells,
+    engine_of,
+    named_cells,
+    shipped_models_of,
+    shipped_pairs,
+)
+from pytest_asperf.modelfiles.shipped import shipped_models
+
+if TYPE_CHECKING:
+    from pytest_asperf.config.engines import Engine
+    from pytest_asperf.gate.plan import Plan
+
+CATALOGUE = Catalogue(Path("/project"), shipped_models(), Settings())
+A, B = (ModelRef(ModelSpec(name)) for name in "ab")
+
+
+def _shipped(engine: Engine) -> Plan:
+    dense, moe = shipped_models_of(engine, CATALOGUE, where="test")
+    pairs = shipped_pairs(engine, CATALOGUE, where="test")
+    return default_cells((dense,), moe, engine, pairs, lambda _: 1024)
+
+
+def _names(plan: Plan) -> list[tuple[str, str]]:
+    return [(cell.workload, cell.what) for cell in plan.cells]
+
+
+def test_default_cells_of_llama_cpp_cover_where_regressions_hid() -> None:
+    """Prompt, decoding, depth, cache, both attentions, experts, PPL, logits, speculation."""
+    names = _names(_shipped("llama_cpp"))
+    dense = "asperf-target:Q4_K_M"
+    assert len(names) == 17
+    assert {
+        ("pp512", dense),
+        ("tg128", dense),
+        ("tg128@d1024", dense),
+        ("tg128@d1024", f"{dense} KV q8_0"),
+        ("pp512", f"{dense} flash attention on"),
+        ("tg128@d1024", f"{dense} flash attention off"),
+        ("tg128", "asperf-target+experts:Q4_K_M"),
+        ("ppl", dense),
+        ("ppl", f"{dense} KV q8_0"),
+        ("logits", dense),
+        ("logits", f"{dense} KV q8_0"),
+        ("sd", "asperf-draft:Q8_0 → asperf-target:F16, k=4"),
+    } <= set(names)
+
+
+def test_what_an_engine_has_no_counterpart_of_is_said() -> None:
+    """MLX has no setting for attention, and llama.cpp's programs cannot be stepped."""
+    mlx, tools = _shipped("mlx"), _shipped("llama_tools")
+    assert [one.what for one in mlx.left_out] == ["flash attention on and off"]
+    assert ("tg128@d1024", "asperf-target:4bit KV 8bit on mlx") in _names(mlx)
+    assert [one.what for one in tools.left_out] == ["speculation"]
+    assert "sd" not in {workload for workload, _ in _names(tools)}
+
+
+def test_own_models_get_every_cell() -> None:
+    """Each of them, and a mixture of experts is theirs to name."""
+    plan = default_cells((A, B), None, "llama_cpp", (), lambda ref: 256 if ref is A else 4096)
+    deep = [cell.workload for cell in plan.cells if "@" in cell.workload]
+    assert deep.count("tg128@d256") == deep.count("tg128@d4096") == 4
+    assert [one.what for one in plan.left_out] == ["speculation", "a mixture of experts"]
+
+
+def test_named_workloads_are_decided_on_each_model() -> None:
+    """Speculation is of the pairs, or of each model's own text."""
+    pair = Pairing(A, B)
+    plan = named_cells((A, B), ("tg128", "sd", "tg128"), (pair,))
+    assert plan.cells == (Cell(A, "tg128"), Cell(B, "tg128"), Cell(A, "sd", pair))
+    assert [cell.what for cell in named_cells((A,), ("sd",), ()).cells] == ["ngram → a, k=4"]
+
+
+def test_what_cannot_be_wrong_by_chance_shares_no_error() -> None:
+    """Logits are compared once, and are what they are."""
+    assert shared_by(_shipped("llama_cpp").cells) == 14
+    assert shared_by([Cell(A, "logits")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("n_ctx", "depth"), [(None, 4096), (131072, 4096), (4096, 1024), (2048, 1024), (512, 256)]
+)
+def test_the_depth_fits_the_model(n_ctx: int | None, depth: int) -> None:
+    """The largest that leaves room for what is timed."""
+    assert deepest(n_ctx) == depth
+
+
+def test_the_engine_is_the_one_that_both_builds_can_be_of() -> None:
+    """What is asked for counts first, and then what the builds bring."""
+    mlx = tuple(CATALOGUE.find_build(f"mlx-lm=={v}", where="test") for v in ("0.31.3", "0.32.2"))
+    current = CATALOGUE.find_build("current", where="test")
+    assert engine_of(None, mlx, "llama_cpp") == "mlx"
+    assert engine_of(None, (current, current), "llama_cpp") == "llama_cpp"
+    assert engine_of("scripted", (current, current), "llama_cpp") == "scripted"
+    with pytest.raises(ConfigError, match="not two builds of llama_cpp"):
+        engine_of("llama_cpp", mlx, "llama_cpp")
+    llama = CATALOGUE.find_build("llama-cpp-python==0.3.36", where="test")
+    with pytest.raises(ConfigError, match="not two builds of one engine"):
+        engine_of(None, (mlx[0], llama), "llama_cpp")
+
+
+def test_unknown_workloads_are_refused_with_the_nearest() -> None:
+    """A typo is told before anything is measured."""
+    assert require_workload("tg128@d4096", where="test") == "tg128@d4096"
+    with pytest.raises(ConfigError, match="did you mean 'logits'"):
+        require_workload("logit", where="test")

@@ -1,0 +1,153 @@
+"""What a gate comes to and says, as functions of results."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_asperf.analysis.stats.estimate import Estimate
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
+from pytest_asperf.config.spec import ModelRef, ModelSpec
+from pytest_asperf.errors import ModelError, printable
+from pytest_asperf.gate.cells import Cell
+from pytest_asperf.gate.plan import LeftOut, Plan
+from pytest_asperf.gate.summary import (
+    CellResult,
+    GateOutcome,
+    document,
+    error_budget,
+    escape,
+    exit_code,
+    markdown,
+    notes,
+    proof_rows,
+    result_line,
+)
+
+#: What ran in two builds that differ in one fact.
+RAN = (
+    ("baseline model", "m in old"),
+    ("baseline engine", "lib 1"),
+    ("baseline device", "CPU"),
+    ("candidate model", "m in new"),
+    ("candidate engine", "lib 2"),
+    ("candidate device", "CPU"),
+)
+RATIO = Estimate(1.2, 1.1, 1.3, 7, method="bets", unit="", counted="pairs")
+
+
+def _cell(workload: str = "tg128", name: str = "m") -> Cell:
+    return Cell(ModelRef(ModelSpec(name)), workload)
+
+
+def _result(
+    outcome: Outcome = Outcome.PASS, cell: Cell | None = None, told: str = "1.2 [1.1, 1.3]"
+) -> CellResult:
+    subject = Subject("tg128 m in new / m in old", "live", RAN)
+    verdict = Verdict(outcome, subject, "within +5 %", told, (("tg128", RATIO),), "look")
+    return CellResult(cell or _cell(), 3.0, verdict)
+
+
+def _outcome(*results: CellResult, builds: tuple[str, str] = ("old", "new")) -> GateOutcome:
+    cells = tuple(result.cell for result in results)
+    plan = Plan(cells, (LeftOut("speculation", "cannot"),))
+    return GateOutcome(builds, plan, "Accepted: 5 % slower.", results, 9.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["PASS", "PASS"], 0),
+        (["PASS", "FAIL"], 1),
+        (["INVALID", "FAIL", "INCONCLUSIVE", "NOT RUN"], 1),
+        (["PASS", "INCONCLUSIVE"], 2),
+        (["PASS", "INVALID"], 2),
+        (["PASS", "NOT RUN"], 2),
+        ([], 2),
+    ],
+)
+def test_only_passes_exit_with_0(words: list[str], code: int) -> None:
+    """A FAIL decides, and what was not shown, or not measured at all, is no pass."""
+    assert exit_code(words) == code
+
+
+def test_a_cell_that_could_not_run_says_why() -> None:
+    """It stands in line, note, Markdown and document with the error's own words."""
+    error = ModelError("m has no file", why="w", remedy="make one")
+    result = CellResult(_cell(), 0.2, error=error)
+    outcome = _outcome(_result(), result)
+    assert outcome.exit_code == 2
+    assert outcome.headline == "1 PASS, 1 NOT RUN in 9 s"
+    assert result_line(result, outcome.plan).startswith("NOT RUN      tg128  m  m has no file; 0 s")
+    assert "make one" in notes(outcome.results)[0]
+    assert "NOT RUN | tg128 | m | m has no file | 0 s |" in markdown(outcome)
+    assert document(outcome)["cells"][1]["error"].startswith("m has no file")
+
+
+def test_a_stopped_gate_exits_with_130_and_keeps_what_was_decided() -> None:
+    """The headline says how many cells are missing."""
+    plan = Plan((_cell(), _cell("pp512")))
+    outcome = GateOutcome(("a", "b"), plan, "", (_result(),), 2.0, interrupted=True)
+    assert outcome.exit_code == 130
+    assert outcome.headline == "1 PASS, stopped before 1 of 2 in 2 s"
+
+
+def test_notes_begin_with_failures_and_leave_passes_out() -> None:
+    """What has to be mended stands first, with its lab note."""
+    given_results = [_result(Outcome.PASS), _result(Outcome.INVALID), _result(Outcome.FAIL)]
+    found = notes(given_results)
+    assert [note.splitlines()[1].partition(":")[0] for note in found] == ["FAIL", "INVALID"]
+
+
+def test_proof_of_path_is_told_once_with_what_differs() -> None:
+    """Facts of the cell are left out, and equal ones are marked as such."""
+    rows = proof_rows([_result(), _result()])
+    assert [(row.label, row.differs) for row in rows] == [("engine", True), ("device", False)]
+    assert "| **differs** engine | lib 1 | lib 2 |" in markdown(_outcome(_result()))
+
+
+def test_the_error_is_shared_by_all_cells() -> None:
+    """Fourteen cells have a fourteenth each."""
+    assert "14 cells share the error" in error_budget(14)
+    assert "0.36 % a cell" in error_budget(14)
+    assert error_budget(1).startswith("A FAIL of equal builds")
+
+
+def _unescaped_cells(line: str) -> list[str]:
+    """Split a row of a table as GitHub does, and take its escapes away."""
+    cells = re.findall(r"((?:\\.|[^|\\])*)\|", line.removeprefix("|"))
+    return [re.sub(r"\\(.)", r"\1", cell).strip() for cell in cells]
+
+
+@given(st.text(max_size=60), st.text(min_size=1, max_size=60))
+def test_foreign_text_stays_in_its_cell(name: str, told: str) -> None:
+    """Whatever a model or an engine is called, a row has its cells, and shows the text."""
+    outcome = _outcome(_result(Outcome.FAIL, _cell(name=name or "m"), told))
+    rows = [line for line in markdown(outcome).splitlines() if line.startswith("| ❌")]
+    (row,) = rows
+    cells = _unescaped_cells(row)
+    assert len(cells) == 5
+    assert cells[2] == printable(name or "m").strip()
+    assert cells[3].startswith(printable(told).strip()[:300])
+
+
+@given(st.text(max_size=80))
+def test_escaped_text_is_no_markup(text: str) -> None:
+    """Nothing that begins markup, a link or a tag stands without its escape."""
+    bare = re.sub(r"\\.", "", escape(text))
+    assert not set(bare) & set("`*_[]<>|#~&")
+    assert "\n" not in escape(text)
+
+
+@given(st.text(max_size=80))
+def test_a_note_cannot_end_its_block(text: str) -> None:
+    """What an engine logs stays inside of the indented block, and heads no tag of its own."""
+    outcome = _outcome(_result(Outcome.FAIL, _cell(name=f"</summary>{text}"), f"</details>{text}"))
+    page = markdown(outcome)
+    lines = page.splitlines()
+    assert lines.count("</details>") == 1
+    (head,) = (line for line in lines if line.startswith("<details>"))
+    assert head.count("<") == 3

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_asperf.config.engines import LLAMA_FTYPES
+from pytest_asperf.config.spec import ModelRef, ModelSpec
+from pytest_asperf.errors import ModelError
+from pytest_asperf.modelfiles.cache import entries
+from pytest_asperf.modelfiles.convert import hf_to_gguf
+from pytest_asperf.modelfiles.gguf_read import inspect_gguf
+from pytest_asperf.modelfiles.levels import contradiction, require_quantizable
+from pytest_asperf.modelfiles.resolve import Quantize, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def refuse(_source: Path, _target: Path, level: str) -> None:
+    """Fail where nothing should be quantised."""
+    raise AssertionError(f"quantised to {level}")
+
+
+@pytest.fixture
+def find(tmp_path: Path) -> Callable[..., Path]:
+    """Return `resolve` with a cache of this test."""
+
+    def run(
+        spec: ModelSpec, level: str | None, quantize: Quantize = refuse, build: str = "build-1"
+    ) -> Path:
+        ref = ModelRef(spec=spec, level=level)
+        return resolve(ref, cache=tmp_path / "cache", quantize=quantize, quantizer_id=lambda: build)
+
+    return run
+
+
+def test_a_hugging_face_folder_becomes_f16_and_then_levels(
+    find: Callable[..., Path], tiny: Any, tmp_path: Path, quantize: Quantize
+) -> None:
+    """Each file is made once, is what its name says, and records what it was made from."""
+    spec = ModelSpec(name="tiny/model", hf_folder=tiny.folder)
+    f16 = find(spec, None)
+    assert f16.name.startswith("tiny_model-F16-")
+    assert find(spec, "F16") == f16
+    q4 = find(spec, "Q4_K_M", quantize)
+    assert inspect_gguf(q4).level == "Q4_K_M"
+    assert {t.type for t in inspect_gguf(q4).tensors} == {"F32", "Q4_K", "Q6_K"}
+    assert find(spec, "Q4_K_M") == q4
+    made = {entry.recipe["level"]: entry for entry in entries(tmp_path / "cache", full=True)}
+    assert {level: entry.problem for level, entry in made.items()} == {"F16": None, "Q4_K_M": None}
+    assert made["Q4_K_M"].recipe["source_sha256"] == made["F16"].sha256
+    assert made["Q4_K_M"].recipe["quantizer"] == "build-1"
+
+
+def test_another_quantiser_or_other_weights_make_another_file(
+    find: Callable[..., Path], write_llama: Callable[..., Any], tmp_path: Path, quantize: Quantize
+) -> None:
+    """Neither a new llama.cpp nor a retrained model is answered with the old file."""
+    folder = write_llama(tmp_path / "hf").folder
+    spec = ModelSpec(name="m", hf_folder=folder)
+    first = find(spec, "Q8_0", quantize)
+    assert find(spec, "Q8_0", quantize, "build-2") != first
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-2] + b"\0\0")
+    assert find(spec, "Q8_0", quantize) != first
+
+
+def test_a_gguf_file_stands_for_its_own_level(
+    find: Callable[..., Path], tiny_gguf: Path, tmp_path: Path, quantize: Quantize
+) -> None:
+    """At no level, or its own, the given file is used; other levels are quantised from it."""
+    spec = ModelSpec(name="m", gguf=tiny_gguf)
+    assert find(spec, None) == tiny_gguf
+    assert find(spec, "F16") == tiny_gguf
+    assert not (tmp_path / "cache").exists()
+    assert inspect_gguf(find(spec, "Q8_0", quantize)).level == "Q8_0"
+
+
+def test_a_quantised_file_is_not_quantised_again(
+    find: Callable[..., Path], tiny_gguf: Path, tmp_path: Path, quantize: Quantize
+) -> None:
+    """Q4_K_M to Q8_0 would be measured as Q8_0 with the losses of Q4_K_M."""
+    quantize(tiny_gguf, tmp_path / "q4.gguf", "Q4_K_M")
+    with pytest.raises(ModelError, match=r"Q8_0 cannot be made from it, it is Q4_K_M already") as e:
+        find(ModelSpec(name="m", gguf=tmp_path / "q4.gguf"), "Q8_0")
+    assert "files" in e.value.remedy
+
+
+def test_published_files_are_used_as_they_are(
+    find: Callable[..., Path], tiny_gguf: Path, tmp_path: Path, quantize: Quantize
+) -> None:
+    """A level that is not published is an error that lists the published ones."""
+    quantize(tiny_gguf, tmp_path / "q8.gguf", "Q8_0")
+    spec = ModelSpec(name="m", files=(("F16", tiny_gguf), ("Q8_0", tmp_path / "q8.gguf")))
+    assert find(spec, "Q8_0") == tmp_path / "q8.gguf"
+    with pytest.raises(ModelError, match="no file at Q6_K") as caught:
+        find(spec, "Q6_K")
+    assert "use one of F16, Q8_0, as in m:F16" in caught.value.remedy
+    with pytest.raises(ModelError, match="no level is asked"):
+        find(spec, None)
+    assert find(ModelSpec(name="m", files=(("F16", tiny_gguf),)), None) == tiny_gguf
+
+
+def test_a_file_under_a_wrong_level_is_refused(find: Callable[..., Path], tiny_gguf: Path) -> None:
+    """What the file says of itself wins over what the catalogue says."""
+    spec = ModelSpec(name="m", files=(("Q8_0", tiny_gguf),))
+    with pytest.raises(ModelError, match="is F16 by its own metadata, not Q8_0"):
+        find(spec, "Q8_0")
+
+
+def test_a_quantiser_that_makes_another_level_is_found_out(
+    find: Callable[..., Path], tiny_gguf: Path
+) -> None:
+    """A result that is not what was asked for never enters the cache."""
+
+    def copy(source: Path, target: Path, _level: str) -> None:
+        shutil.copy(source, target)
+
+    spec = ModelSpec(name="m", gguf=tiny_gguf)
+    for _ in range(2):
+        with pytest.raises(ModelError, match="is F16 by its own metadata, not Q8_0"):
+            find(spec, "Q8_0", copy)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_folder_that_is_not_whole_is_refused(
+    find: Callable[..., Path], tiny: Any, tmp_path: Path, name: str
+) -> None:
+    """The missing file is named."""
+    shutil.copytree(tiny.folder, tmp_path / "hf")
+    (tmp_path / "hf" / name).unlink()
+    with pytest.raises(ModelError, match=f"{name} cannot be read: No such file"):
+        find(ModelSpec(name="m", hf_folder=tmp_path / "hf"), None)
+
+
+def test_a_model_without_a_source_is_refused(find: Callable[..., Path]) -> None:
+    """A specification that names nothing is an error and not a crash."""
+    with pytest.raises(ModelError, match="'m' has no source"):
+        find(ModelSpec(name="m"), None)
+
+
+@pytest.mark.parametrize("level", LLAMA_FTYPES)
+def test_what_is_refused_beforehand_is_what_llama_cpp_refuses(
+    tiny_gguf: Path, tmp_path: Path, quantize: Quantize, level: str
+) -> None:
+    """For rows of 256 elements every level is either made by llama.cpp or refused by both."""
+    try:
+        require_quantizable(inspect_gguf(tiny_gguf), level)
+    except ModelError as error:
+        assert "importance matrix" in error.what  # noqa: PT017  # the other branch is as good
+        with pytest.raises(RuntimeError, match="requires an im"):
+            quantize(tiny_gguf, tmp_path / "out.gguf", level)
+    else:
+        quantize(tiny_gguf, tmp_path / "out.gguf", level)
+        assert inspect_gguf(tmp_path / "out.gguf").level == level
+
+
+def _mixtures(level: str) -> set[str]:
+    """Return the levels around the same type, which their tensors' types do not tell apart."""
+    own = level.removesuffix("_M")
+    return {own, *(f"{own}_{size}" for size in "SML")} if own.endswith("_K") else {level}
+
+
+@pytest.mark.parametrize("level", ["F32", "BF16", "Q2_K", "Q3_K_M", "Q4_K_M", "Q6_K", "Q8_0"])
+def test_a_file_without_a_level_is_told_by_its_tensors(
+    tiny_gguf: Path, tmp_path: Path, quantize: Quantize, level: str
+) -> None:
+    """What llama.cpp makes of a level is taken for it and its near mixtures, and for no other."""
+    quantize(tiny_gguf, tmp_path / "out.gguf", level)
+    info = replace(inspect_gguf(tmp_path / "out.gguf"), level=None)
+    taken_for = {other for other in LLAMA_FTYPES if not contradiction(info, other)}
+    assert level in taken_for
+    assert taken_for <= _mixtures(level)
+
+
+@pytest.mark.parametrize("level", ["Q2_K", "Q4_K_M", "Q6_K", "IQ4_XS", "TQ1_0", "Q8_0", "Q4_0"])
+def test_rows_that_do_not_fit_are_refused_where_llama_cpp_falls_back(
+    write_llama: Callable[..., Any],
+    tmp_path: Path,
+    quantize: Quantize,
+    llama_log: list[str],
+    level: str,
+) -> None:
+    """With rows of 64 elements, levels with blocks of 256 are refused and blocks of 32 are not."""
+    source = tmp_path / "narrow.gguf"
+    hf_to_gguf(write_llama(tmp_path / "hf", n_embd=64, tied=False).folder, source)
+    quantize(source, tmp_path / "out.gguf", level)
+    fell_back = [line for line in llama_log if "falling back" in line or "not divisible" in line]
+    if level in {"Q8_0", "Q4_0"}:
+        require_quantizable(inspect_gguf(source), level)
+        return
+    assert len(fell_back) > 5
+    with pytest.raises(ModelError, match=r"token_embd.weight cannot be .*rows have 64 elements"):
+        require_quantizable(inspect_gguf(source), level)
+
+
+def test_the_f16_file_does_not_depend_on_where_the_folder_is(
+    find: Callable[..., Path], tiny: Any, tmp_path: Path
+) -> None:
+    """A moved installation finds its cached files again."""
+    shutil.copytree(tiny.folder, tmp_path / "moved" / "tiny")
+    here = find(ModelSpec(name="m", hf_folder=tiny.folder), None)
+    assert find(ModelSpec(name="m", hf_folder=tmp_path / "moved" / "tiny"), None) == here
+
+
+def test_a_changed_config_makes_another_file(
+    find: Callable[..., Path], tiny: Any, tmp_path: Path
+) -> None:
+    """Not only the weights decide: another rotation base is another model."""
+    shutil.copytree(tiny.folder, tmp_path / "hf")
+    changed = {**tiny.config, "rope_theta": 10_000.0}
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(changed))
+    first = find(ModelSpec(name="m", hf_folder=tiny.folder), None)
+    assert find(ModelSpec(name="m", hf_folder=tmp_path / "hf"), None) != first

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import ast
+from importlib import resources
+
+import pytest
+
+from pytest_asperf.commands.findings import cited, markdown
+from pytest_asperf.errors import ConfigError
+from pytest_asperf.hardware.profiles import find_profile
+from pytest_asperf.published.findings import Finding, judge_recorded, load_findings
+from pytest_asperf.published.records import derived_checks
+
+FINDINGS = load_findings()
+TABLES = [f"{d.source.id}/{table.id}" for d in FINDINGS.records.documents for table in d.tables]
+
+
+@pytest.mark.parametrize("finding", FINDINGS.findings, ids=lambda finding: finding.id)
+def test_the_recorded_verdict_is_the_known_one(finding: Finding) -> None:
+    """Figures, spreads, guards and checks together give what the data says that they give."""
+    verdict = judge_recorded(finding, FINDINGS.evidence)
+    assert verdict.outcome == finding.expected, verdict.note()
+
+
+def test_every_table_has_its_findings_or_its_reason() -> None:
+    """No table of any document is left out, and none is both used and said to be unused."""
+    used = {table for finding in FINDINGS.findings for table in cited(finding)}
+    reference = dict(FINDINGS.reference)
+    assert set(TABLES) - used - set(reference) == set()
+    assert used & set(reference) == set()
+
+
+def test_the_page_tells_all() -> None:
+    """Every finding, table and underivable figure stands on it."""
+    page = markdown(FINDINGS)
+    assert [f.id for f in FINDINGS.findings if f"* id: `{f.id}`" not in page] == []
+    assert [table for table in TABLES if f"| `{table.split('/')[1]}` |" not in page] == []
+    wrong = [check.cell.id for check in derived_checks(FINDINGS.records) if not check.follows]
+    assert [each for each in wrong if f"| `{each}` |" not in page] == []
+
+
+def test_live_tests_and_findings_name_each_other() -> None:
+    """A finding's live test is there and marked with it, and no test is marked with another."""
+    marked = {}
+    folder = resources.files("pytest_asperf").joinpath("findings")
+    for file in folder.iterdir():
+        if not file.name.startswith("test_"):
+            continue
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            for mark in getattr(node, "decorator_list", []):
+                if ast.unparse(mark).startswith("pytest.mark.finding("):
+                    marked[ast.literal_eval(mark.args[0])] = f"{file.name}::{node.name}"  # type: ignore[attr-defined]
+    assert marked == {each.id: each.live for each in FINDINGS.findings if each.live}
+
+
+def test_scopes_are_hardware_that_exists() -> None:
+    """Every profile that a finding is about is a known one."""
+    names = {name for finding in FINDINGS.findings for name in finding.hardware}
+    assert [name for name in names if not find_profile(name).id.startswith(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("profile", "suits"),
+    [("m2ultra-76", True), ("m2ultra-60", False), ("m4", False), ("", False)],
+)
+def test_a_bin_is_not_another(profile: str, suits: bool) -> None:  # noqa: FBT001
+    """What was measured on one bin says nothing of another."""
+    assert FINDINGS.find("power-282", where="test").suits(profile) == suits
+
+
+def test_an_unknown_finding_is_refused_with_the_nearest() -> None:
+    """A typing error is told as such."""
+    with pytest.raises(ConfigError, match="did you mean 'power-282'"):
+        FINDINGS.find("power-283", where="test")

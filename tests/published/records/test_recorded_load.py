@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_asperf.errors import ConfigError
+from pytest_asperf.published.records import (
+    derived_checks,
+    load_recorded,
+    parse_recorded,
+    shipped_records,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GOOD = """
+schema = 1
+[source]
+id = "mine"
+title = "My runs"
+[[table]]
+id = "ladder"
+title = "TG over levels"
+where = "Table 1"
+hardware = "m2ultra-76"
+model = "M"
+key_is = "level"
+[table.columns]
+tg = { metric = "TG", unit = "tok/s", kind = "measured", workload = "tg128", n = 4 }
+up = { metric = "TG", unit = "x", kind = "derived", formula = "ratio", from = ["tg", "F16/tg"] }
+[table.rows]
+F16 = { tg = 36.80, up = 1.00 }
+Q8_0 = { tg = { value = 54.0, sd = 1.5, n = 3, interval = [52, 56], confidence = 0.9 }, up = 1.47 }
+Q2_K = { engine = "other", tg = "~70", up = "N/A" }
+"""
+HARDWARE = ("m2ultra-76", "m2ultra")
+
+
+def test_a_file_becomes_cells_with_ids_scope_and_spread() -> None:
+    """What is written once for a table, column or row holds for the cells below it."""
+    records = parse_recorded(GOOD, "mine.toml", hardware=HARDWARE)
+    cell = records.number("mine/ladder/Q8_0/tg")
+    assert (cell.value, cell.printed.text, cell.unit) == (54.0, "54.0", "tok/s")
+    assert (cell.scope.level, cell.scope.model, cell.scope.workload) == ("Q8_0", "M", "tg128")
+    assert (cell.spread.n, cell.spread.sd, cell.spread.interval) == (3, 1.5, (52.0, 56.0))
+    assert str(cell.spread) == "90% interval 52 to 56, sd 1.5 (n = 3)"
+    first = records.number("mine/ladder/F16/tg")
+    assert (first.printed.text, str(first.spread)) == ("36.80", "not published (n = 4)")
+    assert records.cell("mine/ladder/Q2_K/tg").scope.engine == "other"
+    derivation = records.cell("mine/ladder/Q8_0/up").derivation
+    assert derivation is not None
+    assert derivation.inputs == ("mine/ladder/Q8_0/tg", "mine/ladder/F16/tg")
+    table = records.table("mine/ladder")
+    assert [each.printed.text for each in table.column("up")] == ["1.00", "1.47", "N/A"]
+
+
+def test_what_is_not_there_is_an_error_with_a_suggestion() -> None:
+    """A misspelt id, table or column names its nearest neighbour."""
+    records = parse_recorded(GOOD, "mine.toml")
+    for look, near in (
+        (lambda: records.cell("mine/ladder/Q8_O/tg"), "mine/ladder/Q8_0/tg"),
+        (lambda: records.table("mine/lader"), "mine/ladder"),
+        (lambda: records.source("mien"), "mine"),
+        (lambda: records.table("mine/ladder").column("tgg"), "tg"),
+    ):
+        with pytest.raises(ConfigError, match=f"did you mean '{near}'"):
+            look()
+
+
+def test_a_word_is_no_number() -> None:
+    """N/A can be looked at, and no claim can be judged by it."""
+    records = parse_recorded(GOOD, "mine.toml")
+    assert not records.cell("mine/ladder/Q2_K/up").is_number
+    with pytest.raises(ConfigError, match="'N/A' is no number"):
+        records.number("mine/ladder/Q2_K/up")
+    with pytest.raises(ConfigError, match="is not one number"):
+        _ = records.cell("mine/ladder/Q2_K/up").value
+
+
+BAD = {
+    "not TOML": ("schema = 1", "schema = ", "mine.toml is not valid TOML"),
+    "no schema": ("schema = 1", "", "mine.toml does not say schema = 1"),
+    "another schema": ("schema = 1", "schema = 2", "mine.toml does not say schema = 1"),
+    "key of the file": ("schema = 1", "schema = 1\nshema = 1", "unknown key 'shema'; did you mean"),
+    "key of the source": ('title = "My', 'titel = "My', "source: unknown key 'titel'; did you"),
+    "key of a table": ("where = ", "were = ", "table ladder: unknown key 'were'; did you mean 'wh"),
+    "key of a column": ("n = 4", "m = 4", "table ladder: column tg: unknown key 'm'"),
+    "key of a row": (
+        "{ tg = 36.80",
+        "{ tgg = 36.80",
+        "table ladder: row F16: unknown key 'tgg'; d",
+    ),
+    "key of a cell": ("sd = 1.5", "std = 1.5", "row Q8_0: tg: unknown key 'std'; did you mean"),
+    "unquoted dot": ("F16 = {", "q3.5 = {", "row q3: unknown key '5'"),
+    "text for a title": ('"My runs"', "7", "source: title: 7 is not usable"),
+    "list for a value": ("36.80", "[36.80]", "row F16: tg: 'list' is not usable"),
+    "boolean for a value": ("36.80", "true", "row F16: tg: True is not usable"),
+    "empty text": ("36.80", '""', "row F16: tg: '' is not usable"),
+    "not finite": ("36.80", "inf", "row F16: tg: "),
+    "not a number": ("sd = 1.5", "sd = nan", "row Q8_0: tg: sd: "),
+    "negative sd": ("sd = 1.5", "sd = -1.5", "row Q8_0: tg: sd: "),
+    "no runs": ("n = 3", "n = 0", "row Q8_0: tg: n: 0 is not usable"),
+    "interval upside down": ("[52, 56]", "[56, 52]", "row Q8_0: tg: interval: "),
+    "half an interval": ("[52, 56]", "[52]", "row Q8_0: tg: interval: "),
+    "range upside down": ('"~70"', '"70-60"', "row Q2_K: tg: '70-60' is not usable"),
+    "kind": ('"measured"', '"mesured"', "column tg: kind is 'mesured'; did you mean 'measured'"),
+    "formula": ('"ratio"', '"rato"', "formula is 'rato'; did you mean 'ratio'"),
+    "no formula": (', formula = "ratio", from = ["tg", "F16/tg"]', "", "row F16: up: derived, but"),
+    "too few inputs": ('["tg", "F16/tg"]', '["tg"]', "from has 1 inputs, and ratio is a / b"),
+    "input misspelt": ('"F16/tg"', '"F61/tg"', "mine/ladder/F61/tg is not recorded; did you mean"),
+    "input a word": ('"F16/tg"', '"Q2_K/up"', "mine/ladder/Q2_K/up is 'N/A', not one number"),
+    "input itself": ('["tg", "F16/tg"]', '["tg", "up"]', "mine/ladder/F16/up is the figure itself"),
+    "reason alone": ("sd = 1.5", 'why = "so"', "row Q8_0: tg: `follows` and `why` do not fit"),
+    "hardware": (
+        '"m2ultra-76"',
+        '"m2ulta-76"',
+        "hardware is 'm2ulta-76'; did you mean 'm2ultra-76",
+    ),
+    "id": ('"ladder"', '"a/b"', "table a/b: id: 'a/b' is not usable as part of an id"),
+    "no rows": ("[table.rows]", "[table.rows]\n[table.rowz]", "unknown key 'rowz'"),
+    "no column": ("tg = { metric", "x = 1\ntg = { metric", "column x: 1 is not usable"),
+    "word that follows": ('up = "N/A"', 'up = { value = "N/A", follows = false }', "up: follows: "),
+    "confidence": ("confidence = 0.9", "confidence = 95", "row Q8_0: tg: confidence: "),
+    "beyond reason": ("36.80", "1e400", "row F16: tg: "),
+    "formula a list": ('formula = "ratio"', 'formula = ["ratio"]', "formula is "),
+}
+
+
+@pytest.mark.parametrize("change", BAD.values(), ids=BAD.keys())
+def test_a_bad_file_is_refused_with_file_table_row_and_key(change: tuple[str, str, str]) -> None:
+    """Each mistake is named where it is, in a message of four parts."""
+    old, new, message = change
+    assert old in GOOD
+    with pytest.raises(ConfigError) as caught:
+        parse_recorded(GOOD.replace(old, new, 1), "mine.toml", hardware=HARDWARE)
+    assert message in str(caught.value)
+    assert "mine" in caught.value.what
+    assert caught.value.why
+    assert caught.value.remedy
+
+
+VALUES = re.findall(r'"[^"\n]*"|\[[^][\n]*\]|(?<== )[0-9.]+', GOOD)
+
+
+@given(
+    st.sampled_from(VALUES),
+    st.sampled_from(["1", "-1", "0.0", "nan", "1e999", "true", '""', '"x/y"', "[]", "[[1]]", "{}"]),
+)
+def test_no_value_gets_by_unchecked(old: str, new: str) -> None:
+    """Whatever stands where something else belongs is either usable or a named mistake."""
+    with suppress(ConfigError):
+        assert derived_checks(parse_recorded(GOOD.replace(old, new, 1), "mine.toml"))
+
+
+def test_one_id_means_one_thing() -> None:
+    """A table, and a source beside others, may not be there twice."""
+    table = GOOD[GOOD.index("[[table]]") :]
+    with pytest.raises(ConfigError, match="'ladder' is there twice"):
+        parse_recorded(GOOD + table, "mine.toml")
+    with pytest.raises(ConfigError, match="'mine' is there twice"):
+        parse_recorded(GOOD, "mine.toml", beside=parse_recorded(GOOD, "mine.toml"))
+
+
+def test_a_users_file_may_build_on_shipped_figures(tmp_path: Path) -> None:
+    """A figure of one's own may follow from one of a document that ships."""
+    path = tmp_path / "mine.toml"
+    path.write_text(GOOD.replace('"F16/tg"', '"atom-paper/quant-ladder/F16/tg"'), encoding="utf-8")
+    records = load_recorded(path, beside=shipped_records(), hardware=HARDWARE)
+    assert len(records.documents) == len(shipped_records().documents) + 1
+    with pytest.raises(ConfigError, match="is not recorded"):
+        load_recorded(path)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """A missing file and one in another encoding are errors of configuration."""
+    with pytest.raises(ConfigError, match=r"none\.toml cannot be read"):
+        load_recorded(tmp_path / "none.toml")
+    (tmp_path / "latin.toml").write_bytes("schema = 1 # é".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"latin\.toml is not UTF-8: byte 13"):
+        load_recorded(tmp_path / "latin.toml")

@@ -1,0 +1,83 @@
+"""Real releases of both engines, each in an environment of its own that is kept in the cache.
+
+They are installed from the package index, and llama-cpp-python compiles for minutes the first time:
+run with ASPERF_TEST_BUILDS=1, as `tox run -e builds` does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf.builds.workshop import Workshop
+from pytest_asperf.config.build_sources import parse_table
+from pytest_asperf.config.spec import Build
+from pytest_asperf.hardware.machine_lock import machine_lock_path
+from pytest_asperf.modelfiles.cache import cache_root
+
+if TYPE_CHECKING:
+    from pytest_asperf.config.engines import Engine
+    from pytest_asperf.engine_process import EngineBuild
+
+HERE = Path(__file__).parent
+
+#: On Linux mlx has a backend by an extra alone, and mlx-lm 0.28 has no extra that asks for it.
+_REQUIREMENTS: dict[Engine, tuple[str, ...]] = {
+    "llama_cpp": ("llama-cpp-python",),
+    "mlx": ("mlx-lm", "mlx[cpu]" if sys.platform == "linux" else "mlx"),
+}
+#: Gives the release of an engine, made if need be.
+Release = Callable[["Engine", str], "EngineBuild"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what is here, unless it was asked for."""
+    if os.environ.get("ASPERF_TEST_BUILDS") == "1":
+        return
+    skip = pytest.mark.skip(reason="ASPERF_TEST_BUILDS is not 1")
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(skip)
+
+
+class Silent:
+    """Says nothing of what is being made."""
+
+    def progress(self, label: str, done: int, total: int) -> None:
+        """Say nothing."""
+
+    def done(self) -> None:
+        """Say nothing."""
+
+    def wait(self, reason: str) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="session")
+def silent() -> Silent:
+    """Who is told of what is being made."""
+    return Silent()
+
+
+@pytest.fixture(scope="session")
+def workshop(silent: Silent) -> Workshop:
+    """What makes the builds: its cache is the user's, so that each is made once."""
+    return Workshop(cache_root(os.environ), lock_path=machine_lock_path(), notify=silent)
+
+
+@pytest.fixture(scope="session")
+def release(workshop: Workshop) -> Release:
+    """Return a function that gives a release of an engine, by its version."""
+
+    def made(engine: Engine, version: str) -> EngineBuild:
+        name, *others = _REQUIREMENTS[engine]
+        requirements = [f"{name}=={version}", *others]
+        source = parse_table({"requirements": requirements}, HERE, where="tests/releases")
+        return workshop.ready(Build(requirements[0], source), engine).engine
+
+    return made

@@ -1,0 +1,161 @@
+"""Builds that were sabotaged on purpose are told from the normal one, and by what was done to them.
+
+Compiles llama-cpp-python three times, which takes a quarter of an hour the first time.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pytest_asperf.config.build_sources import parse_table
+from pytest_asperf.config.spec import Build, ModelRef
+from pytest_asperf.engine_process import EngineBuild
+from pytest_asperf.gate.cells import Cell, judge_cell
+from pytest_asperf.hardware.machine_lock import machine_lock_path
+from pytest_asperf.measure.ab_speed import Budget
+from pytest_asperf.measure.plan import Plan
+from pytest_asperf.measure.runner import Lab
+from pytest_asperf.modelfiles.cache import cache_root
+from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_asperf.analysis.verdict import Verdict
+    from tests.releases.conftest import Silent
+
+PATCH: Final = Path(__file__).parents[2] / "fixtures" / "builds" / "q4_k_mins_mixed_up.patch"
+#: GGML_NATIVE=OFF by itself leaves AVX2, FMA, F16C and BMI2 on (`INS_ENB` in ggml/CMakeLists.txt).
+PLAIN_CPU: Final = " ".join(
+    f"-DGGML_{name}=OFF" for name in ("NATIVE", "AVX", "AVX2", "FMA", "F16C", "BMI2")
+)
+#: The version that is installed here, so that nothing but the sabotage differs.
+RELEASE: Final = f"llama-cpp-python=={version('llama-cpp-python')}"
+MAX_PPL_DELTA: Final = 0.005
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where builds of this release are held against the normal one."""
+
+    lab: Lab
+
+    def judge(self, sabotaged: Build, address: str, workload: str) -> Verdict:
+        """Hold a build against the normal one, on the shipped target."""
+        (spec,) = (spec for spec in shipped_models() if spec.name == "asperf-target")
+        budget = Budget(tolerance=0.1, max_pairs=60, max_seconds=300, seed=1)
+        return judge_cell(
+            self.lab,
+            Cell(ModelRef(spec.on("llama_cpp"), address), workload),
+            (_build("normal", RELEASE), sabotaged),
+            budget=budget,
+            max_ppl_delta=MAX_PPL_DELTA,
+            comparisons=1,
+        )
+
+
+def _build(name: str, requirement: str, **keys: Any) -> Build:
+    keys["requirements"] = [requirement]
+    return Build(name, parse_table(keys, Path.cwd(), where="tests/releases"))
+
+
+@pytest.fixture(scope="module")
+def bench(silent: Silent) -> Iterator[Bench]:
+    """A lab whose cache is the user's, so that what compiles for minutes does so once."""
+    lab = Lab(
+        EngineBuild("llama_cpp", Path(sys.executable)),
+        cache=cache_root(os.environ),
+        corpus=shipped_corpus(),
+        plan=Plan(chunks=16),
+        lock_path=machine_lock_path(),
+        notify=silent,
+    )
+    with lab:
+        yield Bench(lab)
+
+
+@pytest.fixture(scope="module")
+def plain_cpu() -> Build:
+    """The release compiled for any x86-64 or Arm of the last twenty years."""
+    return _build("plain CPU", RELEASE, env={"CMAKE_ARGS": PLAIN_CPU})
+
+
+@pytest.fixture(scope="module")
+def broken_kernel(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """The release with a patch in its vendored sources, as an sdist of its own."""
+    folder = tmp_path_factory.mktemp("patched")
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary=llama-cpp-python"]
+    subprocess.run([*command, "--dest", str(folder), RELEASE], check=True, capture_output=True)
+    (sdist,) = folder.glob("*.tar.gz")
+    return _build("broken kernel", str(patched(sdist, folder / "repacked")))
+
+
+def patched(sdist: Path, folder: Path) -> Path:
+    """Write an sdist anew with the patch applied; from the same bytes, the same bytes."""
+    with tarfile.open(sdist) as archive:
+        members = archive.getmembers()
+        archive.extractall(folder, filter="data")
+    top = members[0].name.partition("/")[0]
+    git = shutil.which("git")
+    assert git is not None, "git applies the patch"
+    subprocess.run([git, "apply", str(PATCH)], cwd=folder / top, check=True)
+    target = folder / sdist.name
+    with (
+        target.open("wb") as file,
+        gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as stream,
+        tarfile.open(fileobj=stream, mode="w") as archive,
+    ):
+        for member in members:
+            path = folder / member.name
+            member.size = path.lstat().st_size if member.isreg() else 0
+            if member.isreg():
+                with path.open("rb") as content:
+                    archive.addfile(member, content)
+            else:
+                archive.addfile(member)
+    return target
+
+
+@pytest.mark.parametrize("workload", ["pp512", "tg64"])
+def test_a_build_without_vector_instructions_fails_on_speed(
+    bench: Bench, plain_cpu: Build, workload: str
+) -> None:
+    """It is slower, beyond the tolerance, and the gate shows it."""
+    assert bench.judge(plain_cpu, "Q4_K_M", workload).outcome == "FAIL"
+
+
+@pytest.mark.parametrize("level", ["F16", "Q4_K_M"])
+def test_a_build_without_vector_instructions_passes_on_quality(
+    bench: Bench, plain_cpu: Build, level: str
+) -> None:
+    """It computes the same."""
+    assert bench.judge(plain_cpu, level, "ppl").outcome == "PASS"
+
+
+def test_a_build_with_a_broken_kernel_fails_on_quality(bench: Bench, broken_kernel: Build) -> None:
+    """Offsets of Q4_K that belong to other rows show in PPL."""
+    assert bench.judge(broken_kernel, "Q4_K_M", "ppl").outcome == "FAIL"
+
+
+def test_a_broken_kernel_of_one_type_passes_on_another(bench: Bench, broken_kernel: Build) -> None:
+    """F16 has nothing of it."""
+    assert bench.judge(broken_kernel, "F16", "ppl").outcome == "PASS"
+
+
+@pytest.mark.parametrize("workload", ["pp512", "tg64"])
+def test_a_build_with_a_broken_kernel_passes_on_speed(
+    bench: Bench, broken_kernel: Build, workload: str
+) -> None:
+    """It is as fast: what only times engines misses it."""
+    assert bench.judge(broken_kernel, "Q4_K_M", workload).outcome == "PASS"

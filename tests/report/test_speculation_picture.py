@@ -1,0 +1,150 @@
+"""The picture and the table of speculation, from rows alone."""
+
+from __future__ import annotations
+
+import math
+import sys
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytest_asperf.analysis import speculation_model as sd_model
+from pytest_asperf.errors import ConfigError
+from pytest_asperf.plugin.summary import render_speculation
+from pytest_asperf.report.rows import Row
+from pytest_asperf.report.speculation_picture import draw, look_of, require_matplotlib
+from pytest_asperf.report.speculation_points import points_of
+
+HEADLINE = ["asperf: hardware somewhere", "asperf: live, engine some"]
+
+
+def _estimate(point: float, half: float | None) -> dict[str, Any]:
+    low, high = (None, None) if half is None else (point - half, point + half)
+    return {"point": point, "low": low, "high": high}
+
+
+def _row(
+    label: str = "d → t, k=4", *, ratio: float = 5.0, half: float | None = 0.05, **raw: Any
+) -> Row:
+    """Return a row of rounds that emit 3 tokens for 4 / ratio + 2 steps."""
+    gain = 3 / (4 / ratio + 2) - 1
+    known = {
+        "gain": _estimate(gain, half),
+        "ratio": _estimate(ratio, None if half is None else 0.1),
+        "predicted_gain": _estimate(gain, None),
+        "acceptance": 0.5,
+        "mean_length": 3.0,
+        "drafting": 4 / ratio,
+        "verifying": 2.0,
+        "break_even_ratio": 4.0,
+        "best_k": {"k": 2, "gain": 0.1},
+        "trips": [],
+    }
+    return Row(label, "SD gain", f"{gain:+.1%}", "5 pairs", raw=known | raw)
+
+
+def test_the_curve_is_the_model_and_crosses_zero_at_break_even() -> None:
+    """It gives the prediction at the pair's own ratio, and what other drafts would have given."""
+    (point,) = points_of([_row(ratio=5.0)])
+    assert point.predicted_at(5.0) == pytest.approx(point.predicted.point)
+    assert point.predicted_at(10.0) == pytest.approx(sd_model.gain(3.0, 4, 0.1, 2.0))
+    assert point.predicted_at(point.break_even) == pytest.approx(0)
+
+
+def test_what_several_tests_share_is_one_point() -> None:
+    """And rows of other measurements are none."""
+    rows = [_row(), Row("m", "tg128", "1 tok/s", ""), _row(), _row(ratio=2.0)]
+    assert [point.ratio.point for point in points_of(rows)] == [5.0, 2.0]
+
+
+def test_the_same_rows_give_the_same_bytes() -> None:
+    """Neither format holds a date, a version or a random name."""
+    points = points_of([_row(), _row(ratio=2.0)])
+    assert draw(points, HEADLINE) == draw(points, HEADLINE)
+
+
+def test_a_users_own_style_does_not_change_it() -> None:
+    """What somebody set up for other pictures stays out of ours, and is left as it was."""
+    import matplotlib as mpl
+
+    points = points_of([_row()])
+    plain = draw(points, HEADLINE)
+    with mpl.rc_context({"lines.linewidth": 9, "figure.facecolor": "red", "text.usetex": True}):
+        assert draw(points, HEADLINE) == plain
+        assert mpl.rcParams["lines.linewidth"] == 9
+
+
+def test_it_is_readable_without_colours() -> None:
+    """Twelve measurements differ in marker or line, and no colour is too light for paper."""
+    looks = [look_of(number) for number in range(1, 13)]
+    assert len({look[1:] for look in looks}) == 12
+    assert len({look_of(number) for number in range(60)}) == 60
+    for colour, _, _ in looks:
+        red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+        assert 0.299 * red + 0.587 * green + 0.114 * blue < 0.65
+
+
+def test_a_broken_measurement_is_named_and_not_drawn() -> None:
+    """What guards found INVALID must not look like a gain."""
+    colour = look_of(2)[0].lower()
+    for trips, is_drawn in (([], True), ([{"guard": "x", "consequence": "INVALID"}], False)):
+        points = points_of([_row(), _row("other", ratio=20.0, trips=trips)])
+        assert (colour in draw(points, [])["speculation.svg"].decode()) == is_drawn
+        assert ("INVALID" in render_speculation(points, 100, colour=False)) != is_drawn
+
+
+def test_nothing_measured_is_no_picture() -> None:
+    """Both names are there, without content, so that older pictures go."""
+    assert draw([], HEADLINE) == {"speculation.svg": b"", "speculation.png": b""}
+    assert render_speculation([], 80, colour=False) == ""
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"half": None},
+        {"ratio": 5000.0},
+        {"ratio": 0.01},
+        {"break_even_ratio": None},
+        {"break_even_ratio": 1e9},
+    ],
+)
+def test_extremes_are_drawn(raw: dict[str, Any]) -> None:
+    """A lookup's ratio, a draft slower than its target, no interval and no break-even."""
+    pictures = draw(points_of([_row(**raw), _row(ratio=2.0)]), HEADLINE)
+    assert all(pictures.values())
+    (point, _) = points_of([_row(**raw), _row(ratio=2.0)])
+    assert (point.break_even == math.inf) == (raw.get("break_even_ratio", 0) is None)
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.text(max_size=60), st.sampled_from([1, 25]))
+def test_foreign_text_stays_text(name: str, n: int) -> None:
+    """No name breaks the picture's XML, is taken for mathematics, or lacks a letter of the font."""
+    rows = [_row(f"$x{name}\x1b]&<b>$ {number}") for number in range(n)]
+    pictures = draw(points_of(rows), [name])
+    root = ET.fromstring(pictures["speculation.svg"])  # noqa: S314  # our own
+    assert root.tag.endswith("svg")
+    text = render_speculation(points_of(rows), 60, colour=False)
+    assert all(c.isprintable() or c == "\n" for c in text)
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_the_table_fits_the_terminal(width: int) -> None:
+    """Numbers stay whole at 60 columns, and each has its pair below."""
+    rows = [_row("a", ratio=1.2), _row("b", ratio=4321.0)]
+    lines = render_speculation(points_of(rows), width, colour=False).splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[-2:] == ["1  a", "2  b"]
+    assert any("4,321 x" in line and "+49.9 %" in line for line in lines)
+
+
+def test_a_missing_library_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the option, the extra and a way without."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ConfigError, match=r"pytest-asperf\[plots\]") as error:
+        require_matplotlib()
+    assert "json:PATH" in str(error.value)

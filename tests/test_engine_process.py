@@ -1,0 +1,164 @@
+"""A worker that goes wrong is a result; one that goes right is asked and answers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_asperf.config.spec import EngineSettings
+from pytest_asperf.engine_process import (
+    EngineBuild,
+    EngineRefusedError,
+    Worker,
+    WorkerError,
+    usable_cores,
+)
+from pytest_asperf.testing import write_script
+
+SCRIPTED = EngineBuild("scripted", Path(sys.executable))
+
+
+def _generate(tmp_path: Path, **script: Any) -> None:
+    path = write_script(tmp_path / "model.json", **script)
+    with Worker(SCRIPTED) as worker:
+        worker.load("model", path, EngineSettings())
+        worker.generate("model", [0] * 8, 0)
+
+
+def test_a_crash_names_the_signal_and_the_last_words(tmp_path: Path) -> None:
+    """A segmentation fault becomes an error with the signal and the engine's log."""
+    with pytest.raises(WorkerError, match="SIGSEGV") as caught:
+        _generate(tmp_path, faults={"generate": "crash"})
+    assert "scripted: about to crash" in str(caught.value)
+
+
+def test_a_kill_speaks_of_memory(tmp_path: Path) -> None:
+    """SIGKILL, which the kernel sends when memory runs out, says so."""
+    with pytest.raises(WorkerError, match="SIGKILL") as caught:
+        _generate(tmp_path, faults={"generate": "killed"})
+    assert "memory" in caught.value.remedy
+
+
+def test_a_hang_ends_at_the_deadline(tmp_path: Path) -> None:
+    """A worker that never answers is ended, and its process is gone."""
+    path = write_script(tmp_path / "model.json", faults={"generate": "hang"})
+    worker = Worker(SCRIPTED)
+    worker.load("model", path, EngineSettings())
+    with pytest.raises(WorkerError, match=r"no answer within 0\.3 s"):
+        worker.call("generate", model="model", tokens=[0] * 8, depth=0, timeout_s=0.3)
+    assert not worker.alive
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker.pid, 0)
+
+
+def test_junk_on_the_pipe_is_not_believed(tmp_path: Path) -> None:
+    """Bytes that are no message end the worker."""
+    with pytest.raises(WorkerError, match="nonsense on the pipe"):
+        _generate(tmp_path, faults={"generate": "garbage"})
+
+
+def test_a_refusal_leaves_the_worker_alive(tmp_path: Path) -> None:
+    """After a refused request the same worker answers the next one."""
+    path = write_script(tmp_path / "model.json", faults={"prompt": "refuse"})
+    with Worker(SCRIPTED) as worker:
+        worker.load("model", path, EngineSettings())
+        with pytest.raises(EngineRefusedError, match="refuses to prompt"):
+            worker.prompt("model", [0] * 8, 0)
+        assert worker.generate("model", [0] * 8, 0).n_tokens == 8
+
+
+def test_a_start_that_hangs_ends_at_the_deadline_of_a_call(tmp_path: Path) -> None:
+    """The start of a process has the deadline that its error says how to change."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 3600\n")
+    python.chmod(0o755)
+    with pytest.raises(WorkerError, match=r"start: no answer within 0\.3 s") as caught:
+        Worker(EngineBuild("scripted", python), call_timeout_s=0.3)
+    assert "raise `call_timeout_s`" in (caught.value.opt_out or "")
+
+
+def test_a_missing_interpreter_is_named() -> None:
+    """An interpreter that does not exist is a four-part error."""
+    with pytest.raises(WorkerError, match="/nowhere/python") as caught:
+        Worker(EngineBuild("scripted", Path("/nowhere/python")))
+    assert "--asperf-python" in caught.value.remedy
+
+
+def test_an_engine_that_cannot_be_imported_is_refused() -> None:
+    """An interpreter without the engine says what to install."""
+    with pytest.raises(EngineRefusedError, match="import") as caught:
+        Worker(EngineBuild("nonesuch", Path(sys.executable)))  # type: ignore[arg-type]  # is none
+    assert "pip install" in caught.value.remedy
+
+
+def test_closing_twice_is_harmless() -> None:
+    """A worker can be closed by its user and by its context manager."""
+    with Worker(SCRIPTED) as worker:
+        worker.close()
+    assert not worker.alive
+
+
+def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
+    """A distribution with NaN is refused by name, not passed on."""
+    path = write_script(tmp_path / "model.json", noise=float("inf"))
+    with Worker(SCRIPTED) as worker:
+        worker.load("model", path, EngineSettings())
+        with pytest.raises(EngineRefusedError, match="non-finite"):
+            worker.score(["model"], list(range(64)), 32)
+
+
+def test_a_stopped_process_ends_at_the_deadline(tmp_path: Path) -> None:
+    """A process that reads nothing cannot hold up a request that is longer than the pipe."""
+    path = write_script(tmp_path / "model.json")
+    worker = Worker(SCRIPTED)
+    worker.load("model", path, EngineSettings())
+    os.kill(worker.pid, signal.SIGSTOP)
+    with pytest.raises(WorkerError, match="tokenize model: no answer within"):
+        worker.call("tokenize", model="model", text="x" * 10**6, timeout_s=0.3)
+    assert not worker.alive
+
+
+def test_a_worker_ends_when_its_pipe_is_closed_in_the_middle_of_a_call(tmp_path: Path) -> None:
+    """Closing a worker that hangs needs no signal: its own watch ends it."""
+    path = write_script(tmp_path / "model.json", faults={"generate": "hang"})
+    with Worker(SCRIPTED) as worker:
+        worker.load("model", path, EngineSettings())
+        with pytest.raises(WorkerError, match="no answer"):
+            worker.call("generate", model="model", tokens=[0] * 8, depth=0, timeout_s=0.3)
+    assert worker._process.returncode == 0
+
+
+def test_a_bug_in_an_engine_is_one_sentence_with_its_traceback(tmp_path: Path) -> None:
+    """What an engine did not foresee names the error first, and where it was below."""
+    path = tmp_path / "model.json"
+    path.write_text("no script")
+    with Worker(SCRIPTED) as worker, pytest.raises(EngineRefusedError, match="internal") as caught:
+        worker.load("model", path, EngineSettings())
+    assert "JSONDecodeError" in caught.value.what
+    assert "\n" not in caught.value.what
+    assert "scripted_engine.py" in (caught.value.detail or "")
+
+
+def test_a_refusal_names_its_model(tmp_path: Path) -> None:
+    """Of several loaded models, the message says which."""
+    path = write_script(tmp_path / "model.json", faults={"prompt": "refuse"})
+    with Worker(SCRIPTED) as worker:
+        worker.load("fake:Q8_0", path, EngineSettings())
+        with pytest.raises(EngineRefusedError, match="scripted prompt fake:Q8_0: "):
+            worker.prompt("fake:Q8_0", [0] * 8, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process choose its cores")
+def test_a_worker_keeps_to_the_cores_it_is_confined_to() -> None:
+    """Every thread of the process moves, and one that it starts later inherits the choice."""
+    last = usable_cores()[-1]
+    with Worker(EngineBuild("llama_cpp", Path(sys.executable))) as worker:
+        worker.confine([last])
+        threads = list(Path(f"/proc/{worker.pid}/task").iterdir())
+        assert threads
+        assert all(os.sched_getaffinity(int(thread.name)) == {last} for thread in threads)

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from pytest_asperf.config.markers import parse_hardware, parse_kv_ladder, parse_ladder, parse_model
+from pytest_asperf.errors import AsperfError, ConfigError, shown, suggest
+
+
+class Hostile:
+    """An object that cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise MemoryError("no repr")
+
+
+@pytest.mark.parametrize("value", [Hostile(), [Hostile()], 10**5000], ids=["object", "list", "int"])
+def test_a_value_that_cannot_be_shown_is_named_by_its_type(value: object) -> None:
+    """What a message repeats never raises from within the message."""
+    assert shown(value).startswith(f"<{type(value).__name__} whose repr fails with ")
+
+
+@pytest.mark.parametrize("parse", [parse_hardware, parse_kv_ladder, parse_ladder, parse_model])
+def test_a_marker_argument_that_cannot_be_shown_is_refused(parse: object) -> None:
+    """A marker with such an argument is refused in our words."""
+    assert callable(parse)
+    with pytest.raises(ConfigError, match="<Hostile whose repr fails with MemoryError>"):
+        parse((Hostile(),), {}, where="test_it")
+
+
+def test_every_part_of_an_error_is_bounded() -> None:
+    """A value of 1 MB is cut in its middle, wherever it stands in the message."""
+    long = f"begin {'x' * 10**6} end"
+    error = AsperfError(long, why=long, remedy=long, opt_out=long, detail=long)
+    text = str(error)
+    assert len(text) < 60_000
+    assert text.count("begin x") == text.count("x end") == 5
+    assert max(len(part) for part in error.args) < 50_000
+
+
+def test_only_text_has_a_nearest_word() -> None:
+    """A value of any type may be asked about."""
+    assert suggest(Hostile(), ["engine"]) == ""
+    assert suggest("engin" + "e" * 10**6, ["engine"]) == ""
+    assert suggest("engin", ["engine"]) == "; did you mean 'engine'?"
+
+
+@pytest.mark.parametrize("value", [Hostile(), 10**5000, "9" * 10**6], ids=["object", "int", "text"])
+def test_a_setting_that_cannot_be_shown_is_refused(value: object) -> None:
+    """An engine setting of any kind and length is refused by its name."""
+    with pytest.raises(ConfigError, match="n_gpu_layers = ") as caught:
+        parse_model(("asperf-draft",), {"n_gpu_layers": value}, where="test_it")
+    assert len(caught.value.what) < 300

@@ -1,0 +1,193 @@
+"""Verdicts of a gate on logits and on speculation, from figures made up for each case."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf.analysis.metrics import ChunkScore
+from pytest_asperf.analysis.stats.sequential import PairedTest
+from pytest_asperf.analysis.stats.total_time import TotalTimeTest
+from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.config.spec import ModelRef, ModelSpec, Pairing, Workload
+from pytest_asperf.measure.ab_logits import Drift, LogitsDuel
+from pytest_asperf.measure.ab_speculation import Counts, SpeculationDuel
+from pytest_asperf.measure.ab_speed import Budget, Contest, Duel, Pair
+from pytest_asperf.measure.draft_target import Margin
+from pytest_asperf.measure.results import Ran
+from pytest_asperf.measure.speculation_result import Divergence
+from pytest_asperf.verdicts.gate import logits_verdict, speculation_verdict, speed_verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_asperf.analysis.verdict import Verdict
+
+RAN = Ran("m in old", Path("m.gguf"), "0" * 64, {"engine": "x", "library": "x"}, {}, {}, {})
+CANDIDATE = Ran("m in new", Path("m.gguf"), "0" * 64, {"engine": "x", "library": "x"}, {}, {}, {})
+MODEL = ModelRef(ModelSpec("m"))
+
+
+def _drift(ran: Ran, kld: Sequence[float]) -> Drift:
+    return Drift(ChunkScore((1.0,) * len(kld), tuple(kld), (True,) * len(kld)), ran)
+
+
+def _logits(base: Sequence[float], candidate: Sequence[float]) -> LogitsDuel:
+    return LogitsDuel((_drift(RAN, base), _drift(CANDIDATE, candidate)), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("base", "candidate", "outcome"),
+    [
+        ([0.004] * 100, [0.005] * 100, Outcome.PASS),
+        ([0.0] * 100, [0.03] * 100, Outcome.FAIL),  # all a little
+        ([0.0] * 100, [0.0] * 99 + [1.5], Outcome.FAIL),  # one position alone
+        ([0.03] * 100, [0.05] * 100, Outcome.PASS),  # as coarse in the baseline
+        ([0.03] * 100, [0.07] * 100, Outcome.FAIL),
+        ([3.0] * 100, [3.0] * 100, Outcome.FAIL),  # corrupt in both is still corrupt
+    ],
+)
+def test_logits_are_judged_by_mean_and_by_the_worst_position(
+    base: list[float], candidate: list[float], outcome: Outcome
+) -> None:
+    """What healthy builds have passes, and twice the baseline's up to a limit."""
+    assert logits_verdict(_logits(base, candidate)).outcome is outcome
+
+
+def test_the_note_on_logits_says_where_and_whether_the_baseline_agrees() -> None:
+    """Position and likeliest token of both stand in it."""
+    note = logits_verdict(_logits([0.0] * 100, [0.0] * 7 + [9.0] * 93)).note()
+    assert "largest 9 at position 7 of 100" in note
+    assert "the baseline's agree" in note
+
+
+def _speculation(
+    counts: tuple[Sequence[int], Sequence[int]],
+    *,
+    ratio: float = 0.0,
+    drafted: int = 64,
+    divergences: tuple[Divergence, ...] = (),
+) -> SpeculationDuel:
+    """Return a gate whose pairs are all alike, with the accepted tokens of each prompt."""
+    test = PairedTest(max_pairs=30)
+    while test.outcome is None:
+        test.update(ratio)
+    pairs = [Pair((1000,), (1000,), candidate_first=False)] * test.n
+    contest = Contest(Workload("sd", 64), test, pairs)
+    duel = _duel(contest, Budget(0.05, 30, 60, 1))
+    base, candidate = (Counts(64, tuple((drafted, n) for n in side)) for side in counts)
+    categories = ("code",) * len(counts[0])
+    return SpeculationDuel(Pairing(MODEL, MODEL), duel, (base, candidate), categories, divergences)
+
+
+def test_speculation_that_is_as_fast_and_as_often_accepted_passes() -> None:
+    """All three parts are shown, and the counts of both builds stated."""
+    verdict = speculation_verdict(_speculation(([40] * 12, [40] * 12)), 2)
+    assert verdict.outcome is Outcome.PASS
+    assert "3 of 3 shown" in verdict.measured
+    assert "accepted 480/768, 480/768" in verdict.measured
+
+
+def test_acceptance_that_dies_fails_at_full_speed() -> None:
+    """One of hundreds accepted is a FAIL, whatever the time."""
+    found = _speculation(([34, 30, 38] * 4, [1] + [0] * 11))
+    verdict = speculation_verdict(found, 2)
+    assert verdict.outcome is Outcome.FAIL
+    assert "change of the share that the draft supplies -5" in verdict.measured
+    assert "accepted 408/768, 1/768" in verdict.measured
+    assert "how it is rolled back" in verdict.advice
+
+
+def test_acceptance_that_was_low_may_not_die_either() -> None:
+    """Where the draft supplies little, half of it is what may be lost."""
+    assert speculation_verdict(_speculation(([6] * 12, [0] * 12)), 2).outcome is Outcome.FAIL
+    assert speculation_verdict(_speculation(([6] * 12, [5] * 12)), 2).outcome is Outcome.PASS
+
+
+def test_few_prompts_that_differ_are_open() -> None:
+    """A scatter across the limit is neither."""
+    found = _speculation(([40] * 4, [40, 10, 40, 10]))
+    assert speculation_verdict(found, 2).outcome is Outcome.INCONCLUSIVE
+
+
+def test_slower_speculation_fails() -> None:
+    """The time is judged as that of any workload."""
+    verdict = speculation_verdict(_speculation(([40] * 12, [40] * 12), ratio=0.3), 2)
+    assert verdict.outcome is Outcome.FAIL
+    assert "1 of 3 shown not to hold; time 1.35" in verdict.measured
+
+
+@pytest.mark.parametrize(("gap", "outcome"), [(0.1, Outcome.PASS), (4.0, Outcome.FAIL)])
+def test_output_may_part_at_near_ties_only(gap: float, outcome: Outcome) -> None:
+    """Another output than the target's own is a FAIL, and the note says where it parts."""
+    parting = Divergence(3, 7, (1, 2), Margin((0.0, gap), (0.0, gap)))
+    found = _speculation(([40] * 12, [40] * 12), divergences=(parting,))
+    verdict = speculation_verdict(found, 2)
+    assert verdict.outcome is outcome
+    assert "code prompt 4, token 8: 1 alone, 2 with the draft" in verdict.note()
+
+
+def test_a_baseline_that_accepts_nothing_is_no_baseline() -> None:
+    """Dead speculation in the baseline leaves nothing to lose, and is INVALID."""
+    verdict = speculation_verdict(_speculation(([0] * 12, [0] * 12)), 2)
+    assert verdict.outcome is Outcome.INVALID
+    assert "accepts none of 768" in verdict.measured
+
+
+def _speed(candidate_ns: Sequence[int], *, tolerance: float = 0.05, n: int = 30) -> Verdict:
+    """Return the verdict on pairs of which the baseline's runs take 1000 ns."""
+    base = (1000,) * len(candidate_ns)
+    test = TotalTimeTest(tolerance, max_pairs=n)
+    contest = Contest(Workload("tg", 64), test, [])
+    while test.outcome is None:
+        contest.add(Pair(base, tuple(candidate_ns), candidate_first=False))
+    return speed_verdict(contest, _duel(contest, Budget(tolerance, n, 60, 1)))
+
+
+def _duel(contest: Contest, budget: Budget) -> Duel:
+    return Duel(
+        (contest,),
+        reloads=True,
+        draws_cores=False,
+        budget=budget,
+        ran=(RAN, CANDIDATE),
+        same_tokens=True,
+    )
+
+
+def test_slow_runs_in_the_minority_fail_by_total_time() -> None:
+    """The judged interval is the total's, and the two speeds of the candidate are told."""
+    verdict = _speed([1000] * 6 + [1500] * 4)
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.measured.startswith("total time 1.2")
+    assert verdict.figures[0][1].low > 1.05
+    assert "two speeds: the candidate's slowest quarter of runs take 1.50 times" in verdict.note()
+
+
+def test_an_accepted_slowdown_passes_with_its_interval_within() -> None:
+    """+28 % of 40 % is a PASS, and no speed but one is told of."""
+    verdict = _speed([1280] * 10, tolerance=0.4)
+    assert verdict.outcome is Outcome.PASS
+    assert verdict.figures[0][1].high <= 1.4
+    assert "two speeds" not in verdict.note()
+    assert "total time 1.28" in verdict.note()
+    assert "PASS: +40 % excluded; FAIL: not, and more than +33.3 % shown" in verdict.note()
+
+
+def test_slow_pairs_among_fast_ones_say_why_they_do_not_pass() -> None:
+    """An interval within the tolerance beside an INCONCLUSIVE is explained by the mean."""
+    test = TotalTimeTest(max_pairs=35)
+    contest = Contest(Workload("tg", 64), test, [])
+    while test.outcome is None:
+        candidate_ns = 2000 if test.n % 7 == 4 else 1000
+        contest.add(Pair((1000,), (candidate_ns,), candidate_first=False))
+    verdict = speed_verdict(contest, _duel(contest, Budget(0.05, 35, 60, 1)))
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert "but 1.1 on average over the pairs" in verdict.measured
+
+
+def test_one_run_a_pair_says_what_it_cannot_exclude() -> None:
+    """With one turn the total is the typical turn, and a slow minority may pass."""
+    assert "only their mean shows a minority of slow runs" in _speed([1000]).note()
