@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-_RECORDED = Path(__file__).parents[2] / "fixtures" / "audit"
+_RECORDED = Path(__file__).parents[1] / "fixtures" / "audit"
 _GIGABYTE = 10**9
 _BLOCK = 1 << 20
 _BYTES_PER_UNIT = 1 if sys.platform == "darwin" else 1024

@@ -23,8 +23,8 @@ from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.bisect.search import (
     Answer,
     Ending,
-    Finding,
-    Gate,
+    GateAnswer,
+    GateStep,
     Probe,
     gates_at_most,
     gates_to_name,
@@ -75,7 +75,7 @@ class Run:
 def bisect(history: History, rng: np.random.Generator) -> Run:
     """Bisect a history to the end."""
     n = len(history.costs) - 1
-    findings: dict[Gate, Finding] = {}
+    findings: dict[GateStep, GateAnswer] = {}
     pairs = 0
     while isinstance(step := next_step(n, findings), Probe):
         effect = history.costs[step.gate.candidate] / history.costs[step.gate.base] - 1
@@ -89,7 +89,7 @@ def bisect(history: History, rng: np.random.Generator) -> Run:
         drawn = np.concatenate([history.noise.pairs(rng, 1, effect)[0] for _ in range(2)])
         outcome = next(filter(None, map(test.update, drawn.tolist())))
         estimate = test.estimate
-        findings[step.gate] = Finding(outcome, estimate.low, estimate.high)
+        findings[step.gate] = GateAnswer(outcome, estimate.low, estimate.high)
         pairs += test.n
     return Run(step, len(findings), pairs)
 

@@ -21,13 +21,13 @@ from pytest_asperf.config.build_sources import Interpreter
 from pytest_asperf.config.spec import Build, EngineSettings, ModelRef, parse_workload
 from pytest_asperf.hardware.machine_lock import machine_lock_path
 from pytest_asperf.measure.ab_speed import Budget
-from pytest_asperf.measure.plan import Plan
-from pytest_asperf.measure.runner import Lab
+from pytest_asperf.measure.plan import MeasurementPlan
+from pytest_asperf.measure.runner import MeasurementRunner
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus
 
 if TYPE_CHECKING:
-    from pytest_asperf.measure.ab_speed import Contest
+    from pytest_asperf.measure.ab_speed import WorkloadPairs
 
 _TOLERANCE: Final = 0.05
 _MAX_SECONDS: Final = 60.0
@@ -60,31 +60,33 @@ def main() -> bool:
     share = parser.parse_args().gates
     cases = [slow_by for slow_by, n_gates in _CASES for _ in range(round(n_gates * share))]
     random.Random(0).shuffle(cases)  # noqa: S311  # repeatable, not unguessable
-    contests: dict[float, list[Contest]] = {slow_by: [] for slow_by, _ in _CASES}
+    workloads_pairs: dict[float, list[WorkloadPairs]] = {slow_by: [] for slow_by, _ in _CASES}
     began = time.monotonic()
     with suppress(KeyboardInterrupt):  # the table is of the gates that are finished
         for seed, slow_by in enumerate(cases):
-            contests[slow_by].append(_gate(slow_by, seed))
+            workloads_pairs[slow_by].append(_gate(slow_by, seed))
             elapsed_s = time.monotonic() - began
             print(f"{seed + 1}/{len(cases)} gates, {elapsed_s:.0f} s", file=sys.stderr)
     print(f"### Live gates, tg128 of asperf-target at tolerance {_TOLERANCE:.0%}\n")
     header = ("candidate", "gates", "PASS", "FAIL", "INCONCLUSIVE", "pairs", "seconds", "spread")
-    print(table(header, [_row(slow_by, done) for slow_by, done in contests.items()]))
-    fails = {slow_by: _outcomes(done)[Outcome.FAIL] for slow_by, done in contests.items()}
-    found = all(fails[s] >= len(contests[s]) - 20 + _LEAST_FOUND for s in contests if s)
+    print(table(header, [_row(slow_by, done) for slow_by, done in workloads_pairs.items()]))
+    fails = {slow_by: _outcomes(done)[Outcome.FAIL] for slow_by, done in workloads_pairs.items()}
+    found = all(
+        fails[s] >= len(workloads_pairs[s]) - 20 + _LEAST_FOUND for s in workloads_pairs if s
+    )
     return fails[0.0] <= _MOST_FALSE and found
 
 
-def _gate(slow_by: float, seed: int) -> Contest:
-    plan = Plan(seed=seed)
-    with Lab(
+def _gate(slow_by: float, seed: int) -> WorkloadPairs:
+    plan = MeasurementPlan(seed=seed)
+    with MeasurementRunner(
         BUILD,
         cache=cache_root(os.environ),
         corpus=shipped_corpus(),
         plan=plan,
         lock_path=machine_lock_path(),
         notify=_Silent(),
-    ) as lab:
+    ) as runner:
         builds = (
             Build("current", Interpreter(Path(sys.executable))),
             Build(
@@ -93,26 +95,29 @@ def _gate(slow_by: float, seed: int) -> Contest:
         )
         budget = Budget(_TOLERANCE, 60, _MAX_SECONDS, seed)
         workloads = (parse_workload("tg128", where="here"),)
-        duel = lab.duel(ModelRef(shipped_target(), "F16"), workloads, builds, budget, 1)
+        duel = runner.duel(ModelRef(shipped_target(), "F16"), workloads, builds, budget, 1)
     if duel.interrupted:  # a gate keeps its pairs; the benchmark ends
         raise KeyboardInterrupt
-    return duel.contests[0]
+    return duel.workloads_pairs[0]
 
 
-def _outcomes(contests: list[Contest]) -> Counter[Outcome]:
-    return Counter(contest.test.outcome or Outcome.INCONCLUSIVE for contest in contests)
+def _outcomes(workloads_pairs: list[WorkloadPairs]) -> Counter[Outcome]:
+    return Counter(
+        workload_pairs.test.outcome or Outcome.INCONCLUSIVE for workload_pairs in workloads_pairs
+    )
 
 
-def _row(slow_by: float, contests: list[Contest]) -> tuple[str, ...]:
-    outcomes = _outcomes(contests)
-    pairs = sorted(len(contest.pairs) for contest in contests)
-    seconds = sorted(contest.elapsed_s for contest in contests)
+def _row(slow_by: float, workloads_pairs: list[WorkloadPairs]) -> tuple[str, ...]:
+    outcomes = _outcomes(workloads_pairs)
+    pairs = sorted(len(workload_pairs.pairs) for workload_pairs in workloads_pairs)
+    seconds = sorted(workload_pairs.elapsed_s for workload_pairs in workloads_pairs)
     spread = statistics.median(
-        statistics.stdev([pair.log_ratio for pair in contest.pairs]) for contest in contests
+        statistics.stdev([pair.log_ratio for pair in workload_pairs.pairs])
+        for workload_pairs in workloads_pairs
     )
     return (
         f"+{slow_by:.0%}" if slow_by else "equal",
-        str(len(contests)),
+        str(len(workloads_pairs)),
         *(str(outcomes[o]) for o in (Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE)),
         f"{statistics.median(pairs):g} (90 %: {pairs[int(0.9 * len(pairs))]})",
         f"{statistics.median(seconds):.0f} (90 %: {seconds[int(0.9 * len(seconds))]:.0f})",

@@ -15,8 +15,8 @@ from timing import table
 from pytest_asperf.config.spec import ModelRef, parse_kv_type, parse_workload
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.hardware.machine_lock import machine_lock_path
-from pytest_asperf.measure.plan import Plan
-from pytest_asperf.measure.runner import Lab
+from pytest_asperf.measure.plan import MeasurementPlan
+from pytest_asperf.measure.runner import MeasurementRunner
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus
 
@@ -46,16 +46,16 @@ def main() -> bool:
 def _of_engine(engine: Engine, types: tuple[str, ...]) -> list[tuple[str, ...]]:
     base = ModelRef(shipped_target(engine), "F16")
     rungs = {name: base.with_kv(parse_kv_type(name, where=engine)) for name in types}
-    with Lab(
+    with MeasurementRunner(
         EngineBuild(engine, Path(sys.executable)),
         cache=cache_root(os.environ),
         corpus=shipped_corpus(),
-        plan=Plan(chunks=_CHUNKS, repetitions=_REPETITIONS),
+        plan=MeasurementPlan(chunks=_CHUNKS, repetitions=_REPETITIONS),
         lock_path=machine_lock_path(),
         notify=Silent(),
-    ) as lab:
-        scored = lab.ladder(base, tuple(rungs.values()))
-        timed = lab.throughputs((base, *rungs.values()), parse_workload(_AT_DEPTH, where=engine))
+    ) as runner:
+        scored = runner.ladder(base, tuple(rungs.values()))
+        timed = runner.throughputs((base, *rungs.values()), parse_workload(_AT_DEPTH, where=engine))
     for error in scored.failures.values():
         raise error
     plain = timed[base]

@@ -16,8 +16,8 @@ from timing import table
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.hardware.machine_lock import machine_lock_path
-from pytest_asperf.measure.plan import Plan
-from pytest_asperf.measure.runner import Lab
+from pytest_asperf.measure.plan import MeasurementPlan
+from pytest_asperf.measure.runner import MeasurementRunner
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus
 
@@ -72,17 +72,17 @@ def _print_parity() -> bool:
 
 
 def _ladder(engine: Engine, levels: tuple[str, ...]) -> list[tuple[str, ...]]:
-    with Lab(
+    with MeasurementRunner(
         EngineBuild(engine, Path(sys.executable)),
         cache=cache_root(os.environ),
         corpus=shipped_corpus(),
-        plan=Plan(chunks=_LADDER_CHUNKS),
+        plan=MeasurementPlan(chunks=_LADDER_CHUNKS),
         lock_path=machine_lock_path(),
         notify=Silent(),
-    ) as lab:
+    ) as runner:
         spec = shipped_target(engine)
         base, *rungs = (ModelRef(spec, level) for level in ("F16", *levels))
-        result = lab.ladder(base, tuple(rungs))
+        result = runner.ladder(base, tuple(rungs))
     for error in result.failures.values():
         raise error
     rows: list[tuple[str, ...]] = []

@@ -16,13 +16,13 @@ from pytest_asperf.config.spec import ModelRef, parse_workload
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.hardware.machine_lock import machine_lock_path
 from pytest_asperf.measure.ab_speed import Budget
-from pytest_asperf.measure.plan import Plan
-from pytest_asperf.measure.runner import Lab
+from pytest_asperf.measure.plan import MeasurementPlan
+from pytest_asperf.measure.runner import MeasurementRunner
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 
 if TYPE_CHECKING:
-    from pytest_asperf.measure.ab_speed import Duel
+    from pytest_asperf.measure.ab_speed import ABResult
     from pytest_asperf.measure.results import LevelResult
 
 _CHUNKS: Final = 6
@@ -41,19 +41,21 @@ def main() -> bool:
         for level in _LEVELS
         for way, spec in (("QAT", tuned), ("PTQ", target))
     }
-    with Lab(
+    with MeasurementRunner(
         EngineBuild("mlx", Path(sys.executable)),
         cache=cache_root(os.environ),
         corpus=shipped_corpus(),
-        plan=Plan(chunks=_CHUNKS),
+        plan=MeasurementPlan(chunks=_CHUNKS),
         lock_path=machine_lock_path(),
         notify=Silent(),
-    ) as lab:
+    ) as runner:
         duels = {
-            level: lab.engine_duel(refs["PTQ", level], lab, refs["QAT", level], _WORKLOAD, _BUDGET)
+            level: runner.engine_duel(
+                refs["PTQ", level], runner, refs["QAT", level], _WORKLOAD, _BUDGET
+            )
             for level in _LEVELS
         }
-        result = lab.ladder(ModelRef(target, "F16"), tuple(refs.values()))
+        result = runner.ladder(ModelRef(target, "F16"), tuple(refs.values()))
     for error in result.failures.values():
         raise error
     print(f"### Each against F16, {_CHUNKS} chunks, {_WORKLOAD.name}\n")
@@ -68,16 +70,16 @@ def main() -> bool:
     rates = [_rate(duels[level]) for level in _LEVELS]
     names = ("level", "PPL", "KLD, nats", "size, bytes", "TG, times", "pairs")
     print(table(names, [(*row, *rate) for row, rate in zip(compared, rates, strict=True)]))
-    return all(str(duel.contests[0].test.outcome) == "PASS" for duel in duels.values())
+    return all(str(duel.workloads_pairs[0].test.outcome) == "PASS" for duel in duels.values())
 
 
-def _row(way: str, level: str, found: LevelResult, duel: Duel) -> tuple[str, ...]:
+def _row(way: str, level: str, found: LevelResult, duel: ABResult) -> tuple[str, ...]:
     compared = found.comparison
     if compared.kld is None:
         raise ValueError("a ladder without KLD")
     runs_ns = sorted(
         run
-        for pair in duel.contests[0].pairs
+        for pair in duel.workloads_pairs[0].pairs
         for run in (pair.candidate_runs_ns if way == "QAT" else pair.baseline_runs_ns)
     )
     return (
@@ -101,8 +103,8 @@ def _compared(qat: LevelResult, ptq: LevelResult) -> tuple[str, ...]:
     return ppl.text(), kld.text().replace(" nats", ""), f"{bytes_more:+d}"
 
 
-def _rate(duel: Duel) -> tuple[str, str]:
-    test = duel.contests[0].test
+def _rate(duel: ABResult) -> tuple[str, str]:
+    test = duel.workloads_pairs[0].test
     return test.estimate.as_ratio().inverted().text(), str(test.n)
 
 

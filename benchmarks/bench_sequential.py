@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-FIXTURE: Final = Path(__file__).parents[2] / "fixtures" / "ppl_chunks.json"
+FIXTURE: Final = Path(__file__).parents[1] / "fixtures" / "ppl_chunks.json"
 PPL_LIMIT: Final = 0.01
 PAIRS: Final = 60
 #: Larger tolerances, the true slowdown, and the verdict that it has to get.

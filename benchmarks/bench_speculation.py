@@ -12,8 +12,8 @@ from timing import table
 
 from pytest_asperf.config.spec import ModelRef, Pairing, Variant
 from pytest_asperf.measure.ab_speed import Budget
-from pytest_asperf.measure.model_locator import ModelShelf
-from pytest_asperf.measure.speculation import Contestants, Rink, run_speculation
+from pytest_asperf.measure.model_locator import ModelLocator
+from pytest_asperf.measure.speculation import DraftTargetFiles, SpeculationLease, run_speculation
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.report.speculation_rows import break_even_text
@@ -32,10 +32,10 @@ _BUDGET: Final = Budget(0.05, max_pairs=8, max_seconds=120, seed=20261121)
 
 def main(chosen: list[str]) -> bool:
     """Print the table; return whether predictions held."""
-    shelf = ModelShelf(BUILD, cache=cache_root(os.environ), call_timeout_s=600)
+    locator = ModelLocator(BUILD, cache=cache_root(os.environ), call_timeout_s=600)
     rows, good, counts = [], True, set()
     for layers in map(int, chosen or _TARGET_LAYERS):
-        result = measure(shelf, layers)
+        result = measure(locator, layers)
         gain, predicted = result.gain, result.predicted_gain
         off = gain.point - predicted.point
         decided = not gain.low <= 0 <= gain.high
@@ -64,7 +64,7 @@ def main(chosen: list[str]) -> bool:
 
 
 def measure(
-    shelf: ModelShelf,
+    locator: ModelLocator,
     layers: int,
     *,
     n_tokens: int = 48,
@@ -81,11 +81,11 @@ def measure(
     draft = replace(draft, name=name, variant=Variant("layers", _DRAFT_LAYERS))
     pairing = Pairing(ModelRef(target, "F16"), ModelRef(draft, "Q8_0"), k=4, n_tokens=n_tokens)
     pairing = replace(pairing, prompts=prompts)
-    files = Contestants(
-        pairing, shelf.locate(pairing.target), shelf.locate(ModelRef(draft, "Q8_0"))
+    files = DraftTargetFiles(
+        pairing, locator.locate(pairing.target), locator.locate(ModelRef(draft, "Q8_0"))
     )
-    rink = Rink(BUILD, shelf.describe(), 600, lambda _done, _total: None)
-    return run_speculation(files, rink, budget, limit=0.0)
+    lease = SpeculationLease(BUILD, locator.describe(), 600, lambda _done, _total: None)
+    return run_speculation(files, lease, budget, limit=0.0)
 
 
 if __name__ == "__main__":

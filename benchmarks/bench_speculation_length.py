@@ -16,7 +16,7 @@ from timing import table
 
 from pytest_asperf.analysis.stats.intervals import median_interval
 from pytest_asperf.measure.ab_speed import Budget
-from pytest_asperf.measure.model_locator import ModelShelf
+from pytest_asperf.measure.model_locator import ModelLocator
 from pytest_asperf.measure.prompts import read_prompts
 from pytest_asperf.modelfiles.cache import cache_root
 
@@ -33,7 +33,7 @@ _BUDGET: Final = Budget(0.05, max_pairs=8, max_seconds=40, seed=20261122)
 
 def main(chosen: list[str]) -> bool:
     """Print the table; return whether no difference is shown to be above the tolerance."""
-    shelf = ModelShelf(BUILD, cache=cache_root(os.environ), call_timeout_s=600)
+    locator = ModelLocator(BUILD, cache=cache_root(os.environ), call_timeout_s=600)
     rows, good = [], True
     with TemporaryDirectory() as folder:
         few = Path(folder) / "prompts.json"
@@ -43,7 +43,7 @@ def main(chosen: list[str]) -> bool:
             for n_tokens in _N_TOKENS:
                 for prompts in (few, None):
                     result = measure(
-                        shelf, layers, n_tokens=n_tokens, prompts=prompts, budget=_BUDGET
+                        locator, layers, n_tokens=n_tokens, prompts=prompts, budget=_BUDGET
                     )
                     row, holds = _row(result)
                     rows.append(row)

@@ -13,7 +13,7 @@ from gguf import GGUFWriter, LlamaFileType, TokenType
 
 from pytest_asperf.config.spec import EngineSettings, ModelRef, ModelSpec
 from pytest_asperf.engine_process import EngineBuild
-from pytest_asperf.measure.model_locator import ModelShelf
+from pytest_asperf.measure.model_locator import ModelLocator
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_models
 
@@ -57,8 +57,8 @@ def level_files(
     spec: ModelSpec, levels: tuple[str, ...], *, cache: Path | None = None
 ) -> dict[str, Path]:
     """Return a model's files by level, made where they are not in the cache yet."""
-    shelf = ModelShelf(BUILD, cache=cache or cache_root(os.environ), call_timeout_s=600)
-    return {level: shelf.locate(ModelRef(spec, level)).path for level in levels}
+    locator = ModelLocator(BUILD, cache=cache or cache_root(os.environ), call_timeout_s=600)
+    return {level: locator.locate(ModelRef(spec, level)).path for level in levels}
 
 
 def write_random_llama(path: Path, shape: Shape, *, seed: int = 0) -> ModelSpec:

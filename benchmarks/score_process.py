@@ -18,8 +18,8 @@ from pytest_asperf.analysis.metrics import summarise_ppl
 from pytest_asperf.config.spec import EngineSettings, ModelRef, ModelSpec
 from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
-from pytest_asperf.measure.plan import Plan
-from pytest_asperf.measure.runner import Lab
+from pytest_asperf.measure.plan import MeasurementPlan
+from pytest_asperf.measure.runner import MeasurementRunner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,18 +63,18 @@ def _score_one(level: str, path: Path, corpus: Path, chunks: int | None) -> dict
 def _score_ladder(files: Mapping[str, Path], corpus: Path, chunks: int | None) -> dict[str, Any]:
     spec = ModelSpec("model", files=tuple(files.items()), settings=_SETTINGS)
     with tempfile.TemporaryDirectory() as folder:
-        lab = Lab(
+        runner = MeasurementRunner(
             _BUILD,
             cache=Path(folder),
             corpus=corpus,
-            plan=Plan(chunks=chunks),
+            plan=MeasurementPlan(chunks=chunks),
             # The queue is for measurements of other sessions, which would be counted here.
             lock_path=Path(folder) / "lock",
             notify=_Silent(),
         )
-        with lab:
+        with runner:
             base, *rungs = (ModelRef(spec, level) for level in files)
-            result = lab.ladder(base, tuple(rungs))
+            result = runner.ladder(base, tuple(rungs))
     for error in result.failures.values():
         raise error
     comparisons = {str(rung.level): result.rungs[rung].comparison for rung in rungs}

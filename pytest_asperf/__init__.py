@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     )
     from pytest_asperf.api.handles import (
         Engines,
+        Gate,
+        GatedWorkloads,
         Ladder,
+        Memory,
         MemoryReading,
         Model,
         Perplexity,
         Reading,
         Throughput,
     )
-    from pytest_asperf.api.handles import Gate as GatedWorkloads
-    from pytest_asperf.api.handles import Gates as Gate
-    from pytest_asperf.api.handles import Memories as Memory
     from pytest_asperf.api.level_assertions import assert_degrades_less, assert_equivalent
     from pytest_asperf.api.memory import assert_fits
     from pytest_asperf.api.speculation import Speculation
@@ -109,7 +109,7 @@ __all__ = [
     "assert_throughput",
 ]
 
-# By public name, the module that has it, and its name there where that is another.
+# By public name, the module that has it.
 _HOMES = {
     "AsperfError": "pytest_asperf.errors",
     "BuildError": "pytest_asperf.errors",
@@ -119,13 +119,13 @@ _HOMES = {
     "EngineError": "pytest_asperf.errors",
     "Engines": "pytest_asperf.api.handles",
     "Estimate": "pytest_asperf.analysis.stats.estimate",
-    "Gate": "pytest_asperf.api.handles:Gates",
-    "GatedWorkloads": "pytest_asperf.api.handles:Gate",
+    "Gate": "pytest_asperf.api.handles",
+    "GatedWorkloads": "pytest_asperf.api.handles",
     "Hardware": "pytest_asperf.hardware.in_force",
     "HardwareError": "pytest_asperf.errors",
     "Ladder": "pytest_asperf.api.handles",
     "MeasurementError": "pytest_asperf.errors",
-    "Memory": "pytest_asperf.api.handles:Memories",
+    "Memory": "pytest_asperf.api.handles",
     "MemoryReading": "pytest_asperf.api.handles",
     "Model": "pytest_asperf.api.handles",
     "ModelError": "pytest_asperf.errors",
@@ -163,8 +163,7 @@ if not TYPE_CHECKING:  # or a misspelt import would pass every type checker
         home = _HOMES.get(name)
         if home is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module, _, there = home.partition(":")
-        value = getattr(importlib.import_module(module), there or name)
+        value = getattr(importlib.import_module(home), name)
         globals()[name] = value
         return value
 

@@ -34,7 +34,7 @@ from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.modelfiles.cache import discard, entries
 from pytest_asperf.modelfiles.shipped import shipped_models
-from pytest_asperf.report.sections import Check, Section, size
+from pytest_asperf.report.sections import CheckLine, Section, size
 
 _CANNOT_MEASURE: Final = 1
 _ERROR: Final = 2
@@ -166,9 +166,9 @@ def calibrate_machine(
     names = dict.fromkeys(workload or ["tg128"])
     workloads = tuple(parse_workload(name, where="--workload") for name in names)
     console = stderr_console()
-    with console.status("calibrating") as status, project.lab(engine, console, status) as lab:
+    with console.status("calibrating") as status, project.runner(engine, console, status) as runner:
         found = calibrate(
-            lab,
+            runner,
             build,
             ref,
             workloads,
@@ -231,14 +231,14 @@ def predict_models(
     Exits with 0 if all fit in memory, with 1 if one does not.
     """
     from pytest_asperf.config.spec import EngineSettings, parse_settings
-    from pytest_asperf.forecast.predict import Question, predict
+    from pytest_asperf.forecast.predict import ForecastRequest, predict
     from pytest_asperf.forecast.text import rows, sections
 
     project = open_project()
     kv = EngineSettings()
     for option, key, value in (("--type-k", "type_k", type_k), ("--type-v", "type_v", type_v)):
         kv = kv if value is None else kv.merged(parse_settings({key: value}, where=option))
-    question = Question(
+    question = ForecastRequest(
         hardware=hardware or project.settings.hardware,
         memory_gb=memory,
         level=level,
@@ -348,7 +348,7 @@ def build_models(
     python: _Python = None,
 ) -> None:
     """Make the files of models at levels, where they are not made yet."""
-    from pytest_asperf.measure.model_locator import ModelShelf
+    from pytest_asperf.measure.model_locator import ModelLocator
 
     project = open_project(python=python)
     where = "asperf models build"
@@ -356,7 +356,7 @@ def build_models(
     refs = [project.catalogue.find(address, where=where) for address in addresses]
     settings = project.settings
     shelves = {
-        engine: ModelShelf(
+        engine: ModelLocator(
             project.engine_build(engine),
             cache=project.cache,
             call_timeout_s=settings.call_timeout_s,
@@ -364,10 +364,10 @@ def build_models(
         for engine in {ref.spec.engine or settings.engine for ref in refs}
     }
     for ref in refs:
-        shelf = shelves[ref.spec.engine or settings.engine]
+        locator = shelves[ref.spec.engine or settings.engine]
         with stderr_console().status(Text(f"making {printable(ref.label)}")):
-            located = shelf.locate(ref)
-        check = Check("file", "ok", f"{size(located.size_bytes)}, {printable(located.path)}")
+            located = locator.locate(ref)
+        check = CheckLine("file", "ok", f"{size(located.size_bytes)}, {printable(located.path)}")
         print_sections([Section(ref.label, (check,))])
 
 
@@ -385,7 +385,7 @@ def verify_models(
     cache = open_project().cache
     with stderr_console().status("reading the cache"):
         found = entries(cache, full=True)
-    checks = [Check("folder", "ok", printable(cache)), *map(entry_check, found)]
+    checks = [CheckLine("folder", "ok", printable(cache)), *map(entry_check, found)]
     broken = [entry.path for entry in found if entry.problem is not None]
     print_sections(
         [Section("cache", tuple(checks))], last_line=f"{len(found)} files, {len(broken)} broken"

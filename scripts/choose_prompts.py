@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.engine_process import EngineBuild, Worker
-from pytest_asperf.measure.model_locator import ModelShelf
+from pytest_asperf.measure.model_locator import ModelLocator
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 
@@ -83,11 +83,11 @@ def main() -> None:
     args = parser.parse_args()
     (spec,) = (s for s in shipped_models() if s.name == "asperf-target")
     build = EngineBuild("llama_cpp", Path(sys.executable))
-    shelf = ModelShelf(build, cache=cache_root(os.environ), call_timeout_s=600)
+    locator = ModelLocator(build, cache=cache_root(os.environ), call_timeout_s=600)
     text = shipped_corpus().read_text("utf-8")
     usable: list[tuple[int, str]] = []
     with Worker(build) as worker:
-        worker.load("model", shelf.locate(ModelRef(spec, "F16")).path, spec.settings)
+        worker.load("model", locator.locate(ModelRef(spec, "F16")).path, spec.settings)
         pair: dict[str, Any] = {
             "target": "model",
             "draft": "ngram",

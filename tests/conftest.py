@@ -80,13 +80,13 @@ def draft(session_cache: Path) -> Draft:
     """Return a function that gives the shipped draft at a level; not to be changed."""
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.engine_process import EngineBuild
-    from pytest_asperf.measure.model_locator import ModelShelf
+    from pytest_asperf.measure.model_locator import ModelLocator
     from pytest_asperf.modelfiles.shipped import shipped_models
 
     (spec,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
     build = EngineBuild("llama_cpp", Path(sys.executable))
-    shelf = ModelShelf(build, cache=session_cache, call_timeout_s=120)
-    return lambda level: shelf.locate(ModelRef(spec, level)).path
+    locator = ModelLocator(build, cache=session_cache, call_timeout_s=120)
+    return lambda level: locator.locate(ModelRef(spec, level)).path
 
 
 @pytest.fixture(scope="session")

@@ -66,7 +66,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryCapacity:
     """The memory that weights and KV cache have to lie in.
 
     Attributes:
@@ -91,7 +91,7 @@ class Fit:
         compute_bytes: what steps compute in; None where it is not known.
     """
 
-    memory: Memory
+    memory: MemoryCapacity
     weights_bytes: int
     kv_bytes: int
     compute_bytes: int | None = None
@@ -122,7 +122,7 @@ class Fit:
         return self.weights_fit and self.all_fits
 
 
-def fit(memory: Memory, demands: Sequence[Demand]) -> Fit:
+def fit(memory: MemoryCapacity, demands: Sequence[Demand]) -> Fit:
     """Return whether models that are loaded together fit in a memory."""
     return Fit(
         memory,

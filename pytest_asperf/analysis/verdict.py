@@ -14,14 +14,14 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
-from pytest_asperf.analysis.guards.trip import Consequence
+from pytest_asperf.analysis.guards.guard_finding import Consequence
 from pytest_asperf.analysis.stats.estimate import Estimate, limit_text
 from pytest_asperf.errors import ConfigError, printable, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pytest_asperf.analysis.guards.trip import Trip
+    from pytest_asperf.analysis.guards.guard_finding import GuardFinding
     from pytest_asperf.analysis.metrics import Metric
 
 Source = Literal["live", "recorded", "predicted"]
@@ -282,21 +282,28 @@ def judge_invalid(
     return Verdict(Outcome.INVALID, subject, threshold, first, (), remedy, tuple(rest))
 
 
-def guarded(verdict: Verdict, trips: Iterable[Trip], *, remedy: str) -> Verdict:
+def guarded(verdict: Verdict, guard_findings: Iterable[GuardFinding], *, remedy: str) -> Verdict:
     """Return what tripped guards leave of a verdict: guards come before verdicts.
 
     INVALID overrules every verdict, INCONCLUSIVE those that decide something; a warning is told.
 
     Args:
         verdict: the verdict by interval and limit.
-        trips: what guards say of the measurement.
+        guard_findings: what guards say of the measurement.
         remedy: what to do where they change the outcome.
     """
-    told = tuple(trips)
+    told = tuple(guard_findings)
     details = (*verdict.details, *map(str, told))
     outcome, measured, advice = verdict.outcome, verdict.measured, verdict.advice
     broken, doubtful = (
-        next((trip.found for trip in told if trip.consequence is consequence), "")
+        next(
+            (
+                guard_finding.found
+                for guard_finding in told
+                if guard_finding.consequence is consequence
+            ),
+            "",
+        )
         for consequence in (Consequence.INVALID, Consequence.INCONCLUSIVE)
     )
     if broken:

@@ -41,13 +41,13 @@ from pytest_asperf.verdicts.readings import vetted, vetted_order
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_asperf.analysis.guards import Trip
-    from pytest_asperf.api.handles import Bench, Gate
+    from pytest_asperf.analysis.guards import GuardFinding
+    from pytest_asperf.api.handles import GatedWorkloads, MeasurementContext
 
 Direction = Literal["rising", "falling"]
 
 #: From the best to the worst.
-_GRAVITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.INVALID, Outcome.FAIL)
+_SEVERITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.INVALID, Outcome.FAIL)
 
 #: Quantities of a ladder by name, for `assert_monotonic` and `assert_pareto_optimal`; any
 #: workload's name stands for its rate.
@@ -87,7 +87,7 @@ def assert_throughput(
     low, high = _rate(at_least, "at_least"), _rate(at_most, "at_most")
     reading = _reading(throughput)
     verdict = judge_within(reading.rate, reading.subject(), at_least=low, at_most=high)
-    return settle(vetted(verdict, reading, (low, high)), reading.bench)
+    return settle(vetted(verdict, reading, (low, high)), reading.measurement)
 
 
 def assert_ppl_delta(
@@ -124,7 +124,9 @@ def assert_ppl_delta(
     else:
         limit = parse_percent(above, where="assert_ppl_delta: above", negative=True)
         verdict = judge_above(perplexity.delta_ppl, limit, subject)
-    return settle(guarded(verdict, perplexity.trips, remedy=OTHER_LEVELS), perplexity.bench)
+    return settle(
+        guarded(verdict, perplexity.guard_findings, remedy=OTHER_LEVELS), perplexity.measurement
+    )
 
 
 def assert_bandwidth_utilization(
@@ -161,7 +163,7 @@ def assert_bandwidth_utilization(
             remedy='use a generation workload such as throughput("tg128"), of a model whose '
             "tensors have the usual names",
         )
-    ceiling = reading.bench.ceiling(reading.result)
+    ceiling = reading.measurement.ceiling(reading.result)
     share = metrics.bandwidth_utilisation(reading.rate, n_bytes, ceiling.gbs)
     subject = reading.subject(f"utilisation of {ceiling.gbs:.4g} GB/s ({ceiling.kind}) by")
     verdict = judge_within(share, subject, at_least=at_least, at_most=at_most)
@@ -176,7 +178,7 @@ def assert_bandwidth_utilization(
         remedy = "measure a model several times the cache's size"
         verdict = judge_invalid(subject, verdict.threshold, [problem], remedy=remedy)
     unit = share.point / reading.rate.point
-    return settle(vetted(verdict, reading, (at_least, at_most), unit=unit), reading.bench)
+    return settle(vetted(verdict, reading, (at_least, at_most), unit=unit), reading.measurement)
 
 
 def assert_monotonic(
@@ -205,14 +207,14 @@ def assert_monotonic(
         raise unknown_word("direction", str(direction), ("rising", "falling"))
     details: tuple[str, ...] = ()
     readings: list[Reading] = []
-    trips: tuple[Trip, ...] = ()
+    guard_findings: tuple[GuardFinding, ...] = ()
     if isinstance(series, Ladder):
-        labels, bench = list(series.levels), series.bench
+        labels, measurement = list(series.levels), series.measurement
         _require_two(labels)
         quantity = quantity or "kld"
         differences = _ladder_differences(series, quantity)
         subject = series.subject(quantity)
-        trips = _scored_trips(series, [quantity])
+        guard_findings = _scored_trips(series, [quantity])
     else:
         readings = list(series)
         labels = [f"{r.workload} {r.result.ran.model}" for r in readings]
@@ -221,13 +223,13 @@ def assert_monotonic(
             for label, reading in zip(labels, readings, strict=True)
         )
         _require_two(labels)
-        bench = readings[0].bench
+        measurement = readings[0].measurement
         rates = [reading.result.rates for reading in readings]
         differences = neighbour_estimates(rates, unpaired_change_interval)
         subject = Subject("rate", "live", readings[0].result.ran.rows())
     verdict = judge_monotonic(labels, differences, subject, direction=direction)
-    verdict = guarded(replace(verdict, details=details), trips, remedy=OTHER_LEVELS)
-    return settle(vetted_order(verdict, readings), bench)
+    verdict = guarded(replace(verdict, details=details), guard_findings, remedy=OTHER_LEVELS)
+    return settle(vetted_order(verdict, readings), measurement)
 
 
 def assert_pareto_optimal(
@@ -268,12 +270,12 @@ def assert_pareto_optimal(
     subject = ladder.subject(f"{level} of")
     chosen = [metric_of(objective) for objective in objectives]
     verdict = judge_pareto(differences, chosen, subject)
-    trips = _scored_trips(ladder, objectives)
-    return settle(guarded(verdict, trips, remedy=OTHER_LEVELS), ladder.bench)
+    guard_findings = _scored_trips(ladder, objectives)
+    return settle(guarded(verdict, guard_findings, remedy=OTHER_LEVELS), ladder.measurement)
 
 
 def assert_no_regression(
-    gate: Gate, *, tolerance: str | float | None = None, ppl_below: str | float = "1%"
+    gate: GatedWorkloads, *, tolerance: str | float | None = None, ppl_below: str | float = "1%"
 ) -> tuple[Verdict, ...]:
     """Claim that the candidate build is no worse than the baseline.
 
@@ -298,11 +300,11 @@ def assert_no_regression(
     interrupted = False
     for judged in gate.judged(share, limit):
         verdicts.append(judged.verdict)
-        gate.bench.record(verdict_row(judged.verdict, judged.note))
+        gate.measurement.record(verdict_row(judged.verdict, judged.note))
         interrupted |= judged.interrupted
     if interrupted:
         raise KeyboardInterrupt
-    gravest = max(verdicts, key=lambda verdict: _GRAVITY.index(verdict.outcome))
+    gravest = max(verdicts, key=lambda verdict: _SEVERITY.index(verdict.outcome))
     if gravest.outcome is not Outcome.PASS:
         raise VerdictError(gravest)
     return tuple(verdicts)
@@ -359,10 +361,10 @@ def assert_faster(
     return verdict
 
 
-def settle(verdict: Verdict, bench: Bench) -> Verdict:
+def settle(verdict: Verdict, measurement: MeasurementContext) -> Verdict:
     """Note a verdict, and raise unless it is a PASS."""
     __tracebackhide__ = True
-    bench.record(verdict_row(verdict))
+    measurement.record(verdict_row(verdict))
     if verdict.outcome is not Outcome.PASS:
         raise VerdictError(verdict)
     return verdict
@@ -422,12 +424,12 @@ def unknown_word(what: str, word: str, valid: Sequence[str]) -> ConfigError:
     )
 
 
-def _scored_trips(ladder: Ladder, quantities: Sequence[str]) -> tuple[Trip, ...]:
+def _scored_trips(ladder: Ladder, quantities: Sequence[str]) -> tuple[GuardFinding, ...]:
     """Return what guards say of the levels that are compared by their scores, if they are."""
     if not {metric_of(quantity) for quantity in quantities} & {metrics.PPL, metrics.KLD}:
         return ()
     levels = [ladder[name] for name in ladder.levels]
-    own = (trip for level in levels for trip in level.trips)
+    own = (guard_finding for level in levels for guard_finding in level.guard_findings)
     return (*own, *twin_trips([level.result for level in levels]))
 
 

@@ -10,7 +10,7 @@ from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.config.engines import parse_engine, parse_level
 from pytest_asperf.config.spec import EngineSettings, ModelRef, parse_workload
 from pytest_asperf.errors import ConfigError, listing, shown
-from pytest_asperf.gate.cells import Cell, judge_workloads, require_workload, shared_by
+from pytest_asperf.gate.cells import GateCell, judge_workloads, require_workload, shared_by
 from pytest_asperf.measure.engine_matching import matching_level, require_matched_bits, terms_of
 from pytest_asperf.measure.validity import level_trips, require_valid, throughput_trips
 from pytest_asperf.report.rows import level_row, memory_row, throughput_row
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from pytest_asperf.analysis.guards import Trip
+    from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.metrics import Comparison
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.spec import Build, Pairing
-    from pytest_asperf.gate.cells import Judged
+    from pytest_asperf.gate.cells import JudgedCell
     from pytest_asperf.hardware.in_force import Ceiling
-    from pytest_asperf.measure.ab_speed import Budget, Duel
+    from pytest_asperf.measure.ab_speed import ABResult, Budget
     from pytest_asperf.measure.engine_matching import Term
     from pytest_asperf.measure.engine_memory import MemoryResult
     from pytest_asperf.measure.results import (
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
         LevelResult,
         ThroughputResult,
     )
-    from pytest_asperf.measure.runner import Lab
-    from pytest_asperf.report.rows import Row
+    from pytest_asperf.measure.runner import MeasurementRunner
+    from pytest_asperf.report.rows import ReportRow
 
 _DEFAULT_WORKLOAD = "tg128"
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class MeasurementContext:
     """What every handle needs: where to measure, where to note it, what bounds it.
 
     Attributes:
-        lab: measures.
+        runner: measures.
         record: takes a row for the summary.
         ceiling: gives what bounds a TG reading; raises HardwareError where that is unknown.
         roof: gives what no TG reading can exceed, None where that is unknown.
@@ -53,8 +53,8 @@ class Bench:
         budget: what pairs may cost.
     """
 
-    lab: Lab
-    record: Callable[[Row], None]
+    runner: MeasurementRunner
+    record: Callable[[ReportRow], None]
     ceiling: Callable[[ThroughputResult], Ceiling]
     roof: Callable[[ThroughputResult], Ceiling | None]
     max_cv: float
@@ -67,10 +67,14 @@ class Bench:
             MeasurementError: it is.
         """
         what = f"{result.workload.name} {result.ran.model}"
-        trips = throughput_trips(result, self.roof(result), self.max_cv)
-        require_valid(what, trips)
-        self.record(throughput_row(result, "\n".join(f"{what}: {trip}" for trip in trips)))
-        return Reading(result, self, trips)
+        guard_findings = throughput_trips(result, self.roof(result), self.max_cv)
+        require_valid(what, guard_findings)
+        self.record(
+            throughput_row(
+                result, "\n".join(f"{what}: {guard_finding}" for guard_finding in guard_findings)
+            )
+        )
+        return Reading(result, self, guard_findings)
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class Model:
     """
 
     ref: ModelRef = field(repr=False)
-    bench: Bench = field(repr=False)
+    measurement: MeasurementContext = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -102,7 +106,7 @@ class Model:
     @cached_property
     def path(self) -> Path:
         """Its file, made now if it is not in the cache yet."""
-        return self.bench.lab.locate(self.ref).path
+        return self.measurement.runner.locate(self.ref).path
 
 
 @dataclass(frozen=True)
@@ -111,13 +115,13 @@ class Reading:
 
     Attributes:
         result: raw runs and estimates.
-        bench: where it was measured.
-        trips: what guards say of it, none of it INVALID.
+        measurement: where it was measured.
+        guard_findings: what guards say of it, none of it INVALID.
     """
 
     result: ThroughputResult = field(repr=False)
-    bench: Bench = field(repr=False)
-    trips: tuple[Trip, ...] = ()
+    measurement: MeasurementContext = field(repr=False)
+    guard_findings: tuple[GuardFinding, ...] = ()
 
     @property
     def rate(self) -> Estimate:
@@ -140,7 +144,7 @@ class Throughput:
     """The `throughput` fixture: call it with a workload's name, `pp512`, `tg128`, `tg128@d1024`."""
 
     ref: ModelRef = field(repr=False)
-    bench: Bench = field(repr=False)
+    measurement: MeasurementContext = field(repr=False)
 
     def __call__(self, workload: str = _DEFAULT_WORKLOAD) -> Reading:
         """Measure a workload.
@@ -155,7 +159,7 @@ class Throughput:
                 why="a rate in tok/s is not what a user waits for",
                 remedy=f'gate it, with gate("{parsed.name}")',
             )
-        return self.bench.reading(self.bench.lab.throughput(self.ref, parsed))
+        return self.measurement.reading(self.measurement.runner.throughput(self.ref, parsed))
 
 
 @dataclass(frozen=True)
@@ -165,12 +169,12 @@ class MemoryReading:
     Attributes:
         ref: the model.
         result: what the engine allocated.
-        bench: where it was measured.
+        measurement: where it was measured.
     """
 
     ref: ModelRef = field(repr=False)
     result: MemoryResult = field(repr=False)
-    bench: Bench = field(repr=False)
+    measurement: MeasurementContext = field(repr=False)
 
     @property
     def kv_bytes(self) -> int:
@@ -179,11 +183,11 @@ class MemoryReading:
 
 
 @dataclass(frozen=True)
-class Memories:
+class Memory:
     """The `memory` fixture: call it with the context to fill."""
 
     ref: ModelRef = field(repr=False)
-    bench: Bench = field(repr=False)
+    measurement: MeasurementContext = field(repr=False)
 
     def __call__(self, context: int) -> MemoryReading:
         """Fill the context, and read from the engine how much memory that takes.
@@ -195,12 +199,12 @@ class Memories:
             AsperfError: it cannot be measured.
         """
         require_positions(context, where="memory: context")
-        result = self.bench.lab.memory(self.ref, context)
-        self.bench.record(memory_row(result))
-        return MemoryReading(self.ref, result, self.bench)
+        result = self.measurement.runner.memory(self.ref, context)
+        self.measurement.record(memory_row(result))
+        return MemoryReading(self.ref, result, self.measurement)
 
     @property
-    def with_f16_cache(self) -> Memories:
+    def with_f16_cache(self) -> Memory:
         """The same model with a KV cache in F16, to compare a quantised one with."""
         return replace(self, ref=self.ref.with_kv(EngineSettings()))
 
@@ -226,14 +230,14 @@ class Perplexity:
     Attributes:
         level: name of the rung: the level of its weights, or the type of its KV cache.
         baseline: name of the baseline.
-        trips: what guards say of it, none of it INVALID.
+        guard_findings: what guards say of it, none of it INVALID.
     """
 
     result: LevelResult = field(repr=False)
     level: str
     baseline: str
-    bench: Bench = field(repr=False)
-    trips: tuple[Trip, ...] = ()
+    measurement: MeasurementContext = field(repr=False)
+    guard_findings: tuple[GuardFinding, ...] = ()
 
     @property
     def comparison(self) -> Comparison:
@@ -280,7 +284,7 @@ class Ladder:
 
     base: ModelRef = field(repr=False)
     rungs: Mapping[str, ModelRef]
-    bench: Bench = field(repr=False)
+    measurement: MeasurementContext = field(repr=False)
     joint: tuple[ModelRef, ...] = field(repr=False)
     at_most: int | None = field(default=None, repr=False)
 
@@ -292,7 +296,7 @@ class Ladder:
     @cached_property
     def result(self) -> LadderResult:
         """The scored rungs, and others that are scored in the same pass."""
-        return self.bench.lab.ladder(self.base, self.joint, self.at_most)
+        return self.measurement.runner.ladder(self.base, self.joint, self.at_most)
 
     def __getitem__(self, level: str) -> Perplexity:
         """A rung's PPL and KLD against the baseline.
@@ -308,11 +312,15 @@ class Ladder:
             raise self.result.failures[ref]
         found = self.result.rungs[ref]
         baseline = self._baseline_of(ref)
-        trips, what = level_trips(found), f"{found.ran.model} vs {baseline}"
-        told = [self.result.note, f"PPL on {found.text}", *(f"{what}: {trip}" for trip in trips)]
-        self.bench.record(level_row(found, baseline, "\n".join(filter(None, told))))
-        require_valid(what, trips)
-        return Perplexity(found, level, baseline, self.bench, trips)
+        guard_findings, what = level_trips(found), f"{found.ran.model} vs {baseline}"
+        told = [
+            self.result.note,
+            f"PPL on {found.text}",
+            *(f"{what}: {guard_finding}" for guard_finding in guard_findings),
+        ]
+        self.measurement.record(level_row(found, baseline, "\n".join(filter(None, told))))
+        require_valid(what, guard_findings)
+        return Perplexity(found, level, baseline, self.measurement, guard_findings)
 
     def _baseline_of(self, ref: ModelRef) -> str:
         """Return what a rung's baseline is called, by that in which it differs."""
@@ -339,10 +347,10 @@ class Ladder:
         """
         parsed = parse_workload(workload, where="ladder")
         refs = {"baseline": self.base, **self.rungs} if with_baseline else self.rungs
-        results = self.bench.lab.throughputs(tuple(refs.values()), parsed)
-        return {name: self.bench.reading(results[ref]) for name, ref in refs.items()}
+        results = self.measurement.runner.throughputs(tuple(refs.values()), parsed)
+        return {name: self.measurement.reading(results[ref]) for name, ref in refs.items()}
 
-    def duel(self, level: str, other: str, workload: str, within: float) -> Duel:
+    def duel(self, level: str, other: str, workload: str, within: float) -> ABResult:
         """Time two rungs in pairs until they are shown to be alike, or not to be.
 
         Args:
@@ -351,9 +359,9 @@ class Ladder:
             workload: its name.
             within: how far their costs may be apart either way, a fraction above 0.
         """
-        parsed, lab = parse_workload(workload, where="ladder"), self.bench.lab
-        budget = replace(self.bench.budget, tolerance=within, both_sides=True)
-        return lab.engine_duel(self.rungs[other], lab, self.rungs[level], parsed, budget)
+        parsed, runner = parse_workload(workload, where="ladder"), self.measurement.runner
+        budget = replace(self.measurement.budget, tolerance=within, both_sides=True)
+        return runner.engine_duel(self.rungs[other], runner, self.rungs[level], parsed, budget)
 
     def subject(self, what: str) -> Subject:
         """Return what a claim about the whole ladder is about."""
@@ -362,7 +370,7 @@ class Ladder:
 
 
 @dataclass(frozen=True)
-class Gate:
+class GatedWorkloads:
     """Workloads to compare the candidate build with the baseline on, for `assert_no_regression`.
 
     Nothing runs before the claim, because its limits decide how long to measure.
@@ -375,10 +383,10 @@ class Gate:
     workloads: tuple[str, ...]
     builds: tuple[Build, Build] = field(repr=False)
     budget: Budget = field(repr=False)
-    bench: Bench = field(repr=False)
+    measurement: MeasurementContext = field(repr=False)
     pairing: Pairing = field(repr=False)
 
-    def judged(self, tolerance: float | None, ppl_below: float) -> Iterator[Judged]:
+    def judged(self, tolerance: float | None, ppl_below: float) -> Iterator[JudgedCell]:
         """Measure, or give what the same claim gave before.
 
         Args:
@@ -390,28 +398,28 @@ class Gate:
         """
         budget = self.budget if tolerance is None else replace(self.budget, tolerance=tolerance)
         return judge_workloads(
-            self.bench.lab,
+            self.measurement.runner,
             self.ref,
             self.workloads,
             self.builds,
             budget=budget,
             max_ppl_delta=ppl_below,
-            comparisons=shared_by(Cell(self.ref, name) for name in self.workloads),
+            comparisons=shared_by(GateCell(self.ref, name) for name in self.workloads),
             pairing=self.pairing,
         )
 
 
 @dataclass(frozen=True)
-class Gates:
+class Gate:
     """The `gate` fixture: call it with workloads, and give the result to `assert_no_regression`."""
 
     ref: ModelRef = field(repr=False)
     builds: tuple[Build, Build] = field(repr=False)
     budget: Budget = field(repr=False)
-    bench: Bench = field(repr=False)
+    measurement: MeasurementContext = field(repr=False)
     pairing: Pairing = field(repr=False)
 
-    def __call__(self, *names: str) -> Gate:
+    def __call__(self, *names: str) -> GatedWorkloads:
         """Name what is gated: workloads (`tg128`, `pp512`, `ttft512`, ...), `ppl`, `logits`, `sd`.
 
         All that is named together shares the error.
@@ -421,11 +429,13 @@ class Gates:
         """
         chosen = dict.fromkeys(names or (_DEFAULT_WORKLOAD,))
         workloads = tuple(require_workload(name, where="gate") for name in chosen)
-        return Gate(self.ref, workloads, self.builds, self.budget, self.bench, self.pairing)
+        return GatedWorkloads(
+            self.ref, workloads, self.builds, self.budget, self.measurement, self.pairing
+        )
 
 
 @dataclass(frozen=True)
-class EngineDuel:
+class EngineComparison:
     """Two engines held against each other.
 
     Attributes:
@@ -435,7 +445,7 @@ class EngineDuel:
         terms: what they have in common and what they have not.
     """
 
-    duel: Duel
+    duel: ABResult
     engines: tuple[Engine, Engine]
     by: float
     terms: tuple[Term, ...]
@@ -451,11 +461,13 @@ class Engines:
 
     level: str | None
     find: Callable[[Engine, str | None], ModelRef] = field(repr=False)
-    lab: Callable[[Engine], Lab] = field(repr=False)
+    runner: Callable[[Engine], MeasurementRunner] = field(repr=False)
     budget: Budget = field(repr=False)
-    record: Callable[[Row], None] = field(repr=False)
+    record: Callable[[ReportRow], None] = field(repr=False)
 
-    def duel(self, faster: str, than: str, on: str, *, by: float, bits_within: float) -> EngineDuel:
+    def duel(
+        self, faster: str, than: str, on: str, *, by: float, bits_within: float
+    ) -> EngineComparison:
         """Run the pairs of two engines, or return what the same claim gave before.
 
         Args:
@@ -482,19 +494,19 @@ class Engines:
             )
         of_both = level or base_level or self.level or "F16"
         refs = [self._ref(engine, level, of_both) for engine, level in named]
-        labs = [self.lab(engine) for engine, _ in named]
-        model, base = (lab.locate(ref) for lab, ref in zip(labs, refs, strict=True))
+        runners = [self.runner(engine) for engine, _ in named]
+        model, base = (runner.locate(ref) for runner, ref in zip(runners, refs, strict=True))
         require_matched_bits((model, base), bits_within)
         # Faster by a half is a cost of two thirds.
         budget = replace(self.budget, tolerance=1 / (1 + by) - 1, one_limit=True)
-        duel = labs[1].engine_duel(base.ref, labs[0], model.ref, workload, budget)
+        duel = runners[1].engine_duel(base.ref, runners[0], model.ref, workload, budget)
         terms = terms_of(
             (base, model),
             duel.ran,
             same_tokens=duel.same_tokens,
-            source_sha256=labs[0].source_sha256(model.ref.spec),
+            source_sha256=runners[0].source_sha256(model.ref.spec),
         )
-        return EngineDuel(duel, (base_engine, engine), by, terms)
+        return EngineComparison(duel, (base_engine, engine), by, terms)
 
     def _ref(self, engine: Engine, level: str | None, of_both: str) -> ModelRef:
         """Return the model on an engine, at the level named with it or at the nearest to it."""

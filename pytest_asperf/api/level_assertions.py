@@ -33,7 +33,7 @@ from pytest_asperf.verdicts.gate import equivalence_verdict
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_asperf.analysis.guards import Trip
+    from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.stats.intervals import Chunks
     from pytest_asperf.analysis.verdict import Figure, Verdict
 
@@ -82,12 +82,16 @@ def assert_degrades_less(
         "live",
         tuple(dict.fromkeys(row for level in (*ours, *theirs) for row in level.result.rows())),
     )
-    bench = ours[0].bench
-    if problems := [str(trip) for pair in zip(ours, theirs, strict=True) for trip in _trips(*pair)]:
+    measurement = ours[0].measurement
+    if problems := [
+        str(guard_finding)
+        for pair in zip(ours, theirs, strict=True)
+        for guard_finding in _trips(*pair)
+    ]:
         remedy = "name two models of the same baseline that differ, in one quant_ladder marker"
-        return settle(judge_invalid(subject, "below 0", problems, remedy=remedy), bench)
+        return settle(judge_invalid(subject, "below 0", problems, remedy=remedy), measurement)
     figures = _figures(ours, theirs, quantity)
-    return settle(judge_each(figures, partial(judge_below, limit=0.0), subject), bench)
+    return settle(judge_each(figures, partial(judge_below, limit=0.0), subject), measurement)
 
 
 def assert_equivalent(
@@ -146,8 +150,8 @@ def assert_equivalent(
     name = f"{quantity} of {second.ran.model} against {first.ran.model}"
     ran = tuple(dict.fromkeys((*second.rows(), *first.rows())))
     verdict = judge_within(change, Subject(name, "live", ran), at_least=0 - limit, at_most=limit)
-    trips = twin_trips((first, second)) if metric is metrics.PPL else ()
-    return settle(guarded(verdict, trips, remedy=OTHER_LEVELS), ladder.bench)
+    guard_findings = twin_trips((first, second)) if metric is metrics.PPL else ()
+    return settle(guarded(verdict, guard_findings, remedy=OTHER_LEVELS), ladder.measurement)
 
 
 def _as_fast(ladder: Ladder, level: str, other: str, workload: str, within: float) -> Verdict:
@@ -161,9 +165,9 @@ def _as_fast(ladder: Ladder, level: str, other: str, workload: str, within: floa
     duel = ladder.duel(level, other, workload, within)
     verdict = equivalence_verdict(duel)
     if duel.interrupted:
-        ladder.bench.record(verdict_row(verdict))
+        ladder.measurement.record(verdict_row(verdict))
         raise KeyboardInterrupt
-    return settle(verdict, ladder.bench)
+    return settle(verdict, ladder.measurement)
 
 
 def _levels(given: object, where: str) -> list[Perplexity]:
@@ -182,7 +186,7 @@ def _titles(levels: Sequence[Perplexity]) -> str:
     return ", ".join(level.result.ran.model for level in levels)
 
 
-def _trips(ours: Perplexity, theirs: Perplexity) -> Iterator[Trip]:
+def _trips(ours: Perplexity, theirs: Perplexity) -> Iterator[GuardFinding]:
     """Yield why two levels cannot be compared."""
     a, b = ours.result, theirs.result
     if unequal := guards.unequal_work(a.work, b.work):

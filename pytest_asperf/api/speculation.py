@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.api.handles import Bench
+    from pytest_asperf.api.handles import MeasurementContext
     from pytest_asperf.config.spec import ModelRef, Pairing
     from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.speculation_result import SpeculationResult
@@ -26,13 +26,13 @@ class Speculation:
     Attributes:
         pairing: the draft and the target, and what is generated.
         budget: what measuring may cost.
-        bench: where it is measured.
+        measurement: where it is measured.
         find: gives a draft by its address, None for lookup.
     """
 
     pairing: Pairing
     budget: Budget = field(repr=False)
-    bench: Bench = field(repr=False)
+    measurement: MeasurementContext = field(repr=False)
     find: Callable[[str], ModelRef | None] = field(repr=False)
 
     def drafted_by(self, address: str) -> Speculation:
@@ -55,13 +55,13 @@ class Speculation:
             AsperfError: it cannot be measured, or what was measured is broken.
             KeyboardInterrupt: it was stopped before a pair was finished.
         """
-        result = self.bench.lab.speculation(
+        result = self.measurement.runner.speculation(
             self.pairing,
             (self.budget, limit),
-            lambda contestants, rink: run_speculation(contestants, rink, self.budget, limit=limit),
+            lambda files, lease: run_speculation(files, lease, self.budget, limit=limit),
         )
         for row in speculation_rows(result):
-            self.bench.record(row)
+            self.measurement.record(row)
         return result
 
     def _whole(self) -> SpeculationResult:
@@ -73,12 +73,10 @@ class Speculation:
     def places(self, n_tokens: int) -> tuple[float, ...]:
         """Sample with the draft, and place each token in the target's own distribution."""
         seed = self.budget.seed
-        return self.bench.lab.speculation(
+        return self.measurement.runner.speculation(
             self.pairing,
             ("places", n_tokens, seed),
-            lambda contestants, rink: tuple(
-                sample_places(contestants, rink, n_tokens=n_tokens, seed=seed)
-            ),
+            lambda files, lease: tuple(sample_places(files, lease, n_tokens=n_tokens, seed=seed)),
         )
 
     @property

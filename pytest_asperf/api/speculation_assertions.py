@@ -12,7 +12,7 @@ from pytest_asperf.errors import ConfigError, listing, shown, suggest
 from pytest_asperf.report.rows import verdict_row
 from pytest_asperf.verdicts.speculation import (
     PLACES,
-    Side,
+    RunningArm,
     gain_verdict,
     loss_verdict,
     lossless_verdict,
@@ -32,7 +32,7 @@ def assert_sd_gain(
     *,
     when_ratio: float = RULE_RATIO,
     at_least: str | float = "0%",
-    only: Side | None = None,
+    only: RunningArm | None = None,
 ) -> Verdict:
     """Claim that speculation gains from a speed ratio on, and does not gain below it.
 
@@ -63,15 +63,15 @@ def assert_sd_gain(
             why="the claim is about pairs from that ratio on",
             remedy="write a number above 0, such as 2.5",
         )
-    if only is not None and only not in get_args(Side):
+    if only is not None and only not in get_args(RunningArm):
         raise ConfigError(
-            f"assert_sd_gain: only={shown(only)}{suggest(only, get_args(Side))}",
+            f"assert_sd_gain: only={shown(only)}{suggest(only, get_args(RunningArm))}",
             why="it decides which side of the ratio is gated",
-            remedy=f"use one of {listing(get_args(Side))}, or leave it out for both",
+            remedy=f"use one of {listing(get_args(RunningArm))}, or leave it out for both",
         )
     result, subject = _measured(speculation, "SD gain", limit)
     verdict = gain_verdict(result, subject, when_ratio=when_ratio, at_least=limit, only=only)
-    return settle(verdict, speculation.bench)
+    return settle(verdict, speculation.measurement)
 
 
 def assert_sd_loss(speculation: Speculation) -> Verdict:
@@ -89,7 +89,7 @@ def assert_sd_loss(speculation: Speculation) -> Verdict:
     """
     __tracebackhide__ = True
     result, subject = _measured(speculation, "SD gain")
-    return settle(loss_verdict(result, subject), speculation.bench)
+    return settle(loss_verdict(result, subject), speculation.measurement)
 
 
 def assert_sd_gains_more(speculation: Speculation, than: Speculation) -> Verdict:
@@ -110,7 +110,7 @@ def assert_sd_gains_more(speculation: Speculation, than: Speculation) -> Verdict
     result, subject = _measured(speculation, f"TG, against that of {than.pairing.label}, of")
     other, _ = _measured(than, "SD gain")
     verdict = more_gain_verdict(result, other, subject)
-    return settle(verdict, speculation.bench)
+    return settle(verdict, speculation.measurement)
 
 
 def assert_lossless(speculation: Speculation) -> Verdict:
@@ -133,9 +133,9 @@ def assert_lossless(speculation: Speculation) -> Verdict:
     __tracebackhide__ = True
     if speculation.pairing.temperature:
         subject = speculation.subject("distance from the target's distribution,")
-        return settle(sampled_verdict(speculation.places(PLACES), subject), speculation.bench)
+        return settle(sampled_verdict(speculation.places(PLACES), subject), speculation.measurement)
     result, subject = _measured(speculation, "greedy output")
-    return settle(lossless_verdict(result, subject), speculation.bench)
+    return settle(lossless_verdict(result, subject), speculation.measurement)
 
 
 def _measured(
@@ -150,6 +150,6 @@ def _measured(
     result = speculation.against(limit)
     subject = speculation.subject(what, result)
     if result.interrupted:
-        speculation.bench.record(verdict_row(stopped_verdict(result, subject)))
+        speculation.measurement.record(verdict_row(stopped_verdict(result, subject)))
         raise KeyboardInterrupt
     return result, subject

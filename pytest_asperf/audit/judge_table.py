@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.audit.known import DEFAULT_REPETITIONS
-from pytest_asperf.audit.result import Figure
+from pytest_asperf.audit.result import AuditedFigure
 
 if TYPE_CHECKING:
     from pytest_asperf.audit.known import Known
-    from pytest_asperf.audit.result import Findings
+    from pytest_asperf.audit.result import FileFindings
     from pytest_asperf.audit.tables import TableRow
 
 
-def judge_table(rows: tuple[TableRow, ...], known: Known, found: Findings) -> None:
+def judge_table(rows: tuple[TableRow, ...], known: Known, found: FileFindings) -> None:
     """Hold the rows of one table against the guards, and against one another."""
     for row in rows:
         _judge_row(row, known, found)
@@ -22,25 +22,25 @@ def judge_table(rows: tuple[TableRow, ...], known: Known, found: Findings) -> No
     for row in rows:
         baseline = baselines.get(row.workload)
         if baseline is not None and not row.is_baseline:
-            trip = guards.identical_to_baseline(row.compared, baseline.compared)
-            found.trip(f"{row.label} and {baseline.label}", trip)
+            guard_finding = guards.identical_to_baseline(row.compared, baseline.compared)
+            found.guard_finding(f"{row.label} and {baseline.label}", guard_finding)
     found.notes.append("a table without raw figures: it shows no more than its author kept")
 
 
-def _judge_row(row: TableRow, known: Known, found: Findings) -> None:
+def _judge_row(row: TableRow, known: Known, found: FileFindings) -> None:
     numbers = row.numbers
     rate, sd = numbers.get("rate"), numbers.get("rate sd")
     size = "".join(f"{test}{numbers[n]:g} " for test, n in _SIZES if numbers.get(n))
     if rate:
         spread = "" if sd is None else f" ± {sd:.3g}"
-        found.figures.append(Figure(f"{size}{row.label}", text=f"{rate:.4g}{spread} tok/s"))
+        found.figures.append(AuditedFigure(f"{size}{row.label}", text=f"{rate:.4g}{spread} tok/s"))
         if sd is not None:
             repetitions = known.options.repetitions or DEFAULT_REPETITIONS
-            found.trip(f"{size}{row.label}", guards.spread(rate, sd, repetitions))
+            found.guard_finding(f"{size}{row.label}", guards.spread(rate, sd, repetitions))
         _judge_speculation(row, rate, known, found)
     elif "PPL" in numbers:
         se = f" ± {numbers['PPL se']:.3g}, unpaired" if "PPL se" in numbers else ""
-        found.figures.append(Figure(f"PPL {row.label}", text=f"{numbers['PPL']:.5g}{se}"))
+        found.figures.append(AuditedFigure(f"PPL {row.label}", text=f"{numbers['PPL']:.5g}{se}"))
     else:
         found.notes.append(f"{row.label}: no figure")
 
@@ -48,7 +48,7 @@ def _judge_row(row: TableRow, known: Known, found: Findings) -> None:
 _SIZES = (("pp", "n_prompt"), ("tg", "n_gen"))
 
 
-def _judge_speculation(row: TableRow, rate: float, known: Known, found: Findings) -> None:
+def _judge_speculation(row: TableRow, rate: float, known: Known, found: FileFindings) -> None:
     """Hold a rate against that of the target alone, where a table given with it has that."""
     k, drafted = int(row.numbers.get("k", 0)), int(row.numbers.get("drafted", 0))
     accepted = int(row.numbers.get("accepted", 0))
@@ -58,5 +58,5 @@ def _judge_speculation(row: TableRow, rate: float, known: Known, found: Findings
         return
     draft_alone = known.rate_alone(row.words.get("draft", ""), machines)
     c = alone / draft_alone if draft_alone else 0.0
-    trip = guards.sd_bound(rate, alone, k=k, drafted=drafted, accepted=accepted, c=c)
-    found.trip(row.label, trip)
+    guard_finding = guards.sd_bound(rate, alone, k=k, drafted=drafted, accepted=accepted, c=c)
+    found.guard_finding(row.label, guard_finding)

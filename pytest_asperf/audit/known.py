@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_asperf.audit.read import Reading
+    from pytest_asperf.audit.read import FileReading
     from pytest_asperf.hardware.profiles import Profile
     from pytest_asperf.modelfiles.gguf_read import GgufInfo
     from pytest_asperf.worker.printed.model_facts import ModelFacts
@@ -98,7 +98,7 @@ class Known:
     logged: Mapping[str, ModelFacts]
 
     @classmethod
-    def of(cls, readings: Iterable[Reading], options: Options) -> Known:
+    def of(cls, readings: Iterable[FileReading], options: Options) -> Known:
         """Gather what files say of one another.
 
         Raises:
@@ -110,7 +110,7 @@ class Known:
         for reading in readings:
             rates = [
                 ((row.model, row.device), row.mean_rate)
-                for row in reading.bench
+                for row in reading.measurement
                 if row.is_generation and not row.n_depth
             ]
             rates += [
@@ -123,7 +123,7 @@ class Known:
             for model in reading.log.models if reading.log else ():
                 logged.setdefault(model.file_name, model)
                 names.add(model.file_name)
-            names.update(row.model for row in reading.bench)
+            names.update(row.model for row in reading.measurement)
         _check_models(options.models, names)
         return cls(options, alone, logged)
 

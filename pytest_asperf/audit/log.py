@@ -74,7 +74,7 @@ class Log:
         errors: lines that may say that something went wrong, with how often they do.
         errors_left_out: how many more were too many to keep.
         remote: endpoint that the tool was told to use; empty where there is none.
-        bench: rows of llama-bench's table.
+        measurement: rows of llama-bench's table.
         perplexity, speculation: a run of these tools.
         drafters: ways of drafting, by their statistics.
         is_synthetic: whether acceptance was drawn and not judged by the target.
@@ -88,7 +88,7 @@ class Log:
     errors: Mapping[str, int]
     errors_left_out: int = 0
     remote: str = ""
-    bench: tuple[BenchRow, ...] = ()
+    measurement: tuple[BenchRow, ...] = ()
     perplexity: PerplexityRun | None = None
     speculation: SpeculationRun | None = None
     drafters: tuple[Drafter, ...] = ()
@@ -114,7 +114,7 @@ class Log:
     def tools(self) -> tuple[str, ...]:
         """The tools whose lines it holds; empty for a text that is none of their logs."""
         held = {
-            "llama-bench": self.bench,
+            "llama-bench": self.measurement,
             "llama-perplexity": self.perplexity,
             "llama-speculative": self.speculation,
             "llama-server": self.requests,
@@ -131,20 +131,20 @@ def read_log(lines: Iterable[str], *, give_up_after: int = 2_000_000) -> Log:
         lines: without their ends.
         give_up_after: characters after which a text that holds nothing of any tool is not read on.
     """
-    models, errors, bench = ModelReader(), ErrorReader(), MarkdownReader()
+    models, errors, measurement = ModelReader(), ErrorReader(), MarkdownReader()
     perplexity, speculation = PerplexityReader(), SpeculationReader()
     server, mlx = ServerReader(), MlxReader()
-    readers = (models, errors, bench, perplexity, speculation, server, mlx)
+    readers = (models, errors, measurement, perplexity, speculation, server, mlx)
     build = remote = ""
 
     def log() -> Log:
         return Log(
-            build or bench.build,
+            build or measurement.build,
             models.models,
             errors.counts,
             errors.left_out,
             remote,
-            bench.rows,
+            measurement.rows,
             perplexity.run(),
             speculation.run(),
             speculation.drafters,

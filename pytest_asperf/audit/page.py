@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.guards import Consequence
 from pytest_asperf.errors import printable
-from pytest_asperf.report.sections import Check, Section
+from pytest_asperf.report.sections import CheckLine, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_asperf.audit.result import Audit, Findings
+    from pytest_asperf.audit.result import Audit, FileFindings
     from pytest_asperf.report.sections import State
 
 _STATES: Final[dict[Consequence, State]] = {
@@ -32,23 +32,29 @@ def sections(audit: Audit) -> tuple[Section, ...]:
     )
 
 
-def _title(found: Findings) -> str:
+def _title(found: FileFindings) -> str:
     kind = f": {printable(found.format, _TEXT)}" if found.format else ""
     return f"{printable(found.title, _TEXT)}{kind}"
 
 
-def _checks(found: Findings) -> Iterator[Check]:
+def _checks(found: FileFindings) -> Iterator[CheckLine]:
     if found.problem:
-        yield Check("not read", "unknown", printable(found.problem, _TEXT))
+        yield CheckLine("not read", "unknown", printable(found.problem, _TEXT))
     for name, text in found.ran:
-        yield Check(name, "measured", printable(text, _TEXT))
+        yield CheckLine(name, "measured", printable(text, _TEXT))
     for figure in found.figures[:_MOST]:
-        yield Check(printable(figure.name, _NAME), "measured", printable(figure, _TEXT))
-    for about, trip in found.trips[:_MOST]:
-        detail = f"{printable(about, _NAME)}: {printable(trip.found, _TEXT)}"
-        yield Check(trip.guard, _STATES[trip.consequence], f"{detail} (rule: {trip.rule})")
+        yield CheckLine(printable(figure.name, _NAME), "measured", printable(figure, _TEXT))
+    for about, guard_finding in found.guard_findings[:_MOST]:
+        detail = f"{printable(about, _NAME)}: {printable(guard_finding.found, _TEXT)}"
+        yield CheckLine(
+            guard_finding.guard,
+            _STATES[guard_finding.consequence],
+            f"{detail} (rule: {guard_finding.rule})",
+        )
     for note in found.notes[:_MOST]:
-        yield Check("note", "measured", printable(note, _TEXT))
-    left = sum(max(len(kind) - _MOST, 0) for kind in (found.figures, found.trips, found.notes))
+        yield CheckLine("note", "measured", printable(note, _TEXT))
+    left = sum(
+        max(len(kind) - _MOST, 0) for kind in (found.figures, found.guard_findings, found.notes)
+    )
     if left:
-        yield Check("note", "measured", f"{left} more lines are shown by --json")
+        yield CheckLine("note", "measured", f"{left} more lines are shown by --json")

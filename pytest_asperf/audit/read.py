@@ -38,14 +38,14 @@ DEFECT: Final = "audit failed on this file; please report it"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FileReading:
     """One file.
 
     Attributes:
         path: as it was given.
         format: what it is, in words; empty where it could not be read.
         problem: why it could not be read; empty where it was.
-        bench: llama-bench's tests.
+        measurement: llama-bench's tests.
         log: any tool's log.
         power: powermetrics' samples.
         table: rows of somebody's own table.
@@ -55,40 +55,42 @@ class Reading:
     path: Path
     format: str = ""
     problem: str = ""
-    bench: tuple[BenchRow, ...] = ()
+    measurement: tuple[BenchRow, ...] = ()
     log: Log | None = None
     power: PowerLog | None = None
     table: tuple[TableRow, ...] = ()
     cut_lines: int = 0
 
 
-def read_file(path: Path) -> Reading:
+def read_file(path: Path) -> FileReading:
     """Read one file; never more than a block, a line and a document of bounded size at a time."""
     try:
         if not path.is_file():
             # A pipe or a device may have no end.
             what = "is a folder" if path.is_dir() else "is not a file, or does not exist"
-            return Reading(path, problem=what)
+            return FileReading(path, problem=what)
         if not path.stat().st_size:
             # Neither may a file of the kernel's, such as /proc/kmsg.
-            return Reading(path, problem="the file is empty")
+            return FileReading(path, problem="the file is empty")
         return _read(path)
     except UnreadableError as error:
-        return Reading(path, problem=str(error))
+        return FileReading(path, problem=str(error))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
-        return Reading(path, problem=f"it cannot be read: {reason or error}")
+        return FileReading(path, problem=f"it cannot be read: {reason or error}")
     except Exception as error:  # noqa: BLE001  # the other files of the call are still judged
-        return Reading(path, problem=f"{DEFECT}: {printable(f'{type(error).__name__}: {error}')}")
+        return FileReading(
+            path, problem=f"{DEFECT}: {printable(f'{type(error).__name__}: {error}')}"
+        )
 
 
-def _read(path: Path) -> Reading:
+def _read(path: Path) -> FileReading:
     with path.open("rb") as file:
         kind, encoding = sniff(file.read(HEAD_BYTES))
         file.seek(0)
         lines = Lines(file, encoding)
         if kind is Kind.PLIST:
-            return Reading(path, "powermetrics", power=read_power(file))
+            return FileReading(path, "powermetrics", power=read_power(file))
         if kind is Kind.JSON:
             return _read_document(path, read_document(file, encoding))
         if kind is Kind.CSV:
@@ -110,39 +112,43 @@ def _begins_as_bench(lines: Lines) -> bool:
     return all(f'"{column}"' in first for column in COLUMNS)
 
 
-def _read_document(path: Path, document: object) -> Reading:
+def _read_document(path: Path, document: object) -> FileReading:
     if rows := rows_of_document(document):
         return _of_bench(path, "JSON", rows)
     if table := table_rows_of_document(document):
-        return Reading(path, "a table of results, JSON", table=table)
+        return FileReading(path, "a table of results, JSON", table=table)
     if request := request_of(document):
-        return Reading(path, "llama-server, an answer", log=Log("", (), {}, requests=(request,)))
+        return FileReading(
+            path, "llama-server, an answer", log=Log("", (), {}, requests=(request,))
+        )
     if document in ([], {}):
         raise UnreadableError("JSON that holds nothing: no test was measured")
     raise UnreadableError("JSON of a shape that audit does not know")
 
 
-def _read_csv(path: Path, lines: Lines) -> Reading:
+def _read_csv(path: Path, lines: Lines) -> FileReading:
     header = next(iter(lines))
     lines.file.seek(0)
     columns = {cell.strip('"\ufeff ') for cell in header.split(",")}
     if columns >= COLUMNS:
         return _of_bench(path, "CSV", rows_of_csv(lines), lines.cut)
     if table := rows_of_table(lines):
-        return Reading(path, "a table of results, CSV", table=table, cut_lines=lines.cut)
+        return FileReading(path, "a table of results, CSV", table=table, cut_lines=lines.cut)
     raise UnreadableError("CSV with columns that audit does not know")
 
 
-def _of_bench(path: Path, form: str, rows: tuple[BenchRow, ...], cut_lines: int = 0) -> Reading:
+def _of_bench(path: Path, form: str, rows: tuple[BenchRow, ...], cut_lines: int = 0) -> FileReading:
     if not rows:
         raise UnreadableError(f"llama-bench, {form}, without a test: the run measured nothing")
-    return Reading(path, f"llama-bench, {form}", bench=rows, cut_lines=cut_lines)
+    return FileReading(path, f"llama-bench, {form}", measurement=rows, cut_lines=cut_lines)
 
 
-def _read_text(path: Path, lines: Lines) -> Reading:
+def _read_text(path: Path, lines: Lines) -> FileReading:
     log = read_log(lines)
     if not log.tools:
         raise UnreadableError("not the output of a tool that audit knows")
     build = f", build {log.build}" if log.build else ""
     tools = ", ".join(log.tools)
-    return Reading(path, f"{tools}{build}", bench=log.bench, log=log, cut_lines=lines.cut)
+    return FileReading(
+        path, f"{tools}{build}", measurement=log.measurement, log=log, cut_lines=lines.cut
+    )

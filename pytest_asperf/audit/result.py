@@ -11,7 +11,7 @@ from pytest_asperf.errors import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_asperf.analysis.guards import Trip
+    from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.stats.estimate import Estimate
 
 CLEAN: Final = 0
@@ -24,7 +24,7 @@ MOST_FINDINGS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class AuditedFigure:
     """Something that was measured.
 
     Attributes:
@@ -42,7 +42,7 @@ class Figure:
 
 
 @dataclass(slots=True)
-class Findings:
+class FileFindings:
     """What one file, or several together, show.
 
     Attributes:
@@ -51,7 +51,7 @@ class Findings:
         problem: why it could not be read; empty where it was.
         ran: proof of path, as far as the file has it.
         figures: what was measured.
-        trips: guards that tripped, each with what it is about.
+        guard_findings: guards that tripped, each with what it is about.
         notes: what a reader must know beside the figures.
     """
 
@@ -59,14 +59,14 @@ class Findings:
     format: str = ""
     problem: str = ""
     ran: list[tuple[str, str]] = field(default_factory=list)
-    figures: list[Figure] = field(default_factory=list)
-    trips: list[tuple[str, Trip]] = field(default_factory=list)
+    figures: list[AuditedFigure] = field(default_factory=list)
+    guard_findings: list[tuple[str, GuardFinding]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def trip(self, about: str, trip: Trip | None) -> None:
+    def guard_finding(self, about: str, guard_finding: GuardFinding | None) -> None:
         """Keep a guard that tripped."""
-        if trip is not None:
-            self.trips.append((about, trip))
+        if guard_finding is not None:
+            self.guard_findings.append((about, guard_finding))
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON, text from outside escaped and bounded."""
@@ -79,12 +79,12 @@ class Findings:
             "trips": [
                 {
                     "about": printable(about, _SHOWN),
-                    "guard": trip.guard,
-                    "consequence": str(trip.consequence),
-                    "found": printable(trip.found),
-                    "rule": trip.rule,
+                    "guard": guard_finding.guard,
+                    "consequence": str(guard_finding.consequence),
+                    "found": printable(guard_finding.found),
+                    "rule": guard_finding.rule,
                 }
-                for about, trip in self.trips
+                for about, guard_finding in self.guard_findings
             ],
             "notes": [printable(note) for note in self.notes],
         }
@@ -99,14 +99,14 @@ class Audit:
         together: of files seen together.
     """
 
-    files: tuple[Findings, ...]
-    together: tuple[Findings, ...] = ()
+    files: tuple[FileFindings, ...]
+    together: tuple[FileFindings, ...] = ()
 
     @property
-    def trips(self) -> Iterator[Trip]:
+    def guard_findings(self) -> Iterator[GuardFinding]:
         """Every guard that tripped."""
         for found in (*self.files, *self.together):
-            yield from (trip for _, trip in found.trips)
+            yield from (guard_finding for _, guard_finding in found.guard_findings)
 
     @property
     def unread(self) -> int:
@@ -115,7 +115,9 @@ class Audit:
 
     def count(self, consequence: Consequence) -> int:
         """Return how many guards tripped with a consequence."""
-        return sum(trip.consequence is consequence for trip in self.trips)
+        return sum(
+            guard_finding.consequence is consequence for guard_finding in self.guard_findings
+        )
 
     @property
     def exit_code(self) -> int:
@@ -147,7 +149,7 @@ class Audit:
         }
 
 
-def _figure_dict(figure: Figure) -> dict[str, Any]:
+def _figure_dict(figure: AuditedFigure) -> dict[str, Any]:
     value = figure.value
     found: dict[str, Any] = {"name": printable(figure.name, _SHOWN), "text": printable(figure)}
     if value is not None:

@@ -13,7 +13,7 @@ from pytest_asperf.audit.judge import judge_file
 from pytest_asperf.audit.judge_table import judge_table
 from pytest_asperf.audit.known import Known
 from pytest_asperf.audit.read import read_file
-from pytest_asperf.audit.result import Audit, Figure, Findings
+from pytest_asperf.audit.result import Audit, AuditedFigure, FileFindings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.audit.known import Options
     from pytest_asperf.audit.log import Log
-    from pytest_asperf.audit.read import Reading
+    from pytest_asperf.audit.read import FileReading
     from pytest_asperf.worker.printed.model_facts import ModelFacts
     from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
 
@@ -59,18 +59,18 @@ def audit(
     return Audit(tuple(files), tuple(_together(readings, options)))
 
 
-def _together(readings: Sequence[Reading], options: Options) -> Iterable[Findings]:
-    pairs = Findings("ΔPPL, paired by chunk", "llama-perplexity")
+def _together(readings: Sequence[FileReading], options: Options) -> Iterable[FileFindings]:
+    pairs = FileFindings("ΔPPL, paired by chunk", "llama-perplexity")
     _pair_perplexity(readings, options, pairs)
-    if pairs.figures or pairs.trips:
+    if pairs.figures or pairs.guard_findings:
         yield pairs
-    arms = Findings("runs with and without a remote device", "llama-speculative")
+    arms = FileFindings("runs with and without a remote device", "llama-speculative")
     _compare_arms(readings, arms)
-    if arms.trips:
+    if arms.guard_findings:
         yield arms
-    counts = Findings("rates in a table and the logs they come from", "llama-speculative")
+    counts = FileFindings("rates in a table and the logs they come from", "llama-speculative")
     _account_tokens(readings, counts)
-    if counts.trips:
+    if counts.guard_findings:
         yield counts
 
 
@@ -106,7 +106,9 @@ class _Scored:
         return {name: value for name, value in known.items() if value is not None}
 
 
-def _pair_perplexity(readings: Sequence[Reading], options: Options, found: Findings) -> None:
+def _pair_perplexity(
+    readings: Sequence[FileReading], options: Options, found: FileFindings
+) -> None:
     groups: dict[object, list[_Scored]] = {}
     for reading in readings:
         if reading.log and (run := reading.log.perplexity) and run.running_ppl:
@@ -128,10 +130,10 @@ def _baseline_of(group: Sequence[_Scored], named: Path | None) -> _Scored | None
     return max(group, key=lambda one: one.bits)  # the first of equals
 
 
-def _pair(base: _Scored, other: _Scored, options: Options, found: Findings) -> None:
+def _pair(base: _Scored, other: _Scored, options: Options, found: FileFindings) -> None:
     name = f"{other.label} vs {base.label}"
     unequal = guards.unequal_work(other.work, base.work)
-    found.trip(name, unequal)
+    found.guard_finding(name, unequal)
     if unequal is not None:
         return
     base_nll, nll = base.run.chunk_nll, other.run.chunk_nll
@@ -143,7 +145,7 @@ def _pair(base: _Scored, other: _Scored, options: Options, found: Findings) -> N
             "and more, so these may be two texts"
         )
     basis = f"{options.confidence:.0%} two-sided over {change.n} chunks"
-    found.figures.append(Figure(name, change, basis))
+    found.figures.append(AuditedFigure(name, change, basis))
 
 
 def _correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
@@ -153,7 +155,7 @@ def _correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
     return statistics.correlation(a, b)
 
 
-def _compare_arms(readings: Sequence[Reading], found: Findings) -> None:
+def _compare_arms(readings: Sequence[FileReading], found: FileFindings) -> None:
     """Find runs that were told to use a remote device and equal one that was not."""
     runs = [(r, r.log) for r in readings if r.log and r.log.speculation]
     for reading, log in runs:
@@ -161,11 +163,11 @@ def _compare_arms(readings: Sequence[Reading], found: Findings) -> None:
             continue
         for local, local_log in runs:
             if not local_log.remote and _models(log) == _models(local_log):
-                trip = guards.identical_to_baseline(_figures(log), _figures(local_log))
-                found.trip(f"{reading.path.name} and {local.path.name}", trip)
+                guard_finding = guards.identical_to_baseline(_figures(log), _figures(local_log))
+                found.guard_finding(f"{reading.path.name} and {local.path.name}", guard_finding)
 
 
-def _account_tokens(readings: Sequence[Reading], found: Findings) -> None:
+def _account_tokens(readings: Sequence[FileReading], found: FileFindings) -> None:
     """Find rates in a table that count the prompt, by the log with the same counts of tokens."""
     logs = {
         (run.n_drafted, run.n_accept): (reading.path.name, run)
@@ -180,10 +182,10 @@ def _account_tokens(readings: Sequence[Reading], found: Findings) -> None:
         name, run = logs[counts]
         n_prompt = run.prompt[0] if run.prompt else 0
         if n_prompt and run.total_s:
-            trip = guards.token_accounting(
+            guard_finding = guards.token_accounting(
                 rate, n_prompt=n_prompt, n_generated=run.n_predict, elapsed_s=run.total_s
             )
-            found.trip(f"{row.label} and {name}", trip)
+            found.guard_finding(f"{row.label} and {name}", guard_finding)
 
 
 def _models(log: Log) -> list[str]:

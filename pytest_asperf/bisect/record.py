@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.bisect.search import Finding, Gate
+from pytest_asperf.bisect.search import GateAnswer, GateStep
 from pytest_asperf.errors import CacheError, printable
 from pytest_asperf.hardware.records import load_record, store_record
 
@@ -26,7 +26,7 @@ _FOLDER: Final = "bisections"
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedGate:
     """One gate that is over.
 
     Attributes:
@@ -44,21 +44,21 @@ class Judged:
     is_unmade: bool = False
 
     @property
-    def finding(self) -> Finding:
+    def finding(self) -> GateAnswer:
         """What the search needs of it."""
         if self.effect is None:
             # Judged without a single pair: nothing is excluded.
-            return Finding(self.outcome)
-        return Finding(self.outcome, self.effect.low, self.effect.high)
+            return GateAnswer(self.outcome)
+        return GateAnswer(self.outcome, self.effect.low, self.effect.high)
 
 
-def judged(verdict: Verdict, elapsed_s: float) -> Judged:
+def judged(verdict: Verdict, elapsed_s: float) -> JudgedGate:
     """Return what is kept of a gate's verdict."""
     effect = verdict.figures[0][1] if verdict.figures else None
     if effect is not None and effect.unit != CHANGE:
         point, low, high = (ratio - 1 for ratio in (effect.point, effect.low, effect.high))
         effect = replace(effect, point=point, low=low, high=high, unit=CHANGE)
-    return Judged(verdict.outcome, printable(verdict.measured), elapsed_s, effect)
+    return JudgedGate(verdict.outcome, printable(verdict.measured), elapsed_s, effect)
 
 
 @dataclass(slots=True)
@@ -75,14 +75,14 @@ class BisectRecord:
     path: Path
     decided_by: Mapping[str, Any]
     seed: int
-    gates: dict[Gate, Judged] = field(default_factory=dict)
+    gates: dict[GateStep, JudgedGate] = field(default_factory=dict)
 
     @property
-    def findings(self) -> dict[Gate, Finding]:
+    def findings(self) -> dict[GateStep, GateAnswer]:
         """What the search needs of it."""
         return {gate: found.finding for gate, found in self.gates.items()}
 
-    def keep(self, gate: Gate, found: Judged) -> None:
+    def keep(self, gate: GateStep, found: JudgedGate) -> None:
         """Add a gate, and write the file.
 
         Raises:
@@ -168,11 +168,11 @@ def _opened(record: BisectRecord, *, fresh: bool) -> tuple[BisectRecord, str]:
     return record, told
 
 
-def _plain(found: Judged) -> dict[str, Any]:
+def _plain(found: JudgedGate) -> dict[str, Any]:
     return {key: value for key, value in asdict(found).items() if value is not None}
 
 
-def _read_gate(row: dict[str, Any]) -> tuple[Gate, Judged]:
+def _read_gate(row: dict[str, Any]) -> tuple[GateStep, JudgedGate]:
     effect = row.get("effect")
     if effect is not None:
         effect = Estimate(
@@ -186,14 +186,14 @@ def _read_gate(row: dict[str, Any]) -> tuple[Gate, Judged]:
             confidence=_number(effect["confidence"]),
         )
     base, candidate = _whole(row["base"]), _whole(row["candidate"])
-    found = Judged(
+    found = JudgedGate(
         Outcome(row["outcome"]),
         str(row["told"]),
         _number(row["elapsed_s"]),
         effect,
         is_unmade=row["is_unmade"] is True,
     )
-    return Gate(base, candidate), found
+    return GateStep(base, candidate), found
 
 
 def _number(value: object) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pytest_asperf import __version__
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.bisect.record import Judged, judged
+from pytest_asperf.bisect.record import JudgedGate, judged
 from pytest_asperf.bisect.search import Probe, gates_at_most, next_step
 from pytest_asperf.builds.surroundings import compiles_with
 from pytest_asperf.errors import BuildError, EngineError, printable
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
     from pytest_asperf.bisect.candidates import Candidate
     from pytest_asperf.bisect.record import BisectRecord
-    from pytest_asperf.bisect.search import Answer, Gate
-    from pytest_asperf.gate.cells import Cell
+    from pytest_asperf.bisect.search import Answer, GateStep
+    from pytest_asperf.gate.cells import GateCell
     from pytest_asperf.hardware.machine import Machine
     from pytest_asperf.measure.ab_speed import Budget
-    from pytest_asperf.measure.runner import Lab
+    from pytest_asperf.measure.runner import MeasurementRunner
 
 #: Pairs of the gates that a size is quoted from, however early they are decided.
 _PAIRS_OF_A_SIZE: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class BisectRequest:
     """What is bisected.
 
     Attributes:
@@ -44,7 +44,7 @@ class Question:
     """
 
     candidates: tuple[Candidate, ...]
-    cell: Cell
+    cell: GateCell
     budget: Budget
     max_ppl_delta: float
     is_listed: bool = False
@@ -85,16 +85,18 @@ class Watcher(Protocol):
     def begins(self, probe: Probe, number: int) -> None:
         """A gate begins."""
 
-    def ends(self, gate: Gate, found: Judged) -> None:
+    def ends(self, gate: GateStep, found: JudgedGate) -> None:
         """It is over."""
 
 
-def bisect(question: Question, lab: Lab, record: BisectRecord, watcher: Watcher) -> Answer:
+def bisect(
+    question: BisectRequest, runner: MeasurementRunner, record: BisectRecord, watcher: Watcher
+) -> Answer:
     """Gate one build after the other until there is an answer.
 
     Args:
         question: what is bisected.
-        lab: measures.
+        runner: measures.
         record: what was found before; every gate is added to it.
         watcher: told of each gate.
 
@@ -105,13 +107,15 @@ def bisect(question: Question, lab: Lab, record: BisectRecord, watcher: Watcher)
     """
     while isinstance(step := next_step(question.n, record.findings), Probe):
         watcher.begins(step, len(record.gates) + 1)
-        found = _gate(question, lab, step, record.seed)
+        found = _gate(question, runner, step, record.seed)
         record.keep(step.gate, found)
         watcher.ends(step.gate, found)
     return step
 
 
-def _gate(question: Question, lab: Lab, probe: Probe, seed: int) -> Judged:
+def _gate(
+    question: BisectRequest, runner: MeasurementRunner, probe: Probe, seed: int
+) -> JudgedGate:
     gate = probe.gate
     base, candidate = (question.candidates[i].build for i in (gate.base, gate.candidate))
     budget = replace(question.budget, seed=_seed_of(gate, seed))
@@ -121,7 +125,7 @@ def _gate(question: Question, lab: Lab, probe: Probe, seed: int) -> Judged:
     began = time.monotonic()
     try:
         verdict = judge_cell(
-            lab,
+            runner,
             question.cell,
             (base, candidate),
             budget=budget,
@@ -133,11 +137,11 @@ def _gate(question: Question, lab: Lab, probe: Probe, seed: int) -> Judged:
             raise  # one of the two ends: there is nothing to bisect without it
         is_unmade = isinstance(error, BuildError)
         elapsed_s = time.monotonic() - began
-        return Judged(Outcome.INVALID, printable(error.what), elapsed_s, is_unmade=is_unmade)
+        return JudgedGate(Outcome.INVALID, printable(error.what), elapsed_s, is_unmade=is_unmade)
     return judged(verdict, time.monotonic() - began)
 
 
-def _seed_of(gate: Gate, seed: int) -> int:
+def _seed_of(gate: GateStep, seed: int) -> int:
     """Return a gate's own seed: a coin that fell the same way in each would be no fair one."""
     own = random.Random(f"{seed} {gate.base} {gate.candidate}")  # noqa: S311  # logged
     return own.randrange(2**31)

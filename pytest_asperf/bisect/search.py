@@ -29,7 +29,7 @@ Purpose = Literal["candidate", "search", "confirm", "map"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Gate:
+class GateStep:
     """One gate: a build against another, by number."""
 
     base: int
@@ -37,7 +37,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class GateAnswer:
     """What a gate found.
 
     Attributes:
@@ -70,7 +70,7 @@ class Ending(StrEnum):
 class Probe:
     """The gate that comes next, and what it is for."""
 
-    gate: Gate
+    gate: GateStep
     purpose: Purpose
 
 
@@ -91,9 +91,9 @@ class Answer:
     why: str = ""
 
     @property
-    def step(self) -> Gate:
+    def step(self) -> GateStep:
         """The gate of the one side of the answer against the other."""
-        return Gate(self.after, self.at)
+        return GateStep(self.after, self.at)
 
 
 def gates_to_name(n: int) -> int:
@@ -110,7 +110,7 @@ def gates_at_most(n: int) -> int:
     return min(n + 1, gates_to_name(n) + _RESERVE + _MAPPED)
 
 
-def next_step(n: int, findings: Mapping[Gate, Finding]) -> Probe | Answer:
+def next_step(n: int, findings: Mapping[GateStep, GateAnswer]) -> Probe | Answer:
     """Return the next gate, or the answer.
 
     Args:
@@ -121,22 +121,22 @@ def next_step(n: int, findings: Mapping[Gate, Finding]) -> Probe | Answer:
     spent = sum(finding.is_judged for finding in findings.values()) >= gates_at_most(n)
     if isinstance(step, Probe) and spent:
         # Only where builds that had been passed over were tried again, and led another way.
-        sides = narrowed(n, findings) or Gate(0, n)
+        sides = narrowed(n, findings) or GateStep(0, n)
         return Answer(Ending.RANGE, sides.base, sides.candidate, _USED_UP)
     return step
 
 
-def _next_step(n: int, findings: Mapping[Gate, Finding]) -> Probe | Answer:
-    first = findings.get(Gate(0, n))
+def _next_step(n: int, findings: Mapping[GateStep, GateAnswer]) -> Probe | Answer:
+    first = findings.get(GateStep(0, n))
     if first is None:
-        return Probe(Gate(0, n), "candidate")
+        return Probe(GateStep(0, n), "candidate")
     if first.outcome is not Outcome.FAIL:
         ending = Ending.NO_REGRESSION if first.is_judged else Ending.BROKEN
         return Answer(ending, 0, n, f"the candidate is {first.outcome} against the baseline")
     search = _Search(n, findings)
     build = search.probe()
     if build is not None:
-        return Probe(Gate(0, build), "search")
+        return Probe(GateStep(0, build), "search")
     direct = findings.get(search.step)
     if direct is None:
         return Probe(search.step, "confirm")
@@ -148,9 +148,9 @@ def _next_step(n: int, findings: Mapping[Gate, Finding]) -> Probe | Answer:
     return Answer(Ending.RANGE if why else Ending.CULPRIT, search.after, search.at, why)
 
 
-def narrowed(n: int, findings: Mapping[Gate, Finding]) -> Gate | None:
+def narrowed(n: int, findings: Mapping[GateStep, GateAnswer]) -> GateStep | None:
     """Return the two builds that the culprit lies between so far; None before the first FAIL."""
-    first = findings.get(Gate(0, n))
+    first = findings.get(GateStep(0, n))
     if first is None or first.outcome is not Outcome.FAIL:
         return None
     search = _Search(n, findings)
@@ -158,15 +158,17 @@ def narrowed(n: int, findings: Mapping[Gate, Finding]) -> Gate | None:
     return search.step
 
 
-def steps(n: int, findings: Mapping[Gate, Finding]) -> tuple[Gate, ...]:
+def steps(n: int, findings: Mapping[GateStep, GateAnswer]) -> tuple[GateStep, ...]:
     """Return the neighbours among the builds judged against the baseline whose effects differ.
 
     They differ where their intervals do not meet. The baseline's own effect is none, exactly.
     """
-    effects = {0: Finding(Outcome.PASS, 0.0, 0.0)}
-    effects |= {i: f for i in range(1, n + 1) if (f := findings.get(Gate(0, i))) and f.is_judged}
+    effects = {0: GateAnswer(Outcome.PASS, 0.0, 0.0)}
+    effects |= {
+        i: f for i in range(1, n + 1) if (f := findings.get(GateStep(0, i))) and f.is_judged
+    }
     return tuple(
-        Gate(a, b) for a, b in pairwise(sorted(effects)) if not _meet([effects[a], effects[b]])
+        GateStep(a, b) for a, b in pairwise(sorted(effects)) if not _meet([effects[a], effects[b]])
     )
 
 
@@ -179,21 +181,21 @@ class _Search:
         used: what it has seen, by build.
     """
 
-    def __init__(self, n: int, findings: Mapping[Gate, Finding]) -> None:
+    def __init__(self, n: int, findings: Mapping[GateStep, GateAnswer]) -> None:
         self.after, self.at = 0, n
-        self.used: dict[int, Finding] = {}
+        self.used: dict[int, GateAnswer] = {}
         self._n = n
         self._findings = findings
 
     @property
-    def step(self) -> Gate:
+    def step(self) -> GateStep:
         """The gate of the answer's two sides."""
-        return Gate(self.after, self.at)
+        return GateStep(self.after, self.at)
 
     def probe(self) -> int | None:
         """Return the build to gate next; None where the search is over."""
         while (build := self._choose()) is not None:
-            finding = self._findings.get(Gate(0, build))
+            finding = self._findings.get(GateStep(0, build))
             if finding is None:
                 return build if self._may_go_on() else None
             self.used[build] = finding
@@ -203,11 +205,11 @@ class _Search:
                 self.at = build
         return None
 
-    def failed(self, first: Finding) -> list[Finding]:
+    def failed(self, first: GateAnswer) -> list[GateAnswer]:
         """Return the gates that failed, with the candidate's."""
         return [first, *(f for f in self.used.values() if f.outcome is Outcome.FAIL)]
 
-    def why_no_culprit(self, direct: Finding) -> str:
+    def why_no_culprit(self, direct: GateAnswer) -> str:
         """Return why no single build is the answer, given the gate of its two sides."""
         if self._choose() is not None:
             return _USED_UP
@@ -232,7 +234,7 @@ class _Search:
         return still_open[int(share * len(still_open))]
 
 
-def _contradiction(direct: Finding, failed: Collection[Finding]) -> str:
+def _contradiction(direct: GateAnswer, failed: Collection[GateAnswer]) -> str:
     """Return what speaks against one step that explains every FAIL, empty where nothing does."""
     if direct.outcome in {Outcome.PASS, Outcome.INCONCLUSIVE}:
         return f"the one against the other directly is {direct.outcome}"
@@ -241,21 +243,23 @@ def _contradiction(direct: Finding, failed: Collection[Finding]) -> str:
     return ""
 
 
-def _meet(findings: Collection[Finding]) -> bool:
+def _meet(findings: Collection[GateAnswer]) -> bool:
     """Tell whether one effect lies in the intervals of all."""
     return max(f.low for f in findings) <= min(f.high for f in findings)
 
 
 def _next_mapped(
-    n: int, findings: Mapping[Gate, Finding], searched: Collection[int]
+    n: int, findings: Mapping[GateStep, GateAnswer], searched: Collection[int]
 ) -> Probe | None:
     """Return the gate that halves the widest gap among the builds judged against the baseline."""
-    against_base = {i: f for i in range(1, n + 1) if (f := findings.get(Gate(0, i))) is not None}
+    against_base = {
+        i: f for i in range(1, n + 1) if (f := findings.get(GateStep(0, i))) is not None
+    }
     judged = [0, *(i for i, finding in against_base.items() if finding.is_judged)]
     n_mapped = sum(1 for i in judged if i not in searched) - 2  # nor the two ends
     gaps = sorted(pairwise(judged), key=lambda gap: gap[0] - gap[1])
     for low, high in gaps if n_mapped < _MAPPED else ():
         still_open = [i for i in range(low + 1, high) if i not in against_base]
         if still_open:
-            return Probe(Gate(0, still_open[len(still_open) // 2]), "map")
+            return Probe(GateStep(0, still_open[len(still_open) // 2]), "map")
     return None

@@ -6,15 +6,22 @@ import shlex
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.bisect.search import Ending, Gate, gates_at_most, gates_to_name, narrowed, steps
+from pytest_asperf.bisect.search import (
+    Ending,
+    GateStep,
+    gates_at_most,
+    gates_to_name,
+    narrowed,
+    steps,
+)
 from pytest_asperf.config.build_sources import Checkout, Packages
 from pytest_asperf.errors import printable
 from pytest_asperf.gate.cells import PPL
-from pytest_asperf.report.sections import Check, Section
+from pytest_asperf.report.sections import CheckLine, Section
 
 if TYPE_CHECKING:
-    from pytest_asperf.bisect.record import BisectRecord, Judged
-    from pytest_asperf.bisect.run import Question
+    from pytest_asperf.bisect.record import BisectRecord, JudgedGate
+    from pytest_asperf.bisect.run import BisectRequest
     from pytest_asperf.bisect.search import Answer
     from pytest_asperf.config.spec import Build
 
@@ -26,7 +33,7 @@ _PURPOSES: Final = {
 }
 
 
-def announcement(question: Question) -> tuple[str, ...]:
+def announcement(question: BisectRequest) -> tuple[str, ...]:
     """Return what is bisected, and how many gates it may take."""
     n, most = question.n, gates_at_most(question.n)
     ends = (question.candidates[0].build.name, question.candidates[-1].build.name)
@@ -43,7 +50,7 @@ def announcement(question: Question) -> tuple[str, ...]:
     )
 
 
-def gate_line(question: Question, gate: Gate, found: Judged) -> str:
+def gate_line(question: BisectRequest, gate: GateStep, found: JudgedGate) -> str:
     """Return a gate that is over, on one line."""
     base, candidate = (question.candidates[i].build.name for i in (gate.base, gate.candidate))
     effect = f" {found.effect}, {found.effect.n} {found.effect.counted}" if found.effect else ""
@@ -53,7 +60,7 @@ def gate_line(question: Question, gate: Gate, found: Judged) -> str:
     )
 
 
-def known_so_far(question: Question, record: BisectRecord) -> str:
+def known_so_far(question: BisectRequest, record: BisectRecord) -> str:
     """Return what an interrupted bisection knows."""
     sides = narrowed(question.n, record.findings)
     if sides is None:
@@ -67,7 +74,7 @@ def known_so_far(question: Question, record: BisectRecord) -> str:
     )
 
 
-def answer_sections(question: Question, record: BisectRecord, answer: Answer) -> list[Section]:
+def answer_sections(question: BisectRequest, record: BisectRecord, answer: Answer) -> list[Section]:
     """Return the answer: what it is, how large, and how to see it again."""
     found = record.gates.get(answer.step)
     title = {
@@ -77,7 +84,7 @@ def answer_sections(question: Question, record: BisectRecord, answer: Answer) ->
         Ending.NO_REGRESSION: "nothing to bisect",
         Ending.BROKEN: "nothing to bisect: the candidate cannot be judged",
     }[answer.ending]
-    checks = [Check("because", "measured", answer.why)] if answer.why else []
+    checks = [CheckLine("because", "measured", answer.why)] if answer.why else []
     if answer.ending in {Ending.CULPRIT, Ending.RANGE}:
         checks.append(_plain("before", f"{_named(question, answer.after)} passes"))
     if answer.ending is Ending.RANGE:
@@ -95,13 +102,13 @@ def answer_sections(question: Question, record: BisectRecord, answer: Answer) ->
     return [Section(printable(title), tuple(checks))]
 
 
-def map_rows(question: Question, record: BisectRecord) -> list[tuple[str, ...]]:
+def map_rows(question: BisectRequest, record: BisectRecord) -> list[tuple[str, ...]]:
     """Return the effect over the builds against the baseline, with the steps marked."""
     marks = {gate.candidate: gate.base for gate in steps(question.n, record.findings)}
     rows: list[tuple[str, ...]] = [("build", "against the baseline", "verdict", "step")]
     rows.append((printable(question.candidates[0].build.name), "", "baseline", ""))
     for number in range(1, question.n + 1):
-        found = record.gates.get(Gate(0, number))
+        found = record.gates.get(GateStep(0, number))
         if found is None:
             continue
         mark = ""
@@ -116,7 +123,7 @@ def map_rows(question: Question, record: BisectRecord) -> list[tuple[str, ...]]:
     return rows
 
 
-def map_sections(question: Question, record: BisectRecord) -> list[Section]:
+def map_sections(question: BisectRequest, record: BisectRecord) -> list[Section]:
     """Return how to look closer at each step of the map."""
     checks = tuple(
         check
@@ -126,16 +133,16 @@ def map_sections(question: Question, record: BisectRecord) -> list[Section]:
     return [Section("the steps", checks)] if checks else []
 
 
-def _plain(name: str, text: str) -> Check:
-    return Check(name, "measured", printable(text))
+def _plain(name: str, text: str) -> CheckLine:
+    return CheckLine(name, "measured", printable(text))
 
 
-def _named(question: Question, number: int) -> str:
+def _named(question: BisectRequest, number: int) -> str:
     candidate = question.candidates[number]
     return f"{candidate.build.name}" + (f" ({candidate.about})" if candidate.about else "")
 
 
-def _sized(question: Question, found: Judged) -> str:
+def _sized(question: BisectRequest, found: JudgedGate) -> str:
     if found.effect is None:
         return found.told
     what = "PPL" if question.cell.workload == PPL else f"cost of {question.cell.workload}"
@@ -147,16 +154,16 @@ def _sized(question: Question, found: Judged) -> str:
 
 
 def _middle(record: BisectRecord, number: int) -> float:
-    found = record.gates.get(Gate(0, number))
+    found = record.gates.get(GateStep(0, number))
     return 0.0 if found is None or found.effect is None else found.effect.point
 
 
-def _again(question: Question, record: BisectRecord, step: Gate) -> list[Check]:
+def _again(question: BisectRequest, record: BisectRecord, step: GateStep) -> list[CheckLine]:
     """Return the commands that show a step again, or look into it, and what changed in it."""
     builds = [candidate.build for candidate in question.candidates]
     base, candidate = builds[step.base], builds[step.candidate]
     between = range(step.base + 1, step.candidate)
-    is_open = any(Gate(0, build) not in record.gates for build in between)
+    is_open = any(GateStep(0, build) not in record.gates for build in between)
     if not all(_is_known(question, number) for number in (step.base, step.candidate)):
         told = " and ".join(build.name for build in (base, candidate))
         text = f"declare {told} in [tool.asperf.builds] with all that the ends have, and gate them"
@@ -174,7 +181,7 @@ def _again(question: Question, record: BisectRecord, step: Gate) -> list[Check]:
 
 
 def _command(
-    question: Question, builds: tuple[Build, Build], seed: int, listed: str, *, is_open: bool
+    question: BisectRequest, builds: tuple[Build, Build], seed: int, listed: str, *, is_open: bool
 ) -> str:
     cell, names = question.cell, [build.name for build in builds]
     if is_open:
@@ -186,7 +193,7 @@ def _command(
     return shlex.join(["asperf", *words, "--tolerance", tolerance, "--seed", str(seed)])
 
 
-def _is_known(question: Question, number: int) -> bool:
+def _is_known(question: BisectRequest, number: int) -> bool:
     """Whether a build's name means it on a command line: the ends' do, and any that says it all."""
     source = question.candidates[number].build.source
     if question.is_listed or number in {0, question.n}:

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from pytest_asperf.bisect.candidates import Candidate
-    from pytest_asperf.bisect.record import BisectRecord, Judged
-    from pytest_asperf.bisect.run import Question
-    from pytest_asperf.bisect.search import Answer, Gate, Probe
+    from pytest_asperf.bisect.record import BisectRecord, JudgedGate
+    from pytest_asperf.bisect.run import BisectRequest
+    from pytest_asperf.bisect.search import Answer, GateStep, Probe
     from pytest_asperf.commands.project import Project
     from pytest_asperf.config.spec import Build
-    from pytest_asperf.measure.runner import Lab
+    from pytest_asperf.measure.runner import MeasurementRunner
 
 _EXIT_CODES: Final = {Ending.CULPRIT: 0, Ending.BROKEN: 2}
 _NO_CULPRIT: Final = 1
@@ -100,7 +100,7 @@ def bisect_builds(
     Exits with 0 if a culprit is named, with 1 if there is none or no single one, with 2 if it
     cannot be measured, with 3 if the command is not usable as typed.
     """
-    asked = _Asked(
+    asked = _BisectOptions(
         base, candidate, builds, model, engine, workload, max_ppl_delta, max_pairs, max_seconds
     )
     try:
@@ -113,7 +113,7 @@ def bisect_builds(
     raise typer.Exit(_EXIT_CODES.get(answer.ending, _NO_CULPRIT))
 
 
-class _Asked(NamedTuple):
+class _BisectOptions(NamedTuple):
     """The words that say what is bisected."""
 
     base: str
@@ -163,17 +163,17 @@ def split_builds(text: str, folder: Path) -> list[str]:
     return named
 
 
-def _question(asked: _Asked, project: Project) -> Question:
+def _question(asked: _BisectOptions, project: Project) -> BisectRequest:
     """Read every word, before anything is measured.
 
     Raises:
         ConfigError: one is not usable.
     """
     from pytest_asperf.analysis.verdict import parse_percent
-    from pytest_asperf.bisect.run import Question
+    from pytest_asperf.bisect.run import BisectRequest
     from pytest_asperf.config.engines import parse_engine
     from pytest_asperf.config.spec import parse_workload
-    from pytest_asperf.gate.cells import PPL, Cell
+    from pytest_asperf.gate.cells import PPL, GateCell
     from pytest_asperf.gate.plan import engine_of
     from pytest_asperf.measure.ab_speed import Budget
 
@@ -198,8 +198,10 @@ def _question(asked: _Asked, project: Project) -> Question:
         seed=0,
     )
     limit = parse_percent(asked.max_ppl_delta, where="--max-ppl-delta")
-    cell = Cell(ref, asked.workload)
-    return Question(_candidates(ends, between), cell, budget, limit, is_listed=between is not None)
+    cell = GateCell(ref, asked.workload)
+    return BisectRequest(
+        _candidates(ends, between), cell, budget, limit, is_listed=between is not None
+    )
 
 
 def _candidates(ends: tuple[Build, Build], between: list[Build] | None) -> tuple[Candidate, ...]:
@@ -215,7 +217,7 @@ def _candidates(ends: tuple[Build, Build], between: list[Build] | None) -> tuple
     return tuple(map(Candidate, (base, *named, last)))
 
 
-def _bisect(question: Question, project: Project, *, fresh: bool) -> Answer:
+def _bisect(question: BisectRequest, project: Project, *, fresh: bool) -> Answer:
     """Run it, and print what it finds when it finds it."""
     import platform
 
@@ -229,8 +231,8 @@ def _bisect(question: Question, project: Project, *, fresh: bool) -> Answer:
         print_text(out, line)
     console = stderr_console()
     engine = question.cell.ref.spec.engine or project.settings.engine
-    with console.status("bisecting") as status, project.lab(engine, console, status) as lab:
-        contents = _contents(question, lab, project.cache)
+    with console.status("bisecting") as status, project.runner(engine, console, status) as runner:
+        contents = _contents(question, runner, project.cache)
         decided_by = {
             **question.decided_by(detect(), platform.node(), contents),
             "chunks": project.settings.chunks,
@@ -242,7 +244,7 @@ def _bisect(question: Question, project: Project, *, fresh: bool) -> Answer:
                 print_text(console, told)
             watcher = _Printer(question, record, status, out)
             try:
-                answer = bisect(question, lab, record, watcher)
+                answer = bisect(question, runner, record, watcher)
             except KeyboardInterrupt:
                 print_text(console, known_so_far(question, record))
                 raise
@@ -250,7 +252,9 @@ def _bisect(question: Question, project: Project, *, fresh: bool) -> Answer:
     return answer
 
 
-def _contents(question: Question, lab: Lab, cache: Path) -> dict[str, str | None]:
+def _contents(
+    question: BisectRequest, runner: MeasurementRunner, cache: Path
+) -> dict[str, str | None]:
     """Return the hashes of what a path does not tell: packages, weights, the corpus."""
     from pytest_asperf.config.build_sources import Packages
     from pytest_asperf.modelfiles.cache import file_sha256
@@ -263,14 +267,14 @@ def _contents(question: Question, lab: Lab, cache: Path) -> dict[str, str | None
     hashes = {
         str(path): file_sha256(path, cache=cache) if path.is_file() else None for path in paths
     }
-    return {**hashes, "folder": lab.source_sha256(ref.spec)}
+    return {**hashes, "folder": runner.source_sha256(ref.spec)}
 
 
 class _Printer:
     """Prints each gate when it is over, those of an earlier run first."""
 
     def __init__(
-        self, question: Question, record: BisectRecord, status: Status, out: Console
+        self, question: BisectRequest, record: BisectRecord, status: Status, out: Console
     ) -> None:
         self._question = question
         self._status = status
@@ -283,7 +287,7 @@ class _Printer:
         name = self._question.candidates[probe.gate.candidate].build.name
         self._status.update(f"gate {number}: {printable(name)}")
 
-    def ends(self, gate: Gate, found: Judged) -> None:
+    def ends(self, gate: GateStep, found: JudgedGate) -> None:
         """Print its verdict."""
         from pytest_asperf.bisect.text import gate_line
 
@@ -292,7 +296,7 @@ class _Printer:
         self._status.start()
 
 
-def _print_answer(question: Question, record: BisectRecord, answer: Answer) -> None:
+def _print_answer(question: BisectRequest, record: BisectRecord, answer: Answer) -> None:
     from pytest_asperf.bisect.text import answer_sections, map_rows, map_sections
 
     print_text(Console(highlight=False), "")

@@ -18,13 +18,13 @@ from pytest_asperf.commands.console import StatusNotify, print_sections, print_t
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import AsperfError, ConfigError, printable
 from pytest_asperf.modelfiles.cache import BUILDS_FOLDER
-from pytest_asperf.report.sections import Check, Section, size
+from pytest_asperf.report.sections import CheckLine, Section, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from pytest_asperf.builds.build_cache import BuildCache
     from pytest_asperf.builds.store import MadeBuild
-    from pytest_asperf.builds.workshop import Workshop
     from pytest_asperf.commands.project import Project
     from pytest_asperf.config.build_sources import Checkout, Packages
     from pytest_asperf.config.engines import Engine
@@ -75,8 +75,8 @@ def make_builds(
     ] = False,
 ) -> None:
     """Make builds where they are not made yet, and say which engine each has."""
+    from pytest_asperf.builds.build_cache import recipe_of
     from pytest_asperf.builds.store import discard, finished
-    from pytest_asperf.builds.workshop import recipe_of
     from pytest_asperf.config.build_sources import Checkout, Packages
 
     project = open_project()
@@ -93,12 +93,12 @@ def make_builds(
             )
         with stderr_console().status(printable(f"making {build.name}")) as status:
             notify = StatusNotify(stderr_console(), status)
-            workshop = _workshop(project, notify)
+            build_cache = _build_cache(project, notify)
             folder = recipe_of(source, cache=project.cache).folder(project.cache)
             if again and (old := finished(folder)):
                 discard(old, notify.wait)
-            made = workshop.made(source)
-            checks = (_kept_check(made), *_engine_checks(build, source, workshop))
+            made = build_cache.made(source)
+            checks = (_kept_check(made), *_engine_checks(build, source, build_cache))
         print_sections([Section(printable(build.name), checks)])
 
 
@@ -145,11 +145,11 @@ def prune_builds(
     typer.echo(f"removed {total}")
 
 
-def _workshop(project: Project, notify: StatusNotify) -> Workshop:
-    from pytest_asperf.builds.workshop import Workshop
+def _build_cache(project: Project, notify: StatusNotify) -> BuildCache:
+    from pytest_asperf.builds.build_cache import BuildCache
     from pytest_asperf.hardware.machine_lock import machine_lock_path
 
-    return Workshop(
+    return BuildCache(
         project.cache,
         lock_path=machine_lock_path(),
         notify=notify,
@@ -157,31 +157,33 @@ def _workshop(project: Project, notify: StatusNotify) -> Workshop:
     )
 
 
-def _declared_check(build: Build, project: Project) -> Check:
+def _declared_check(build: Build, project: Project) -> CheckLine:
+    from pytest_asperf.builds.build_cache import recipe_of
     from pytest_asperf.builds.store import finished
-    from pytest_asperf.builds.workshop import recipe_of
     from pytest_asperf.config.build_sources import Checkout, Packages, source_text
 
     told = printable(source_text(build.source), 200)
     if not isinstance(build.source, Packages | Checkout):
-        return Check(build.name, "ok", told)
+        return CheckLine(build.name, "ok", told)
     try:
         folder = recipe_of(build.source, cache=project.cache).folder(project.cache)
     except AsperfError as error:
-        return Check(build.name, "warning", printable(error.what), printable(error.remedy))
+        return CheckLine(build.name, "warning", printable(error.what), printable(error.remedy))
     made = finished(folder)
-    return Check(build.name, "ok", f"{told}; {f'made: {folder.name}' if made else 'not made yet'}")
+    return CheckLine(
+        build.name, "ok", f"{told}; {f'made: {folder.name}' if made else 'not made yet'}"
+    )
 
 
-def _kept_check(made: MadeBuild) -> Check:
+def _kept_check(made: MadeBuild) -> CheckLine:
     name = printable(made.title, 120)
     where = printable(made.folder.name)
     if made.made_at is None:
         remedy = "run `asperf builds prune --yes`, or make it: the compilation is gone on with"
-        return Check(name, "warning", f"not finished; {size(made.nbytes)}", remedy)
+        return CheckLine(name, "warning", f"not finished; {size(made.nbytes)}", remedy)
     ages = f"made {_ago(made.made_at)}, used {_ago(made.used_at)}"
     parts = (*_engines(made.facts, made.found), size(made.nbytes), ages, where)
-    return Check(name, "ok", "; ".join(parts))
+    return CheckLine(name, "ok", "; ".join(parts))
 
 
 def _engines(facts: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
@@ -204,8 +206,8 @@ def _engines(facts: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str
 
 
 def _engine_checks(
-    build: Build, source: Packages | Checkout, workshop: Workshop
-) -> Sequence[Check]:
+    build: Build, source: Packages | Checkout, build_cache: BuildCache
+) -> Sequence[CheckLine]:
     """Start each engine of a build, and return what it says of itself."""
     from pytest_asperf.config.build_sources import Packages
     from pytest_asperf.config.engines import engine_name
@@ -214,8 +216,8 @@ def _engine_checks(
     engines: set[Engine] = set(source.engines) if isinstance(source, Packages) else {"llama_tools"}
     checks = []
     for engine in sorted(engines):
-        with Worker(workshop.ready(build, engine).engine) as worker:
-            checks.append(Check(engine, "ok", printable(engine_name(worker.describe()))))
+        with Worker(build_cache.ready(build, engine).engine) as worker:
+            checks.append(CheckLine(engine, "ok", printable(engine_name(worker.describe()))))
     return checks
 
 

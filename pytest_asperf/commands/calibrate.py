@@ -14,13 +14,13 @@ from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance, is_f
 from pytest_asperf.errors import printable
 from pytest_asperf.measure.ab_speed import Budget
 from pytest_asperf.measure.noise_store import calibration_of
-from pytest_asperf.report.sections import Check, Section, condition_check
+from pytest_asperf.report.sections import CheckLine, Section, condition_check
 
 if TYPE_CHECKING:
     from pytest_asperf.config.spec import Build, ModelRef, Workload
     from pytest_asperf.hardware.conditions import Condition
     from pytest_asperf.measure.noise_store import Calibration
-    from pytest_asperf.measure.runner import Lab
+    from pytest_asperf.measure.runner import MeasurementRunner
 
 #: Budgets that the table speaks of: a short gate's, and the default.
 _BUDGETS = (20, 60)
@@ -40,7 +40,7 @@ class Calibrated:
 
 
 def calibrate(
-    lab: Lab,
+    runner: MeasurementRunner,
     build: Build,
     ref: ModelRef,
     workloads: tuple[Workload, ...],
@@ -54,7 +54,7 @@ def calibrate(
     Nothing is kept where other processes kept cores busy, or where it is too noisy for any gate.
 
     Args:
-        lab: measures.
+        runner: measures.
         build: the build.
         ref: the model.
         workloads: what is timed.
@@ -67,14 +67,16 @@ def calibrate(
         KeyboardInterrupt: it was stopped; nothing is kept.
     """
     budget = Budget(tolerance, pairs, math.inf, seed, min_pairs=pairs)
-    duel = lab.duel(ref, workloads, (build, build), budget, len(workloads))
+    duel = runner.duel(ref, workloads, (build, build), budget, len(workloads))
     if duel.interrupted:
         raise KeyboardInterrupt
-    found = [calibration_of(contest, duel, ref.label) for contest in duel.contests]
+    found = [
+        calibration_of(workload_pairs, duel, ref.label) for workload_pairs in duel.workloads_pairs
+    ]
     conditions = duel.surroundings.conditions
     refused = _refused(found, conditions)
     if not refused:
-        lab.noise.keep(found)
+        runner.noise.keep(found)
     disturbing = tuple(condition_check(c) for c in conditions if c.state == "disturbing")
     sections = (
         *(calibration_section(calibration, tolerance) for calibration in found),
@@ -84,13 +86,15 @@ def calibrate(
     return Calibrated(sections, is_kept=not refused)
 
 
-def _refused(found: list[Calibration], conditions: tuple[Condition, ...]) -> tuple[Check, ...]:
+def _refused(found: list[Calibration], conditions: tuple[Condition, ...]) -> tuple[CheckLine, ...]:
     """Return why this machine cannot be calibrated now."""
     reasons = [c.detail for c in conditions if (c.name, c.state) == ("load", "disturbing")]
     reasons += [f"{c.workload}: {unfit_text(c.spread)}" for c in found if not is_fit(c.spread)]
     remedy = "stop other work (asperf doctor names what disturbs), then calibrate again"
     return tuple(
-        Check("busy", "impossible", f"this machine is too busy to be calibrated: {reason}", remedy)
+        CheckLine(
+            "busy", "impossible", f"this machine is too busy to be calibrated: {reason}", remedy
+        )
         for reason in map(printable, reasons)
     )
 
@@ -104,34 +108,34 @@ def calibration_section(found: Calibration, tolerance: float) -> Section:
     return Section(
         f"{found.workload} {found.model}, {printable(found.engine)}",
         (
-            Check(
+            CheckLine(
                 "spread", "ok", f"{percent_text(found.spread)} from pair to pair ({found.pairs})"
             ),
-            Check("position", "ok", position),
+            CheckLine("position", "ok", position),
             _load_check(found),
             _detectable_check(found, tolerance),
         ),
     )
 
 
-def _detectable_check(found: Calibration, tolerance: float) -> Check:
+def _detectable_check(found: Calibration, tolerance: float) -> CheckLine:
     least = [detectable_tolerance(found.spread, pairs) for pairs in _BUDGETS]
     told = [f"{percent_text(t)} in {n} pairs" for t, n in zip(least, _BUDGETS, strict=True)]
     detail = f"a tolerance of {', '.join(told)}"
     if least[-1] <= tolerance:
-        return Check("detectable", "ok", detail)
+        return CheckLine("detectable", "ok", detail)
     remedy = (
         f"gates here accept {percent_text(tolerance)}: quieten the machine (asperf doctor), allow "
         "more pairs, or accept more"
     )
-    return Check("detectable", "warning", detail, remedy)
+    return CheckLine("detectable", "warning", detail, remedy)
 
 
-def _load_check(found: Calibration) -> Check:
+def _load_check(found: Calibration) -> CheckLine:
     if found.load_sd is None:
         detail = "cannot be told: needs a load for each run, and several repeats in it"
         remedy = (
             "calibrate a shorter workload too, such as --workload=tg32, of a model quick to load"
         )
-        return Check("loads", "unknown", detail, remedy)
-    return Check("loads", "ok", f"{percent_text(found.load_sd)} from load to load")
+        return CheckLine("loads", "unknown", detail, remedy)
+    return CheckLine("loads", "ok", f"{percent_text(found.load_sd)} from load to load")

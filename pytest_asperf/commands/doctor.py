@@ -21,7 +21,7 @@ from pytest_asperf.hardware.bandwidth import known_bandwidth, machine_bandwidth
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.modelfiles.cache import entries
-from pytest_asperf.report.sections import Check, Failure, Section, condition_check, size
+from pytest_asperf.report.sections import CheckLine, Failure, Section, condition_check, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,12 +117,12 @@ class Examination:
             Section("right now", tuple(map(condition_check, self.conditions))),
         )
 
-    def _engine_checks(self, report: EngineReport) -> tuple[Check, ...]:
+    def _engine_checks(self, report: EngineReport) -> tuple[CheckLine, ...]:
         if isinstance(report.found, EngineFacts):
             return _engine_checks(report, report.found, self.machine)
         # One engine suffices: that another is not there is no fault.
         state: State = "unknown" if self._has_engine else "impossible"
-        return (Check("engine", state, report.found.what, report.found.remedy),)
+        return (CheckLine("engine", state, report.found.what, report.found.remedy),)
 
     @property
     def _has_engine(self) -> bool:
@@ -262,13 +262,15 @@ def _cache_report(folder: Path) -> CacheReport:
         return CacheReport(folder, free_bytes, (), failure)
 
 
-def _machine_checks(machine: Machine, measured: Bandwidth | Failure | None) -> tuple[Check, ...]:
+def _machine_checks(
+    machine: Machine, measured: Bandwidth | Failure | None
+) -> tuple[CheckLine, ...]:
     gpus = (_gpu_words(gpu) for gpu in machine.gpus)
     return (
-        Check("chip", "ok", f"{printable(machine.cpu_brand or 'unnamed')}, {_system(machine)}"),
+        CheckLine("chip", "ok", f"{printable(machine.cpu_brand or 'unnamed')}, {_system(machine)}"),
         _profile_check(machine),
-        Check("cores", "ok", _core_words(machine)),
-        *(Check("gpu", "ok", words) for words in gpus),
+        CheckLine("cores", "ok", _core_words(machine)),
+        *(CheckLine("gpu", "ok", words) for words in gpus),
         _memory_check(machine),
         _limits_check(machine),
         _bandwidth_check(machine.bandwidth, measured),
@@ -279,13 +281,13 @@ def _system(machine: Machine) -> str:
     return f"{printable(machine.os)} on {printable(machine.arch)}"
 
 
-def _profile_check(machine: Machine) -> Check:
+def _profile_check(machine: Machine) -> CheckLine:
     profile = machine.profile
     if profile is None:
         remedy = "if you know it to be one, name it: pytest --asperf-hardware=NAME"
-        return Check("profile", "unknown", f"none: {printable(machine.profile_note)}", remedy)
+        return CheckLine("profile", "unknown", f"none: {printable(machine.profile_note)}", remedy)
     doubt = "" if profile.confidence == "high" else f"; {profile.confidence} confidence"
-    return Check("profile", "ok", f"{profile.id}: {profile.name}{doubt}")
+    return CheckLine("profile", "ok", f"{profile.id}: {profile.name}{doubt}")
 
 
 def _core_words(machine: Machine) -> str:
@@ -305,15 +307,15 @@ def _gpu_words(gpu: Gpu) -> str:
     return ", ".join(facts)
 
 
-def _memory_check(machine: Machine) -> Check:
+def _memory_check(machine: Machine) -> CheckLine:
     if machine.memory_bytes is None:
-        return Check("memory", "unknown", "its size cannot be read")
+        return CheckLine("memory", "unknown", "its size cannot be read")
     # Makers sell it by the power of two, markers ask for it in decimal.
     gib = machine.memory_bytes / 2**30
-    return Check("memory", "ok", f"{size(machine.memory_bytes)} ({gib:.1f} GiB)")
+    return CheckLine("memory", "ok", f"{size(machine.memory_bytes)} ({gib:.1f} GiB)")
 
 
-def _limits_check(machine: Machine) -> Check:
+def _limits_check(machine: Machine) -> CheckLine:
     limits, logical = machine.limits, machine.logical_cores
     words = []
     if limits.cpus is not None:
@@ -323,31 +325,39 @@ def _limits_check(machine: Machine) -> Check:
     if limits.affinity is not None and limits.affinity != logical:
         words.append(f"{limits.affinity} of {logical or 'unknown'} cores")
     if not words:
-        return Check("limits", "ok", "no container or affinity limits")
+        return CheckLine("limits", "ok", "no container or affinity limits")
     detail = "; ".join(words)
     runnable = limits.affinity or logical
     if limits.cpus is not None and runnable is not None and limits.cpus < runnable:
         # The engine starts a thread for each core it sees; the quota then stops all of them.
         remedy = f"set threads = {max(1, int(limits.cpus))} in the model's settings, or lift it"
-        return Check("limits", "warning", f"{detail}: more threads than that are halted", remedy)
-    return Check("limits", "ok", detail)
+        return CheckLine(
+            "limits", "warning", f"{detail}: more threads than that are halted", remedy
+        )
+    return CheckLine("limits", "ok", detail)
 
 
-def _bandwidth_check(published: Bandwidth | None, measured: Bandwidth | Failure | None) -> Check:
+def _bandwidth_check(
+    published: Bandwidth | None, measured: Bandwidth | Failure | None
+) -> CheckLine:
     words = []
     if published is not None:
         words.append(f"{published.gbs:g} GB/s advertised")
     if isinstance(measured, Failure):
-        return Check("bandwidth", "unknown", "; ".join((*words, measured.what)), measured.remedy)
+        return CheckLine(
+            "bandwidth", "unknown", "; ".join((*words, measured.what)), measured.remedy
+        )
     if measured is not None:
         words.append(f"{measured.gbs:.1f} GB/s measured on {measured.measured_on}")
     if words:
-        return Check("bandwidth", "ok", ", ".join(words))
+        return CheckLine("bandwidth", "ok", ", ".join(words))
     remedy = "run `asperf doctor --measure-bandwidth`, or let the first test that needs it do so"
-    return Check("bandwidth", "unknown", "neither published nor measured yet", remedy)
+    return CheckLine("bandwidth", "unknown", "neither published nor measured yet", remedy)
 
 
-def _engine_checks(report: EngineReport, found: EngineFacts, machine: Machine) -> tuple[Check, ...]:
+def _engine_checks(
+    report: EngineReport, found: EngineFacts, machine: Machine
+) -> tuple[CheckLine, ...]:
     library = f"{found.library} {found.version}"
     if found.ggml_version is not None:
         library += f", ggml {found.ggml_version} ({found.ggml_commit or 'unknown commit'})"
@@ -355,13 +365,13 @@ def _engine_checks(report: EngineReport, found: EngineFacts, machine: Machine) -
         library += f", mlx {found.mlx_version}"
     threads = "unknown" if found.default_threads is None else str(found.default_threads)
     return (
-        Check("engine", "ok", library),
-        Check("python", "ok", printable(report.python)),
-        Check("library", "ok", found.library_path or "at an unknown place"),
-        Check("sha256", "ok", found.library_sha256 or "unknown"),
-        *(Check("device", "ok", _device_words(device)) for device in found.devices),
+        CheckLine("engine", "ok", library),
+        CheckLine("python", "ok", printable(report.python)),
+        CheckLine("library", "ok", found.library_path or "at an unknown place"),
+        CheckLine("sha256", "ok", found.library_sha256 or "unknown"),
+        *(CheckLine("device", "ok", _device_words(device)) for device in found.devices),
         *_idle_gpu_checks(report, found, machine),
-        Check("threads", "ok", f"{threads} unless set"),
+        CheckLine("threads", "ok", f"{threads} unless set"),
     )
 
 
@@ -372,7 +382,7 @@ def _device_words(device: Device) -> str:
 
 def _idle_gpu_checks(
     report: EngineReport, found: EngineFacts, machine: Machine
-) -> tuple[Check, ...]:
+) -> tuple[CheckLine, ...]:
     if not machine.gpus or any(device.type in _GPU_TYPES for device in found.devices):
         return ()
     python = shlex.quote(str(report.python))
@@ -384,22 +394,25 @@ def _idle_gpu_checks(
         remedy = f"CMAKE_ARGS={flag} {python} -m pip install --force-reinstall --no-cache-dir "
         remedy += "llama-cpp-python"
     detail = f"the engine was built without it, and leaves {printable(machine.gpus[0].name)} idle"
-    return (Check("gpu", "warning", detail, printable(remedy)),)
+    return (CheckLine("gpu", "warning", detail, printable(remedy)),)
 
 
-def _cache_checks(cache: CacheReport) -> tuple[Check, ...]:
+def _cache_checks(cache: CacheReport) -> tuple[CheckLine, ...]:
     if cache.failure is not None:
-        return (Check("folder", "impossible", cache.failure.what, cache.failure.remedy),)
+        return (CheckLine("folder", "impossible", cache.failure.what, cache.failure.remedy),)
     return (
-        Check("folder", "ok", printable(cache.folder)),
+        CheckLine("folder", "ok", printable(cache.folder)),
         _space_check(cache.free_bytes or 0),
-        *(cached_checks(cache.files) or (Check("models", "ok", "none yet; made on first use"),)),
+        *(
+            cached_checks(cache.files)
+            or (CheckLine("models", "ok", "none yet; made on first use"),)
+        ),
     )
 
 
-def _space_check(free_bytes: int) -> Check:
+def _space_check(free_bytes: int) -> CheckLine:
     detail = f"{size(free_bytes)} free"
     if free_bytes >= _LITTLE_SPACE_BYTES:
-        return Check("space", "ok", detail)
+        return CheckLine("space", "ok", detail)
     remedy = "free some, or set ASPERF_CACHE to a folder on a larger disk"
-    return Check("space", "warning", detail, remedy)
+    return CheckLine("space", "warning", detail, remedy)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.config.settings import Settings
     from pytest_asperf.published.findings import Finding, Findings
-    from pytest_asperf.report.rows import Row
+    from pytest_asperf.report.rows import ReportRow
 
 _HEAD: Final = """# All published findings
 
@@ -53,7 +53,7 @@ def judged(findings: Findings) -> list[tuple[Finding, Verdict]]:
     return [(each, judge_recorded(each, findings.evidence)) for each in findings.findings]
 
 
-def rows(findings: Findings) -> list[Row]:
+def rows(findings: Findings) -> list[ReportRow]:
     """Return every finding's row, as a terminal shows it."""
     return [finding_row(each, findings.evidence, verdict) for each, verdict in judged(findings)]
 

@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from pytest_asperf.commands.project import Project
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.spec import Build, ModelRef, Pairing
-    from pytest_asperf.gate.cells import Cell
-    from pytest_asperf.gate.plan import Plan
+    from pytest_asperf.gate.cells import GateCell
+    from pytest_asperf.gate.plan import GatePlan
     from pytest_asperf.gate.summary import CellResult, GateOutcome
     from pytest_asperf.measure.ab_speed import Budget
-    from pytest_asperf.measure.runner import Lab
+    from pytest_asperf.measure.runner import MeasurementRunner
 
 _STEP_SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 #: Taken for a model's context where its file is not made yet.
@@ -120,7 +120,9 @@ def gate_builds(
     """
     from pytest_asperf.gate.summary import UNDECIDED
 
-    asked = _Asked(base, candidate, tuple(models or ()), tuple(workloads or ()), draft, engine)
+    asked = _GateOptions(
+        base, candidate, tuple(models or ()), tuple(workloads or ()), draft, engine
+    )
     console = stderr_console()
     try:
         project = open_project(
@@ -139,14 +141,14 @@ def gate_builds(
         gate = _gate(asked, project, max_ppl_delta)
         with (
             console.status("gating") as status,
-            project.lab(gate.engine, console, status) as lab,
+            project.runner(gate.engine, console, status) as runner,
         ):
-            plan = gate.plan(lab)
+            plan = gate.plan(runner)
             with _paused(status):
                 _print_plan(gate, plan, Console(highlight=False), only_list=only_list)
             if only_list:
                 return
-            outcome = _run(gate, plan, lab, status)
+            outcome = _run(gate, plan, runner, status)
     except (ConfigError, ModelError) as error:
         print_error(error)
         raise typer.Exit(USAGE) from None
@@ -159,7 +161,7 @@ def gate_builds(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _GateOptions:
     """The words that say what is gated."""
 
     base: str | None
@@ -194,18 +196,22 @@ class _Gate:
     budget: Budget
     max_ppl_delta: float
 
-    def plan(self, lab: Lab) -> Plan:
+    def plan(self, runner: MeasurementRunner) -> GatePlan:
         """Return the cells; models that are not made yet are made, to know their context."""
         from pytest_asperf.gate.plan import deepest, default_cells, named_cells
 
         if self.workloads:
             return named_cells(self.models, self.workloads, self.pairs)
         return default_cells(
-            self.models, self.moe, self.engine, self.pairs, lambda ref: deepest(_context(lab, ref))
+            self.models,
+            self.moe,
+            self.engine,
+            self.pairs,
+            lambda ref: deepest(_context(runner, ref)),
         )
 
 
-def _gate(asked: _Asked, project: Project, max_ppl_delta: str) -> _Gate:
+def _gate(asked: _GateOptions, project: Project, max_ppl_delta: str) -> _Gate:
     """Read every word, before anything is measured.
 
     Raises:
@@ -232,7 +238,7 @@ def _gate(asked: _Asked, project: Project, max_ppl_delta: str) -> _Gate:
     return _Gate(builds, engine, models, moe, pairs, tuple(dict.fromkeys(workloads)), budget, limit)
 
 
-def _builds(asked: _Asked, project: Project, engine: Engine | None) -> tuple[Build, Build]:
+def _builds(asked: _GateOptions, project: Project, engine: Engine | None) -> tuple[Build, Build]:
     settings, find = project.settings, project.catalogue.find_build
     base = settings.baseline if asked.base is None else asked.base
     candidate = settings.candidate if asked.candidate is None else asked.candidate
@@ -250,7 +256,7 @@ def _builds(asked: _Asked, project: Project, engine: Engine | None) -> tuple[Bui
 
 
 def _models(
-    asked: _Asked, project: Project, engine: Engine
+    asked: _GateOptions, project: Project, engine: Engine
 ) -> tuple[tuple[ModelRef, ...], ModelRef | None]:
     """Return the models that are gated, and a mixture of experts beside the shipped one."""
     from pytest_asperf.config.settings import Settings
@@ -266,7 +272,7 @@ def _models(
 
 
 def _pairs(
-    asked: _Asked, project: Project, engine: Engine, models: tuple[ModelRef, ...]
+    asked: _GateOptions, project: Project, engine: Engine, models: tuple[ModelRef, ...]
 ) -> tuple[Pairing, ...]:
     """Return whose speculation is gated: the models', with a draft that is named, else shipped."""
     from pytest_asperf.config.spec import NGRAM_DRAFT, Pairing
@@ -290,13 +296,13 @@ def _require_writable(path: Path | None) -> None:
         )
 
 
-def _context(lab: Lab, ref: ModelRef) -> int | None:
+def _context(runner: MeasurementRunner, ref: ModelRef) -> int | None:
     """Return the tokens that a model was trained on, None where that is not known."""
     from pytest_asperf.modelfiles.gguf_read import GgufInfo
     from pytest_asperf.modelfiles.mlx_read import MlxInfo
 
     try:
-        info = lab.locate(ref).info
+        info = runner.locate(ref).info
     except EngineError:  # the baseline's engine may make the model, where this one is missing
         return _SHORTEST_CONTEXT
     if isinstance(info, GgufInfo):
@@ -312,7 +318,7 @@ def _paused(status: Status) -> Iterator[None]:
     status.start()
 
 
-def _run(gate: _Gate, plan: Plan, lab: Lab, status: Status) -> GateOutcome:
+def _run(gate: _Gate, plan: GatePlan, runner: MeasurementRunner, status: Status) -> GateOutcome:
     """Decide the cells, and print each when it is decided."""
     from pytest_asperf.gate.summary import GateOutcome, result_line
 
@@ -322,7 +328,7 @@ def _run(gate: _Gate, plan: Plan, lab: Lab, status: Status) -> GateOutcome:
     interrupted = False
     try:
         for cell in plan.cells:
-            results.append(_decide(gate, plan, cell, lab))
+            results.append(_decide(gate, plan, cell, runner))
             with _paused(status):
                 _print_whole(out, result_line(results[-1], plan))
     except KeyboardInterrupt:
@@ -333,7 +339,7 @@ def _run(gate: _Gate, plan: Plan, lab: Lab, status: Status) -> GateOutcome:
     return GateOutcome((base, candidate), plan, limits, tuple(results), elapsed_s, interrupted)
 
 
-def _decide(gate: _Gate, plan: Plan, cell: Cell, lab: Lab) -> CellResult:
+def _decide(gate: _Gate, plan: GatePlan, cell: GateCell, runner: MeasurementRunner) -> CellResult:
     """Decide one cell; what an engine or a build cannot do is a result too.
 
     Raises:
@@ -345,7 +351,7 @@ def _decide(gate: _Gate, plan: Plan, cell: Cell, lab: Lab) -> CellResult:
     began = time.monotonic()
     try:
         verdict = judge_cell(
-            lab,
+            runner,
             cell,
             gate.builds,
             budget=gate.budget,
@@ -367,7 +373,7 @@ def _limits(gate: _Gate) -> str:
     )
 
 
-def _print_plan(gate: _Gate, plan: Plan, out: Console, *, only_list: bool) -> None:
+def _print_plan(gate: _Gate, plan: GatePlan, out: Console, *, only_list: bool) -> None:
     from pytest_asperf.gate.cells import shared_by
     from pytest_asperf.gate.summary import error_budget
 

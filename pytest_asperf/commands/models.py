@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import printable
-from pytest_asperf.report.sections import Check, Section, size
+from pytest_asperf.report.sections import CheckLine, Section, size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -42,7 +42,7 @@ def model_sections(
     return (*sections, Section("other files in the cache", others)) if others else tuple(sections)
 
 
-def cached_checks(entries: Iterable[CacheEntry]) -> tuple[Check, ...]:
+def cached_checks(entries: Iterable[CacheEntry]) -> tuple[CheckLine, ...]:
     """Return one check for each model's intact files together, and one for each broken file."""
     intact: dict[str, list[str]] = {}
     broken = []
@@ -52,18 +52,18 @@ def cached_checks(entries: Iterable[CacheEntry]) -> tuple[Check, ...]:
             levels.append(f"{_level(entry)} {size(entry.nbytes)}")
         else:
             broken.append(entry_check(entry))
-    return (*(Check(name, "ok", ", ".join(levels)) for name, levels in intact.items()), *broken)
+    return (*(CheckLine(name, "ok", ", ".join(levels)) for name, levels in intact.items()), *broken)
 
 
-def entry_check(entry: CacheEntry) -> Check:
+def entry_check(entry: CacheEntry) -> CheckLine:
     """Return how one cached file is, under its model's address."""
     return _check(entry, f"{_model(entry)}:{_level(entry)}")
 
 
-def _check(entry: CacheEntry, name: str) -> Check:
+def _check(entry: CacheEntry, name: str) -> CheckLine:
     if entry.problem is None:
-        return Check(name, "ok", size(entry.nbytes))
-    return Check(name, "warning", f"broken, {entry.problem}: {printable(entry.path)}", _REMOVE)
+        return CheckLine(name, "ok", size(entry.nbytes))
+    return CheckLine(name, "warning", f"broken, {entry.problem}: {printable(entry.path)}", _REMOVE)
 
 
 def _model(entry: CacheEntry) -> str:
@@ -74,7 +74,7 @@ def _level(entry: CacheEntry) -> str:
     return printable(entry.recipe.get("level", "unknown"))
 
 
-def _sources(spec: ModelSpec, *, is_shipped: bool) -> Iterator[Check]:
+def _sources(spec: ModelSpec, *, is_shipped: bool) -> Iterator[CheckLine]:
     if spec.hf_folder is not None:
         yield _source(spec.hf_folder, "shipped" if is_shipped else "hf")
     if spec.gguf is not None:
@@ -83,8 +83,8 @@ def _sources(spec: ModelSpec, *, is_shipped: bool) -> Iterator[Check]:
         yield _source(path, f"files.{level}")
 
 
-def _source(path: Path, name: str) -> Check:
+def _source(path: Path, name: str) -> CheckLine:
     if path.exists():
-        return Check(name, "ok", printable(path))
+        return CheckLine(name, "ok", printable(path))
     remedy = "reinstall pytest-asperf" if name == "shipped" else "correct the path in [tool.asperf]"
-    return Check(name, "warning", f"does not exist: {printable(path)}", remedy)
+    return CheckLine(name, "warning", f"does not exist: {printable(path)}", remedy)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.settings import Settings
     from pytest_asperf.engine_process import EngineBuild
     from pytest_asperf.hardware.machine_lock import MachineQueue
-    from pytest_asperf.measure.runner import Lab
+    from pytest_asperf.measure.runner import MeasurementRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Project:
 
         return MachineQueue(machine_lock_path(), on_wait, self.settings.wait)
 
-    def lab(self, engine: Engine, console: Console, status: Status) -> Lab:
+    def runner(self, engine: Engine, console: Console, status: Status) -> MeasurementRunner:
         """Return what measures on an engine.
 
         Args:
@@ -74,16 +74,16 @@ class Project:
         """
         from pytest_asperf.commands.console import StatusNotify  # noqa: PLC0415  # with what it brings
         from pytest_asperf.hardware.machine_lock import machine_lock_path  # noqa: PLC0415
-        from pytest_asperf.measure.plan import Plan  # noqa: PLC0415
-        from pytest_asperf.measure.runner import Lab  # noqa: PLC0415
+        from pytest_asperf.measure.plan import MeasurementPlan  # noqa: PLC0415
+        from pytest_asperf.measure.runner import MeasurementRunner  # noqa: PLC0415
         from pytest_asperf.modelfiles.shipped import shipped_corpus  # noqa: PLC0415
 
         settings = self.settings
-        return Lab(
+        return MeasurementRunner(
             self.engine_build(engine),
             cache=self.cache,
             corpus=shipped_corpus(),
-            plan=Plan(
+            plan=MeasurementPlan(
                 chunks=settings.chunks,
                 call_timeout_s=settings.call_timeout_s,
                 wait_s=settings.wait,

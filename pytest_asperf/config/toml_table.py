@@ -62,7 +62,7 @@ def _out_of_range(value: object, keys: str = "") -> str | None:
     return next((keys for keys in found if keys is not None), None)
 
 
-def open_document(text: str, where: str) -> Place:
+def open_document(text: str, where: str) -> TomlTable:
     """Return the content of a TOML text that says `schema = 1`.
 
     Raises:
@@ -71,11 +71,11 @@ def open_document(text: str, where: str) -> Place:
     content = parse_toml(text, where, parse_float=Decimal)
     if content.get("schema") != _SCHEMA or isinstance(content["schema"], bool):
         raise broken(where, f"does not say schema = {_SCHEMA}", f"write schema = {_SCHEMA} first")
-    return Place((where,), content)
+    return TomlTable((where,), content)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TomlTable:
     """A table of a file as read, with the words by which an error names it."""
 
     words: tuple[str, ...]
@@ -84,12 +84,12 @@ class Place:
     def __str__(self) -> str:
         return ": ".join(self.words)
 
-    def inner(self, word: str, table: object) -> Place:
+    def inner(self, word: str, table: object) -> TomlTable:
         """Return a table inside this one, which errors name by `word` too."""
         words = (*self.words, printable(word, 80))
         if not isinstance(table, dict):
             raise unusable(": ".join(words), table, "a table")
-        return Place(words, MappingProxyType(table))
+        return TomlTable(words, MappingProxyType(table))
 
     def only(self, valid: Collection[str]) -> None:
         """Refuse a key that nothing reads."""

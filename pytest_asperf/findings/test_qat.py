@@ -69,7 +69,7 @@ def test_qat_is_no_larger(ladder: Ladder) -> None:
 )
 def test_qat_generates_as_fast(ladder: Ladder, levels: tuple[str, str]) -> None:
     """TG of QAT and PTQ, in pairs, differs by less than 5 %."""
-    budget_s = ladder.bench.budget.max_seconds
+    budget_s = ladder.measurement.budget.max_seconds
     if budget_s < _PAIRS_S:
         pytest.skip(
             f"5 % takes MLX up to {_PAIRS_S} s of pairs without a GPU: "

@@ -17,7 +17,7 @@ from pytest_asperf.analysis.capacity import (
     REACHED_SHARE,
     Demand,
     Fit,
-    Memory,
+    MemoryCapacity,
     Payoff,
     Verification,
     fit,
@@ -51,7 +51,7 @@ _MOST_POSITIONS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ForecastRequest:
     """What the command was asked, beside the models.
 
     Attributes:
@@ -84,7 +84,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Speculation:
+class SpeculationForecast:
     """What a draft gives one target.
 
     Attributes:
@@ -115,7 +115,7 @@ class Forecast:
     fit: Fit | None
     ceilings: tuple[float, float] | None
     reached: tuple[float, float] | None
-    speculation: Speculation | None
+    speculation: SpeculationForecast | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Prediction:
     """
 
     hardware: str
-    memory: Memory | Failure
+    memory: MemoryCapacity | Failure
     ceiling: Ceiling | Failure
     bandwidth_basis: str
     kv_types: tuple[tuple[str, str], ...]
@@ -157,7 +157,7 @@ class Prediction:
 
 def predict(
     addresses: list[str],
-    question: Question,
+    question: ForecastRequest,
     catalogue: Catalogue,
     cache: Path,
     queue: MachineQueue,
@@ -191,7 +191,7 @@ def predict(
     memory = memory_of(hardware, question.memory_gb) or Failure(
         "its size cannot be read", "name the hardware with --hardware=NAME"
     )
-    on_card = isinstance(memory, Memory) and not memory.is_shared
+    on_card = isinstance(memory, MemoryCapacity) and not memory.is_shared
     ceiling, basis = _ceiling(hardware, cache, queue, on_card=on_card)
 
     def forecast(demand: Demand) -> Forecast:
@@ -231,7 +231,7 @@ def parse_verify(text: str) -> Verification:
     return Verification(tuple(sorted(costs.items())), f"given: --verify={text}")
 
 
-def _ref(address: str, question: Question, catalogue: Catalogue, where: str) -> ModelRef:
+def _ref(address: str, question: ForecastRequest, catalogue: Catalogue, where: str) -> ModelRef:
     name, level = split_address(address)
     folder = _folder(name, catalogue)
     if folder is None:
@@ -255,17 +255,17 @@ def _folder(name: str, catalogue: Catalogue) -> Path | None:
         return None
 
 
-def _kv_types(ref: ModelRef, question: Question) -> tuple[str, str]:
+def _kv_types(ref: ModelRef, question: ForecastRequest) -> tuple[str, str]:
     return ref.spec.settings.merged(question.kv).kv_types
 
 
-def _kv_cache(question: Question, types: tuple[str, str]) -> KvCache:
+def _kv_cache(question: ForecastRequest, types: tuple[str, str]) -> KvCache:
     type_k, type_v = types
     per_element = kv_bytes_per_element(type_k), kv_bytes_per_element(type_v)
     return KvCache(question.context, per_element)
 
 
-def _hardware(question: Question) -> Hardware:
+def _hardware(question: ForecastRequest) -> Hardware:
     if question.memory_gb is not None and question.hardware == "auto":
         raise ConfigError(
             "--memory is given for this machine",
@@ -312,15 +312,15 @@ def _rates(
 
 
 def _speculation(
-    target: Demand, draft: Demand | None, question: Question, costs: tuple[Verification, ...]
-) -> Speculation:
+    target: Demand, draft: Demand | None, question: ForecastRequest, costs: tuple[Verification, ...]
+) -> SpeculationForecast:
     ratio, basis = question.draft_ratio, "given: --draft-ratio"
     if ratio is None and draft is not None:
         ratio = speed_ratio(target, draft)
         basis = "bytes per token of both; a small draft reaches less of its ceiling, so measure it"
     rates = ACCEPTANCES if question.acceptance is None else (question.acceptance,)
     rows = tuple((cost, tuple(payoff(rate, cost, ratio) for rate in rates)) for cost in costs)
-    return Speculation(ratio, basis if ratio is not None else "", rows)
+    return SpeculationForecast(ratio, basis if ratio is not None else "", rows)
 
 
 def _finite(value: Any) -> Any:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.capacity import MOE_REACHED_SHARE, REACHED_SHARE, RULE_RATIO
 from pytest_asperf.errors import printable
-from pytest_asperf.report.sections import Check, Failure, Section, size
+from pytest_asperf.report.sections import CheckLine, Failure, Section, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_asperf.analysis.capacity import Demand, Payoff
-    from pytest_asperf.forecast.predict import Forecast, Prediction, Speculation
+    from pytest_asperf.forecast.predict import Forecast, Prediction, SpeculationForecast
     from pytest_asperf.hardware.in_force import Ceiling
     from pytest_asperf.report.sections import State
 
@@ -45,90 +45,92 @@ def rows(found: Prediction) -> tuple[tuple[str, ...], ...]:
     return (head, *(_row(forecast) for forecast in found.forecasts))
 
 
-def _machine_checks(found: Prediction) -> tuple[Check, ...]:
+def _machine_checks(found: Prediction) -> tuple[CheckLine, ...]:
     memory, ceiling = found.memory, found.ceiling
     return (
-        Check("memory", "unknown", memory.what, memory.remedy)
+        CheckLine("memory", "unknown", memory.what, memory.remedy)
         if isinstance(memory, Failure)
-        else Check("memory", "ok", f"{size(memory.nbytes)}; {memory.basis}"),
-        Check("bandwidth", "unknown", ceiling.what, ceiling.remedy)
+        else CheckLine("memory", "ok", f"{size(memory.nbytes)}; {memory.basis}"),
+        CheckLine("bandwidth", "unknown", ceiling.what, ceiling.remedy)
         if isinstance(ceiling, Failure)
-        else Check("bandwidth", "ok", f"{ceiling.gbs:.4g} GB/s {found.bandwidth_basis}"),
+        else CheckLine("bandwidth", "ok", f"{ceiling.gbs:.4g} GB/s {found.bandwidth_basis}"),
     )
 
 
-def _model_checks(forecast: Forecast, types: tuple[str, str], whole: Prediction) -> Iterator[Check]:
+def _model_checks(
+    forecast: Forecast, types: tuple[str, str], whole: Prediction
+) -> Iterator[CheckLine]:
     demand, draft = forecast.demand, whole.draft
-    yield Check("sizes", "ok", printable(demand.basis))
+    yield CheckLine("sizes", "ok", printable(demand.basis))
     yield _weights_check(forecast, draft)
     yield _kv_check(demand, types)
     if demand.is_recurrent:
         detail = "layers with a recurrent state keep it beside the KV cache: its size is not told"
-        yield Check("state", "unknown", f"{detail}; it does not grow with the context")
-    yield Check("buffers", "unknown", "compute buffers are not modelled; they come on top")
+        yield CheckLine("state", "unknown", f"{detail}; it does not grow with the context")
+    yield CheckLine("buffers", "unknown", "compute buffers are not modelled; they come on top")
     yield from _fit_checks(forecast, whole.hardware)
     empty, full = demand.read_bytes
     experts = ", active experts only" if demand.has_experts else ""
     reads = f"{size(empty)} per token with an empty context{experts}, {size(full)} with a full one"
-    yield Check("reads", "ok", reads)
+    yield CheckLine("reads", "ok", reads)
     yield from _rate_checks(forecast, whole.ceiling)
 
 
-def _weights_check(forecast: Forecast, draft: Demand | None) -> Check:
+def _weights_check(forecast: Forecast, draft: Demand | None) -> CheckLine:
     found = forecast.fit
     words = size(forecast.demand.weights_bytes)
     if draft is not None:
         words += f" and {size(draft.weights_bytes)} of {printable(draft.label)}"
     if found is None:
-        return Check("weights", "ok", words)
+        return CheckLine("weights", "ok", words)
     share = found.weights_bytes / found.memory.nbytes
     limit = "the 60 % rule allows" if found.memory.is_shared else "all of the card's memory is"
     detail = f"{words}: {share:.1%} of memory; {limit} {size(round(found.weights_limit_bytes))}"
     if found.weights_fit:
-        return Check("weights", "ok", detail)
-    return Check("weights", "impossible", detail, "use a smaller level, or more memory")
+        return CheckLine("weights", "ok", detail)
+    return CheckLine("weights", "impossible", detail, "use a smaller level, or more memory")
 
 
-def _kv_check(demand: Demand, types: tuple[str, str]) -> Check:
+def _kv_check(demand: Demand, types: tuple[str, str]) -> CheckLine:
     detail = f"{size(demand.kv_bytes)} for {demand.context} tokens, K {types[0]}, V {types[1]}"
     if demand.window is not None:
         detail += f"; an upper bound, since layers with a window keep only {demand.window}"
     if demand.n_ctx_train is not None and demand.context > demand.n_ctx_train:
         remedy = f"ask for at most --context={demand.n_ctx_train}"
-        return Check("KV cache", "warning", f"{detail}; more than it was trained on", remedy)
-    return Check("KV cache", "ok", detail)
+        return CheckLine("KV cache", "warning", f"{detail}; more than it was trained on", remedy)
+    return CheckLine("KV cache", "ok", detail)
 
 
-def _fit_checks(forecast: Forecast, hardware: str) -> Iterator[Check]:
+def _fit_checks(forecast: Forecast, hardware: str) -> Iterator[CheckLine]:
     found = forecast.fit
     if found is None:
-        yield Check("fits", "unknown", f"the memory of {printable(hardware)} is not known")
+        yield CheckLine("fits", "unknown", f"the memory of {printable(hardware)} is not known")
         return
     detail = f"weights and KV cache take {size(found.needed_bytes)} of {size(found.memory.nbytes)}"
     if not found.fits:
         remedy = "a smaller level, a shorter --context, or --type-k=q8_0 --type-v=q8_0"
-        yield Check("fits", "impossible", f"no: {detail}", remedy)
+        yield CheckLine("fits", "impossible", f"no: {detail}", remedy)
         return
     if found.memory.is_shared and found.needed_bytes > _GPU_SHARE * found.memory.nbytes:
         remedy = "on a Mac, see what the engine logs as recommendedMaxWorkingSetSize"
         detail += "; macOS lets a GPU hold 2/3 and more of it, by version and size"
-        yield Check("fits", "warning", f"yes, perhaps not on the GPU: {detail}", remedy)
+        yield CheckLine("fits", "warning", f"yes, perhaps not on the GPU: {detail}", remedy)
         return
-    yield Check("fits", "ok", f"yes: {detail}")
+    yield CheckLine("fits", "ok", f"yes: {detail}")
 
 
-def _rate_checks(forecast: Forecast, ceiling: Ceiling | Failure) -> Iterator[Check]:
+def _rate_checks(forecast: Forecast, ceiling: Ceiling | Failure) -> Iterator[CheckLine]:
     demand, found, reached = forecast.demand, forecast.ceilings, forecast.reached
     if found is None or isinstance(ceiling, Failure):
-        yield Check("ceiling", "unknown", "the memory's bandwidth is not known")
+        yield CheckLine("ceiling", "unknown", "the memory's bandwidth is not known")
         return
     detail = f"TG {_rate(found[0])} tok/s with an empty context, {_rate(found[1])} with a full one"
     if reached is None:
         known = f"its {size(ceiling.cache_bytes)} of" if ceiling.cache_bytes else "the largest"
         detail += f", from memory; but {known} last-level cache can hold what a token reads"
-        yield Check("ceiling", "warning", detail, "measure it: no ceiling of memory bounds it")
+        yield CheckLine("ceiling", "warning", detail, "measure it: no ceiling of memory bounds it")
         return
-    yield Check("ceiling", "ok", f"{detail}; bandwidth / bytes read per token")
+    yield CheckLine("ceiling", "ok", f"{detail}; bandwidth / bytes read per token")
     rates = f"{_rate(reached[0])} to {_rate(reached[1])} tok/s"
     if demand.has_experts:
         low, high = MOE_REACHED_SHARE
@@ -138,48 +140,52 @@ def _rate_checks(forecast: Forecast, ceiling: Ceiling | Failure) -> Iterator[Che
         low, high = REACHED_SHARE
         detail = f"{rates}: {low:.0%} to {high:.0%} of it, as published guides say;"
         detail += " models under a few GB reach less"
-    yield Check("expected", "ok", detail)
+    yield CheckLine("expected", "ok", detail)
 
 
-def _speculation_section(forecast: Forecast, found: Speculation, draft: Demand | None) -> Section:
+def _speculation_section(
+    forecast: Forecast, found: SpeculationForecast, draft: Demand | None
+) -> Section:
     target = forecast.demand
     title = f"speculation for {printable(target.label)}"
     checks = list(_pair_checks(target, draft))
     if found.ratio is None:
-        checks.append(Check("ratio", "unknown", "not given", "give --draft or --draft-ratio"))
+        checks.append(CheckLine("ratio", "unknown", "not given", "give --draft or --draft-ratio"))
     else:
         rule = "says it pays" if found.ratio >= RULE_RATIO else "says it does not pay"
         detail = f"draft {found.ratio:.2f}x as fast; {found.ratio_basis}"
-        checks.append(Check("ratio", "ok", f"{detail}; the {RULE_RATIO:g}x rule {rule}"))
+        checks.append(CheckLine("ratio", "ok", f"{detail}; the {RULE_RATIO:g}x rule {rule}"))
     for cost, payoffs in found.rows:
-        checks.append(Check("verifying", "ok", cost.basis))
+        checks.append(CheckLine("verifying", "ok", cost.basis))
         checks += [_payoff_check(one) for one in payoffs]
     return Section(title, tuple(checks))
 
 
-def _pair_checks(target: Demand, draft: Demand | None) -> Iterator[Check]:
+def _pair_checks(target: Demand, draft: Demand | None) -> Iterator[CheckLine]:
     if target.is_recurrent:
         detail = "a recurrent state cannot be rolled back: rejected tokens need checkpoints"
-        yield Check("rollback", "warning", detail, "measure it; this arithmetic has no cost for it")
+        yield CheckLine(
+            "rollback", "warning", detail, "measure it; this arithmetic has no cost for it"
+        )
     if target.has_experts:
         detail = "several positions read more experts than one, so C = 1 is out of reach"
-        yield Check("experts", "warning", detail, "measure C, and give it with --verify")
+        yield CheckLine("experts", "warning", detail, "measure C, and give it with --verify")
     if draft is None or None in {target.tokenizer_sha256, draft.tokenizer_sha256}:
         return
     if target.tokenizer_sha256 != draft.tokenizer_sha256:
         remedy = "use a draft of the same family"
-        yield Check("tokenizer", "warning", "the two models' tokenizers differ", remedy)
+        yield CheckLine("tokenizer", "warning", "the two models' tokenizers differ", remedy)
 
 
-def _payoff_check(found: Payoff) -> Check:
+def _payoff_check(found: Payoff) -> CheckLine:
     name = f"acceptance {found.acceptance:g}"
     never = math.isinf(found.break_even_ratio)
     even = f"pays from {found.break_even_ratio:.2f}x (k = {found.break_even_k})"
     even = "no draft is fast enough" if never else even
     if found.gain is None:
-        return Check(name, "warning" if never else "ok", even)
+        return CheckLine(name, "warning" if never else "ok", even)
     state: State = "ok" if found.gain > 0 else "warning"
-    return Check(name, state, f"{found.gain:+.0%} at best, with k = {found.best_k}; {even}")
+    return CheckLine(name, state, f"{found.gain:+.0%} at best, with k = {found.best_k}; {even}")
 
 
 def _row(forecast: Forecast) -> tuple[str, ...]:

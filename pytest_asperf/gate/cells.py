@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.config.spec import Build, ModelRef
     from pytest_asperf.measure.ab_speed import Budget
-    from pytest_asperf.measure.runner import Lab
+    from pytest_asperf.measure.runner import MeasurementRunner
 
 #: Workloads of a gate that are no single model's time: PPL of the same file, prefill against
 #: decoding, and speculation.
@@ -39,7 +39,7 @@ _TESTS_OF_SPECULATION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class GateCell:
     """One thing that a gate decides.
 
     Attributes:
@@ -67,7 +67,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedCell:
     """A verdict of a gate.
 
     Attributes:
@@ -100,7 +100,7 @@ def require_workload(name: str, *, where: str) -> str:
 
 
 def judge_workloads(
-    lab: Lab,
+    runner: MeasurementRunner,
     ref: ModelRef,
     names: Sequence[str],
     builds: tuple[Build, Build],
@@ -109,11 +109,11 @@ def judge_workloads(
     max_ppl_delta: float,
     comparisons: int,
     pairing: Pairing | None = None,
-) -> Iterator[Judged]:
+) -> Iterator[JudgedCell]:
     """Hold the second build against the first on one model; what is timed takes turns.
 
     Args:
-        lab: measures; of the engine that the model runs on.
+        runner: measures; of the engine that the model runs on.
         ref: the model.
         names: the workloads, each once.
         builds: baseline and candidate.
@@ -130,41 +130,45 @@ def judge_workloads(
     """
     timed = tuple(parse_workload(name, where="gate") for name in names if name not in _OTHERS)
     if timed:
-        duel = lab.duel(ref, timed, builds, budget, comparisons)
-        for contest in duel.contests:
-            note = gate_note(contest, duel)
-            yield Judged(speed_verdict(contest, duel), note, duel.interrupted)
+        duel = runner.duel(ref, timed, builds, budget, comparisons)
+        for workload_pairs in duel.workloads_pairs:
+            note = gate_note(workload_pairs, duel)
+            yield JudgedCell(speed_verdict(workload_pairs, duel), note, duel.interrupted)
         if duel.interrupted:
             return
     if PPL in names:
-        scored = lab.ppl_duel(ref, builds, max_ppl_delta, budget, comparisons)
-        yield Judged(ppl_verdict(scored), interrupted=scored.interrupted)
+        scored = runner.ppl_duel(ref, builds, max_ppl_delta, budget, comparisons)
+        yield JudgedCell(ppl_verdict(scored), interrupted=scored.interrupted)
         if scored.interrupted:
             return
     if LOGITS in names:
-        yield Judged(logits_verdict(lab.between((ref,), builds, LOGITS, run_logits_gate)))
+        yield JudgedCell(logits_verdict(runner.between((ref,), builds, LOGITS, run_logits_gate)))
     if SPECULATION in names:
         own = pairing or Pairing(ref, None)
-        yield _judged_speculation(lab, own, builds, budget, _TESTS_OF_SPECULATION * comparisons)
+        yield _judged_speculation(runner, own, builds, budget, _TESTS_OF_SPECULATION * comparisons)
 
 
 def _judged_speculation(
-    lab: Lab, pairing: Pairing, builds: tuple[Build, Build], budget: Budget, comparisons: int
-) -> Judged:
+    runner: MeasurementRunner,
+    pairing: Pairing,
+    builds: tuple[Build, Build],
+    budget: Budget,
+    comparisons: int,
+) -> JudgedCell:
     refs = (pairing.target, *([pairing.draft] if pairing.draft else []))
-    found = lab.between(
+    found = runner.between(
         refs,
         builds,
         (SPECULATION, pairing, budget, comparisons),
-        lambda ring: run_speculation_gate(ring, pairing, budget, comparisons),
+        lambda lease: run_speculation_gate(lease, pairing, budget, comparisons),
     )
     verdict = speculation_verdict(found, comparisons)
-    return Judged(verdict, interrupted=found.duel.interrupted)
+    return JudgedCell(verdict, interrupted=found.duel.interrupted)
 
 
 def judge_cell(
-    lab: Lab,
-    cell: Cell,
+    runner: MeasurementRunner,
+    cell: GateCell,
     builds: tuple[Build, Build],
     *,
     budget: Budget,
@@ -174,7 +178,7 @@ def judge_cell(
     """Hold the second build against the first on one cell.
 
     Args:
-        lab: measures; of the engine that the cell's model runs on.
+        runner: measures; of the engine that the cell's model runs on.
         cell: what is decided.
         builds: baseline and candidate.
         budget: what it may cost, and the slowdown that is accepted.
@@ -192,7 +196,7 @@ def judge_cell(
     require_workload(cell.workload, where="gate")
     try:
         (judged,) = judge_workloads(
-            lab,
+            runner,
             cell.ref,
             (cell.workload,),
             builds,
@@ -210,12 +214,12 @@ def judge_cell(
     return judged.verdict
 
 
-def shared_by(cells: Iterable[Cell]) -> int:
+def shared_by(cells: Iterable[GateCell]) -> int:
     """Return how many of the cells share the error."""
     return max(1, sum(cell.shares_error for cell in cells))
 
 
-def _broken(cell: Cell, builds: tuple[Build, Build], error: AsperfError) -> Verdict:
+def _broken(cell: GateCell, builds: tuple[Build, Build], error: AsperfError) -> Verdict:
     base, candidate = (build.name for build in builds)
     subject = Subject(f"{cell.workload} {cell.what} in {candidate} / {base}", "live")
     told = (error.what, error.why, *(error.detail or "").splitlines())

@@ -9,7 +9,7 @@ from pytest_asperf.config.build_sources import runs_on
 from pytest_asperf.config.engines import ENGINES
 from pytest_asperf.config.spec import EngineSettings, FlashAttention, ModelRef, Pairing
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.gate.cells import LOGITS, PPL, SPECULATION, Cell
+from pytest_asperf.gate.cells import LOGITS, PPL, SPECULATION, GateCell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GatePlan:
     """What a gate decides.
 
     Attributes:
@@ -61,7 +61,7 @@ class Plan:
         left_out: of the default cells, those that the engine has no counterpart of.
     """
 
-    cells: tuple[Cell, ...]
+    cells: tuple[GateCell, ...]
     left_out: tuple[LeftOut, ...] = ()
 
 
@@ -86,7 +86,7 @@ def engine_of(named: Engine | None, builds: Sequence[Build], default: Engine) ->
 
 def named_cells(
     models: Sequence[ModelRef], workloads: Sequence[str], pairs: Sequence[Pairing]
-) -> Plan:
+) -> GatePlan:
     """Return the cells of workloads that a user names.
 
     Args:
@@ -97,10 +97,10 @@ def named_cells(
     cells = []
     for name in workloads:
         if name == SPECULATION and pairs:
-            cells += [Cell(pair.target, name, pair) for pair in pairs]
+            cells += [GateCell(pair.target, name, pair) for pair in pairs]
         else:
-            cells += [Cell(ref, name) for ref in models]
-    return Plan(tuple(dict.fromkeys(cells)))
+            cells += [GateCell(ref, name) for ref in models]
+    return GatePlan(tuple(dict.fromkeys(cells)))
 
 
 def default_cells(
@@ -109,7 +109,7 @@ def default_cells(
     engine: Engine,
     pairs: Sequence[Pairing],
     depth_of: Callable[[ModelRef], int],
-) -> Plan:
+) -> GatePlan:
     """Return the cells in which regressions have hidden.
 
     Args:
@@ -121,18 +121,18 @@ def default_cells(
     """
     cells = [cell for ref in models for cell in _model_cells(ref, depth_of(ref), engine)]
     if moe is not None:
-        cells += [Cell(moe, name) for name in ("pp512", f"tg{_TG}", PPL, LOGITS)]
-    cells += [Cell(pair.target, SPECULATION, pair) for pair in pairs]
+        cells += [GateCell(moe, name) for name in ("pp512", f"tg{_TG}", PPL, LOGITS)]
+    cells += [GateCell(pair.target, SPECULATION, pair) for pair in pairs]
     reasons = (
         (engine != "mlx", "flash attention on and off", "MLX chooses its kernel by itself"),
         (bool(pairs), "speculation", f"{engine} cannot be stepped and rolled back here"),
         (moe is not None, "a mixture of experts", "the models are your own: name one with --model"),
     )
     left_out = tuple(LeftOut(what, reason) for is_there, what, reason in reasons if not is_there)
-    return Plan(tuple(dict.fromkeys(cells)), left_out)
+    return GatePlan(tuple(dict.fromkeys(cells)), left_out)
 
 
-def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[Cell]:
+def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[GateCell]:
     """Return one model's cells: its times, then what it computes, each with other settings too."""
     deep = f"tg{_TG}@d{depth}"
     others = [_with(ref, _KV[engine])] if engine in _KV else []
@@ -140,10 +140,10 @@ def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[Cell]:
         _with(ref, EngineSettings(flash_attn=word)) for word in (_FLASH if engine != "mlx" else ())
     ]
     return [
-        *(Cell(ref, name) for name in ("pp512", f"tg{_TG}", deep)),
-        *(Cell(other, deep) for other in others),
-        *(Cell(one, name) for one in flash for name in ("pp512", deep)),
-        *(Cell(one, name) for name in (PPL, LOGITS) for one in (ref, *others)),
+        *(GateCell(ref, name) for name in ("pp512", f"tg{_TG}", deep)),
+        *(GateCell(other, deep) for other in others),
+        *(GateCell(one, name) for one in flash for name in ("pp512", deep)),
+        *(GateCell(one, name) for name in (PPL, LOGITS) for one in (ref, *others)),
     ]
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.errors import AsperfError
-    from pytest_asperf.gate.cells import Cell
-    from pytest_asperf.gate.plan import Plan
+    from pytest_asperf.gate.cells import GateCell
+    from pytest_asperf.gate.plan import GatePlan
 
 #: What a cell is called that was planned and could not be measured.
 NOT_RUN: Final = "NOT RUN"
@@ -42,7 +42,7 @@ class CellResult:
         error: why not.
     """
 
-    cell: Cell
+    cell: GateCell
     elapsed_s: float
     verdict: Verdict | None = None
     error: AsperfError | None = None
@@ -76,7 +76,7 @@ class GateOutcome:
     """
 
     builds: tuple[str, str]
-    plan: Plan
+    plan: GatePlan
     limits: str
     results: tuple[CellResult, ...]
     elapsed_s: float
@@ -116,7 +116,7 @@ def error_budget(n_cells: int) -> str:
     return f"{n_cells} cells share the error: a {wrong} over all, {each} a cell"
 
 
-def result_line(result: CellResult, plan: Plan) -> str:
+def result_line(result: CellResult, plan: GatePlan) -> str:
     """Return a cell's result in one line, safe to print."""
     names = max(len(cell.workload) for cell in plan.cells)
     whats = max(len(printable(cell.what)) for cell in plan.cells)

@@ -64,7 +64,7 @@ class BandwidthMeasurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BandwidthPlan:
     """Sizes of a measurement.
 
     Attributes:
@@ -142,7 +142,7 @@ def measure_bandwidth_gbs(machine: Machine) -> BandwidthMeasurement:
     return _Readers(plan).measure()
 
 
-def plan_measurement(threads: int, cache_bytes: int | None, available_bytes: int) -> Plan:
+def plan_measurement(threads: int, cache_bytes: int | None, available_bytes: int) -> BandwidthPlan:
     """Choose buffers eight times the last-level cache, within a quarter of free memory.
 
     Args:
@@ -166,13 +166,13 @@ def plan_measurement(threads: int, cache_bytes: int | None, available_bytes: int
         )
     per_thread = total // threads
     windows = max(2, per_thread // _WINDOW_BYTES)
-    return Plan(threads, windows, per_thread // windows // _MIB * _MIB or _MIB // 2)
+    return BandwidthPlan(threads, windows, per_thread // windows // _MIB * _MIB or _MIB // 2)
 
 
 class _Readers:
     """Threads that read their windows in step; the last to arrive judges the round before."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: BandwidthPlan) -> None:
         self._plan = plan
         self._starts_ns = [0] * plan.threads
         self._ends_ns = [0] * plan.threads

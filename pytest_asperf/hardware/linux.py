@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_asperf.hardware import probe
-from pytest_asperf.hardware.machine import Gpu, Limits, Machine, published_bandwidth
+from pytest_asperf.hardware.machine import ContainerLimits, Gpu, Machine, published_bandwidth
 from pytest_asperf.hardware.nvidia import read_cards
 from pytest_asperf.hardware.profiles import Match, match_profile
 
@@ -60,7 +60,7 @@ def read_machine(root: Path = _ROOT) -> Machine:
         memory_bytes=parse_meminfo(probe.read(root / "proc/meminfo") or "").get("MemTotal"),
         cache_bytes=read_cache_bytes(cpus, root),
         gpus=gpus,
-        limits=Limits(limits.cpus, limits.memory_bytes, len(os.sched_getaffinity(0))),
+        limits=ContainerLimits(limits.cpus, limits.memory_bytes, len(os.sched_getaffinity(0))),
         virtualised=lscpu.virtualised if cpuinfo.virtualised is None else cpuinfo.virtualised,
         profile=match.profile,
         profile_note=match.note,
@@ -206,7 +206,7 @@ def read_cache_bytes(cpus: Iterable[int], root: Path = _ROOT) -> int | None:
     return sum(size for (level, _), size in caches.items() if level == last) or None
 
 
-def read_limits(root: Path = _ROOT) -> Limits:
+def read_limits(root: Path = _ROOT) -> ContainerLimits:
     """Return the tightest CPU and memory limits of this process's control groups."""
     paths = parse_cgroup_paths(probe.read(root / "proc/self/cgroup") or "")
     mount = root / "sys/fs/cgroup"
@@ -219,7 +219,7 @@ def read_limits(root: Path = _ROOT) -> Limits:
         *(f / "memory.limit_in_bytes" for f in _upwards(mount / "memory", paths.get("memory"))),
     ]
     memory = [probe.whole_number(probe.read(file)) for file in files]
-    return Limits(
+    return ContainerLimits(
         cpus=min((limit for limit in cpus if limit), default=None),
         memory_bytes=min((b for b in memory if b and b < _NO_LIMIT_BYTES), default=None),
     )

@@ -50,7 +50,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ContainerLimits:
     """What a container or scheduler leaves this process of the machine; None is no limit.
 
     Attributes:
@@ -93,7 +93,7 @@ class Machine:
     memory_bytes: int | None = None
     cache_bytes: int | None = None
     gpus: tuple[Gpu, ...] = ()
-    limits: Limits = Limits()
+    limits: ContainerLimits = ContainerLimits()
     virtualised: bool | None = None
     translated: bool = False
     profile: Profile | None = None

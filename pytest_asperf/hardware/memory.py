@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_asperf.analysis.capacity import Memory
+from pytest_asperf.analysis.capacity import MemoryCapacity
 
 if TYPE_CHECKING:
     from pytest_asperf.hardware.in_force import Hardware
 
 
-def memory_of(hardware: Hardware, memory_gb: int | None = None) -> Memory | None:
+def memory_of(hardware: Hardware, memory_gb: int | None = None) -> MemoryCapacity | None:
     """Return the memory of the hardware in force, None where its size cannot be read.
 
     Args:
@@ -24,14 +24,18 @@ def memory_of(hardware: Hardware, memory_gb: int | None = None) -> Memory | None
         basis = "--memory" if memory_gb else "the most it is sold with; --memory=GB for another"
         sold_gb = memory_gb or profile.max_memory_gb
         # What is sold as a GB of memory is 2^30 bytes.
-        return Memory(sold_gb << 30, hardware.shares_memory, f"{sold_gb} GB {kind}, {basis}")
+        return MemoryCapacity(
+            sold_gb << 30, hardware.shares_memory, f"{sold_gb} GB {kind}, {basis}"
+        )
     cards = [gpu.memory_bytes for gpu in machine.gpus if gpu.memory_bytes is not None]
     if cards and not hardware.shares_memory:
         note = f", one of {len(cards)}" if len(cards) > 1 else ""
-        return Memory(cards[0], is_shared=False, basis=f"this machine's card, detected{note}")
+        return MemoryCapacity(
+            cards[0], is_shared=False, basis=f"this machine's card, detected{note}"
+        )
     sizes = (machine.memory_bytes, machine.limits.memory_bytes)
     known = [nbytes for nbytes in sizes if nbytes is not None]
     if not known:
         return None
     limited = "; a limit of its container" if min(known) != machine.memory_bytes else ""
-    return Memory(min(known), is_shared=True, basis=f"this machine's, detected{limited}")
+    return MemoryCapacity(min(known), is_shared=True, basis=f"this machine's, detected{limited}")

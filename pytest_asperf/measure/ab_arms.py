@@ -6,20 +6,20 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pytest_asperf.builds.workshop import ReadyBuild
+from pytest_asperf.builds.build_cache import ReadyBuild
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.errors import EngineError
-from pytest_asperf.measure.results import Ran
+from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.throughput import time_workload, workload_tokens
 from pytest_asperf.measure.validity import require_numbers, require_path, require_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_asperf.builds.workshop import Workshop
+    from pytest_asperf.builds.build_cache import BuildCache
     from pytest_asperf.config.spec import Build, EngineSettings, ModelRef, Workload
     from pytest_asperf.engine_process import EngineBuild, RawRun
-    from pytest_asperf.measure.model_locator import Corpus, LocatedModel, ModelShelf
+    from pytest_asperf.measure.model_locator import Corpus, LocatedModel, ModelLocator
 
 #: What the model is called inside a side's process.
 MODEL: Final = "model"
@@ -43,7 +43,7 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class MachineLease:
     """What measuring two arms needs of the machine, while it is held for that.
 
     Attributes:
@@ -59,7 +59,7 @@ class Ring:
     progress: Callable[[str, int, int], None]
 
 
-class TimedSide(Protocol):
+class TimedArm(Protocol):
     """One arm at work, as the pairs of a gate see it."""
 
     @property
@@ -79,7 +79,7 @@ class TimedSide(Protocol):
     def reload(self) -> float:
         """Load the model anew, and return how long that took in seconds."""
 
-    def ran(self, context: dict[str, Any]) -> Ran:
+    def ran(self, context: dict[str, Any]) -> Provenance:
         """Return the proof of path, given what the last run's context resolved to.
 
         Raises:
@@ -87,19 +87,19 @@ class TimedSide(Protocol):
         """
 
 
-class Armoury:
+class ArmFactory:
     """Fits out the two sides of gates: their builds made, and one model file for both.
 
     Args:
         own: the build that measures what is no gate.
-        shelf: its models.
-        workshop: makes the builds that gates name.
+        locator: its models.
+        build_cache: makes the builds that gates name.
     """
 
-    def __init__(self, own: EngineBuild, shelf: ModelShelf, workshop: Workshop) -> None:
+    def __init__(self, own: EngineBuild, locator: ModelLocator, build_cache: BuildCache) -> None:
         self._own = own
-        self._workshop = workshop
-        self._shelves = {own: shelf}
+        self._build_cache = build_cache
+        self._shelves = {own: locator}
 
     def own_arm(self, ref: ModelRef) -> Arm:
         """Return a side that is a model under the own build."""
@@ -112,8 +112,8 @@ class Armoury:
         Raises:
             AsperfError: a build or the model cannot be made.
         """
-        ready = [self._workshop.ready(build, self._own.engine) for build in builds]
-        model = self._shelf(ready[0].engine).locate(ref)
+        ready = [self._build_cache.ready(build, self._own.engine) for build in builds]
+        model = self._locator(ready[0].engine).locate(ref)
         base, candidate = (
             Arm(
                 f"{ref.title} in {build.name}",
@@ -125,7 +125,7 @@ class Armoury:
         )
         return base, candidate
 
-    def _shelf(self, baseline: EngineBuild) -> ModelShelf:
+    def _locator(self, baseline: EngineBuild) -> ModelLocator:
         """Return what makes models: the own engine, or the baseline where there is none."""
         own = self._shelves[self._own]
         try:
@@ -135,7 +135,7 @@ class Armoury:
         return own
 
 
-class Side:
+class RunningArm:
     """One arm at work: its process, with the model loaded.
 
     Args:
@@ -184,7 +184,7 @@ class Side:
         run = time_workload(self.worker, MODEL, self.fed(workload), workload)
         return require_numbers(f"{workload.name} {self._arm.name}", run)
 
-    def ran(self, context: dict[str, Any]) -> Ran:
+    def ran(self, context: dict[str, Any]) -> Provenance:
         """Return the proof of path.
 
         Args:
@@ -198,7 +198,7 @@ class Side:
 
 def require_ran(
     arm: Arm, described: dict[str, Any], loaded: dict[str, Any], context: dict[str, Any]
-) -> Ran:
+) -> Provenance:
     """Return an arm's proof of path.
 
     Args:
@@ -215,7 +215,7 @@ def require_ran(
     settings = arm.settings.as_dict()
     model, made = arm.model, arm.build.rows()
     return require_path(
-        Ran(
+        Provenance(
             arm.name,
             model.path,
             model.sha256,

@@ -13,15 +13,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.spec import EngineSettings, Workload
-from pytest_asperf.measure.ab_arms import MODEL, Side
+from pytest_asperf.measure.ab_arms import MODEL, RunningArm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_asperf.analysis.metrics import ChunkScore
     from pytest_asperf.config.engines import Engine
-    from pytest_asperf.measure.ab_arms import Arm, Ring
-    from pytest_asperf.measure.results import Ran
+    from pytest_asperf.measure.ab_arms import Arm, MachineLease
+    from pytest_asperf.measure.results import Provenance
 
 #: What the second load of the model is called, which is fed one token at a time.
 _SINGLY: Final = "singly"
@@ -46,7 +46,7 @@ class Drift:
     """
 
     batched: ChunkScore
-    ran: Ran
+    ran: Provenance
 
     @cached_property
     def mean_kld(self) -> float:
@@ -70,7 +70,7 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
-class LogitsDuel:
+class LogitsComparison:
     """What comparing prefill and decoding gave.
 
     Attributes:
@@ -82,35 +82,35 @@ class LogitsDuel:
     elapsed_s: float
 
     @property
-    def ran(self) -> tuple[Ran, Ran]:
+    def ran(self) -> tuple[Provenance, Provenance]:
         """Proof of path of each arm, baseline first."""
         base, candidate = self.drifts
         return base.ran, candidate.ran
 
 
-def run_logits_gate(ring: Ring) -> LogitsDuel:
+def run_logits_gate(lease: MachineLease) -> LogitsComparison:
     """Score the same tokens in one batch and one at a time, under either build.
 
     The model is loaded twice in one process, which costs its memory twice where an engine does not
     share weights of one file.
 
     Args:
-        ring: with baseline and candidate.
+        lease: with baseline and candidate.
 
     Raises:
         EngineError: an arm died or refused.
     """
     began = time.monotonic()
     drifts = []
-    for done, arm in enumerate(ring.arms[0]):
-        ring.progress("logits", done, 2)
-        drifts.append(_drift(arm, ring))
+    for done, arm in enumerate(lease.arms[0]):
+        lease.progress("logits", done, 2)
+        drifts.append(_drift(arm, lease))
     base, candidate = drifts
-    return LogitsDuel((base, candidate), time.monotonic() - began)
+    return LogitsComparison((base, candidate), time.monotonic() - began)
 
 
-def _drift(arm: Arm, ring: Ring) -> Drift:
-    side = Side(arm, ring.timeout_s, ring.corpus)
+def _drift(arm: Arm, lease: MachineLease) -> Drift:
+    side = RunningArm(arm, lease.timeout_s, lease.corpus)
     with side.worker as worker:
         settings = arm.settings.merged(_ONE_AT_A_TIME[arm.build.engine.engine])
         worker.load(_SINGLY, arm.model.path, settings)

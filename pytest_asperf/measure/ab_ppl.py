@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
 from pytest_asperf.errors import MeasurementError
-from pytest_asperf.measure.ab_arms import MODEL, Side
+from pytest_asperf.measure.ab_arms import MODEL, RunningArm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_asperf.measure.ab_arms import Ring
-    from pytest_asperf.measure.results import Ran, ScoredText
+    from pytest_asperf.measure.ab_arms import MachineLease
+    from pytest_asperf.measure.results import Provenance, ScoredText
 
 
 @dataclass(frozen=True, slots=True)
-class PplDuel:
+class PplComparison:
     """What a PPL gate gave.
 
     Attributes:
@@ -36,24 +36,24 @@ class PplDuel:
     test: PairedPplTest
     elapsed_s: float
     seed: int
-    ran: tuple[Ran, Ran]
+    ran: tuple[Provenance, Provenance]
     text: ScoredText
     interrupted: bool
 
 
 def run_ppl_gate(
-    ring: Ring,
+    lease: MachineLease,
     limit: float,
     *,
     seed: int,
     comparisons: int,
     max_seconds: float,
-    chunks_of: Callable[[Side], tuple[list[Sequence[int]], ScoredText]],
-) -> PplDuel:
+    chunks_of: Callable[[RunningArm], tuple[list[Sequence[int]], ScoredText]],
+) -> PplComparison:
     """Hold the second arm's PPL against the first's on one model file.
 
     Args:
-        ring: with baseline and candidate, of the same model file.
+        lease: with baseline and candidate, of the same model file.
         limit: ΔPPL to stay below, a fraction.
         seed: of the order in which chunks are drawn.
         comparisons: tests that share the error, this one among them.
@@ -65,9 +65,9 @@ def run_ppl_gate(
         EngineError: an arm died or refused.
     """
     with ExitStack() as stack:
-        sides: list[Side] = []
-        for arm in ring.arms[0]:
-            sides.append(Side(arm, ring.timeout_s, ring.corpus))
+        sides: list[RunningArm] = []
+        for arm in lease.arms[0]:
+            sides.append(RunningArm(arm, lease.timeout_s, lease.corpus))
             stack.callback(sides[-1].worker.close)
         (base_chunks, text), (other_chunks, _) = map(chunks_of, sides)
         chunks = _same_chunks(base_chunks, other_chunks)
@@ -81,7 +81,7 @@ def run_ppl_gate(
             for chunk in order:
                 if test.outcome is not None or time.monotonic() - began > max_seconds:
                     break
-                ring.progress("ppl", test.n, len(chunks))
+                lease.progress("ppl", test.n, len(chunks))
                 nll = []
                 for index, side in enumerate(sides):
                     score, contexts[index] = side.worker.score([MODEL], chunk, len(chunk) // 2)[
@@ -93,7 +93,7 @@ def run_ppl_gate(
             interrupted = True
         elapsed_s = time.monotonic() - began
     base, candidate = (side.ran(context) for side, context in zip(sides, contexts, strict=True))
-    return PplDuel(test, elapsed_s, seed, (base, candidate), text, interrupted)
+    return PplComparison(test, elapsed_s, seed, (base, candidate), text, interrupted)
 
 
 def _same_chunks(base: list[Sequence[int]], candidate: list[Sequence[int]]) -> list[Sequence[int]]:

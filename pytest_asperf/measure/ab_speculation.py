@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 from pytest_asperf.config.spec import Workload
 from pytest_asperf.engine_process import RawRun, Worker
 from pytest_asperf.measure.ab_arms import require_ran
-from pytest_asperf.measure.ab_speed import Budget, Duel, run_gate
+from pytest_asperf.measure.ab_speed import ABResult, Budget, run_gate
 from pytest_asperf.measure.draft_target import TARGET
 from pytest_asperf.measure.model_locator import same_tokenizer
-from pytest_asperf.measure.speculation import Contestants, find_divergences, open_suite
+from pytest_asperf.measure.speculation import DraftTargetFiles, find_divergences, open_suite
 from pytest_asperf.measure.speculation_result import Divergence, PromptRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_asperf.config.spec import Pairing
-    from pytest_asperf.measure.ab_arms import Arm, Ring
+    from pytest_asperf.measure.ab_arms import Arm, MachineLease
     from pytest_asperf.measure.model_locator import LocatedModel
-    from pytest_asperf.measure.results import Ran
+    from pytest_asperf.measure.results import Provenance
     from pytest_asperf.worker.speculation import Generation
 
 
@@ -58,7 +58,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class SpeculationDuel:
+class SpeculationComparison:
     """What a gate of speculation gave.
 
     Attributes:
@@ -70,19 +70,19 @@ class SpeculationDuel:
     """
 
     pairing: Pairing
-    duel: Duel
+    duel: ABResult
     counts: tuple[Counts, Counts]
     categories: tuple[str, ...]
     divergences: tuple[Divergence, ...]
 
 
 def run_speculation_gate(
-    ring: Ring, pairing: Pairing, budget: Budget, comparisons: int
-) -> SpeculationDuel:
+    lease: MachineLease, pairing: Pairing, budget: Budget, comparisons: int
+) -> SpeculationComparison:
     """Hold the second arm's speculation against the first's.
 
     Args:
-        ring: with baseline and candidate of the target, and of the draft where it is a model.
+        lease: with baseline and candidate of the target, and of the draft where it is a model.
         pairing: what is run; greedily, whatever it says of a temperature.
         budget: what it may cost.
         comparisons: tests that share the error, this one among them.
@@ -92,13 +92,13 @@ def run_speculation_gate(
         ModelError: the draft's tokenizer is another, or a prompt cannot be used.
     """
     pairing = replace(pairing, temperature=0.0)
-    opened: list[SpeculatingSide] = []
+    opened: list[SpeculatingArm] = []
 
-    def open_side(index: int) -> SpeculatingSide:
-        target, *draft = (arms[index] for arms in ring.arms)
-        side = SpeculatingSide(target, draft[0] if draft else None, pairing, ring.timeout_s)
+    def open_side(index: int) -> SpeculatingArm:
+        target, *draft = (arms[index] for arms in lease.arms)
+        side = SpeculatingArm(target, draft[0] if draft else None, pairing, lease.timeout_s)
         try:
-            side.rehearse(partial(ring.progress, "sd outputs"), with_alone=index == 1)
+            side.rehearse(partial(lease.progress, "sd outputs"), with_alone=index == 1)
         except BaseException:
             side.worker.close()
             raise
@@ -110,10 +110,10 @@ def run_speculation_gate(
         (Workload("sd", pairing.n_tokens),),
         budget,
         comparisons=comparisons,
-        progress=ring.progress,
+        progress=lease.progress,
     )
     base, candidate = opened
-    return SpeculationDuel(
+    return SpeculationComparison(
         pairing,
         duel,
         (base.counts, candidate.counts),
@@ -122,7 +122,7 @@ def run_speculation_gate(
     )
 
 
-class SpeculatingSide:
+class SpeculatingArm:
     """One arm that speculates: a target and a draft in one process.
 
     Args:
@@ -148,8 +148,8 @@ class SpeculatingSide:
             self._described = self.worker.describe()
             model = _as_run(target)
             drafting = None if draft is None else same_tokenizer(model, _as_run(draft))
-            contestants = Contestants(pairing, model, drafting)
-            self._pair, self.prompts = open_suite(self.worker, contestants, pairing.k)
+            files = DraftTargetFiles(pairing, model, drafting)
+            self._pair, self.prompts = open_suite(self.worker, files, pairing.k)
         except BaseException:
             self.worker.close()
             raise
@@ -190,7 +190,7 @@ class SpeculatingSide:
         """Load both models anew, and return how long that took in seconds."""
         return self._pair.reload()
 
-    def ran(self, context: dict[str, Any]) -> Ran:
+    def ran(self, context: dict[str, Any]) -> Provenance:
         """Return the target's proof of path."""
         return require_ran(self._target, self._described, self.loaded, context)
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_asperf.config.spec import Workload
-    from pytest_asperf.measure.ab_arms import TimedSide
-    from pytest_asperf.measure.results import Ran
+    from pytest_asperf.measure.ab_arms import TimedArm
+    from pytest_asperf.measure.results import Provenance
 
 #: Timed work of one arm in one pair: long against a scheduler's slice, short against a drift.
 _RUN_NS: Final = 300_000_000
@@ -106,7 +106,7 @@ class Pair:
 
 
 @dataclass(slots=True)
-class Contest:
+class WorkloadPairs:
     """One workload's pairs so far, and its test.
 
     Attributes:
@@ -137,11 +137,11 @@ class Contest:
 
 
 @dataclass(frozen=True, slots=True)
-class Duel:
+class ABResult:
     """What a gate gave.
 
     Attributes:
-        contests: by workload, in the order asked for.
+        workloads_pairs: by workload, in the order asked for.
         reloads: whether each pair began with a load of each arm.
         draws_cores: whether each pair ran on a draw of the cores, the same for both arms.
         budget: what it could cost.
@@ -151,11 +151,11 @@ class Duel:
         surroundings: what it ran in.
     """
 
-    contests: tuple[Contest, ...]
+    workloads_pairs: tuple[WorkloadPairs, ...]
     reloads: bool
     draws_cores: bool
     budget: Budget
-    ran: tuple[Ran, Ran]
+    ran: tuple[Provenance, Provenance]
     same_tokens: bool
     interrupted: bool = False
     surroundings: Surroundings = field(default_factory=Surroundings)
@@ -168,13 +168,13 @@ class Duel:
 
 
 def run_gate(
-    open_sides: tuple[Callable[[], TimedSide], Callable[[], TimedSide]],
+    open_sides: tuple[Callable[[], TimedArm], Callable[[], TimedArm]],
     workloads: Sequence[Workload],
     budget: Budget,
     *,
     comparisons: int,
     progress: Callable[[str, int, int], None],
-) -> Duel:
+) -> ABResult:
     """Hold the second side against the first.
 
     Args:
@@ -187,15 +187,15 @@ def run_gate(
     Raises:
         EngineError: an arm died or refused: what it was measuring is not decided but broken.
     """
-    contests = [_contest(workload, budget, comparisons) for workload in workloads]
+    workloads_pairs = [_contest(workload, budget, comparisons) for workload in workloads]
     with ExitStack() as stack:
-        sides: list[TimedSide] = []
+        sides: list[TimedArm] = []
         for open_side in open_sides:
             sides.append(open_side())
             stack.callback(sides[-1].worker.close)
         base, candidate = sides
         same_tokens = all(base.fed(w) == candidate.fed(w) for w in workloads)
-        bout = _Bout(base, candidate, random.Random(budget.seed))  # noqa: S311  # logged
+        bout = _PairedRunner(base, candidate, random.Random(budget.seed))  # noqa: S311  # logged
         bout.rehearse(workloads)
         for side in sides:
             side.ran(bout.contexts[side])  # what is not what was asked for need not be timed
@@ -203,7 +203,7 @@ def run_gate(
         interrupted = False
         try:
             while time.monotonic() < deadline:
-                undecided = [c for c in contests if c.test.outcome is None]
+                undecided = [c for c in workloads_pairs if c.test.outcome is None]
                 if not undecided:
                     break
                 label = ", ".join(c.workload.name for c in undecided)
@@ -212,8 +212,8 @@ def run_gate(
         except KeyboardInterrupt:
             interrupted = True
     ran = (base.ran(bout.contexts[base]), candidate.ran(bout.contexts[candidate]))
-    return Duel(
-        tuple(contests),
+    return ABResult(
+        tuple(workloads_pairs),
         bout.reloads,
         bout.n_cores is not None,
         budget,
@@ -223,7 +223,7 @@ def run_gate(
     )
 
 
-def _contest(workload: Workload, budget: Budget, comparisons: int) -> Contest:
+def _contest(workload: Workload, budget: Budget, comparisons: int) -> WorkloadPairs:
     kind: type[PairedTest] = EquivalenceTest if budget.both_sides else TotalTimeTest
     test = (PairedTest if budget.one_limit else kind)(
         budget.tolerance,
@@ -232,10 +232,10 @@ def _contest(workload: Workload, budget: Budget, comparisons: int) -> Contest:
         max_pairs=budget.max_pairs,
         comparisons=comparisons,
     )
-    return Contest(workload, test, [])
+    return WorkloadPairs(workload, test, [])
 
 
-class _Bout:
+class _PairedRunner:
     """The two sides taking turns.
 
     Attributes:
@@ -244,7 +244,7 @@ class _Bout:
         contexts: what each side's last context resolved to.
     """
 
-    def __init__(self, base: TimedSide, candidate: TimedSide, coin: random.Random) -> None:
+    def __init__(self, base: TimedArm, candidate: TimedArm, coin: random.Random) -> None:
         self._base = base
         self._candidate = candidate
         self._coin = coin
@@ -255,7 +255,7 @@ class _Bout:
         self._kept = [side for side in (base, candidate) if not loads_each_run(side.loaded)]
         self.reloads = not self._kept
         self.n_cores: int | None = None
-        self.contexts: dict[TimedSide, dict[str, Any]] = {}
+        self.contexts: dict[TimedArm, dict[str, Any]] = {}
 
     def rehearse(self, workloads: Sequence[Workload]) -> None:
         """Run everything once uncounted, and decide turns and reloads from how long it takes."""
@@ -269,7 +269,7 @@ class _Bout:
             self.reloads = load_is_cheap(1e9 * max(side.reload() for side in self._kept), _RUN_NS)
         self.n_cores = self._fewest_cores()
 
-    def run_pair(self, contests: Sequence[Contest]) -> None:
+    def run_pair(self, workloads_pairs: Sequence[WorkloadPairs]) -> None:
         """Run one pair of every workload that is still open."""
         order = [self._base, self._candidate]
         if self._coin.random() < 0.5:
@@ -282,11 +282,11 @@ class _Bout:
             for side in order:
                 if side in self._kept:
                     side.reload()
-        for contest in contests:
+        for workload_pairs in workloads_pairs:
             began = time.monotonic()
-            pair = self._run_turns(contest.workload, order)
-            contest.elapsed_s += time.monotonic() - began
-            contest.add(pair)
+            pair = self._run_turns(workload_pairs.workload, order)
+            workload_pairs.elapsed_s += time.monotonic() - began
+            workload_pairs.add(pair)
 
     def _fewest_cores(self) -> int | None:
         """Return how many cores suffice for either side; None where it needs all, or a device."""
@@ -298,11 +298,11 @@ class _Bout:
             wanted = max(wanted, threads)
         return wanted if wanted < len(self._usable_cores) else None
 
-    def _run_turns(self, workload: Workload, order: list[TimedSide]) -> Pair:
+    def _run_turns(self, workload: Workload, order: list[TimedArm]) -> Pair:
         for side in order:
             if side in self._kept:
                 self._time(side, workload)  # the load's warm-up
-        times_ns: dict[TimedSide, list[int]] = {side: [] for side in order}
+        times_ns: dict[TimedArm, list[int]] = {side: [] for side in order}
         for number in range(self._turns[workload]):
             for side in order if number % 2 == 0 else reversed(order):
                 times_ns[side].append(self._time(side, workload))
@@ -313,13 +313,13 @@ class _Bout:
             candidate_first=order[0] is self._candidate,
         )
 
-    def _turn_ns(self, side: TimedSide, workload: Workload) -> int:
+    def _turn_ns(self, side: TimedArm, workload: Workload) -> int:
         """Return what a turn of a side takes: where it loads for each run, that too."""
         began_ns = time.perf_counter_ns()
         run_ns = self._time(side, workload)
         return time.perf_counter_ns() - began_ns if side not in self._kept else run_ns
 
-    def _time(self, side: TimedSide, workload: Workload) -> int:
+    def _time(self, side: TimedArm, workload: Workload) -> int:
         run = side.run(workload, self._turns_done)
         self.contexts[side] = run.context
         return run.elapsed_ns

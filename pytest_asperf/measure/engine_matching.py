@@ -21,7 +21,7 @@ from pytest_asperf.modelfiles.sizes import bits_per_weight
 if TYPE_CHECKING:
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.measure.model_locator import LocatedModel
-    from pytest_asperf.measure.results import Ran
+    from pytest_asperf.measure.results import Provenance
 
 #: How far the bits per weight of two levels may be apart, a fraction.
 BITS_WITHIN: Final = 0.1
@@ -143,7 +143,7 @@ def require_matched_bits(models: tuple[LocatedModel, LocatedModel], within: floa
 
 def terms_of(
     models: tuple[LocatedModel, LocatedModel],
-    ran: tuple[Ran, Ran],
+    ran: tuple[Provenance, Provenance],
     *,
     same_tokens: bool,
     source_sha256: str | None,
@@ -211,12 +211,12 @@ def _types(info: GgufInfo) -> list[str]:
     return [name for name, _ in held.most_common()]
 
 
-def _memory(ran: Ran) -> str:
+def _memory(ran: Provenance) -> str:
     size, n_params = ran.loaded.get("size_bytes"), ran.loaded.get("n_params")
     return f"{8 * size / n_params:.1f} bits" if size and n_params else "unknown"
 
 
-def _device(ran: Ran) -> str:
+def _device(ran: Provenance) -> str:
     return "GPU" if ran.loaded.get("layers_offloaded") else "CPU"
 
 

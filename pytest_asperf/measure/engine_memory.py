@@ -9,7 +9,7 @@ from pytest_asperf.errors import MeasurementError
 
 if TYPE_CHECKING:
     from pytest_asperf.engine_process import RawRun
-    from pytest_asperf.measure.results import EngineMemory, Ran
+    from pytest_asperf.measure.results import EngineMemory, Provenance
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class MemoryResult:
     n_ctx: int
     memory: EngineMemory
     peak_rss_bytes: int
-    ran: Ran
+    ran: Provenance
 
 
-def counted_memory(n_ctx: int, run: RawRun, ran: Ran) -> MemoryResult:
+def counted_memory(n_ctx: int, run: RawRun, ran: Provenance) -> MemoryResult:
     """Return what a run that filled a context took.
 
     Args:

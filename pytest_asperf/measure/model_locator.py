@@ -92,7 +92,7 @@ class LocatedModel:
         )
 
 
-class ModelShelf:
+class ModelLocator:
     """Locates models for one build, making files where they are not made yet."""
 
     def __init__(
@@ -110,9 +110,9 @@ class ModelShelf:
         self._description: dict[str, Any] | AsperfError | None = None
         self._located: dict[ModelRef, tuple[FileState, LocatedModel]] = {}
 
-    def on(self, build: EngineBuild) -> ModelShelf:
+    def on(self, build: EngineBuild) -> ModelLocator:
         """Return a shelf in the same cache whose models another build makes."""
-        return ModelShelf(
+        return ModelLocator(
             build, cache=self._cache, call_timeout_s=self._call_timeout_s, on_wait=self._on_wait
         )
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.hardware.conditions import Condition
     from pytest_asperf.hardware.machine import Machine
-    from pytest_asperf.measure.ab_speed import Contest, Duel
+    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
 
 _SCHEMA: Final = 1
 _NAME: Final = "noise"
@@ -104,7 +104,7 @@ class Surroundings:
     self_checks: SelfChecks = SelfChecks()
 
 
-class NoiseBook:
+class NoiseStore:
     """The file of one kind of machine.
 
     Args:
@@ -174,10 +174,10 @@ class NoiseBook:
             record[_SELF_CHECKS] = _count(record, _SELF_CHECKS) + 1
             record[_SELF_CHECK_FAILS] = _count(record, _SELF_CHECK_FAILS) + failed
 
-    def around(self, duel: Duel, conditions: tuple[Condition, ...]) -> Surroundings:
+    def around(self, duel: ABResult, conditions: tuple[Condition, ...]) -> Surroundings:
         """Return what a gate ran in, whose readiness was `conditions`."""
         base = duel.ran[0]
-        names = [contest.workload.name for contest in duel.contests]
+        names = [workload_pairs.workload.name for workload_pairs in duel.workloads_pairs]
         found = {name: self.find(name, base.engine, base.sha256) for name in names}
         known = {name: c for name, c in found.items() if c is not None}
         return Surroundings(conditions, known, self.self_checks)
@@ -190,11 +190,11 @@ class NoiseBook:
         return changed_record(self._path, fresh, what="this machine's noise")
 
 
-def calibration_of(contest: Contest, duel: Duel, model: str) -> Calibration:
+def calibration_of(workload_pairs: WorkloadPairs, duel: ABResult, model: str) -> Calibration:
     """Return what a gate of equal builds shows of the machine's noise.
 
     Args:
-        contest: the workload.
+        workload_pairs: the workload.
         duel: the gate.
         model: the model's address.
 
@@ -203,18 +203,18 @@ def calibration_of(contest: Contest, duel: Duel, model: str) -> Calibration:
     """
     # A gate judges both, and takes as many pairs as the noisier one needs.
     costs = (
-        [pair.log_ratio for pair in contest.pairs],
-        [pair.total_log_ratio for pair in contest.pairs],
+        [pair.log_ratio for pair in workload_pairs.pairs],
+        [pair.total_log_ratio for pair in workload_pairs.pairs],
     )
     noise = noise_of(
         max(costs, key=robust_sd),
-        [(pair.baseline_runs_ns, pair.candidate_runs_ns) for pair in contest.pairs],
-        [pair.in_turn_ns for pair in contest.pairs],
+        [(pair.baseline_runs_ns, pair.candidate_runs_ns) for pair in workload_pairs.pairs],
+        [pair.in_turn_ns for pair in workload_pairs.pairs],
         reloads=duel.reloads,
     )
     base = duel.ran[0]
     return Calibration(
-        contest.workload.name,
+        workload_pairs.workload.name,
         engine_words(base.engine),
         model,
         base.sha256,
@@ -223,7 +223,7 @@ def calibration_of(contest: Contest, duel: Duel, model: str) -> Calibration:
         noise.position.low,
         noise.position.high,
         noise.load_sd,
-        len(contest.pairs),
+        len(workload_pairs.pairs),
         dt.datetime.now(tz=dt.UTC).date().isoformat(),
     )
 

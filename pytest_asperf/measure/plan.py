@@ -20,7 +20,7 @@ class Notify(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MeasurementPlan:
     """How much is measured.
 
     Attributes:

@@ -49,7 +49,7 @@ class EngineMemory:
 
 
 @dataclass(frozen=True)
-class Ran:
+class Provenance:
     """Proof of path: what really ran.
 
     Attributes:
@@ -162,7 +162,7 @@ class ThroughputResult:
     workload: Workload
     loads: tuple[TimedLoad, ...]
     bytes_per_token: int | None
-    ran: Ran
+    ran: Provenance
 
     @cached_property
     def runs(self) -> tuple[RawRun, ...]:
@@ -212,8 +212,8 @@ class LevelResult:
     baseline_chunks: tuple[ChunkScore, ...]
     size_bytes: int
     text: ScoredText
-    ran: Ran
-    baseline_ran: Ran
+    ran: Provenance
+    baseline_ran: Provenance
     same: str
     why_lossless: str
     peak_rss_bytes: int

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import psutil
 
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.builds.workshop import Workshop
+from pytest_asperf.builds.build_cache import BuildCache
 from pytest_asperf.config.spec import ModelRef, Workload
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.errors import AsperfError, ConfigError
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.machine_lock import MachineQueue
 from pytest_asperf.hardware.readiness import readiness
-from pytest_asperf.measure.ab_arms import MODEL, Arm, Armoury, Ring, Side
-from pytest_asperf.measure.ab_ppl import PplDuel, run_ppl_gate
-from pytest_asperf.measure.ab_speed import Budget, Duel, run_gate
+from pytest_asperf.measure.ab_arms import MODEL, Arm, ArmFactory, MachineLease, RunningArm
+from pytest_asperf.measure.ab_ppl import PplComparison, run_ppl_gate
+from pytest_asperf.measure.ab_speed import ABResult, Budget, run_gate
 from pytest_asperf.measure.engine_memory import counted_memory
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, scoring_groups, split_chunks
 from pytest_asperf.measure.model_locator import (
     LocatedModel,
-    ModelShelf,
+    ModelLocator,
     read_corpus,
     require_same_start,
     same_tokenizer,
@@ -37,9 +37,9 @@ from pytest_asperf.measure.model_locator import (
     why_lossless,
     work_of,
 )
-from pytest_asperf.measure.noise_store import NoiseBook
-from pytest_asperf.measure.results import LadderResult, LevelResult, Ran, ThroughputResult
-from pytest_asperf.measure.speculation import Contestants, Rink
+from pytest_asperf.measure.noise_store import NoiseStore
+from pytest_asperf.measure.results import LadderResult, LevelResult, Provenance, ThroughputResult
+from pytest_asperf.measure.speculation import DraftTargetFiles, SpeculationLease
 from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
 from pytest_asperf.measure.validity import require_numbers, require_path, require_unchanged
 
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
     from pytest_asperf.config.spec import Build, ModelSpec, Pairing
     from pytest_asperf.engine_process import EngineBuild
     from pytest_asperf.measure.engine_memory import MemoryResult
-    from pytest_asperf.measure.plan import Notify, Plan
+    from pytest_asperf.measure.plan import MeasurementPlan, Notify
     from pytest_asperf.measure.results import ScoredText
     from pytest_asperf.measure.throughput import TimedLoad
 
 Result = TypeVar("Result")
 
 
-class Lab:
+class MeasurementRunner:
     """Measures on one build; a context manager that ends its worker.
 
     Args:
@@ -75,7 +75,7 @@ class Lab:
         *,
         cache: Path,
         corpus: Path,
-        plan: Plan,
+        plan: MeasurementPlan,
         lock_path: Path,
         notify: Notify,
     ) -> None:
@@ -85,13 +85,13 @@ class Lab:
         self._corpus = corpus
         self._queue = MachineQueue(lock_path, notify.wait, plan.wait_s)
         self._notify = notify
-        self._shelf = ModelShelf(
+        self._locator = ModelLocator(
             build, cache=cache, call_timeout_s=plan.call_timeout_s, on_wait=notify.wait
         )
-        self._armoury = Armoury(
+        self._arm_factory = ArmFactory(
             build,
-            self._shelf,
-            Workshop(cache, lock_path=lock_path, notify=notify, wait_s=plan.wait_s),
+            self._locator,
+            BuildCache(cache, lock_path=lock_path, notify=notify, wait_s=plan.wait_s),
         )
         self._done: dict[object, object] = {}
         self._worker: Worker | None = None
@@ -99,21 +99,21 @@ class Lab:
         self._loaded_sha256: dict[ModelRef, str] = {}
 
     @cached_property
-    def noise(self) -> NoiseBook:
+    def noise(self) -> NoiseStore:
         """What is known of this machine's noise."""
-        return NoiseBook(self._cache, detect())
+        return NoiseStore(self._cache, detect())
 
     def describe(self) -> dict[str, Any]:
         """Return what the engine says of itself."""
-        return self._shelf.describe()
+        return self._locator.describe()
 
     def locate(self, ref: ModelRef) -> LocatedModel:
         """Return a model's file, made if need be."""
-        return self._shelf.locate(ref)
+        return self._locator.locate(ref)
 
     def source_sha256(self, spec: ModelSpec) -> str | None:
         """Return the hash of what a model's files are made from, None where that is not known."""
-        return self._shelf.source_sha256(spec)
+        return self._locator.source_sha256(spec)
 
     def throughput(self, ref: ModelRef, workload: Workload) -> ThroughputResult:
         """Time one workload on one model."""
@@ -143,24 +143,32 @@ class Lab:
         builds: tuple[Build, Build],
         budget: Budget,
         comparisons: int,
-    ) -> Duel:
+    ) -> ABResult:
         """Hold the second build's speed against the first's on one model."""
 
-        def fight() -> Duel:
+        def fight() -> ABResult:
             every = self.plan.self_check_every
             if every is not None and self.noise.count_gate() % every == 0:
                 self._self_check(ref, workloads, builds[0], budget)
-            return self._fight(self._armoury.arms(ref, builds), workloads, budget, comparisons)
+            return self._fight(self._arm_factory.arms(ref, builds), workloads, budget, comparisons)
 
         return self._once((ref,), (workloads, builds, budget, comparisons), fight)
 
     def engine_duel(
-        self, ref: ModelRef, other: Lab, other_ref: ModelRef, workload: Workload, budget: Budget
-    ) -> Duel:
+        self,
+        ref: ModelRef,
+        other: MeasurementRunner,
+        other_ref: ModelRef,
+        workload: Workload,
+        budget: Budget,
+    ) -> ABResult:
         """Hold another model's, or engine's, speed against this one's, each on its own file."""
 
-        def fight() -> Duel:
-            arms = (self._armoury.own_arm(ref), other._armoury.own_arm(other_ref))  # one of us
+        def fight() -> ABResult:
+            arms = (
+                self._arm_factory.own_arm(ref),
+                other._arm_factory.own_arm(other_ref),
+            )  # one of us
             other.close()
             return self._fight(arms, (workload,), budget, 1)
 
@@ -170,11 +178,14 @@ class Lab:
         self, ref: ModelRef, workloads: tuple[Workload, ...], build: Build, budget: Budget
     ) -> None:
         """Hold a build against itself, and note whether that was a FAIL."""
-        arms = self._armoury.arms(ref, (build, build))
+        arms = self._arm_factory.arms(ref, (build, build))
         duel = self._fight(arms, workloads, budget, len(workloads))
         if duel.interrupted:
             raise KeyboardInterrupt
-        failed = any(contest.test.outcome_if_stopped is Outcome.FAIL for contest in duel.contests)
+        failed = any(
+            workload_pairs.test.outcome_if_stopped is Outcome.FAIL
+            for workload_pairs in duel.workloads_pairs
+        )
         self.noise.note_self_check(failed=failed)
 
     def _fight(
@@ -183,16 +194,18 @@ class Lab:
         workloads: tuple[Workload, ...],
         budget: Budget,
         comparisons: int,
-    ) -> Duel:
-        with self._ring(arms) as ring:
+    ) -> ABResult:
+        with self._lease(arms) as lease:
             conditions = readiness()
-            base, candidate = (partial(Side, arm, ring.timeout_s, ring.corpus) for arm in arms)
+            base, candidate = (
+                partial(RunningArm, arm, lease.timeout_s, lease.corpus) for arm in arms
+            )
             duel = run_gate(
                 (base, candidate),
                 workloads,
                 budget,
                 comparisons=comparisons,
-                progress=ring.progress,
+                progress=lease.progress,
             )
         return replace(duel, surroundings=self.noise.around(duel, conditions))
 
@@ -203,12 +216,12 @@ class Lab:
         limit: float,
         budget: Budget,
         comparisons: int,
-    ) -> PplDuel:
+    ) -> PplComparison:
         """Hold the second build's PPL against the first's on one model."""
 
-        def fight(ring: Ring) -> PplDuel:
+        def fight(lease: MachineLease) -> PplComparison:
             return run_ppl_gate(
-                ring,
+                lease,
                 limit,
                 seed=budget.seed,
                 comparisons=comparisons,
@@ -223,7 +236,7 @@ class Lab:
         refs: tuple[ModelRef, ...],
         builds: tuple[Build, Build],
         key: object,
-        measure: Callable[[Ring], Result],
+        measure: Callable[[MachineLease], Result],
     ) -> Result:
         """Measure something of models under two builds, with nothing else of ours loaded.
 
@@ -235,13 +248,16 @@ class Lab:
         """
 
         def compete() -> Result:
-            with self._ring(*(self._armoury.arms(ref, builds) for ref in refs)) as ring:
-                return measure(ring)
+            with self._lease(*(self._arm_factory.arms(ref, builds) for ref in refs)) as lease:
+                return measure(lease)
 
         return self._once(refs, (builds, key), compete)
 
     def speculation(
-        self, pairing: Pairing, key: object, measure: Callable[[Contestants, Rink], Result]
+        self,
+        pairing: Pairing,
+        key: object,
+        measure: Callable[[DraftTargetFiles, SpeculationLease], Result],
     ) -> Result:
         """Measure something of a target and a draft, with nothing else of ours loaded.
 
@@ -255,20 +271,22 @@ class Lab:
             self._notify.progress(f"speculation {pairing.label}", done, total)
 
         def compete() -> Result:
-            target = self._shelf.locate(pairing.target)
+            target = self._locator.locate(pairing.target)
             draft = None
             if pairing.draft is not None:
-                draft = same_tokenizer(target, self._shelf.locate(pairing.draft))
+                draft = same_tokenizer(target, self._locator.locate(pairing.draft))
             self.close()
             with self._queue.turn():
-                rink = Rink(self.build, self.describe(), self.plan.call_timeout_s, progress)
-                return measure(Contestants(pairing, target, draft), rink)
+                lease = SpeculationLease(
+                    self.build, self.describe(), self.plan.call_timeout_s, progress
+                )
+                return measure(DraftTargetFiles(pairing, target, draft), lease)
 
         refs = (pairing.target, *([pairing.draft] if pairing.draft else []))
         return self._once(refs, (pairing, key), compete)
 
     @contextmanager
-    def _ring(self, *arms: tuple[Arm, Arm]) -> Iterator[Ring]:
+    def _lease(self, *arms: tuple[Arm, Arm]) -> Iterator[MachineLease]:
         """Hold the machine for a gate, with nothing else of ours loaded."""
         self.close()  # what no side needs would take memory and cache from both
         base, candidate = arms[0]
@@ -278,7 +296,7 @@ class Lab:
 
         corpus = read_corpus(base.model.ref.spec, self._corpus)
         with self._queue.turn():
-            yield Ring(arms, corpus, self.plan.call_timeout_s, progress)
+            yield MachineLease(arms, corpus, self.plan.call_timeout_s, progress)
 
     def close(self) -> None:
         """End the worker."""
@@ -315,7 +333,7 @@ class Lab:
     def _measure_throughputs(
         self, refs: tuple[ModelRef, ...], workload: Workload
     ) -> dict[ModelRef, ThroughputResult]:
-        models = [self._shelf.locate(ref) for ref in refs]
+        models = [self._locator.locate(ref) for ref in refs]
         by_name = {model.ref.title: model for model in models}
         label = f"{workload.name} {', '.join(by_name)}"
         with self._queue.turn():
@@ -356,7 +374,7 @@ class Lab:
         return ThroughputResult(workload, loads, n_bytes, ran)
 
     def _measure_memory(self, ref: ModelRef, n_ctx: int) -> MemoryResult:
-        model, name = self._shelf.locate(ref), ref.title
+        model, name = self._locator.locate(ref), ref.title
         with self._queue.turn():
             worker = self._worker_with([model])
             self._require_context(model, n_ctx, f"memory at {n_ctx}")
@@ -369,12 +387,12 @@ class Lab:
     def _measure_ladder(
         self, base_ref: ModelRef, refs: tuple[ModelRef, ...], at_most: int | None
     ) -> LadderResult:
-        base = self._shelf.locate(base_ref)
+        base = self._locator.locate(base_ref)
         failures: dict[ModelRef, AsperfError] = {}
         models: list[LocatedModel] = []
         for ref in refs:
             try:
-                models.append(same_tokenizer(base, self._shelf.locate(ref)))
+                models.append(same_tokenizer(base, self._locator.locate(ref)))
             except AsperfError as err:
                 failures[ref] = err
         results: dict[ModelRef, LevelResult] = {}
@@ -488,10 +506,12 @@ class Lab:
         chunks = every[: self.plan.chunks][:at_most]
         return chunks, corpus.section(chunks, len(every))
 
-    def _ran(self, model: LocatedModel, loaded: dict[str, Any], context: dict[str, Any]) -> Ran:
+    def _ran(
+        self, model: LocatedModel, loaded: dict[str, Any], context: dict[str, Any]
+    ) -> Provenance:
         require_unchanged(model)
         return require_path(
-            Ran(
+            Provenance(
                 model.ref.title,
                 model.path,
                 model.sha256,

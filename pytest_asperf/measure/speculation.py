@@ -20,7 +20,7 @@ from pytest_asperf.engine_process import Worker
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.draft_target import TARGET, OpenPair, room_after_prompt
 from pytest_asperf.measure.prompts import read_prompts, tokenized
-from pytest_asperf.measure.results import Ran
+from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.speculation_result import (
     Divergence,
     PromptRun,
@@ -51,7 +51,7 @@ _SWEEP_REPEATS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Contestants:
+class DraftTargetFiles:
     """The files that a pairing is made of.
 
     Attributes:
@@ -66,7 +66,7 @@ class Contestants:
 
 
 @dataclass(frozen=True, slots=True)
-class Rink:
+class SpeculationLease:
     """What measuring needs of the machine.
 
     Attributes:
@@ -83,13 +83,13 @@ class Rink:
 
 
 def run_speculation(
-    contestants: Contestants, rink: Rink, budget: Budget, *, limit: float
+    files: DraftTargetFiles, lease: SpeculationLease, budget: Budget, *, limit: float
 ) -> SpeculationResult:
     """Measure until the gain is shown to be above a limit or not above it.
 
     Args:
-        contestants: the models.
-        rink: where and how.
+        files: the models.
+        lease: where and how.
         budget: what it may cost; its tolerance is not used.
         limit: the gain in question, a fraction.
 
@@ -99,19 +99,19 @@ def run_speculation(
         KeyboardInterrupt: it was stopped before a pair was finished.
         ModelError: a prompt cannot be used.
     """
-    pairing = contestants.pairing
+    pairing = files.pairing
     # The test is asked for its interval, which holds whenever it is looked at, and never decides.
     test = PairedTest(min_pairs=budget.max_pairs, max_pairs=budget.max_pairs)
     pairs: list[SuitePair] = []
     divergences: tuple[Divergence, ...] = ()
     interrupted = False
-    with Worker(rink.build, call_timeout_s=rink.timeout_s) as worker:
-        bout = _Bout(worker, contestants, budget.seed)
+    with Worker(lease.build, call_timeout_s=lease.timeout_s) as worker:
+        bout = _SpeculationPairs(worker, files, budget.seed)
         bout.rehearse()
         deadline = time.monotonic() + budget.max_seconds
         try:
             while test.outcome is None and time.monotonic() < deadline:
-                rink.progress(test.n, budget.max_pairs)
+                lease.progress(test.n, budget.max_pairs)
                 pair = bout.run_pair()
                 # The target alone as the candidate: what it is slower by is the gain.
                 test.update(log_cost_ratio(candidate=pair.alone_ns, baseline=pair.speculative_ns))
@@ -124,7 +124,7 @@ def run_speculation(
             if not pairs:
                 raise
             interrupted = True
-        proofs = tuple(_proof(contestants, rink, bout.pair, n) for n in bout.pair.loaded)
+        proofs = tuple(_proof(files, lease, bout.pair, n) for n in bout.pair.loaded)
     return SpeculationResult(
         pairing=pairing,
         categories=tuple(category for category, _ in bout.prompts),
@@ -140,13 +140,18 @@ def run_speculation(
 
 
 def sample_places(
-    contestants: Contestants, rink: Rink, *, n_tokens: int, seed: int, rule: str = "exact"
+    files: DraftTargetFiles,
+    lease: SpeculationLease,
+    *,
+    n_tokens: int,
+    seed: int,
+    rule: str = "exact",
 ) -> list[float]:
     """Sample many short outputs, and place each token in the target's own distribution.
 
     Args:
-        contestants: the models; sampled at the pairing's temperature.
-        rink: where and how.
+        files: the models; sampled at the pairing's temperature.
+        lease: where and how.
         n_tokens: tokens to sample, at least.
         seed: of all draws.
         rule: how drafted tokens are accepted; anything but `exact` is a mistake, to be found.
@@ -154,14 +159,14 @@ def sample_places(
     Returns:
         The places, uniform on 0 … 1 where the output has the target's distribution.
     """
-    pairing = replace(contestants.pairing, n_tokens=2 * (contestants.pairing.k + 1))
-    contestants = replace(contestants, pairing=pairing)
-    with Worker(rink.build, call_timeout_s=rink.timeout_s) as worker:
-        bout = _Bout(worker, contestants, seed)
+    pairing = replace(files.pairing, n_tokens=2 * (files.pairing.k + 1))
+    files = replace(files, pairing=pairing)
+    with Worker(lease.build, call_timeout_s=lease.timeout_s) as worker:
+        bout = _SpeculationPairs(worker, files, seed)
         places: list[float] = []
         each = -(-n_tokens // (pairing.n_tokens * len(bout.prompts)))
         for index, (_, prompt) in enumerate(bout.prompts):
-            rink.progress(index, len(bout.prompts))
+            lease.progress(index, len(bout.prompts))
             seeds = [seed * 1_000_003 + index * each + n for n in range(each)]
             places += bout.pair.places(prompt, seeds=seeds, rule=rule)
     return places
@@ -172,17 +177,19 @@ def _is_decided(test: PairedTest, limit: float) -> bool:
     return estimate.shown_above(limit) or estimate.shown_at_most(limit)
 
 
-def _proof(contestants: Contestants, rink: Rink, pair: OpenPair, name: str) -> Ran:
-    model = contestants.target if name == TARGET else contestants.draft
+def _proof(
+    files: DraftTargetFiles, lease: SpeculationLease, pair: OpenPair, name: str
+) -> Provenance:
+    model = files.target if name == TARGET else files.draft
     if model is None:
         raise ValueError(f"no model for {name}")
     require_unchanged(model)
     return require_path(
-        Ran(
+        Provenance(
             model.ref.label,
             model.path,
             model.sha256,
-            rink.described,
+            lease.described,
             pair.loaded[name],
             pair.contexts[name],
             model.ref.spec.settings.as_dict(),
@@ -191,12 +198,12 @@ def _proof(contestants: Contestants, rink: Rink, pair: OpenPair, name: str) -> R
     )
 
 
-def open_suite(worker: Worker, contestants: Contestants, k_max: int) -> tuple[OpenPair, Prompts]:
+def open_suite(worker: Worker, files: DraftTargetFiles, k_max: int) -> tuple[OpenPair, Prompts]:
     """Load a target and a draft, and open contexts that hold each prompt and what follows it.
 
     Args:
         worker: a worker with nothing loaded.
-        contestants: the models.
+        files: the models.
         k_max: most tokens that a round may draft.
 
     Raises:
@@ -204,8 +211,8 @@ def open_suite(worker: Worker, contestants: Contestants, k_max: int) -> tuple[Op
         EngineError: the engine died or refused.
         ModelError: a prompt cannot be used.
     """
-    pairing = contestants.pairing
-    pair = OpenPair(worker, pairing, contestants.target, contestants.draft)
+    pairing = files.pairing
+    pair = OpenPair(worker, pairing, files.target, files.draft)
     room = room_after_prompt(pairing.n_tokens, k_max)
     n_ctx_train = min(int(facts["n_ctx_train"]) for facts in pair.loaded.values())
     at_most = n_ctx_train - room
@@ -222,7 +229,7 @@ def open_suite(worker: Worker, contestants: Contestants, k_max: int) -> tuple[Op
     return pair, prompts
 
 
-class _Bout:
+class _SpeculationPairs:
     """The arms taking turns.
 
     Attributes:
@@ -231,12 +238,12 @@ class _Bout:
         reloads: whether each pair begins with a load.
     """
 
-    def __init__(self, worker: Worker, contestants: Contestants, seed: int) -> None:
-        self._pairing = pairing = contestants.pairing
+    def __init__(self, worker: Worker, files: DraftTargetFiles, seed: int) -> None:
+        self._pairing = pairing = files.pairing
         self._coin = random.Random(seed)  # noqa: S311  # logged, and to be repeated
         k_max = max(pairing.k, SWEEP_K)
         self._sizes = range(1, k_max + 2)
-        self.pair, self.prompts = open_suite(worker, contestants, k_max)
+        self.pair, self.prompts = open_suite(worker, files, k_max)
         self.reloads = False
 
     def rehearse(self) -> None:

@@ -16,11 +16,11 @@ from pytest_asperf.analysis.stats.intervals import median_interval
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pytest_asperf.analysis.guards import Trip
+    from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.config.spec import Pairing
     from pytest_asperf.measure.draft_target import Margin, StepCosts
-    from pytest_asperf.measure.results import Ran
+    from pytest_asperf.measure.results import Provenance
     from pytest_asperf.worker.speculation import Generation, Round
 
 _TIMES: Final = "x"
@@ -162,7 +162,7 @@ class Divergence:
     margin: Margin
 
     @property
-    def trip(self) -> Trip | None:
+    def guard_finding(self) -> GuardFinding | None:
         """What the guard says of it: nothing, where it is a near-tie."""
         return guards.divergent_output(self.position, self.margin.largest)
 
@@ -193,7 +193,7 @@ class SpeculationResult:
     contexts: Mapping[str, Mapping[str, object]]
     reloads: bool
     seed: int
-    ran: tuple[Ran, ...]
+    ran: tuple[Provenance, ...]
     interrupted: bool = False
 
     @property
@@ -343,9 +343,9 @@ class SpeculationResult:
         return dict(zip(PARTS, [*shares, 1 - sum(shares)], strict=True))
 
     @cached_property
-    def trips(self) -> tuple[Trip, ...]:
+    def guard_findings(self) -> tuple[GuardFinding, ...]:
         """What guards say of the measurement."""
-        found = [one.trip for one in self.divergences]
+        found = [one.guard_finding for one in self.divergences]
         found += [guards.unequal_work(_work(r.speculative), _work(r.alone)) for r in self.runs]
         by_prompt = {run.prompt: run.speculative.tokens for run in self.runs}
         found += [guards.degenerate_tokens(tokens) for tokens in by_prompt.values()]
@@ -362,7 +362,7 @@ class SpeculationResult:
             )
         predicted = alone * (1 + self.predicted_gain.point)
         found.append(guards.predicted_against_measured(predicted, measured))
-        return tuple(dict.fromkeys(trip for trip in found if trip))
+        return tuple(dict.fromkeys(guard_finding for guard_finding in found if guard_finding))
 
 
 def _step_ns(runs: Sequence[Generation]) -> float:

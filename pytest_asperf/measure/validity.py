@@ -16,11 +16,11 @@ from pytest_asperf.worker.logits import LARGEST_LOGIT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_asperf.analysis.guards import Trip
+    from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.engine_process import RawRun
     from pytest_asperf.hardware.in_force import Ceiling
     from pytest_asperf.measure.model_locator import LocatedModel
-    from pytest_asperf.measure.results import LevelResult, Ran, ThroughputResult
+    from pytest_asperf.measure.results import LevelResult, Provenance, ThroughputResult
 
 #: Settings that an engine says afterwards what became of, by the fact that says it.
 _RESOLVED: Final = {
@@ -44,7 +44,7 @@ _REMEDIES: Final = {
 }
 
 
-def require_path(ran: Ran) -> Ran:
+def require_path(ran: Provenance) -> Provenance:
     """Return a proof of path, if what ran is what was asked for.
 
     Raises:
@@ -59,8 +59,8 @@ def require_path(ran: Ran) -> Ran:
     if "n_gpu_layers" in told and told["n_gpu_layers"] == facts["n_layers"] + 1:
         # All that there are, and the output head, which counts as one.
         told["n_gpu_layers"] = max(claims["n_gpu_layers"], facts["n_layers"] + 1)
-    if trip := guards.path_mismatch(claims, told):
-        raise _invalid(ran.model, trip)
+    if guard_finding := guards.path_mismatch(claims, told):
+        raise _invalid(ran.model, guard_finding)
     return ran
 
 
@@ -85,15 +85,15 @@ def require_numbers(what: str, run: RawRun) -> RawRun:
         MeasurementError: they are NaN, infinite or beyond half precision.
     """
     shown = run.logits
-    trip = guards.broken_logits(**asdict(shown), largest=LARGEST_LOGIT) if shown else None
-    if trip:
-        raise _invalid(what, trip)
+    guard_finding = guards.broken_logits(**asdict(shown), largest=LARGEST_LOGIT) if shown else None
+    if guard_finding:
+        raise _invalid(what, guard_finding)
     return run
 
 
 def throughput_trips(
     result: ThroughputResult, roof: Ceiling | None, max_cv: float
-) -> tuple[Trip, ...]:
+) -> tuple[GuardFinding, ...]:
     """Return what guards say of a throughput measurement.
 
     Args:
@@ -107,10 +107,10 @@ def throughput_trips(
         read = (result.rate.point, result.bytes_per_token, roof.gbs)
         found.append(guards.roofline_high(*read, cache_bytes=roof.cache_bytes))
         found.append(guards.roofline_low(*read, cache_bytes=roof.cache_bytes))
-    return tuple(trip for trip in found if trip)
+    return tuple(guard_finding for guard_finding in found if guard_finding)
 
 
-def level_trips(result: LevelResult) -> tuple[Trip, ...]:
+def level_trips(result: LevelResult) -> tuple[GuardFinding, ...]:
     """Return what guards say of a level against its baseline."""
     comparison = result.comparison
     found = [
@@ -118,47 +118,47 @@ def level_trips(result: LevelResult) -> tuple[Trip, ...]:
         guards.knows_nothing(comparison.ppl_base.value, result.ran.loaded["n_vocab"]),
         guards.impossible_gain(comparison.delta_ppl.point),
     ]
-    return tuple(trip for trip in found if trip)
+    return tuple(guard_finding for guard_finding in found if guard_finding)
 
 
-def _identical(result: LevelResult) -> Trip | None:
+def _identical(result: LevelResult) -> GuardFinding | None:
     scores, base_scores = result.nll, [chunk.nll for chunk in result.baseline_chunks]
-    trip = guards.same_weights(scores, base_scores, shown=result.same)
-    if trip is None or result.same or not result.why_lossless:
-        return trip
+    guard_finding = guards.same_weights(scores, base_scores, shown=result.same)
+    if guard_finding is None or result.same or not result.why_lossless:
+        return guard_finding
     return guards.lossless(result.comparison.n_tokens, result.why_lossless)
 
 
-def twin_trips(results: Sequence[LevelResult]) -> tuple[Trip, ...]:
+def twin_trips(results: Sequence[LevelResult]) -> tuple[GuardFinding, ...]:
     """Return which levels that are compared with one another are one and the same."""
     found = (_twins(a, b) for a, b in combinations(results, 2))
-    return tuple(trip for trip in found if trip)
+    return tuple(guard_finding for guard_finding in found if guard_finding)
 
 
-def _twins(a: LevelResult, b: LevelResult) -> Trip | None:
+def _twins(a: LevelResult, b: LevelResult) -> GuardFinding | None:
     one_file = a.ran.sha256 == b.ran.sha256 and a.ran.asked == b.ran.asked
     shown = f"both are the file sha256 {a.ran.sha256[:12]}" if one_file else ""
     return guards.same_weights(a.nll, b.nll, shown=shown)
 
 
-def require_valid(what: str, trips: Iterable[Trip]) -> None:
+def require_valid(what: str, guard_findings: Iterable[GuardFinding]) -> None:
     """Refuse a measurement that a guard found broken.
 
     Args:
         what: the measurement.
-        trips: what guards say of it.
+        guard_findings: what guards say of it.
 
     Raises:
         MeasurementError: one of them says INVALID.
     """
-    for trip in trips:
-        if trip.consequence is Consequence.INVALID:
-            raise _invalid(what, trip)
+    for guard_finding in guard_findings:
+        if guard_finding.consequence is Consequence.INVALID:
+            raise _invalid(what, guard_finding)
 
 
-def _invalid(what: str, trip: Trip) -> MeasurementError:
+def _invalid(what: str, guard_finding: GuardFinding) -> MeasurementError:
     return MeasurementError(
-        f"{what}: {trip.guard}: {trip.found}",
-        why=f"the measurement is broken however good it looks; the rule: {trip.rule}",
-        remedy=_REMEDIES[trip.guard],
+        f"{what}: {guard_finding.guard}: {guard_finding.found}",
+        why=f"the measurement is broken however good it looks; the rule: {guard_finding.rule}",
+        remedy=_REMEDIES[guard_finding.guard],
     )

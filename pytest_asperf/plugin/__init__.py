@@ -71,17 +71,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Reports(), _REPORTS)
     if was_configured(config):
         from pytest_asperf.plugin.parsing import usage_errors
-        from pytest_asperf.plugin.stash import run_of
+        from pytest_asperf.plugin.stash import session_of
 
         with usage_errors():
-            run_of(config).check()
+            session_of(config).check()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End the engine's process."""
-    from pytest_asperf.plugin.stash import opened_run
+    from pytest_asperf.plugin.stash import opened_session
 
-    if run := opened_run(config):
+    if run := opened_session(config):
         run.close()
 
 
@@ -119,10 +119,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.plugin.parsing import usage_errors
-    from pytest_asperf.plugin.stash import run_of
+    from pytest_asperf.plugin.stash import session_of
 
     with suppress(AsperfError) if _is_xdist_worker(session.config) else usage_errors():
-        run = run_of(session.config)
+        run = session_of(session.config)
         run.check()
         run.name_models(items)
         run.plan_ladders(items)
@@ -154,9 +154,9 @@ def pytest_report_collectionfinish(
     silent = config.getoption("collectonly") or config.get_verbosity() < 0
     if silent or _is_xdist_worker(config) or not any(map(_measures, items)):
         return []
-    from pytest_asperf.plugin.stash import run_of
+    from pytest_asperf.plugin.stash import session_of
 
-    return run_of(config).headline()
+    return session_of(config).headline()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -175,9 +175,9 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Put verdicts and measurements on the report."""
     report = yield
-    from pytest_asperf.plugin.stash import opened_run
+    from pytest_asperf.plugin.stash import opened_session
 
-    run = opened_run(item.config)
+    run = opened_session(item.config)
     if run or (call.excinfo and _is_ours(call.excinfo.value)):
         from pytest_asperf.plugin.outcomes import settle
 
@@ -207,22 +207,22 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
     if _is_xdist_worker(config) or config.getoption("collectonly"):
         return
-    from pytest_asperf.plugin.stash import opened_run, run_of
+    from pytest_asperf.plugin.stash import opened_session, session_of
 
     reports = _measured(config)
-    if reports or opened_run(config):
+    if reports or opened_session(config):
         from pytest_asperf.plugin.report_files import write_reports
 
-        write_reports(session, run_of(config), reports)
+        write_reports(session, session_of(config), reports)
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     """Print the tables, if anything was measured."""
-    from pytest_asperf.plugin.stash import opened_run
+    from pytest_asperf.plugin.stash import opened_session
 
     config = terminalreporter.config
     reports, told = _measured(config), _reports(config)
-    run = opened_run(config)
+    run = opened_session(config)
     if run and (reports or run.unwritten):
         from pytest_asperf.plugin.summary import summarise
 

@@ -9,7 +9,7 @@ import pytest
 from pytest_asperf.errors import ConfigError, VerdictError
 from pytest_asperf.plugin.parsing import read_marks, usage_errors
 from pytest_asperf.plugin.skips import skip
-from pytest_asperf.plugin.stash import note, run_of
+from pytest_asperf.plugin.stash import note, session_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def parametrize_ladder(metafunc: pytest.Metafunc) -> None:
 def parametrize_findings(metafunc: pytest.Metafunc) -> None:
     """Run a test once for each finding that has no live test."""
     with usage_errors():
-        findings = run_of(metafunc.config).findings.findings
+        findings = session_of(metafunc.config).findings.findings
     alone = [finding for finding in findings if not finding.live]
     metafunc.parametrize("asperf_finding", alone, indirect=True, ids=[each.id for each in alone])
 
@@ -75,7 +75,7 @@ def replace_by_recorded(config: pytest.Config, items: list[pytest.Item]) -> None
 
     A marker that cannot be read leaves its test as it is: its own set-up will refuse it.
     """
-    run = run_of(config)
+    run = session_of(config)
     if run.is_live:
         return
     for index, item in enumerate(items):
@@ -101,7 +101,7 @@ def judge_finding(item: pytest.Item, finding: Finding) -> None:
     from pytest_asperf.published.findings import judge_recorded  # noqa: PLC0415  # numpy, scipy
     from pytest_asperf.report.rows import verdict_row  # noqa: PLC0415  # what it brings
 
-    verdict = judge_recorded(finding, run_of(item.config).findings.evidence)
+    verdict = judge_recorded(finding, session_of(item.config).findings.evidence)
     note(item, verdict_row(verdict))
     if verdict.outcome != "PASS":
         raise VerdictError(verdict)
@@ -125,7 +125,9 @@ def _marked(item: pytest.Item) -> Finding:
             why="it says which published finding the test measures",
             remedy='write @pytest.mark.finding("q8-near-lossless"); asperf findings lists them',
         )
-    return run_of(item.config).findings.find(args[0], where=f"{item.nodeid}: @pytest.mark.finding")
+    return session_of(item.config).findings.find(
+        args[0], where=f"{item.nodeid}: @pytest.mark.finding"
+    )
 
 
 def check_item(item: pytest.Item) -> None:
@@ -159,9 +161,9 @@ def check_item(item: pytest.Item) -> None:
             remedy='take the speculation fixture, or gate for gate("sd")',
         )
     finding = finding_of(item)
-    if finding is not None and (reason := run_of(item.config).out_of_scope(finding)):
+    if finding is not None and (reason := session_of(item.config).out_of_scope(finding)):
         skip("finding", reason)
-    if marks.hardware is not None and (reason := run_of(item.config).unmet(marks.hardware)):
+    if marks.hardware is not None and (reason := session_of(item.config).unmet(marks.hardware)):
         skip("test", reason)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_asperf.api.handles import Bench, Engines, Gates, Ladder
+from pytest_asperf.api.handles import Engines, Gate, Ladder, MeasurementContext
 from pytest_asperf.api.speculation import Speculation
 from pytest_asperf.config.settings import split_address
 from pytest_asperf.config.spec import Pairing
@@ -15,7 +15,7 @@ from pytest_asperf.plugin.collection import judge_finding
 from pytest_asperf.plugin.parsing import read_marks
 from pytest_asperf.plugin.session import at_most
 from pytest_asperf.plugin.skips import skip
-from pytest_asperf.plugin.stash import note, run_of
+from pytest_asperf.plugin.stash import note, session_of
 from pytest_asperf.published.findings import Finding, PublishedFinding
 
 if TYPE_CHECKING:
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
     from pytest_asperf.api.handles import Perplexity
     from pytest_asperf.config.spec import ModelRef
-    from pytest_asperf.plugin.session import Run
+    from pytest_asperf.plugin.session import Session
 
 
-def live_run(request: pytest.FixtureRequest) -> Run:
+def live_session(request: pytest.FixtureRequest) -> Session:
     """Return the session's state, or skip the test where nothing is measured."""
-    run = run_of(request.config)
+    run = session_of(request.config)
     if not run.is_live:
         skip("test", f"nothing recorded for this test on {run.hardware.headline()}")
     return run
 
 
-def bench(request: pytest.FixtureRequest) -> Bench:
+def measurement(request: pytest.FixtureRequest) -> MeasurementContext:
     """Return what a test's model is measured with; nothing is started for it."""
-    run = run_of(request.config)
+    run = session_of(request.config)
     engine = run.model_of(request.node, read_marks(request.node), None).spec.engine
-    return Bench(
-        run.lab(engine or run.settings.engine),
+    return MeasurementContext(
+        run.runner(engine or run.settings.engine),
         lambda row: note(request.node, row),
         run.ceiling,
         run.roof,
@@ -57,12 +57,12 @@ def level(request: pytest.FixtureRequest) -> str | None:
 def model_ref(request: pytest.FixtureRequest, quant: str | None, kv_type: str | None) -> ModelRef:
     """Return the model that a test's markers name, at its rung."""
     marks = read_marks(request.node)
-    return run_of(request.config).model_of(request.node, marks, quant, kv_type)
+    return session_of(request.config).model_of(request.node, marks, quant, kv_type)
 
 
-def gates(request: pytest.FixtureRequest, ref: ModelRef, measures: Bench) -> Gates:
+def gates(request: pytest.FixtureRequest, ref: ModelRef, measures: MeasurementContext) -> Gate:
     """Return what holds the candidate build against the baseline; skip where there is none."""
-    run = run_of(request.config)
+    run = session_of(request.config)
     builds = run.builds
     if builds is None:
         reason = "name a build with --asperf-candidate"
@@ -70,10 +70,10 @@ def gates(request: pytest.FixtureRequest, ref: ModelRef, measures: Bench) -> Gat
     mark = read_marks(request.node).speculative
     where = request.node.nodeid
     pairing = run.pairing_of(mark, where=where) if mark else Pairing(ref, None)
-    return Gates(ref, builds, run.gate_budget, measures, pairing)
+    return Gate(ref, builds, run.gate_budget, measures, pairing)
 
 
-def speculation(request: pytest.FixtureRequest, measures: Bench) -> Speculation:
+def speculation(request: pytest.FixtureRequest, measures: MeasurementContext) -> Speculation:
     """Return the draft and the target of a test's marker.
 
     Raises:
@@ -88,9 +88,9 @@ def speculation(request: pytest.FixtureRequest, measures: Bench) -> Speculation:
             remedy='write @pytest.mark.speculative(draft="asperf-draft:Q8_0", '
             'target="asperf-target:F16", k=4)',
         )
-    run = run_of(request.config)
+    run = session_of(request.config)
     pairing = run.pairing_of(mark, where=where)
-    own = replace(measures, lab=run.lab(pairing.target.spec.engine or run.settings.engine))
+    own = replace(measures, runner=run.runner(pairing.target.spec.engine or run.settings.engine))
     return Speculation(
         pairing, run.gate_budget, own, partial(run.draft_of, pairing.target, where=where)
     )
@@ -102,7 +102,7 @@ def engines(request: pytest.FixtureRequest, quant: str | None) -> Engines:
     Raises:
         ConfigError: its marker names one engine.
     """
-    run, marks = live_run(request), read_marks(request.node)
+    run, marks = live_session(request), read_marks(request.node)
     if marks.model is not None and marks.model.engine is not None:
         raise ConfigError(
             f"{request.node.nodeid}: the model marker names the engine {marks.model.engine}",
@@ -112,15 +112,17 @@ def engines(request: pytest.FixtureRequest, quant: str | None) -> Engines:
     return Engines(
         quant or split_address(run.address_of(marks))[1],
         lambda engine, level: run.model_on(engine, request.node, marks, level),
-        run.lab,
+        run.runner,
         run.gate_budget,
         lambda row: note(request.node, row),
     )
 
 
-def perplexity(request: pytest.FixtureRequest, ref: ModelRef, measures: Bench) -> Perplexity:
+def perplexity(
+    request: pytest.FixtureRequest, ref: ModelRef, measures: MeasurementContext
+) -> Perplexity:
     """Return a test's one rung, which shares its pass over the corpus with other tests' rungs."""
-    run = run_of(request.config)
+    run = session_of(request.config)
     marks = read_marks(request.node)
     base = run.baseline_of(request.node, marks, ref)
     name = ref.level if ref.level != base.level else ref.spec.settings.kv_name
@@ -130,13 +132,13 @@ def perplexity(request: pytest.FixtureRequest, ref: ModelRef, measures: Bench) -
     return Ladder(base, {str(name): ref}, measures, joint, at_most(marks))[str(name)]
 
 
-def ladder(request: pytest.FixtureRequest, measures: Bench) -> Ladder:
+def ladder(request: pytest.FixtureRequest, measures: MeasurementContext) -> Ladder:
     """Return all rungs of a test's marker.
 
     Raises:
         ConfigError: it has none.
     """
-    run = run_of(request.config)
+    run = session_of(request.config)
     marks = read_marks(request.node)
     rungs = run.ladder_of(request.node, marks)
     if not rungs:
@@ -153,7 +155,7 @@ def ladder(request: pytest.FixtureRequest, measures: Bench) -> Ladder:
 
 def finding(request: pytest.FixtureRequest) -> PublishedFinding:
     """A published finding that nothing measures live; skips where it cannot be judged."""
-    run = run_of(request.config)
+    run = session_of(request.config)
     found: Finding = request.param
     reason = run.out_of_scope(found)
     if not reason and run.is_live:

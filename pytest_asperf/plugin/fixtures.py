@@ -10,11 +10,11 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_asperf.api.handles import (
-        Bench,
         Engines,
-        Gates,
+        Gate,
         Ladder,
-        Memories,
+        MeasurementContext,
+        Memory,
         Model,
         Perplexity,
         Throughput,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def hardware(pytestconfig: pytest.Config) -> Hardware:
     """The hardware that numbers are compared with: the declared profile, or this machine."""
-    from pytest_asperf.plugin.stash import run_of
+    from pytest_asperf.plugin.stash import session_of
 
-    return run_of(pytestconfig).hardware
+    return session_of(pytestconfig).hardware
 
 
 @pytest.fixture
@@ -49,11 +49,11 @@ def kv_type(request: pytest.FixtureRequest) -> str | None:
 
 
 @pytest.fixture
-def _asperf_bench(request: pytest.FixtureRequest) -> Bench:
+def _asperf_bench(request: pytest.FixtureRequest) -> MeasurementContext:
     from pytest_asperf.plugin import fixture_values as given
 
-    given.live_run(request)
-    return given.bench(request)
+    given.live_session(request)
+    return given.measurement(request)
 
 
 @pytest.fixture
@@ -69,19 +69,19 @@ def model(request: pytest.FixtureRequest, _asperf_ref: ModelRef) -> Model:
     from pytest_asperf.api.handles import Model
     from pytest_asperf.plugin import fixture_values as given
 
-    return Model(_asperf_ref, given.bench(request))
+    return Model(_asperf_ref, given.measurement(request))
 
 
 @pytest.fixture
-def memory(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Memories:
+def memory(_asperf_ref: ModelRef, _asperf_bench: MeasurementContext) -> Memory:
     """Measures the memory that the model takes; call it with the context to fill, in tokens."""
-    from pytest_asperf.api.handles import Memories
+    from pytest_asperf.api.handles import Memory
 
-    return Memories(_asperf_ref, _asperf_bench)
+    return Memory(_asperf_ref, _asperf_bench)
 
 
 @pytest.fixture
-def throughput(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Throughput:
+def throughput(_asperf_ref: ModelRef, _asperf_bench: MeasurementContext) -> Throughput:
     """Measures a workload; call it with the name: `pp512`, `tg128`, `tg128@d1024`."""
     from pytest_asperf.api.handles import Throughput
 
@@ -89,7 +89,9 @@ def throughput(_asperf_ref: ModelRef, _asperf_bench: Bench) -> Throughput:
 
 
 @pytest.fixture
-def gate(request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: Bench) -> Gates:
+def gate(
+    request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: MeasurementContext
+) -> Gate:
     """The candidate build against the baseline; call it with workloads."""
     from pytest_asperf.plugin import fixture_values as given
 
@@ -97,7 +99,7 @@ def gate(request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: B
 
 
 @pytest.fixture
-def speculation(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Speculation:
+def speculation(request: pytest.FixtureRequest, _asperf_bench: MeasurementContext) -> Speculation:
     """The draft and the target of the test's `speculative` marker, against the target alone."""
     from pytest_asperf.plugin import fixture_values as given
 
@@ -114,7 +116,7 @@ def engines(request: pytest.FixtureRequest, quant: str | None) -> Engines:
 
 @pytest.fixture
 def perplexity(
-    request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: Bench
+    request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: MeasurementContext
 ) -> Perplexity:
     """PPL and KLD of the test's level, or KV cache, against its baseline, on the same chunks."""
     from pytest_asperf.plugin import fixture_values as given
@@ -123,7 +125,7 @@ def perplexity(
 
 
 @pytest.fixture
-def ladder(request: pytest.FixtureRequest, _asperf_bench: Bench) -> Ladder:
+def ladder(request: pytest.FixtureRequest, _asperf_bench: MeasurementContext) -> Ladder:
     """All rungs of the test's `quant_ladder` or `kv_ladder` marker, in its order."""
     from pytest_asperf.plugin import fixture_values as given
 

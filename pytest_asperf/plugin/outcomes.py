@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_asperf.config.settings import Inconclusive
-    from pytest_asperf.plugin.session import Run
+    from pytest_asperf.plugin.session import Session
     from pytest_asperf.published.findings import Finding
 
 #: Words and colours of the outcomes that pytest does not know: category, letter, word, markup.
@@ -38,7 +38,7 @@ def settle(
     item: pytest.Item,
     call: pytest.CallInfo[None],
     report: pytest.TestReport,
-    run: Run | None,
+    run: Session | None,
 ) -> None:
     """Put a test's verdict and its measurements on its report.
 
@@ -75,7 +75,7 @@ def settle(
         _soften(item, report, f"{outcome}: {_in_short(error)}", run.settings.inconclusive)
 
 
-def _mark(extras: Any, call: pytest.CallInfo[None], run: Run | None) -> None:
+def _mark(extras: Any, call: pytest.CallInfo[None], run: Session | None) -> None:
     """Put on a report that its test waited, or why it was skipped."""
     if call.excinfo is not None and (skipped := reason_of(call.excinfo.value)):
         extras.asperf_skipped = skipped

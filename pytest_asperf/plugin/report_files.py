@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_asperf.config.settings import ReportTarget
-    from pytest_asperf.plugin.session import Run
-    from pytest_asperf.report.rows import Row
+    from pytest_asperf.plugin.session import Session
+    from pytest_asperf.report.rows import ReportRow
 
 
-def write_reports(session: pytest.Session, run: Run, reports: Sequence[Any]) -> None:
+def write_reports(session: pytest.Session, run: Session, reports: Sequence[Any]) -> None:
     """Write the reports asked for; one that cannot be written fails a session that passed.
 
     Nothing measured is written too: a program that reads the file must not find an older one. For
@@ -48,7 +48,7 @@ def write_reports(session: pytest.Session, run: Run, reports: Sequence[Any]) -> 
 
 
 def _files(
-    target: ReportTarget, noted: Sequence[tuple[str, Row]], headline: Sequence[str]
+    target: ReportTarget, noted: Sequence[tuple[str, ReportRow]], headline: Sequence[str]
 ) -> dict[Path, bytes]:
     if target.format == "json":
         return {target.path: serialise(noted, headline)}

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from pytest_asperf.hardware.machine import Bandwidth
     from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.results import ThroughputResult
-    from pytest_asperf.measure.runner import Lab
+    from pytest_asperf.measure.runner import MeasurementRunner
     from pytest_asperf.published.findings import Finding, Findings
 
 
-class Run:
+class Session:
     """What a session's tests share. Nothing is detected, loaded or written before it is asked for.
 
     Args:
@@ -55,7 +55,7 @@ class Run:
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        self._labs: dict[Engine, Lab] = {}
+        self._runners: dict[Engine, MeasurementRunner] = {}
         self.notify = TerminalNotify(config)
         self.written: list[Path] = []
         self.unwritten: dict[Path, CacheError] = {}
@@ -110,29 +110,29 @@ class Run:
             return f"the finding is about {finding.engine}, this is {self.settings.engine}"
         return ""
 
-    def lab(self, engine: Engine) -> Lab:
+    def runner(self, engine: Engine) -> MeasurementRunner:
         """Return an engine's lab, opened when the first measurement asks for it.
 
         What the others have loaded is freed: it would take memory from what comes now.
         """
-        for other, lab in self._labs.items():
+        for other, runner in self._runners.items():
             if other != engine:
-                lab.close()
-        if engine not in self._labs:
-            self._labs[engine] = self._open_lab(engine)
-        return self._labs[engine]
+                runner.close()
+        if engine not in self._runners:
+            self._runners[engine] = self._open_runner(engine)
+        return self._runners[engine]
 
-    def _open_lab(self, engine: Engine) -> Lab:
+    def _open_runner(self, engine: Engine) -> MeasurementRunner:
         from pytest_asperf.engine_process import EngineBuild  # noqa: PLC0415  # with what it brings
-        from pytest_asperf.measure.plan import Plan  # noqa: PLC0415
-        from pytest_asperf.measure.runner import Lab  # noqa: PLC0415  # numpy, scipy, psutil
+        from pytest_asperf.measure.plan import MeasurementPlan  # noqa: PLC0415
+        from pytest_asperf.measure.runner import MeasurementRunner  # noqa: PLC0415  # numpy, scipy, psutil
 
         settings = self.settings
-        return Lab(
+        return MeasurementRunner(
             EngineBuild(engine, settings.python, self._tools if engine == "llama_tools" else None),
             cache=self.cache,
             corpus=shipped_corpus(),
-            plan=Plan(
+            plan=MeasurementPlan(
                 repetitions=settings.repetitions,
                 chunks=settings.chunks,
                 seed=self.seed,
@@ -188,7 +188,7 @@ class Run:
         """
         self.hardware  # noqa: B018  # made, and checked, by being asked for
         if self.builds is not None:
-            from pytest_asperf.builds.workshop import require_source  # noqa: PLC0415  # gates only
+            from pytest_asperf.builds.build_cache import require_source  # noqa: PLC0415  # gates only
 
             for build in self.builds:
                 require_source(build, cache=self.cache)
@@ -199,8 +199,8 @@ class Run:
 
     def close(self) -> None:
         """End what was started."""
-        for lab in self._labs.values():
-            lab.close()
+        for runner in self._runners.values():
+            runner.close()
 
     def model_of(
         self, node: pytest.Item, marks: Marks, level: str | None, kv_type: str | None = None
@@ -433,7 +433,7 @@ class Run:
         if not self.is_live:
             return [*lines, "asperf: recorded numbers, nothing is measured"]
         try:
-            engine = self.lab(self.settings.engine).describe()
+            engine = self.runner(self.settings.engine).describe()
         except AsperfError as err:  # told in full by each test
             reason = printable(err.what)
             return [*lines, f"asperf: live, engine {self.settings.engine} unavailable: {reason}"]

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_asperf.plugin.session import Run
-    from pytest_asperf.report.rows import Row
+    from pytest_asperf.plugin.session import Session
+    from pytest_asperf.report.rows import ReportRow
 
-_RUN = pytest.StashKey["Run"]()
-_ROWS = pytest.StashKey["dict[str, list[Row]]"]()
+_RUN = pytest.StashKey["Session"]()
+_ROWS = pytest.StashKey["dict[str, list[ReportRow]]"]()
 
 
-def run_of(config: pytest.Config) -> Run:
+def session_of(config: pytest.Config) -> Session:
     """Return the session's state, made when it is first asked for."""
-    run = opened_run(config)
+    run = opened_session(config)
     if run is None:
-        from pytest_asperf.plugin.session import Run
+        from pytest_asperf.plugin.session import Session
 
-        run = config.stash[_RUN] = Run(config)
+        run = config.stash[_RUN] = Session(config)
     return run
 
 
-def opened_run(config: pytest.Config) -> Run | None:
+def opened_session(config: pytest.Config) -> Session | None:
     """Return the session's state if anything asked for it."""
     return config.stash.get(_RUN, None)
 
@@ -48,14 +48,14 @@ class Unreported:
     start: float = math.inf
 
 
-def note(item: pytest.Item, row: Row) -> None:
+def note(item: pytest.Item, row: ReportRow) -> None:
     """Note a row with the test it belongs to, once however often the test asks for it."""
     rows = item.config.stash.setdefault(_ROWS, {}).setdefault(item.nodeid, [])
     if row not in rows:
         rows.append(row)
 
 
-def take_notes(item: pytest.Item) -> list[Row]:
+def take_notes(item: pytest.Item) -> list[ReportRow]:
     """Return the rows that a test noted since the last call, and forget them."""
     return item.config.stash.get(_ROWS, {}).pop(item.nodeid, [])
 

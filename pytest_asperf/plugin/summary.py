@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from _pytest.terminal import TerminalReporter
 
-    from pytest_asperf.plugin.session import Run
-    from pytest_asperf.report.rows import Row
+    from pytest_asperf.plugin.session import Session
+    from pytest_asperf.report.rows import ReportRow
     from pytest_asperf.report.speculation_points import SpeculationPoint
 
 _COLOURS: Final = {
@@ -34,7 +34,7 @@ _MARKUP: Final = {"INCONCLUSIVE": "yellow", "INVALID": "purple"}
 
 
 def summarise(
-    terminal: TerminalReporter, run: Run, reports: Sequence[Any], told: Sequence[Any]
+    terminal: TerminalReporter, run: Session, reports: Sequence[Any], told: Sequence[Any]
 ) -> None:
     """Print the summary.
 
@@ -69,7 +69,7 @@ def _print_notes(terminal: TerminalReporter, undecided: Sequence[Any]) -> None:
         terminal._outrep_summary(report)  # noqa: SLF001  # as pytest's own sections do
 
 
-def _print_tables(terminal: TerminalReporter, rows: Sequence[Row]) -> None:
+def _print_tables(terminal: TerminalReporter, rows: Sequence[ReportRow]) -> None:
     width, colour = terminal._tw.fullwidth, terminal.hasmarkup  # noqa: SLF001  # no other way
     # A measurement that several tests share is noted by each, and shown once.
     shared = {
@@ -111,7 +111,7 @@ def _print_list(terminal: TerminalReporter, undecided: Sequence[Any]) -> None:
         terminal.line(f" {report.nodeid} - {reason}")
 
 
-def render_measurements(rows: Sequence[Row], width: int, *, colour: bool) -> str:
+def render_measurements(rows: Sequence[ReportRow], width: int, *, colour: bool) -> str:
     """Return the table of what was measured, as text.
 
     Args:
@@ -146,7 +146,7 @@ def render_speculation(points: Sequence[SpeculationPoint], width: int, *, colour
     return f"\n{_rendered(table, width, colour=colour)}{names}"
 
 
-def render_verdicts(rows: Sequence[Row], width: int, *, colour: bool) -> str:
+def render_verdicts(rows: Sequence[ReportRow], width: int, *, colour: bool) -> str:
     """Return one line for each verdict, and their count, as text.
 
     Args:
@@ -164,7 +164,7 @@ def render_verdicts(rows: Sequence[Row], width: int, *, colour: bool) -> str:
     return f"\n{_rendered(table, width, colour=colour)}{_counted(rows)}\n"
 
 
-def render_findings(rows: Sequence[Row], width: int, *, colour: bool) -> str:
+def render_findings(rows: Sequence[ReportRow], width: int, *, colour: bool) -> str:
     """Return one entry for each finding: verdict, statement, published and found; and their count.
 
     Args:
@@ -190,7 +190,7 @@ def render_findings(rows: Sequence[Row], width: int, *, colour: bool) -> str:
     return f"\n{_rendered(table, width, colour=colour)}{_counted(rows)}\n{''.join(notes)}"
 
 
-def _counted(rows: Sequence[Row]) -> str:
+def _counted(rows: Sequence[ReportRow]) -> str:
     counts = {word: sum(row.outcome == word for row in rows) for word in _COLOURS}
     return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 

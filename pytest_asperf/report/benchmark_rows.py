@@ -40,7 +40,7 @@ def add_rows(session: Any, rows: Iterable[Mapping[str, Any]]) -> None:
     if session.disabled or session.skip:
         return
     metadata: Any = importlib.import_module("pytest_benchmark.stats").Metadata
-    known = {bench.fullname for bench in session.benchmarks}
+    known = {measurement.fullname for measurement in session.benchmarks}
     for row in rows:
         if "workload" not in row["raw"]:
             continue

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_asperf.report.rows import Row
+    from pytest_asperf.report.rows import ReportRow
 
 SCHEMA: Final = 1
 
 
-def serialise(noted: Iterable[tuple[str, Row]], headline: Sequence[str]) -> bytes:
+def serialise(noted: Iterable[tuple[str, ReportRow]], headline: Sequence[str]) -> bytes:
     """Return the report.
 
     Args:

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from pytest_asperf.engine_process import RawRun
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.measure.engine_memory import MemoryResult
-    from pytest_asperf.measure.results import LevelResult, Ran, ThroughputResult
+    from pytest_asperf.measure.results import LevelResult, Provenance, ThroughputResult
     from pytest_asperf.published.findings import Finding
     from pytest_asperf.published.findings.evidence import Evidence
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReportRow:
     """A line of the summary, with the raw figures behind it.
 
     Attributes:
@@ -57,22 +57,22 @@ class Row:
         return asdict(self)
 
 
-def row_from_dict(data: dict[str, Any]) -> Row:
+def row_from_dict(data: dict[str, Any]) -> ReportRow:
     """Return the row that `as_dict` gave."""
-    return Row(**{**data, "ran": tuple((k, v) for k, v in data["ran"])})
+    return ReportRow(**{**data, "ran": tuple((k, v) for k, v in data["ran"])})
 
 
-def noted_rows(reports: Sequence[Any]) -> list[tuple[str, Row]]:
+def noted_rows(reports: Sequence[Any]) -> list[tuple[str, ReportRow]]:
     """Return test and row for all that test reports carry, in the order they were noted."""
     in_order = sorted(reports, key=lambda report: report.start)
     return [(r.nodeid, row_from_dict(data)) for r in in_order for data in r.asperf_rows]
 
 
-def verdict_row(verdict: Verdict, note: str = "") -> Row:
+def verdict_row(verdict: Verdict, note: str = "") -> ReportRow:
     """Return a verdict's row, with remarks on how it was measured."""
     figures = [{"label": label, **estimate_data(estimate)} for label, estimate in verdict.figures]
     single = verdict.figures[0][1] if len(verdict.figures) == 1 else None
-    return Row(
+    return ReportRow(
         "",
         verdict.subject.name,
         verdict.measured,
@@ -86,7 +86,7 @@ def verdict_row(verdict: Verdict, note: str = "") -> Row:
     )
 
 
-def about_finding(row: Row, finding: Finding, evidence: Evidence) -> Row:
+def about_finding(row: ReportRow, finding: Finding, evidence: Evidence) -> ReportRow:
     """Return a verdict's row with the published finding that it is on."""
     # numpy comes with it, and its interrupted import cannot be repeated at the session's end.
     from pytest_asperf.published.findings.judge import published_text  # noqa: PLC0415
@@ -95,17 +95,17 @@ def about_finding(row: Row, finding: Finding, evidence: Evidence) -> Row:
     return replace(row, finding=finding.id, statement=finding.statement, published=published)
 
 
-def finding_row(finding: Finding, evidence: Evidence, verdict: Verdict) -> Row:
+def finding_row(finding: Finding, evidence: Evidence, verdict: Verdict) -> ReportRow:
     """Return the row of a verdict on a published finding."""
     return about_finding(verdict_row(verdict), finding, evidence)
 
 
-def broken_row(what: str, error: AsperfError) -> Row:
+def broken_row(what: str, error: AsperfError) -> ReportRow:
     """Return the row of a measurement that broke."""
-    return Row("", what, error.what, "", outcome="INVALID")
+    return ReportRow("", what, error.what, "", outcome="INVALID")
 
 
-def throughput_row(result: ThroughputResult, note: str = "") -> Row:
+def throughput_row(result: ThroughputResult, note: str = "") -> ReportRow:
     """Return a throughput measurement's row, with every run's count and time, and remarks."""
     rate, name = result.rate, result.workload.name
     raw = {
@@ -122,12 +122,12 @@ def throughput_row(result: ThroughputResult, note: str = "") -> Row:
         **proof(result.ran),
     }
     basis = f"{rate.n} {rate.counted}"
-    return Row(
+    return ReportRow(
         result.ran.model, name, rate.text(), basis, ran=result.ran.rows(), note=note, raw=raw
     )
 
 
-def level_row(result: LevelResult, baseline: str, note: str) -> Row:
+def level_row(result: LevelResult, baseline: str, note: str) -> ReportRow:
     """Return a level's row, with each chunk's sums."""
     comparison = result.comparison
     delta = comparison.delta_ppl
@@ -159,10 +159,10 @@ def level_row(result: LevelResult, baseline: str, note: str) -> Row:
         **proof(result.ran),
     }
     basis, what = f"{delta.n} {delta.counted}", f"PPL vs {baseline}"
-    return Row(result.ran.model, what, measured, basis, ran=result.rows(), note=note, raw=raw)
+    return ReportRow(result.ran.model, what, measured, basis, ran=result.rows(), note=note, raw=raw)
 
 
-def memory_row(result: MemoryResult) -> Row:
+def memory_row(result: MemoryResult) -> ReportRow:
     """Return the row of what a model takes with its context filled."""
     told = f"{result.memory}; peak RSS {result.peak_rss_bytes / 1e6:.4g} MB"
     raw = {
@@ -172,7 +172,7 @@ def memory_row(result: MemoryResult) -> Row:
         **proof(result.ran),
     }
     what = f"memory at {result.n_ctx} tokens"
-    return Row(result.ran.model, what, told, "1 run", ran=result.ran.rows(), raw=raw)
+    return ReportRow(result.ran.model, what, told, "1 run", ran=result.ran.rows(), raw=raw)
 
 
 def _run(run: RawRun, load: int) -> dict[str, int]:
@@ -193,7 +193,7 @@ def estimate_data(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def proof(ran: Ran) -> dict[str, Any]:
+def proof(ran: Provenance) -> dict[str, Any]:
     """Return a proof of path as plain data."""
     return {
         "model": ran.model,

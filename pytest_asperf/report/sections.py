@@ -17,7 +17,7 @@ State = Literal["ok", "warning", "unknown", "impossible", "measured", "invalid",
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckLine:
     """One thing that was looked at.
 
     Attributes:
@@ -38,7 +38,7 @@ class Section:
     """Checks that belong together."""
 
     title: str
-    checks: tuple[Check, ...]
+    checks: tuple[CheckLine, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ def size(nbytes: int) -> str:
     return f"{nbytes / 1e9:.1f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.1f} MB"
 
 
-def condition_check(condition: Condition) -> Check:
+def condition_check(condition: Condition) -> CheckLine:
     """Return how a condition of the machine is."""
     state: State = "warning" if condition.state == "disturbing" else condition.state
     detail, remedy = printable(condition.detail), printable(condition.remedy)
-    return Check(condition.name, state, detail, remedy)
+    return CheckLine(condition.name, state, detail, remedy)

@@ -11,7 +11,7 @@ from pytest_asperf.analysis.guards import Consequence
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pytest_asperf.report.rows import Row
+    from pytest_asperf.report.rows import ReportRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class SpeculationPoint:
         )
 
 
-def points_of(rows: Iterable[Row]) -> list[SpeculationPoint]:
+def points_of(rows: Iterable[ReportRow]) -> list[SpeculationPoint]:
     """Return each measurement of speculation once, in the order of the rows."""
     measured = [row for row in rows if "predicted_gain" in row.raw]
     # What several tests share, each of them notes.
@@ -109,7 +109,7 @@ def _point(label: str, raw: Mapping[str, Any]) -> SpeculationPoint:
         raw["verifying"],
         math.inf if even is None else even,
         (raw["best_k"]["k"], raw["best_k"]["gain"]),
-        any(trip["consequence"] == Consequence.INVALID for trip in raw["trips"]),
+        any(guard_finding["consequence"] == Consequence.INVALID for guard_finding in raw["trips"]),
     )
 
 

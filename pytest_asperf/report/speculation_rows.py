@@ -6,7 +6,7 @@ import math
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
-from pytest_asperf.report.rows import Row, estimate_data, proof
+from pytest_asperf.report.rows import ReportRow, estimate_data, proof
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_asperf.worker.speculation import Generation
 
 
-def speculation_rows(result: SpeculationResult) -> list[Row]:
+def speculation_rows(result: SpeculationResult) -> list[ReportRow]:
     """Return the rows, the one with the raw figures first."""
     label = result.pairing.label
     gain = result.gain
@@ -35,10 +35,10 @@ def speculation_rows(result: SpeculationResult) -> list[Row]:
         ("time with SD", split_text(result), rounds),
     ]
     ran = result.ran[0].rows()
-    remarks = [str(trip) for trip in result.trips]
+    remarks = [str(guard_finding) for guard_finding in result.guard_findings]
     if result.interrupted:
         remarks.append(f"stopped after {gain.n} pairs")
-    head = Row(
+    head = ReportRow(
         label,
         "SD gain",
         f"{gain.text()} ({result.alone_rate:.4g} → {result.speculative_rate:.4g} tok/s)",
@@ -47,7 +47,7 @@ def speculation_rows(result: SpeculationResult) -> list[Row]:
         note="\n".join(f"{label}: {remark}" for remark in remarks),
         raw=_raw(result),
     )
-    return [head, *(Row(label, what, text, basis, ran=ran) for what, text, basis in texts)]
+    return [head, *(ReportRow(label, what, text, basis, ran=ran) for what, text, basis in texts)]
 
 
 def acceptance_text(result: SpeculationResult) -> str:
@@ -94,7 +94,8 @@ def _raw(result: SpeculationResult) -> dict[str, Any]:
         "seed": result.seed,
         "interrupted": result.interrupted,
         "trips": [
-            {"guard": trip.guard, "consequence": str(trip.consequence)} for trip in result.trips
+            {"guard": guard_finding.guard, "consequence": str(guard_finding.consequence)}
+            for guard_finding in result.guard_findings
         ],
         "reloads": result.reloads,
         "gain": estimate_data(result.gain),

@@ -27,13 +27,13 @@ from pytest_asperf.verdicts.speculation import CHANGED_OUTPUT, divergence_text, 
 from pytest_asperf.verdicts.two_speeds import total_time_notes, zone_text
 
 if TYPE_CHECKING:
-    from pytest_asperf.api.handles import EngineDuel
-    from pytest_asperf.measure.ab_logits import LogitsDuel
-    from pytest_asperf.measure.ab_ppl import PplDuel
-    from pytest_asperf.measure.ab_speculation import Counts, SpeculationDuel
-    from pytest_asperf.measure.ab_speed import Contest, Duel
+    from pytest_asperf.api.handles import EngineComparison
+    from pytest_asperf.measure.ab_logits import LogitsComparison
+    from pytest_asperf.measure.ab_ppl import PplComparison
+    from pytest_asperf.measure.ab_speculation import Counts, SpeculationComparison
+    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
     from pytest_asperf.measure.noise_store import Calibration
-    from pytest_asperf.measure.results import Ran
+    from pytest_asperf.measure.results import Provenance
 
 #: Where an effect can lie that more pairs do not decide.
 _WITHIN: Final = "near the tolerance"
@@ -52,22 +52,22 @@ _DRIFT_MOST: Final = 10.0
 _LESS_SUPPLIED: Final = 0.10
 
 
-def speed_verdict(contest: Contest, duel: Duel) -> Verdict:
+def speed_verdict(workload_pairs: WorkloadPairs, duel: ABResult) -> Verdict:
     """Return the verdict that a workload's pairs came to."""
-    test = contest.test
-    subject = _subject(contest.workload.name, duel.ran, "slower")
+    test = workload_pairs.test
+    subject = _subject(workload_pairs.workload.name, duel.ran, "slower")
     threshold = f"within +{100 * test.tolerance:g} %"
     details = (
         zone_text(test),
-        *total_time_notes(contest),
+        *total_time_notes(workload_pairs),
         f"covers the variance of {duel.covers}; order by coin, --asperf-seed={duel.budget.seed}",
         *_differences(*duel.ran),
         *_disturbances(duel),
         # What a machine's noise is, is known of workloads of one model.
-        *([] if contest.workload.kind == "sd" else [_detectable(contest, duel)]),
+        *([] if workload_pairs.workload.kind == "sd" else [_detectable(workload_pairs, duel)]),
         *_fitness(duel),
     )
-    if not contest.pairs:
+    if not workload_pairs.pairs:
         return _nothing(subject, threshold, "pair", details)
     outcome = test.outcome_if_stopped
     label, decisive = "", test
@@ -82,21 +82,21 @@ def speed_verdict(contest: Contest, duel: Duel) -> Verdict:
         outcome,
         subject,
         threshold,
-        f"{shown}, {contest.elapsed_s:.0f} s{bound}",
-        ((label.strip() or contest.workload.name, ratio),),
+        f"{shown}, {workload_pairs.elapsed_s:.0f} s{bound}",
+        ((label.strip() or workload_pairs.workload.name, ratio),),
         _advice(outcome, subject, test.expected_pairs_left, _WITHIN),
         details,
     )
 
 
-def faster_verdict(versus: EngineDuel) -> Verdict:
+def faster_verdict(versus: EngineComparison) -> Verdict:
     """Return the verdict that two engines' pairs came to, with what is matched between them."""
     duel = versus.duel
-    (contest,) = duel.contests
-    engines, test = versus.engines, contest.test
+    (workload_pairs,) = duel.workloads_pairs
+    engines, test = versus.engines, workload_pairs.test
     base, candidate = duel.ran
     subject = Subject(
-        f"{contest.workload.name} {candidate.model} / {base.model}",
+        f"{workload_pairs.workload.name} {candidate.model} / {base.model}",
         "live",
         _ran_rows(engines, duel.ran),
         if_failed=f"on this machine {engines[1]} is not: claim less, or see what is not matched",
@@ -109,29 +109,31 @@ def faster_verdict(versus: EngineDuel) -> Verdict:
         *_disturbances(duel),
         *_fitness(duel),
     )
-    if not contest.pairs:
+    if not workload_pairs.pairs:
         return _nothing(subject, threshold, "pair", details)
     ratio = test.estimate.as_ratio().inverted()
-    measured = f"{ratio.text(apart_from=(1 + versus.by,))} times as fast, {contest.elapsed_s:.0f} s"
+    measured = (
+        f"{ratio.text(apart_from=(1 + versus.by,))} times as fast, {workload_pairs.elapsed_s:.0f} s"
+    )
     outcome = test.outcome_if_stopped
     return Verdict(
         outcome,
         subject,
         threshold,
         measured,
-        ((contest.workload.name, ratio),),
+        ((workload_pairs.workload.name, ratio),),
         _advice(outcome, subject, test.expected_pairs_left, _AT_THE_LIMIT),
         details,
     )
 
 
-def equivalence_verdict(duel: Duel) -> Verdict:
+def equivalence_verdict(duel: ABResult) -> Verdict:
     """Return the verdict that the pairs of two models came to, that were to be equally fast."""
-    (contest,) = duel.contests
+    (workload_pairs,) = duel.workloads_pairs
     base, candidate = duel.ran
-    within = contest.test.tolerance
+    within = workload_pairs.test.tolerance
     subject = Subject(
-        f"{contest.workload.name} of {candidate.model} against {base.model}",
+        f"{workload_pairs.workload.name} of {candidate.model} against {base.model}",
         "live",
         _ran_rows((candidate.model, base.model), (candidate, base)),
         if_failed="one is slower: claim less, or see in which the two differ",
@@ -141,34 +143,38 @@ def equivalence_verdict(duel: Duel) -> Verdict:
         *_disturbances(duel),
         *_fitness(duel),
     )
-    if not contest.pairs:
+    if not workload_pairs.pairs:
         return _nothing(subject, f"within ±{100 * within:g} %", "pair", details)
-    rate = contest.test.estimate.as_ratio().inverted()
+    rate = workload_pairs.test.estimate.as_ratio().inverted()
     # A rate is the inverse of a cost: the same limits, the other way round.
     verdict = judge_within(rate, subject, at_least=1 / (1 + within), at_most=1 + within)
     return replace(verdict, details=details)
 
 
-def _terms(versus: EngineDuel, *, is_matched: bool) -> str:
+def _terms(versus: EngineComparison, *, is_matched: bool) -> str:
     chosen = (term for term in versus.terms if term.is_matched == is_matched)
     return "; ".join(term.text(versus.engines) for term in chosen)
 
 
-def gate_note(contest: Contest, duel: Duel) -> str:
+def gate_note(workload_pairs: WorkloadPairs, duel: ABResult) -> str:
     """Return what a reader is to be told of this machine whatever the verdict, one remark a line.
 
     It is told where the machine's noise is not known or exceeds the tolerance, and where equal
     builds were checked here.
     """
-    known = duel.surroundings.calibrations.get(contest.workload.name)
-    remarks = [] if known and _suffices(known, contest, duel) else [_detectable(contest, duel)]
+    known = duel.surroundings.calibrations.get(workload_pairs.workload.name)
+    remarks = (
+        []
+        if known and _suffices(known, workload_pairs, duel)
+        else [_detectable(workload_pairs, duel)]
+    )
     checks = duel.surroundings.self_checks
     if checks.n:
         remarks.append(f"A/A self-checks on this machine: {checks.fails} FAIL of {checks.n}")
     return "\n".join((*remarks, *_fitness(duel)))
 
 
-def ppl_verdict(duel: PplDuel) -> Verdict:
+def ppl_verdict(duel: PplComparison) -> Verdict:
     """Return the verdict that a PPL gate's chunks came to."""
     test = duel.test
     subject = _subject("ΔPPL", duel.ran, "worse")
@@ -197,12 +203,12 @@ def ppl_verdict(duel: PplDuel) -> Verdict:
         advice,
         details,
     )
-    trip = guards.impossible_gain(estimate.point)
+    guard_finding = guards.impossible_gain(estimate.point)
     remedy = "take a baseline build that is sound"
-    return guarded(verdict, [trip] if trip else [], remedy=remedy)
+    return guarded(verdict, [guard_finding] if guard_finding else [], remedy=remedy)
 
 
-def logits_verdict(duel: LogitsDuel) -> Verdict:
+def logits_verdict(duel: LogitsComparison) -> Verdict:
     """Return the verdict on prefill against decoding in the candidate."""
     base, candidate = duel.drifts
     subject = replace(
@@ -244,7 +250,7 @@ def _is_corrupt(mean_kld: float) -> bool:
     return mean_kld >= _DRIFT
 
 
-def speculation_verdict(found: SpeculationDuel, comparisons: int) -> Verdict:
+def speculation_verdict(found: SpeculationComparison, comparisons: int) -> Verdict:
     """Return the verdict on speculation: its time, what the draft supplies, and its output.
 
     Args:
@@ -252,8 +258,8 @@ def speculation_verdict(found: SpeculationDuel, comparisons: int) -> Verdict:
         comparisons: tests that shared the error of the pairs, of which there are these two.
     """
     duel = found.duel
-    (contest,) = duel.contests
-    speed = speed_verdict(contest, duel)
+    (workload_pairs,) = duel.workloads_pairs
+    speed = speed_verdict(workload_pairs, duel)
     base, candidate = found.counts
     subject = replace(
         _subject(f"speculation {found.pairing.label},", duel.ran, "worse"), ran=speed.subject.ran
@@ -300,15 +306,15 @@ def _supplied_verdict(
     return judge_above(change, limit, replace(subject, if_failed=advice))
 
 
-def _output_verdict(found: SpeculationDuel, subject: Subject) -> Verdict:
-    is_changed = any(one.trip for one in found.divergences)
+def _output_verdict(found: SpeculationComparison, subject: Subject) -> Verdict:
+    is_changed = any(one.guard_finding for one in found.divergences)
     outcome = Outcome.FAIL if is_changed else Outcome.PASS
     told = parting_text(found.divergences, len(found.categories))
     advice = CHANGED_OUTPUT if is_changed else ""
     return Verdict(outcome, subject, "lossless", told, (), advice)
 
 
-def _subject(what: str, ran: tuple[Ran, Ran], complaint: str) -> Subject:
+def _subject(what: str, ran: tuple[Provenance, Provenance], complaint: str) -> Subject:
     base, candidate = ran
     return Subject(
         f"{what} {candidate.model} / {base.model}",
@@ -319,7 +325,9 @@ def _subject(what: str, ran: tuple[Ran, Ran], complaint: str) -> Subject:
     )
 
 
-def _ran_rows(sides: tuple[str, str], ran: tuple[Ran, Ran]) -> tuple[tuple[str, str], ...]:
+def _ran_rows(
+    sides: tuple[str, str], ran: tuple[Provenance, Provenance]
+) -> tuple[tuple[str, str], ...]:
     named = zip(sides, ran, strict=True)
     return tuple((f"{side} {label}", text) for side, arm in named for label, text in arm.rows())
 
@@ -347,7 +355,7 @@ def _advice(outcome: Outcome | None, subject: Subject, pairs_left: int | None, r
     )
 
 
-def _differences(base: Ran, candidate: Ran) -> tuple[str, ...]:
+def _differences(base: Provenance, candidate: Provenance) -> tuple[str, ...]:
     """Return what differs between the arms, one line each; the model's row names the arm."""
     before, after = dict(base.rows()[1:]), dict(candidate.rows()[1:])
     # How a build was made, for one, is not known of both.
@@ -360,24 +368,26 @@ def _differences(base: Ran, candidate: Ran) -> tuple[str, ...]:
     return tuple(differing) or ("nothing in the proof of path differs between the arms",)
 
 
-def _disturbances(duel: Duel) -> tuple[str, ...]:
+def _disturbances(duel: ABResult) -> tuple[str, ...]:
     disturbing = [c for c in duel.surroundings.conditions if c.state == "disturbing"]
     return tuple(f"disturbing before the gate: {c.name}: {c.detail}" for c in disturbing)
 
 
-def _suffices(known: Calibration, contest: Contest, duel: Duel) -> bool:
+def _suffices(known: Calibration, workload_pairs: WorkloadPairs, duel: ABResult) -> bool:
     """Tell whether the budget suffices for the tolerance on a machine of this noise."""
     least = detectable_tolerance(known.spread, duel.budget.max_pairs)
-    return contest.test.tolerance >= least
+    return workload_pairs.test.tolerance >= least
 
 
-def _detectable(contest: Contest, duel: Duel) -> str:
+def _detectable(workload_pairs: WorkloadPairs, duel: ABResult) -> str:
     """Return which tolerance this machine can decide within the budget."""
     calibrations = duel.surroundings.calibrations
-    known = calibrations.get(contest.workload.name)
+    known = calibrations.get(workload_pairs.workload.name)
     if known is None:
         # Of all workloads at once, so that it is told once.
-        names = [c.workload.name for c in duel.contests if c.workload.name not in calibrations]
+        names = [
+            c.workload.name for c in duel.workloads_pairs if c.workload.name not in calibrations
+        ]
         options = " ".join(f"--workload={name}" for name in names)
         return (
             f"the tolerance that this machine can decide is not known for {', '.join(names)}: "
@@ -389,15 +399,15 @@ def _detectable(contest: Contest, duel: Duel) -> str:
         f"A/A spread {percent_text(known.spread)} on {known.model}, {known.pairs} pairs of "
         f"{known.measured_on}"
     )
-    if _suffices(known, contest, duel):
+    if _suffices(known, workload_pairs, duel):
         return f"{pairs} pairs can decide a tolerance of {least} on this machine ({basis})"
     return (
-        f"the tolerance of {100 * contest.test.tolerance:g} % is below {least}, the least that "
-        f"{pairs} pairs of {contest.workload.name} can decide on this machine ({basis})"
+        f"the tolerance of {100 * workload_pairs.test.tolerance:g} % is below {least}, the least that "
+        f"{pairs} pairs of {workload_pairs.workload.name} can decide on this machine ({basis})"
     )
 
 
-def _fitness(duel: Duel) -> tuple[str, ...]:
+def _fitness(duel: ABResult) -> tuple[str, ...]:
     checks = duel.surroundings.self_checks
     if checks.floor <= ALPHA:
         return ()

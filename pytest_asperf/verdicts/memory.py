@@ -13,7 +13,7 @@ from pytest_asperf.errors import ConfigError, ModelError
 from pytest_asperf.modelfiles.sizes import KvCache, demand_of
 
 if TYPE_CHECKING:
-    from pytest_asperf.analysis.capacity import Demand, Memory
+    from pytest_asperf.analysis.capacity import Demand, MemoryCapacity
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.api.handles import MemoryReading, Model
     from pytest_asperf.hardware.in_force import Hardware
@@ -24,7 +24,9 @@ _POSITIONS_STEP: Final = 256
 _TOO_LARGE: Final = "use a smaller level, a shorter context or a quantised KV cache"
 
 
-def predicted_fit(model: Model, hardware: Hardware, memory: Memory, context: int | None) -> Verdict:
+def predicted_fit(
+    model: Model, hardware: Hardware, memory: MemoryCapacity, context: int | None
+) -> Verdict:
     """Judge by a model's sizes whether it fits.
 
     Raises:
@@ -47,7 +49,7 @@ def predicted_fit(model: Model, hardware: Hardware, memory: Memory, context: int
     return judge_fit(fit(memory, [demand]), Subject(name, "predicted", ran, _TOO_LARGE))
 
 
-def measured_fit(reading: MemoryReading, hardware: Hardware, memory: Memory) -> Verdict:
+def measured_fit(reading: MemoryReading, hardware: Hardware, memory: MemoryCapacity) -> Verdict:
     """Judge by what an engine allocated whether a model fits.
 
     What its sizes said is held against that, where they say anything.
@@ -65,10 +67,14 @@ def measured_fit(reading: MemoryReading, hardware: Hardware, memory: Memory) -> 
         return replace(verdict, details=(*verdict.details, f"not predicted: {err.what}"))
     pairs = ((demand.weights_bytes, held.weights), (demand.kv_bytes, held.kv))
     known = [(a / 1e6, b / 1e6) for a, b in pairs if a > 0 and b > 0]
-    trips = [predicted_against_measured(a, b, unit="MB") for a, b in known]
+    guard_findings = [predicted_against_measured(a, b, unit="MB") for a, b in known]
     told = " and ".join(f"{a:.4g} beside {b:.4g} MB" for a, b in known)
     verdict = replace(verdict, details=(*verdict.details, f"predicted beside allocated: {told}"))
-    return guarded(verdict, [trip for trip in trips if trip], remedy=_TOO_LARGE)
+    return guarded(
+        verdict,
+        [guard_finding for guard_finding in guard_findings if guard_finding],
+        remedy=_TOO_LARGE,
+    )
 
 
 def expected_demand(reading: MemoryReading) -> Demand:

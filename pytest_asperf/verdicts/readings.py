@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.guards import Consequence, Trip
+from pytest_asperf.analysis.guards import Consequence, GuardFinding
 from pytest_asperf.analysis.stats.reach import reach_one_another, reaches
 from pytest_asperf.analysis.verdict import guarded
 
@@ -41,16 +41,20 @@ def vetted_order(verdict: Verdict, readings: Sequence[Reading]) -> Verdict:
     """Return what guards leave of a verdict on an order: each reading's limit is its neighbours."""
     runs = [reading.result.rates for reading in readings]
     met = [reach_one_another(a, b) for a, b in pairwise(runs)]
-    trips = [
-        trip
+    guard_findings = [
+        guard_finding
         for at, reading in enumerate(readings)
-        for trip in _trips(reading, voids=any(met[max(0, at - 1) : at + 1]))
+        for guard_finding in _trips(reading, voids=any(met[max(0, at - 1) : at + 1]))
     ]
-    return guarded(verdict, trips, remedy=_REMEDY)
+    return guarded(verdict, guard_findings, remedy=_REMEDY)
 
 
-def _trips(reading: Reading, *, voids: bool) -> Iterator[Trip]:
+def _trips(reading: Reading, *, voids: bool) -> Iterator[GuardFinding]:
     """Yield a reading's trips; a spread that reaches no limit is told and decides nothing."""
-    for trip in reading.trips:
-        is_harmless = trip.guard == "spread" and not voids
-        yield replace(trip, consequence=Consequence.WARNING) if is_harmless else trip
+    for guard_finding in reading.guard_findings:
+        is_harmless = guard_finding.guard == "spread" and not voids
+        yield (
+            replace(guard_finding, consequence=Consequence.WARNING)
+            if is_harmless
+            else guard_finding
+        )

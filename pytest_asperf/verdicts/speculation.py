@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.measure.speculation_result import Divergence, SpeculationResult
 
-Side = Literal["above", "below"]
+RunningArm = Literal["above", "below"]
 
 #: Bound on a FAIL of a sampler that has the target's distribution.
 _ALPHA: Final = 0.05
@@ -62,7 +62,7 @@ def gain_verdict(
     *,
     when_ratio: float,
     at_least: float,
-    only: Side | None,
+    only: RunningArm | None,
 ) -> Verdict:
     """Judge the claim that speculation gains from a speed ratio on, and not below it.
 
@@ -73,7 +73,7 @@ def gain_verdict(
         at_least: the gain that counts as one, a fraction.
         only: the one side of the ratio that is gated, None for both.
     """
-    sides: list[Side] = ["above", "below"]
+    sides: list[RunningArm] = ["above", "below"]
     if result.ratio.shown_at_least(when_ratio):
         sides = ["above"]
     elif result.ratio.shown_below(when_ratio):
@@ -93,7 +93,7 @@ def gain_verdict(
         advice=_advice(outcome, sides, result),
         details=_details(result),
     )
-    return guarded(verdict, result.trips, remedy=_BROKEN)
+    return guarded(verdict, result.guard_findings, remedy=_BROKEN)
 
 
 def stopped_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
@@ -108,13 +108,13 @@ def stopped_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
         advice="run it again, and let it end",
         details=_details(result),
     )
-    return guarded(verdict, result.trips, remedy=_BROKEN)
+    return guarded(verdict, result.guard_findings, remedy=_BROKEN)
 
 
 def loss_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     """Judge the claim that generation is slower with the draft, whatever the speed ratio."""
     verdict = replace(judge_below(result.gain, 0.0, subject), details=_details(result))
-    return guarded(verdict, result.trips, remedy=_BROKEN)
+    return guarded(verdict, result.guard_findings, remedy=_BROKEN)
 
 
 def more_gain_verdict(
@@ -137,13 +137,13 @@ def more_gain_verdict(
         for r in (result, other)
     ]
     verdict = replace(judge_above(difference, 0.0, subject), details=tuple(measured))
-    return guarded(verdict, (*result.trips, *other.trips), remedy=_BROKEN)
+    return guarded(verdict, (*result.guard_findings, *other.guard_findings), remedy=_BROKEN)
 
 
 def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     """Judge the claim that greedy output with a draft is the target's own, up to near-ties."""
     runs = list(result.runs)
-    parted = [one for one in result.divergences if one.trip]
+    parted = [one for one in result.divergences if one.guard_finding]
     outcome = Outcome.FAIL if parted else Outcome.PASS
     verdict = Verdict(
         outcome,
@@ -154,7 +154,11 @@ def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
         advice=CHANGED_OUTPUT if parted else "",
         details=tuple(divergence_text(result.categories, one) for one in result.divergences),
     )
-    others = [trip for trip in result.trips if trip.guard != "divergent-output"]
+    others = [
+        guard_finding
+        for guard_finding in result.guard_findings
+        if guard_finding.guard != "divergent-output"
+    ]
     return guarded(verdict, others, remedy="mend what the guard found")
 
 
@@ -191,7 +195,9 @@ def sampled_verdict(places: Sequence[float], subject: Subject) -> Verdict:
     return verdict
 
 
-def _on_side(gain: Estimate, side: Side, at_least: float, only: Side | None) -> tuple[Outcome, str]:
+def _on_side(
+    gain: Estimate, side: RunningArm, at_least: float, only: RunningArm | None
+) -> tuple[Outcome, str]:
     """Return the outcome where the ratio is on a side of the claim's, and what it says."""
     if only not in {None, side}:
         return Outcome.PASS, f"only ratios {only} the rule's are gated, and this one is not"
@@ -205,16 +211,16 @@ def _on_side(gain: Estimate, side: Side, at_least: float, only: Side | None) -> 
     return _ABOVE_NONE if excluded else _ABOVE_OPEN
 
 
-def _rule(when_ratio: float, at_least: float, only: Side | None) -> str:
+def _rule(when_ratio: float, at_least: float, only: RunningArm | None) -> str:
     limit = limit_text(at_least, CHANGE)
-    parts: dict[Side, str] = {
+    parts: dict[RunningArm, str] = {
         "above": f"above {limit} at a speed ratio of {when_ratio:g} x or more",
         "below": f"not above {limit} at a lower one",
     }
     return parts[only] if only else ", ".join(parts.values())
 
 
-def _advice(outcome: Outcome, sides: Sequence[Side], result: SpeculationResult) -> str:
+def _advice(outcome: Outcome, sides: Sequence[RunningArm], result: SpeculationResult) -> str:
     if outcome is Outcome.PASS:
         return ""
     if outcome is Outcome.INCONCLUSIVE:

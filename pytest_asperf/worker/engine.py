@@ -122,7 +122,7 @@ class Steppable(Protocol):
         """
 
 
-class Model(Protocol):
+class LoadedModel(Protocol):
     """A loaded model. Tokens are ids of its own vocabulary.
 
     Attributes:
@@ -190,7 +190,7 @@ class Engine(Protocol):
         `logits` of timed runs, or as `setting=value` what this version of it does not have.
         """
 
-    def load(self, path: str, settings: dict[str, Any]) -> Model:
+    def load(self, path: str, settings: dict[str, Any]) -> LoadedModel:
         """Load a model file with the settings that were set; the rest are the engine's own."""
 
     def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:

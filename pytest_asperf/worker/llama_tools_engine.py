@@ -192,7 +192,7 @@ class LlamaToolsModel:
         self.facts: Facts = {"n_ctx_train": 1}
         started_ns = time.perf_counter_ns()
         try:
-            row, run = self._bench(1, 0, 0, "--no-warmup")
+            row, run = self._measurement(1, 0, 0, "--no-warmup")
         except RefusalError as err:
             # A crash is a crash wherever it comes; a program that ends says that it cannot load.
             kind = "load" if "exited with status" in str(err) else err.kind
@@ -361,7 +361,7 @@ class LlamaToolsModel:
 
     def _timed(self, n: int, depth: int, *, n_gen: int) -> Timing:
         self._require_context(n)
-        row, run = self._bench(0 if n_gen else n - depth, n_gen, depth)
+        row, run = self._measurement(0 if n_gen else n - depth, n_gen, depth)
         self.context = _context(run.log, self._cells, int(self._cells["n_threads"]))
         return Timing(row.n_tokens, row.samples_ns[0], row.samples_ns, None)
 
@@ -373,7 +373,9 @@ class LlamaToolsModel:
                 f"{n} tokens were asked for, the model was trained on {self.facts['n_ctx_train']}",
             )
 
-    def _bench(self, n_prompt: int, n_gen: int, depth: int, *more: str) -> tuple[BenchRow, ToolRun]:
+    def _measurement(
+        self, n_prompt: int, n_gen: int, depth: int, *more: str
+    ) -> tuple[BenchRow, ToolRun]:
         """Run one test once, and believe nothing of it that was not asked for."""
         arguments = ["-m", self.path, "-p", str(n_prompt), "-n", str(n_gen), "-d", str(depth)]
         arguments += ["-r", "1", "-o", "jsonl", "-v", *more]

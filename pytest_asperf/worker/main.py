@@ -23,7 +23,7 @@ from .wire import MAX_LINE_BYTES, WireError, decode, encode, write_all
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .engine import Engine, Model, Timing
+    from .engine import Engine, LoadedModel, Timing
 
 #: Engines by name: the module that holds `open_engine()`.
 ENGINES: Final = {
@@ -39,7 +39,7 @@ class Server:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._models: dict[str, Model] = {}
+        self._models: dict[str, LoadedModel] = {}
         self._operations: dict[str, Callable[..., dict[str, Any]]] = {
             "describe": self._describe,
             "load": self._load,
@@ -163,7 +163,7 @@ class Server:
             return found
         raise RefusalError("unsupported", "only llama_tools has programs that speculate")
 
-    def _model(self, name: str) -> Model:
+    def _model(self, name: str) -> LoadedModel:
         try:
             return self._models[name]
         except KeyError:
@@ -174,7 +174,7 @@ def _failure(kind: str, message: str, trace: str = "") -> dict[str, Any]:
     return {"ok": False, "kind": kind, "message": message, "trace": trace}
 
 
-def _timed(timing: Timing, model: Model) -> dict[str, Any]:
+def _timed(timing: Timing, model: LoadedModel) -> dict[str, Any]:
     return {
         "n_tokens": timing.n_tokens,
         "elapsed_ns": timing.elapsed_ns,

@@ -25,7 +25,7 @@ from .speculation import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .engine import Facts, Model, Stepper
+    from .engine import Facts, LoadedModel, Stepper
 
 Reply = dict[str, Any]
 
@@ -63,7 +63,7 @@ class Pairs:
         find: gives a loaded model by name; refuses an unknown one.
     """
 
-    def __init__(self, find: Callable[[str], Model]) -> None:
+    def __init__(self, find: Callable[[str], LoadedModel]) -> None:
         self._find = find
         self._open: dict[str, _Pair] = {}
 

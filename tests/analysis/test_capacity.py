@@ -12,7 +12,7 @@ from pytest_asperf.analysis.capacity import (
     ASSUMED_COSTS,
     Demand,
     Fit,
-    Memory,
+    MemoryCapacity,
     Verification,
     fit,
     judge_fit,
@@ -27,8 +27,8 @@ SIZES = st.integers(1, 2**42)
 CONTEXTS = st.integers(0, 2**21)
 ELEMENTS = st.tuples(st.integers(0, 2**18), st.integers(0, 2**18))
 PER_ELEMENT = st.tuples(st.sampled_from((0.5625, 1.0625, 2.0)), st.sampled_from((1.0625, 4.0)))
-SHARED = Memory(100 * 10**9, is_shared=True, basis="")
-CARD = Memory(100 * 10**9, is_shared=False, basis="")
+SHARED = MemoryCapacity(100 * 10**9, is_shared=True, basis="")
+CARD = MemoryCapacity(100 * 10**9, is_shared=False, basis="")
 
 
 def demand(weights_bytes: int, kv_bytes: int = 0, read_bytes: int = 1) -> Demand:
@@ -59,9 +59,9 @@ def test_more_memory_never_fits_less(
     weights: int, kv: int, nbytes: int, more: int, *, is_shared: bool
 ) -> None:
     """What fits still fits in a larger memory, and with less KV cache."""
-    if Fit(Memory(nbytes, is_shared, ""), weights, kv).fits:
-        assert Fit(Memory(nbytes + more, is_shared, ""), weights, kv).fits
-        assert Fit(Memory(nbytes, is_shared, ""), weights, kv // 2).fits
+    if Fit(MemoryCapacity(nbytes, is_shared, ""), weights, kv).fits:
+        assert Fit(MemoryCapacity(nbytes + more, is_shared, ""), weights, kv).fits
+        assert Fit(MemoryCapacity(nbytes, is_shared, ""), weights, kv // 2).fits
 
 
 @given(st.floats(1, 1e4), st.floats(1, 1e4), SIZES, SIZES)
@@ -92,7 +92,7 @@ def test_the_ceilings_of_published_guides() -> None:
     ],
 )
 def test_weights_and_cache_have_their_limits(
-    memory: Memory, weights_gb: int, kv_gb: int, *, fits: bool
+    memory: MemoryCapacity, weights_gb: int, kv_gb: int, *, fits: bool
 ) -> None:
     """Weights stay below 60 % of shared memory, and with the KV cache below all of any."""
     assert Fit(memory, weights_gb * 10**9, kv_gb * 10**9).fits is fits

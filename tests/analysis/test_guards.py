@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.analysis import guards
-from pytest_asperf.analysis.guards import Consequence, Trip
+from pytest_asperf.analysis.guards import Consequence, GuardFinding
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Outcome, Subject, guarded, judge_above
 
@@ -27,11 +27,13 @@ ROUNDS_PER_S, ROUND_BYTES = 177 / 3.276, (10.93 + 4 * 1.1755) * GB
 SD = {"k": 4, "drafted": 708, "accepted": 23}
 
 
-def _logits(*, n_nan: int = 0, n_inf: int = 0, peak: float | None = 17.2) -> Trip | None:
+def _logits(*, n_nan: int = 0, n_inf: int = 0, peak: float | None = 17.2) -> GuardFinding | None:
     return guards.broken_logits(n_vocab=2048, n_nan=n_nan, n_inf=n_inf, peak=peak, largest=65_504)
 
 
-CASES: Mapping[str, tuple[Consequence, Callable[[], Trip | None], Callable[[], Trip | None]]] = {
+CASES: Mapping[
+    str, tuple[Consequence, Callable[[], GuardFinding | None], Callable[[], GuardFinding | None]]
+] = {
     # 844 GB/s on an M2 Ultra; the 9B alone at 42.4 tok/s, 58 %.
     "roofline-high": (
         INVALID,
@@ -157,10 +159,10 @@ CASES: Mapping[str, tuple[Consequence, Callable[[], Trip | None], Callable[[], T
 def test_a_published_case_trips_and_its_neighbour_does_not(name: str) -> None:
     """A trip has its guard's name and consequence, and says what was found against which rule."""
     consequence, bad, good = CASES[name]
-    trip = bad()
-    assert trip is not None
-    assert (trip.guard, trip.consequence) == (name, consequence)
-    assert str(trip) == f"{name}: {trip.found} ({trip.rule})"
+    guard_finding = bad()
+    assert guard_finding is not None
+    assert (guard_finding.guard, guard_finding.consequence) == (name, consequence)
+    assert str(guard_finding) == f"{name}: {guard_finding.found} ({guard_finding.rule})"
     assert good() is None
 
 
@@ -232,9 +234,9 @@ def test_one_run_has_no_spread() -> None:
 @pytest.mark.parametrize(
     ("n", "trips"), [(126, False), (13 * 5, True), (int(15.04 / 0.108 * 1.3), True), (92, True)]
 )
-def test_windows_that_are_too_short_or_too_long(n: int, trips: bool) -> None:  # noqa: FBT001
+def test_windows_that_are_too_short_or_too_long(n: int, guard_findings: bool) -> None:  # noqa: FBT001
     """Both ways: what misses a part of the phase is as wrong as what holds more than it."""
-    assert bool(guards.impure_window(n, 0.108, 15.04)) is trips
+    assert bool(guards.impure_window(n, 0.108, 15.04)) is guard_findings
 
 
 @pytest.mark.parametrize(
@@ -250,10 +252,10 @@ def test_windows_that_are_too_short_or_too_long(n: int, trips: bool) -> None:  #
 def test_throttling_is_a_rise_or_a_drop(
     levels: list[int],
     clocks: list[float],
-    trips: bool,  # noqa: FBT001
+    guard_findings: bool,  # noqa: FBT001
 ) -> None:
     """Pressure that stays moderate slows nothing; heavy pressure and a fallen clock do."""
-    assert bool(guards.throttled(levels, clocks)) is trips
+    assert bool(guards.throttled(levels, clocks)) is guard_findings
 
 
 def test_lines_are_read_once_and_one_at_a_time() -> None:
@@ -265,11 +267,11 @@ def test_lines_are_read_once_and_one_at_a_time() -> None:
             seen.append(number)
             yield "\x1b[2J llama_decode: failed to decode " + "x" * 10**6
 
-    trip = guards.decode_errors(log())
-    assert trip is not None
+    guard_finding = guards.decode_errors(log())
+    assert guard_finding is not None
     assert seen == [0, 1, 2]
-    assert "\x1b" not in str(trip)
-    assert len(str(trip)) < 400
+    assert "\x1b" not in str(guard_finding)
+    assert len(str(guard_finding)) < 400
 
 
 @pytest.mark.parametrize(
@@ -282,9 +284,9 @@ def test_lines_are_read_once_and_one_at_a_time() -> None:
 )
 def test_a_remote_that_did_not_answer(line: str) -> None:
     """What ggml-rpc and Core ML log before they go on without the device."""
-    trip = guards.remote_errors(["using device RPC0", line])
-    assert trip is not None
-    assert (trip.guard, trip.consequence) == ("path-mismatch", INVALID)
+    guard_finding = guards.remote_errors(["using device RPC0", line])
+    assert guard_finding is not None
+    assert (guard_finding.guard, guard_finding.consequence) == ("path-mismatch", INVALID)
     assert guards.remote_errors(["connected", "using device MTL0"]) is None
 
 
@@ -326,9 +328,11 @@ def test_where_outputs_part(alone: list[int], other: list[int], position: int | 
 def test_what_is_not_known_contradicts_nothing() -> None:
     """A fact that is missing or None is no mismatch; each that differs is named."""
     assert guards.path_mismatch({"device": "ANE", "k": 4}, {"device": None}) is None
-    trip = guards.path_mismatch({"device": "ANE", "k": 4}, {"device": "GPU", "k": 8})
-    assert trip is not None
-    assert trip.found == "device ANE was asked for and GPU ran; k 4 was asked for and 8 ran"
+    guard_finding = guards.path_mismatch({"device": "ANE", "k": 4}, {"device": "GPU", "k": 8})
+    assert guard_finding is not None
+    assert (
+        guard_finding.found == "device ANE was asked for and GPU ran; k 4 was asked for and 8 ran"
+    )
 
 
 @pytest.mark.parametrize(
@@ -350,7 +354,7 @@ def test_arms_that_are_not_shown_to_be_one(
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
 def test_figures_that_no_measurement_has_are_refused(value: float) -> None:
     """A guard says nothing of nonsense, and does not pass it either."""
-    calls: tuple[Callable[[], Trip | None], ...] = (
+    calls: tuple[Callable[[], GuardFinding | None], ...] = (
         lambda: guards.roofline_high(value, GB, 800),
         lambda: guards.roofline_low(1, GB, value),
         lambda: guards.sd_bound(value, 42.4, **SD),
@@ -367,8 +371,8 @@ def test_figures_that_no_measurement_has_are_refused(value: float) -> None:
         guards.sd_bound(1, 1, k=1, drafted=1, accepted=2)
 
 
-def _trip(consequence: Consequence) -> Trip:
-    return Trip("guard", consequence, f"found {consequence}", "the rule")
+def _trip(consequence: Consequence) -> GuardFinding:
+    return GuardFinding("guard", consequence, f"found {consequence}", "the rule")
 
 
 @pytest.mark.parametrize("limit", [0.5, 1.0, 1.5], ids=["PASS", "INCONCLUSIVE", "FAIL"])
@@ -377,13 +381,13 @@ def test_guards_come_before_verdicts(limit: float, consequence: Consequence) -> 
     """INVALID overrules all, INCONCLUSIVE what was decided, and a warning is only told."""
     estimate = Estimate(1.0, 0.9, 1.1, 9, method="m", unit="tok/s")
     plain = judge_above(estimate, limit, Subject("tg8", "live"))
-    trip = _trip(consequence)
-    after = guarded(plain, [_trip(WARNING), trip], remedy="repeat it")
+    guard_finding = _trip(consequence)
+    after = guarded(plain, [_trip(WARNING), guard_finding], remedy="repeat it")
     expected = plain.outcome if consequence is WARNING else Outcome(consequence)
     assert after.outcome is expected
-    assert after.details == (str(_trip(WARNING)), str(trip))
+    assert after.details == (str(_trip(WARNING)), str(guard_finding))
     assert ("repeat it" in after.note()) is (after.outcome is not plain.outcome)
-    assert after.measured.endswith(trip.found) is (after.outcome is not plain.outcome)
+    assert after.measured.endswith(guard_finding.found) is (after.outcome is not plain.outcome)
     assert guarded(plain, [], remedy="none") == plain
 
 
@@ -391,12 +395,15 @@ def test_two_arms_of_the_same_weights_are_one() -> None:
     """By the file, or where every token has the same probability; one bit tells them apart."""
     scores = [[1.0, 2.0], [3.0]]
     other = [[1.0, 2.0], [3.0000000000000004]]
-    for trip in (
+    for guard_finding in (
         guards.same_weights(scores, other, shown="both are one file"),
         guards.same_weights(scores, [[1.0, 2.0], [3.0]]),
     ):
-        assert trip is not None
-        assert (trip.guard, trip.consequence) == ("identical-to-baseline", INVALID)
+        assert guard_finding is not None
+        assert (guard_finding.guard, guard_finding.consequence) == (
+            "identical-to-baseline",
+            INVALID,
+        )
     assert guards.same_weights(scores, other) is None
     assert guards.same_weights(scores, [[1.0, 2.0]]) is None
     assert guards.same_weights([], []) is None
@@ -413,6 +420,6 @@ def test_two_arms_of_the_same_weights_are_one() -> None:
 )
 def test_broken_logits_says_what_they_are(row: Mapping[str, Any], found: str) -> None:
     """One NaN in a row is enough, for whatever computed it fed the next step."""
-    trip = _logits(**row)
-    assert trip is not None
-    assert trip.found.endswith(found)
+    guard_finding = _logits(**row)
+    assert guard_finding is not None
+    assert guard_finding.found.endswith(found)

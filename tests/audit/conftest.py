@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.audit.result import Audit
 
-RECORDED = Path(__file__).parents[3] / "fixtures" / "audit"
+RECORDED = Path(__file__).parents[2] / "fixtures" / "audit"
 
 
 @pytest.fixture(scope="session")

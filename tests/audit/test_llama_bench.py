@@ -15,7 +15,7 @@ from pytest_asperf.hardware.profiles import find_profile
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_asperf.audit.result import Findings
+    from pytest_asperf.audit.result import FileFindings
 
 FIELDS: dict[str, Any] = {
     "build_commit": "0badcafe",
@@ -38,7 +38,7 @@ FIELDS: dict[str, Any] = {
 }
 
 
-def judged(path: Path, options: Options | None = None) -> Findings:
+def judged(path: Path, options: Options | None = None) -> FileFindings:
     """Return what a file shows."""
     reading = read_file(path)
     return judge_file(reading, Known.of([reading], options or Options()))
@@ -83,7 +83,7 @@ def test_all_forms_hold_the_same_test(form: str, tmp_path: Path) -> None:
     }
     path = tmp_path / "bench"
     path.write_text(write[form]())
-    (row,) = read_file(path).bench
+    (row,) = read_file(path).measurement
     assert (row.model, row.test) == ("it's a model.gguf", "tg128")
     assert (row.mean_rate, row.sd_rate, row.mean_ns) == (64.0, 0.3, 2e9)
     assert row.model_bytes == 8_000_000_000
@@ -101,7 +101,7 @@ def test_the_default_table_is_read(tmp_path: Path) -> None:
         "\nbuild: 0badcafe (9000)\n"
     )
     reading = read_file(path)
-    assert [(row.test, row.mean_rate) for row in reading.bench] == [
+    assert [(row.test, row.mean_rate) for row in reading.measurement] == [
         ("pp512", 800.1),
         ("tg128@d1024", 64.0),
     ]
@@ -118,7 +118,7 @@ def test_rates_are_taken_from_samples(tmp_path: Path) -> None:
     assert figure.value is not None
     assert figure.value.point == pytest.approx(251, rel=1e-6)
     assert figure.value.n == 5
-    assert [trip.guard for _, trip in found.trips] == ["spread"]
+    assert [guard_finding.guard for _, guard_finding in found.guard_findings] == ["spread"]
     assert "201.7 tok/s is printed" in found.notes[0]
 
 
@@ -151,9 +151,11 @@ def test_little_of_the_bandwidth_is_a_warning(tmp_path: Path) -> None:
     """8 GB at 15 tok/s on 800 GB/s is not bounded by memory, and the chip is in the file."""
     path = tmp_path / "bench.csv"
     path.write_text(as_csv(entry(avg_ts=15.0, avg_ns=128e9 / 15)))
-    assert [trip.guard for _, trip in judged(path).trips] == ["roofline-low"]
+    assert [guard_finding.guard for _, guard_finding in judged(path).guard_findings] == [
+        "roofline-low"
+    ]
     declared = judged(path, Options(hardware=find_profile("m3")))
-    assert declared.trips == []
+    assert declared.guard_findings == []
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from pytest_asperf.audit.judge import judge_file
 from pytest_asperf.audit.known import Known, Options
 from pytest_asperf.audit.log import read_log
-from pytest_asperf.audit.read import Reading
+from pytest_asperf.audit.read import FileReading
 from pytest_asperf.hardware.profiles import find_profile
 from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_asperf.audit.result import Audit, Findings
+    from pytest_asperf.audit.result import Audit, FileFindings
 
 M2_ULTRA = Options(hardware=find_profile("m2ultra"))
 
@@ -61,9 +61,9 @@ def speculation(
     )
 
 
-def guards_of(found: Findings) -> list[str]:
+def guards_of(found: FileFindings) -> list[str]:
     """Return the names of the guards that tripped."""
-    return [trip.guard for _, trip in found.trips]
+    return [guard_finding.guard for _, guard_finding in found.guard_findings]
 
 
 def perplexity(chunk_nll: Sequence[float], level: str = "F16", planned: int | None = None) -> str:
@@ -130,7 +130,7 @@ def test_a_perplexity_run_that_stops_early_is_invalid(
     text = perplexity([2.0, 2.5, 2.2, 2.4, 2.1], planned=10).replace("\nFinal", f"{cut}\nFinal")
     (found,) = audit_of({"a": text}).files
     assert guards_of(found) == ["path-mismatch"]
-    assert "10 was asked for and 5 ran" in found.trips[0][1].found
+    assert "10 was asked for and 5 ran" in found.guard_findings[0][1].found
     assert found.notes == (["PPL is nan after chunk 6"] if cut else [])
 
 
@@ -143,7 +143,7 @@ def test_the_table_of_kl_divergence_is_shown_as_printed(audit_of: Callable[..., 
         "Mean    KLD:   0.097973 ±   0.002198\nMaximum KLD:  20.749897\n"
     )
     (found,) = audit_of({"kld": text}).files
-    assert found.trips == []
+    assert found.guard_findings == []
     assert [figure.name for figure in found.figures] == [
         "Mean PPL(Q)", "Mean PPL(Q)/PPL(base)", "Mean KLD", "Maximum KLD",
     ]  # fmt: skip
@@ -169,7 +169,7 @@ def test_failed_decodes_are_counted(audit_of: Callable[..., Audit]) -> None:
     log = speculation(drafted=400, accepted=100, seconds=6.0, errors=errors)
     (found,) = audit_of({"sd": log}).files
     assert guards_of(found) == ["decode-errors"]
-    assert found.trips[0][1].found.startswith("513 of the log's lines")
+    assert found.guard_findings[0][1].found.startswith("513 of the log's lines")
 
 
 def test_rounds_are_held_against_the_bandwidth(audit_of: Callable[..., Audit]) -> None:
@@ -185,10 +185,10 @@ def test_rounds_are_held_against_the_bandwidth(audit_of: Callable[..., Audit]) -
 def test_the_target_alone_bounds_its_speculation(audit_of: Callable[..., Audit]) -> None:
     """llama-bench of the target in the same call shows that 3 % acceptance cannot gain."""
     header = "model_filename,gpu_info,n_prompt,n_gen,avg_ns,avg_ts,stddev_ts\n"
-    bench = header + '"/x/target.gguf","Apple M2 Ultra","0","128","3200000000","40","0.1"\n'
+    measurement = header + '"/x/target.gguf","Apple M2 Ultra","0","128","3200000000","40","0.1"\n'
     log = speculation(drafted=720, accepted=20, seconds=4.0)
     assert guards_of(audit_of({"sd": log}).files[0]) == []
-    assert guards_of(audit_of({"sd": log, "bench": bench}).files[0]) == ["sd-bound"]
+    assert guards_of(audit_of({"sd": log, "bench": measurement}).files[0]) == ["sd-bound"]
 
 
 def test_drafts_that_nothing_decoded_are_told(audit_of: Callable[..., Audit]) -> None:
@@ -216,7 +216,7 @@ def test_a_remote_that_failed_and_a_run_that_equals_the_local_one(
     assert guards_of(found.files[1]) == []
     (arms,) = found.together
     assert guards_of(arms) == ["identical-to-baseline"]
-    assert arms.trips[0][0] == "remote.txt and local.txt"
+    assert arms.guard_findings[0][0] == "remote.txt and local.txt"
 
 
 def test_a_log_that_ends_without_a_measurement_is_not_read(audit_of: Callable[..., Audit]) -> None:
@@ -295,6 +295,6 @@ def test_no_damage_to_a_log_is_an_error_of_ours(data: st.DataObject) -> None:
         end = data.draw(st.integers(start, min(len(text), start + 300)))
         put = data.draw(st.sampled_from(["", "\n", "9" * 400, "nan", "-1", "0", "\x1b[31m", "[3]"]))
         text = text[:start] + put + text[end:]
-    reading = Reading(Path("log"), "log", log=read_log(text.splitlines()))
+    reading = FileReading(Path("log"), "log", log=read_log(text.splitlines()))
     found = judge_file(reading, Known.of([reading], M2_ULTRA))
-    assert found.figures or found.trips or found.problem
+    assert found.figures or found.guard_findings or found.problem

@@ -43,7 +43,7 @@ def test_energy_is_added_up_over_samples_of_unequal_length(
     assert gpu.value.point == pytest.approx(7.8)
     assert gpu.text == "3.9 W over 2 s, 2 to 40 W by sample (n = 2)"
     assert "ANE reads 0 J throughout: idle, or a counter that is dead" in found.notes
-    assert found.trips == []
+    assert found.guard_findings == []
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_thermal_pressure_that_rises_or_stays_is_throttling(
     """A machine that cools down is not throttled; one that heats up is."""
     text = b"\0".join(sample(1000, 5000, 10, pressure) for pressure in pressures)
     (found,) = audit_of({"power": text}).files
-    assert [trip.guard for _, trip in found.trips] == guards
+    assert [guard_finding.guard for _, guard_finding in found.guard_findings] == guards
 
 
 def test_a_sample_that_is_cut_off_is_left_out_and_said(audit_of: Callable[..., Audit]) -> None:
@@ -115,7 +115,7 @@ def test_mlx_benchmark_is_read_by_trial(
     assert generation is not None
     assert generation.n == 5
     assert generation.point == pytest.approx(65.475 * 31 / 32)
-    assert found.trips == []
+    assert found.guard_findings == []
 
 
 def test_a_benchmark_that_broke_off_is_said_to_have(

@@ -47,7 +47,7 @@ def test_llama_speculative_simple(
 ) -> None:
     """A sound run trips nothing, and the text is told from the log around it."""
     (found,) = audit_of({"sd": recorded(name)}).files
-    assert found.trips == []
+    assert found.guard_findings == []
     assert [figure.name for figure in found.figures] == ["TG", "acceptance", "rounds"]
     assert found.figures[1].text == "59.74% of 77 drafted tokens"
     if "verbose" in name:
@@ -64,4 +64,4 @@ def test_llama_server(recorded: Callable[[str], str], audit_of: Callable[..., Au
     assert generated.high == pytest.approx(1949.3, abs=1)
     assert figures["acceptance"].text == "67.33% of 251 drafted tokens"
     assert found.notes == []
-    assert found.trips == []
+    assert found.guard_findings == []

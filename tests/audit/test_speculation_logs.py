@@ -136,8 +136,8 @@ def test_acceptance_that_was_drawn_is_invalid(audit_of: Callable[..., Audit]) ->
     )
     log = _log("draft-mtp", MTP + warning, drafted=120, accepted=61)
     (found,) = audit_of({"log": log}).files
-    assert [trip.guard for _, trip in found.trips] == ["path-mismatch"]
-    assert "drawn at random ran" in found.trips[0][1].found
+    assert [guard_finding.guard for _, guard_finding in found.guard_findings] == ["path-mismatch"]
+    assert "drawn at random ran" in found.guard_findings[0][1].found
 
 
 def test_a_servers_answers_are_requests(

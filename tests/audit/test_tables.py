@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_asperf.audit.result import Audit, Findings
+    from pytest_asperf.audit.result import Audit, FileFindings
 
 HEADER = "machine,target,draft,draft_k,backend,prompt_type,n_drafted,n_accept,eff_tps\n"
 
 
-def guards_of(found: Findings) -> list[str]:
+def guards_of(found: FileFindings) -> list[str]:
     """Return the names of the guards that tripped."""
-    return [trip.guard for _, trip in found.trips]
+    return [guard_finding.guard for _, guard_finding in found.guard_findings]
 
 
 def test_arms_of_a_table_that_are_one_arm(audit_of: Callable[..., Audit]) -> None:
@@ -22,7 +22,7 @@ def test_arms_of_a_table_that_are_one_arm(audit_of: Callable[..., Audit]) -> Non
     rows += "box,T,D,4,far,text,400,100,50.4\nbox,T,D,4,near,code,400,100,41.0\n"
     (found,) = audit_of({"sd.csv": HEADER + rows}).files
     assert guards_of(found) == ["identical-to-baseline"]
-    assert found.trips[0][0].startswith("box far T D code k=4 and box local")
+    assert found.guard_findings[0][0].startswith("box far T D code k=4 and box local")
 
 
 def test_rows_are_bound_by_the_target_alone(audit_of: Callable[..., Audit]) -> None:
@@ -31,7 +31,7 @@ def test_rows_are_bound_by_the_target_alone(audit_of: Callable[..., Audit]) -> N
     rows = "box,T,D,4,local,code,400,10,60.0\nother,T,D,4,local,code,400,10,60.0\n"
     found = audit_of({"alone.csv": alone, "sd.csv": HEADER + rows}).files
     assert guards_of(found[0]) == []
-    assert [about for about, _ in found[1].trips] == ["box local T D code k=4"]
+    assert [about for about, _ in found[1].guard_findings] == ["box local T D code k=4"]
     assert guards_of(found[1]) == ["sd-bound"]
 
 
@@ -39,7 +39,7 @@ def test_spread_of_a_row(audit_of: Callable[..., Audit]) -> None:
     """A deviation of a fifth of the mean is INCONCLUSIVE; a row without figures is named."""
     rows = "model,n_gen,avg_tps,std_tps\nA,128,60,13\nB,128,60,0.3\nC,128,,\n"
     (found,) = audit_of({"t.csv": rows}).files
-    assert [about for about, _ in found.trips] == ["tg128 A"]
+    assert [about for about, _ in found.guard_findings] == ["tg128 A"]
     assert "C: no figure" in found.notes
 
 
@@ -66,4 +66,4 @@ def test_a_rate_that_counts_the_prompt(audit_of: Callable[..., Audit]) -> None:
     found = audit_of({"sd.csv": HEADER + rows, "log.txt": log})
     (counts,) = found.together
     assert guards_of(counts) == ["token-accounting"]
-    assert counts.trips[0][0] == "box local T D code k=4 and log.txt"
+    assert counts.guard_findings[0][0] == "box local T D code k=4 and log.txt"

@@ -11,8 +11,8 @@ from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.bisect.search import (
     Answer,
     Ending,
-    Finding,
-    Gate,
+    GateAnswer,
+    GateStep,
     Probe,
     gates_at_most,
     next_step,
@@ -23,7 +23,7 @@ N, TOLERANCE, RUNS = 16, 0.05, 60
 
 def bisect(effect: float, culprit: int, noise: float, coin: random.Random) -> Answer:
     """Bisect builds of which those from the culprit on cost more, with a stall now and then."""
-    findings: dict[Gate, Finding] = {}
+    findings: dict[GateStep, GateAnswer] = {}
     while isinstance(step := next_step(N, findings), Probe):
         is_between = step.gate.base < culprit <= step.gate.candidate
         shift = math.log1p(effect) if is_between else 0.0
@@ -33,7 +33,7 @@ def bisect(effect: float, culprit: int, noise: float, coin: random.Random) -> An
             stall = 0.18 * (coin.random() < 0.1) * coin.choice((-1, 1))
             outcome = test.update(shift + coin.gauss(0, noise) + stall)
         estimate = test.estimate
-        findings[step.gate] = Finding(outcome, estimate.low, estimate.high)
+        findings[step.gate] = GateAnswer(outcome, estimate.low, estimate.high)
     return step
 
 

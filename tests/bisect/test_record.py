@@ -11,8 +11,8 @@ from filelock import FileLock
 
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
-from pytest_asperf.bisect.record import Judged, judged, kept_bisection
-from pytest_asperf.bisect.search import Finding, Gate
+from pytest_asperf.bisect.record import JudgedGate, judged, kept_bisection
+from pytest_asperf.bisect.search import GateAnswer, GateStep
 from pytest_asperf.errors import CacheError
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 DECIDED_BY = {"builds": ["a", "b"], "machine": {"cores": 2}}
 EFFECT = Estimate(0.2, 0.1, math.inf, 8, method="bets", unit=CHANGE, counted="pairs")
 GATES = {
-    Gate(0, 3): Judged(Outcome.FAIL, "slower", 2.5, EFFECT),
-    Gate(0, 1): Judged(Outcome.INVALID, "it died", 1.0),
-    Gate(0, 2): Judged(Outcome.INVALID, "it does not compile", 60.0, is_unmade=True),
+    GateStep(0, 3): JudgedGate(Outcome.FAIL, "slower", 2.5, EFFECT),
+    GateStep(0, 1): JudgedGate(Outcome.INVALID, "it died", 1.0),
+    GateStep(0, 2): JudgedGate(Outcome.INVALID, "it does not compile", 60.0, is_unmade=True),
 }
 
 
@@ -39,7 +39,7 @@ def state(tmp_path: Path) -> Path:
 
 def reopen(
     cache: Path, decided_by: dict[str, object] | None = None, *, fresh: bool = False
-) -> tuple[dict[Gate, Judged], int, str]:
+) -> tuple[dict[GateStep, JudgedGate], int, str]:
     """Return what another run finds: gates, the seed, and what it is told."""
     keyed = kept_bisection(cache, decided_by or DECIDED_BY, seed=8, fresh=fresh)
     with keyed as (record, told):
@@ -129,4 +129,4 @@ def test_ratios_of_cost_are_kept_as_changes() -> None:
 def test_a_verdict_without_a_figure_excludes_nothing() -> None:
     """Of a gate that had no time for a pair nothing is known."""
     verdict = Verdict(Outcome.INCONCLUSIVE, Subject("tg128", "live"), "x", "no pair", (), "")
-    assert judged(verdict, 1.0).finding == Finding(Outcome.INCONCLUSIVE, -math.inf, math.inf)
+    assert judged(verdict, 1.0).finding == GateAnswer(Outcome.INCONCLUSIVE, -math.inf, math.inf)

@@ -14,8 +14,8 @@ from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.bisect.search import (
     Answer,
     Ending,
-    Finding,
-    Gate,
+    GateAnswer,
+    GateStep,
     Probe,
     gates_at_most,
     gates_to_name,
@@ -30,9 +30,11 @@ PASS, FAIL = Outcome.PASS, Outcome.FAIL
 UNDECIDED, BROKEN = Outcome.INCONCLUSIVE, Outcome.INVALID
 
 
-def run(n: int, judge: Callable[[Gate], Finding]) -> tuple[Answer, dict[Gate, Finding]]:
+def run(
+    n: int, judge: Callable[[GateStep], GateAnswer]
+) -> tuple[Answer, dict[GateStep, GateAnswer]]:
     """Bisect to the end, and hold what holds for every bisection."""
-    findings: dict[Gate, Finding] = {}
+    findings: dict[GateStep, GateAnswer] = {}
     while isinstance(step := next_step(n, findings), Probe):
         assert step.gate not in findings, "no gate is run twice"
         assert 0 <= step.gate.base < step.gate.candidate <= n
@@ -44,20 +46,20 @@ def run(n: int, judge: Callable[[Gate], Finding]) -> tuple[Answer, dict[Gate, Fi
 
 def levels(
     *of_builds: float, width: float = 0.01, limit: float = 0.05
-) -> Callable[[Gate], Finding]:
+) -> Callable[[GateStep], GateAnswer]:
     """Return a judge who knows each build's cost, the baseline's first."""
 
-    def judge(gate: Gate) -> Finding:
+    def judge(gate: GateStep) -> GateAnswer:
         effect = of_builds[gate.candidate] / of_builds[gate.base] - 1
-        return Finding(FAIL if effect > limit else PASS, effect - width, effect + width)
+        return GateAnswer(FAIL if effect > limit else PASS, effect - width, effect + width)
 
     return judge
 
 
-def one_step(n: int, culprit: int, bad: Collection[int] = ()) -> Callable[[Gate], Finding]:
+def one_step(n: int, culprit: int, bad: Collection[int] = ()) -> Callable[[GateStep], GateAnswer]:
     """Return a judge of a history with one culprit, in which some builds cannot be measured."""
     judge = levels(*(1.2 if build >= culprit else 1.0 for build in range(n + 1)))
-    return lambda gate: Finding(BROKEN) if gate.candidate in bad else judge(gate)
+    return lambda gate: GateAnswer(BROKEN) if gate.candidate in bad else judge(gate)
 
 
 @pytest.mark.parametrize("n", range(1, 65))
@@ -110,24 +112,24 @@ def test_any_outcomes_come_to_an_answer(data: st.DataObject) -> None:
     n = data.draw(st.integers(1, 70))
     bounds = st.floats(-1, 3, allow_nan=False)
 
-    def judge(_: Gate) -> Finding:
+    def judge(_: GateStep) -> GateAnswer:
         low, high = sorted((data.draw(bounds), data.draw(bounds)))
-        return Finding(data.draw(st.sampled_from(Outcome)), low, high)
+        return GateAnswer(data.draw(st.sampled_from(Outcome)), low, high)
 
     answer, findings = run(n, judge)
-    first = findings[Gate(0, n)].outcome
+    first = findings[GateStep(0, n)].outcome
     if first is not FAIL:
         assert answer.ending is (Ending.BROKEN if first is BROKEN else Ending.NO_REGRESSION)
         assert len(findings) == 1
         return
-    assert answer.after == 0 or findings[Gate(0, answer.after)].outcome is PASS
-    assert findings[Gate(0, answer.at)].outcome is FAIL
+    assert answer.after == 0 or findings[GateStep(0, answer.after)].outcome is PASS
+    assert findings[GateStep(0, answer.at)].outcome is FAIL
     if answer.ending is Ending.CULPRIT:
         assert answer.at - answer.after == 1
         assert findings[answer.step].outcome is FAIL
     else:
         assert answer.why
-    assert all(Gate(0, step.base) in findings or not step.base for step in steps(n, findings))
+    assert all(GateStep(0, step.base) in findings or not step.base for step in steps(n, findings))
 
 
 @given(st.integers(1, 70), st.data())
@@ -155,10 +157,10 @@ def test_a_build_that_was_skipped_may_be_tried_again(n: int, data: st.DataObject
 def test_trying_again_spends_no_more_error(data: st.DataObject) -> None:
     """However often builds that could not be judged are tried again, N gates are judged at most."""
     n = data.draw(st.integers(2, 40))
-    findings = {Gate(0, n): Finding(FAIL, 0.1, 0.3)}
+    findings = {GateStep(0, n): GateAnswer(FAIL, 0.1, 0.3)}
     for _ in range(4):
         while isinstance(step := next_step(n, findings), Probe):
-            findings[step.gate] = Finding(data.draw(st.sampled_from(Outcome)), 0.0, 0.3)
+            findings[step.gate] = GateAnswer(data.draw(st.sampled_from(Outcome)), 0.0, 0.3)
         findings = {gate: finding for gate, finding in findings.items() if finding.is_judged}
         assert len(findings) <= gates_at_most(n)
 
@@ -167,7 +169,7 @@ def test_one_build_is_its_own_answer() -> None:
     """With nothing between the two, the candidate's own gate says it all."""
     answer, findings = run(1, one_step(1, 1))
     assert answer == Answer(Ending.CULPRIT, 0, 1)
-    assert list(findings) == [Gate(0, 1)]
+    assert list(findings) == [GateStep(0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_one_build_is_its_own_answer() -> None:
 )
 def test_a_candidate_that_does_not_fail_is_not_bisected(outcome: Outcome, ending: Ending) -> None:
     """One gate, and it is over."""
-    answer, findings = run(40, lambda _: Finding(outcome))
+    answer, findings = run(40, lambda _: GateAnswer(outcome))
     assert answer.ending is ending
     assert str(outcome) in answer.why
     assert len(findings) == 1
@@ -185,9 +187,9 @@ def test_a_candidate_that_does_not_fail_is_not_bisected(outcome: Outcome, ending
 def test_an_undecided_build_is_passed_over() -> None:
     """Its neighbour is asked instead; where that does not help, the answer is a range."""
     judge = one_step(6, 5)
-    answer, _ = run(6, lambda gate: Finding(UNDECIDED) if gate.candidate == 3 else judge(gate))
+    answer, _ = run(6, lambda gate: GateAnswer(UNDECIDED) if gate.candidate == 3 else judge(gate))
     assert answer == Answer(Ending.CULPRIT, 4, 5)
-    answer, _ = run(6, lambda gate: Finding(UNDECIDED) if gate.candidate == 5 else judge(gate))
+    answer, _ = run(6, lambda gate: GateAnswer(UNDECIDED) if gate.candidate == 5 else judge(gate))
     assert (answer.ending, answer.after, answer.at) == (Ending.RANGE, 4, 6)
     assert answer.why == "no build between the two could be judged PASS or FAIL"
 
@@ -198,7 +200,7 @@ def test_several_steps_are_mapped() -> None:
     answer, findings = run(7, levels(*cost))
     assert (answer.ending, answer.after, answer.at) == (Ending.MAP, 1, 2)
     assert "not as large" in answer.why
-    assert steps(7, findings) == (Gate(1, 2), Gate(5, 6))
+    assert steps(7, findings) == (GateStep(1, 2), GateStep(5, 6))
 
 
 def test_fixed_and_broken_again_is_mapped() -> None:
@@ -209,7 +211,7 @@ def test_fixed_and_broken_again_is_mapped() -> None:
     cost = [1, 1.5, 1.5, 1.5, 1.5, 1, 1, 1.2]
     answer, findings = run(7, levels(*cost))
     assert answer.ending is Ending.MAP
-    assert steps(7, findings) == (Gate(0, 1), Gate(4, 5), Gate(6, 7))
+    assert steps(7, findings) == (GateStep(0, 1), GateStep(4, 5), GateStep(6, 7))
 
 
 def test_creeping_is_mapped() -> None:
@@ -217,7 +219,7 @@ def test_creeping_is_mapped() -> None:
     answer, findings = run(8, levels(*(1.02**i for i in range(9)), width=0.004))
     assert answer.ending is Ending.MAP
     assert "directly is PASS" in answer.why
-    assert steps(8, findings) == tuple(Gate(i, i + 1) for i in range(8))
+    assert steps(8, findings) == tuple(GateStep(i, i + 1) for i in range(8))
 
 
 def test_a_map_is_evenly_spaced() -> None:
@@ -233,14 +235,14 @@ def test_a_map_is_evenly_spaced() -> None:
 def test_a_map_passes_over_bad_builds() -> None:
     """What cannot be measured leaves a gap, and the rest is mapped."""
     judge = levels(*(1.02**i for i in range(9)), width=0.004)
-    answer, findings = run(8, lambda g: Finding(BROKEN) if g.candidate == 6 else judge(g))
+    answer, findings = run(8, lambda g: GateAnswer(BROKEN) if g.candidate == 6 else judge(g))
     assert answer.ending is Ending.MAP
-    assert Gate(5, 7) in steps(8, findings)
+    assert GateStep(5, 7) in steps(8, findings)
 
 
 def test_sides_that_cannot_be_held_against_each_other_name_no_culprit() -> None:
     """Unconfirmed is said."""
     judge = one_step(8, 4)
-    answer, _ = run(8, lambda gate: Finding(BROKEN) if gate == Gate(3, 4) else judge(gate))
+    answer, _ = run(8, lambda gate: GateAnswer(BROKEN) if gate == GateStep(3, 4) else judge(gate))
     assert (answer.ending, answer.after, answer.at) == (Ending.RANGE, 3, 4)
     assert answer.why == "the two could not be held against each other"

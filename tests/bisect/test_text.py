@@ -9,36 +9,36 @@ import pytest
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.bisect.candidates import Candidate
-from pytest_asperf.bisect.record import BisectRecord, Judged
-from pytest_asperf.bisect.run import Question
-from pytest_asperf.bisect.search import Answer, Ending, Gate
+from pytest_asperf.bisect.record import BisectRecord, JudgedGate
+from pytest_asperf.bisect.run import BisectRequest
+from pytest_asperf.bisect.search import Answer, Ending, GateStep
 from pytest_asperf.bisect.text import answer_sections, known_so_far, map_rows, map_sections
 from pytest_asperf.config.build_sources import Checkout, Interpreter, Packages, Source
 from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
-from pytest_asperf.gate.cells import Cell
+from pytest_asperf.gate.cells import GateCell
 from pytest_asperf.measure.ab_speed import Budget
 
-CELL = Cell(ModelRef(ModelSpec("my model"), "Q8_0"), "tg128")
+CELL = GateCell(ModelRef(ModelSpec("my model"), "Q8_0"), "tg128")
 
 
-def question(*sources: Source, is_listed: bool = False) -> Question:
+def question(*sources: Source, is_listed: bool = False) -> BisectRequest:
     """Return what is asked of builds that are called 0, 1, 2, ..."""
     builds = [Build(f"b{number}", source) for number, source in enumerate(sources)]
     candidates = tuple(Candidate(build, f"of day {build.name[1:]}") for build in builds)
-    return Question(candidates, CELL, Budget(0.05, 120, 600, 0), 0.01, is_listed)
+    return BisectRequest(candidates, CELL, Budget(0.05, 120, 600, 0), 0.01, is_listed)
 
 
 def record(effects: dict[tuple[int, int], float | None]) -> BisectRecord:
     """Return a record of gates with their effects, None for one that was not judged."""
     gates = {}
     for (base, candidate), effect in effects.items():
-        found = Judged(Outcome.INVALID, "it does not\x1b compile", 60.0, is_unmade=True)
+        found = JudgedGate(Outcome.INVALID, "it does not\x1b compile", 60.0, is_unmade=True)
         if effect is not None:
             outcome = Outcome.FAIL if effect > 0.05 else Outcome.PASS
             low, high = effect - 0.01, effect + 0.01
             estimate = Estimate(effect, low, high, 9, method="m", unit=CHANGE, counted="pairs")
-            found = Judged(outcome, "told", 60.0, estimate)
-        gates[Gate(base, candidate)] = found
+            found = JudgedGate(outcome, "told", 60.0, estimate)
+        gates[GateStep(base, candidate)] = found
     return BisectRecord(Path("state"), {}, 7, gates)
 
 
@@ -47,7 +47,7 @@ def commits(n: int, cmake: tuple[str, ...] = ()) -> list[Source]:
     return [Checkout(Path("/src/llama.cpp"), f"{number:040x}", cmake) for number in range(n)]
 
 
-def details(asked: Question, found: BisectRecord, answer: Answer) -> dict[str, str]:
+def details(asked: BisectRequest, found: BisectRecord, answer: Answer) -> dict[str, str]:
     """Return the answer's lines by their names, and its title."""
     (section,) = answer_sections(asked, found, answer)
     return {"": section.title, **{check.name: check.detail for check in section.checks}}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf.builds.workshop import Workshop
+from pytest_asperf.builds.build_cache import BuildCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,9 +125,9 @@ def told() -> Told:
 
 
 @pytest.fixture
-def workshop(tmp_path: Path, told: Told) -> Callable[[], Workshop]:
+def build_cache(tmp_path: Path, told: Told) -> Callable[[], BuildCache]:
     """Return a function that opens a workshop, always on the same cache."""
-    return lambda: Workshop(tmp_path / "cache", lock_path=tmp_path / "turn", notify=told)
+    return lambda: BuildCache(tmp_path / "cache", lock_path=tmp_path / "turn", notify=told)
 
 
 @pytest.fixture(scope="session")

@@ -21,10 +21,10 @@ from pytest_asperf.errors import BuildError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_asperf.builds.workshop import Workshop
+    from pytest_asperf.builds.build_cache import BuildCache
     from tests.builds.conftest import Told
 
-    OpenWorkshop = Callable[[], Workshop]
+    OpenWorkshop = Callable[[], BuildCache]
     Git = Callable[..., str]
 
 CMAKE = """
@@ -76,7 +76,7 @@ def said(tools: Path | None) -> str:
 
 
 def test_a_commit_becomes_a_folder_of_programs(
-    checkout: Path, git: Git, workshop: OpenWorkshop, told: Told
+    checkout: Path, git: Git, build_cache: OpenWorkshop, told: Told
 ) -> None:
     """It is exported, configured with the arguments given, compiled once, and left alone."""
     digest = git(checkout, "rev-parse", "b1")
@@ -85,7 +85,7 @@ def test_a_commit_becomes_a_folder_of_programs(
     before = git(checkout, "status", "--porcelain")
     source = Checkout(checkout, "b1", ("-DSPEED=fast",))
 
-    ready = workshop().ready(Build("old", source), "llama_tools")
+    ready = build_cache().ready(Build("old", source), "llama_tools")
     assert said(ready.engine.tools) == f"one fast {digest[:10]}"
     assert ready.made is not None
     assert set(ready.made.found["programs"]) == {
@@ -100,14 +100,16 @@ def test_a_commit_becomes_a_folder_of_programs(
     assert git(checkout, "worktree", "list").count("\n") == 0
 
     same = Checkout(checkout, digest, ("-DSPEED=fast",))
-    assert workshop().ready(Build("same", same), "llama_tools").engine == ready.engine
+    assert build_cache().ready(Build("same", same), "llama_tools").engine == ready.engine
     assert len(told.waits) == 1
     new = Checkout(checkout, "HEAD")
-    assert said(workshop().ready(Build("new", new), "llama_tools").engine.tools).startswith("two")
+    assert said(build_cache().ready(Build("new", new), "llama_tools").engine.tools).startswith(
+        "two"
+    )
 
 
 def test_what_was_compiled_is_gone_on_from(
-    checkout: Path, git: Git, workshop: OpenWorkshop, tmp_path: Path
+    checkout: Path, git: Git, build_cache: OpenWorkshop, tmp_path: Path
 ) -> None:
     """After Ctrl-C the next run resumes, and starts over where what is left does not do."""
     commit(checkout, git, "b2")
@@ -115,14 +117,14 @@ def test_what_was_compiled_is_gone_on_from(
     folder = checkout_recipe(source).folder(tmp_path / "cache")
     (folder / "build").mkdir(parents=True)
     (folder / "build" / "CMakeCache.txt").write_text("CMAKE_HOME_DIRECTORY:INTERNAL=/elsewhere\n")
-    assert workshop().made(source).folder == folder
+    assert build_cache().made(source).folder == folder
 
 
 SCRIPT = """
 import sys
 from pathlib import Path
 from pytest_asperf.config.build_sources import Checkout
-from pytest_asperf.builds.workshop import Workshop
+from pytest_asperf.builds.build_cache import Workshop
 class Loud:
     def progress(self, *told): print(*told, flush=True)
     def done(self): pass
@@ -134,7 +136,7 @@ room.made(Checkout(folder / "llama.cpp", "slow"))
 
 
 def test_ctrl_c_keeps_what_is_compiled(
-    tmp_path: Path, checkout: Path, git: Git, workshop: OpenWorkshop
+    tmp_path: Path, checkout: Path, git: Git, build_cache: OpenWorkshop
 ) -> None:
     """Stopped, it counts as unfinished; the compiler has gone, and a second run ends the work."""
     note, go = tmp_path / "pid", tmp_path / "go"
@@ -162,17 +164,17 @@ def test_ctrl_c_keeps_what_is_compiled(
     (folder,) = (path for path in (tmp_path / "cache" / "builds").iterdir() if path.is_dir())
     assert (folder / "build" / "CMakeCache.txt").exists()
     go.touch()
-    made = workshop().made(Checkout(checkout, "slow"))
+    made = build_cache().made(Checkout(checkout, "slow"))
     assert made.folder == folder
 
 
 def test_a_compilers_error_is_told(
-    checkout: Path, git: Git, workshop: OpenWorkshop, tmp_path: Path
+    checkout: Path, git: Git, build_cache: OpenWorkshop, tmp_path: Path
 ) -> None:
     """The compiler's own words are the detail, and nothing is left but the log."""
     commit(checkout, git, "b2", tiny="const char * told(void) { return nonesuch; }")
     with pytest.raises(BuildError) as caught:
-        workshop().made(Checkout(checkout, "b2"))
+        build_cache().made(Checkout(checkout, "b2"))
     assert "cannot be built" in caught.value.what
     assert caught.value.detail is not None
     assert "nonesuch" in caught.value.detail
@@ -187,35 +189,35 @@ def test_a_compilers_error_is_told(
     ],
 )
 def test_an_unknown_commit(
-    checkout: Path, workshop: OpenWorkshop, named: str, told: str, tmp_path: Path
+    checkout: Path, build_cache: OpenWorkshop, named: str, told: str, tmp_path: Path
 ) -> None:
     """A commit that the checkout has not is refused before anything is made."""
     with pytest.raises(BuildError, match=f"(?s){told}"):
-        workshop().made(Checkout(checkout, named))
+        build_cache().made(Checkout(checkout, named))
     assert not (tmp_path / "cache").exists()
 
 
 def test_a_folder_that_is_no_checkout(
-    tmp_path: Path, checkout: Path, git: Git, workshop: OpenWorkshop
+    tmp_path: Path, checkout: Path, git: Git, build_cache: OpenWorkshop
 ) -> None:
     """No repository, no CMakeLists.txt, and none of llama.cpp's programs are three errors."""
     with pytest.raises(BuildError, match="is no git checkout"):
-        workshop().made(Checkout(tmp_path, "b1"))
+        build_cache().made(Checkout(tmp_path, "b1"))
     (checkout / "CMakeLists.txt").write_text(CMAKE.replace("llama-perplexity", "perplexity"))
     commit(checkout, git, "other")
     with pytest.raises(BuildError, match="has no target llama-perplexity"):
-        workshop().made(Checkout(checkout, "other"))
+        build_cache().made(Checkout(checkout, "other"))
     (checkout / "CMakeLists.txt").unlink()
     commit(checkout, git, "none")
     with pytest.raises(BuildError, match=r"has no CMakeLists\.txt"):
-        workshop().made(Checkout(checkout, "none"))
+        build_cache().made(Checkout(checkout, "none"))
 
 
 @pytest.mark.parametrize("missing", ["git", "cmake"])
 def test_a_missing_program(
     tmp_path: Path,
     checkout: Path,
-    workshop: OpenWorkshop,
+    build_cache: OpenWorkshop,
     monkeypatch: pytest.MonkeyPatch,
     missing: str,
 ) -> None:
@@ -230,11 +232,11 @@ def test_a_missing_program(
         (tmp_path / "bin" / name).symlink_to(found)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(BuildError, match=f"no {missing} on PATH"):
-        workshop().made(Checkout(checkout, "b1"))
+        build_cache().made(Checkout(checkout, "b1"))
 
 
-def test_no_compiler(checkout: Path, workshop: OpenWorkshop) -> None:
+def test_no_compiler(checkout: Path, build_cache: OpenWorkshop) -> None:
     """CMake without a compiler is told as what it is."""
     source = Checkout(checkout, "b1", env=(("CC", "/nowhere/cc"),))
     with pytest.raises(BuildError, match=r"(?s)no working C or C\+\+ compiler.*build-essential"):
-        workshop().made(source)
+        build_cache().made(source)

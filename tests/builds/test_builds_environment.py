@@ -25,10 +25,10 @@ from pytest_asperf.errors import BuildError, CacheError, ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_asperf.builds.workshop import Workshop
+    from pytest_asperf.builds.build_cache import BuildCache
     from tests.builds.conftest import Told
 
-    OpenWorkshop = Callable[[], Workshop]
+    OpenWorkshop = Callable[[], BuildCache]
     Write = Callable[..., Path]
 
 PYTHON = Path(sys.executable)
@@ -41,24 +41,24 @@ def said(python: Path, program: str) -> str:
 
 
 def test_a_wheel_is_installed_once(
-    tmp_path: Path, workshop: OpenWorkshop, told: Told, write_wheel: Write
+    tmp_path: Path, build_cache: OpenWorkshop, told: Told, write_wheel: Write
 ) -> None:
     """A build is made the first time, found the second, and its record says what is in it."""
     wheel = write_wheel(tmp_path, "tiny", tiny="answer = 42")
     source = Packages(files=(wheel,))
-    made = workshop().made(source)
+    made = build_cache().made(source)
     assert said(interpreter_of(made.folder), "import tiny; print(tiny.answer)") == "42"
     assert made.found["packages"] == {"tiny": "1.0"}
     assert made.nbytes > 0
     assert len(told.waits) == 1
 
-    ready = workshop().ready(Build("new", source), "llama_cpp")
+    ready = build_cache().ready(Build("new", source), "llama_cpp")
     assert ready.engine == EngineBuild("llama_cpp", interpreter_of(made.folder))
     assert ready.rows() == (("made", "tiny-1.0-py3-none-any.whl: 1 other packages"),)
     assert len(told.waits) == 1
 
     interpreter_of(made.folder).unlink()  # as when the Python that it links to is upgraded
-    assert workshop().made(source).folder == made.folder
+    assert build_cache().made(source).folder == made.folder
     assert interpreter_of(made.folder).exists()
     assert len(told.waits) == 2
 
@@ -103,7 +103,7 @@ def test_an_address_with_a_password_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_variables_are_no_business_of_the_installers_cache(
-    tmp_path: Path, workshop: OpenWorkshop, monkeypatch: pytest.MonkeyPatch, write_sdist: Write
+    tmp_path: Path, build_cache: OpenWorkshop, monkeypatch: pytest.MonkeyPatch, write_sdist: Write
 ) -> None:
     """A wheel compiled without them is not taken with them, nor left for those without."""
     for name in ("PIP_CACHE_DIR", "UV_CACHE_DIR"):
@@ -111,7 +111,7 @@ def test_variables_are_no_business_of_the_installers_cache(
     sdist = write_sdist(tmp_path, "tiny")
 
     def flags(**env: str) -> str:
-        made = workshop().made(Packages(files=(sdist,), env=tuple(env.items())))
+        made = build_cache().made(Packages(files=(sdist,), env=tuple(env.items())))
         return said(interpreter_of(made.folder), "import tiny; print(tiny.flags)")
 
     assert flags() == ""
@@ -135,12 +135,12 @@ def test_variables_for_a_compiler_are_compiled_with(env: dict[str, str], is_comp
 
 
 def test_what_fails_to_compile_says_so(
-    tmp_path: Path, workshop: OpenWorkshop, told: Told, write_sdist: Write
+    tmp_path: Path, build_cache: OpenWorkshop, told: Told, write_sdist: Write
 ) -> None:
     """The first error and the last lines are told, the log is kept, and nothing else is."""
     fault = "print('tiny.c:1: error: \\x1b[31mno semicolon'); raise SystemExit(3)"
     source = Packages(files=(write_sdist(tmp_path, "tiny", fault=fault),))
-    room = workshop()
+    room = build_cache()
     with pytest.raises(BuildError) as caught:
         room.made(source)
     text = str(caught.value)
@@ -158,23 +158,23 @@ def test_what_fails_to_compile_says_so(
 
 
 def test_what_a_killed_process_left_is_made_anew(
-    tmp_path: Path, workshop: OpenWorkshop, write_wheel: Write
+    tmp_path: Path, build_cache: OpenWorkshop, write_wheel: Write
 ) -> None:
     """A folder without a record counts as absent."""
     source = Packages(files=(write_wheel(tmp_path, "tiny", tiny=""),))
     folder = environment_recipe(source, cache=tmp_path).folder(tmp_path / "cache")
     (folder / "env" / "bin").mkdir(parents=True)
     (folder / "env" / "bin" / "python").touch()
-    assert workshop().made(source).folder == folder
+    assert build_cache().made(source).folder == folder
     assert said(interpreter_of(folder), "import tiny") == ""
 
 
 def test_two_at_once_make_one(
-    tmp_path: Path, workshop: OpenWorkshop, told: Told, write_wheel: Write
+    tmp_path: Path, build_cache: OpenWorkshop, told: Told, write_wheel: Write
 ) -> None:
     """Who comes second waits for the first, and takes what that made."""
     source = Packages(files=(write_wheel(tmp_path, "tiny"),))
-    threads = [threading.Thread(target=lambda: workshop().made(source)) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: build_cache().made(source)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -186,7 +186,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from pytest_asperf.config.build_sources import Packages
-from pytest_asperf.builds.workshop import Workshop
+from pytest_asperf.builds.build_cache import Workshop
 class Silent:
     def progress(self, *_): pass
     def done(self): pass
@@ -226,7 +226,7 @@ def test_ctrl_c_ends_the_compiler_and_leaves_nothing(tmp_path: Path, write_sdist
 
 
 def test_no_index_is_said_plainly(
-    tmp_path: Path, workshop: OpenWorkshop, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, build_cache: OpenWorkshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a network the index, the remedy and the way around are named."""
     for name in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX"):
@@ -239,7 +239,7 @@ def test_no_index_is_said_plainly(
         monkeypatch.setenv(name, text)
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     with pytest.raises(BuildError) as caught:
-        workshop().made(Packages(("llama-cpp-python==0.0.1",)))
+        build_cache().made(Packages(("llama-cpp-python==0.0.1",)))
     text = str(caught.value)
     assert "127.0.0.1" in text
     assert "cannot be reached" in text
@@ -248,7 +248,7 @@ def test_no_index_is_said_plainly(
 
 
 def test_an_unknown_version_names_those_there_are(
-    tmp_path: Path, workshop: OpenWorkshop, monkeypatch: pytest.MonkeyPatch, write_wheel: Write
+    tmp_path: Path, build_cache: OpenWorkshop, monkeypatch: pytest.MonkeyPatch, write_wheel: Write
 ) -> None:
     """A version that the index has not is answered with what it has."""
     write_wheel(tmp_path, "llama_cpp_python", "0.0.1")
@@ -256,43 +256,43 @@ def test_an_unknown_version_names_those_there_are(
         monkeypatch.setenv(f"{tool}_NO_INDEX", "1")
         monkeypatch.setenv(f"{tool}_FIND_LINKS", str(tmp_path))
     with pytest.raises(BuildError) as caught:
-        workshop().made(Packages(("llama-cpp-python==0.0.2",)))
+        build_cache().made(Packages(("llama-cpp-python==0.0.2",)))
     text = str(caught.value)
     assert "llama-cpp-python==0.0.2 cannot be had" in text
     assert "0.0.1" in text or shutil.which("uv")  # which names none
 
 
 def test_a_missing_wheel_names_its_neighbours(
-    tmp_path: Path, workshop: OpenWorkshop, write_wheel: Write
+    tmp_path: Path, build_cache: OpenWorkshop, write_wheel: Write
 ) -> None:
     """A path that leads nowhere is refused before anything is made."""
     write_wheel(tmp_path, "tiny", "2.0")
     with pytest.raises(BuildError, match=r"there are tiny-2.0-py3-none-any.whl"):
-        workshop().made(Packages(files=(tmp_path / "tiny-1.0-py3-none-any.whl",)))
+        build_cache().made(Packages(files=(tmp_path / "tiny-1.0-py3-none-any.whl",)))
     assert not (tmp_path / "cache").exists()
 
 
-def test_an_interpreter_that_does_not_run(tmp_path: Path, workshop: OpenWorkshop) -> None:
+def test_an_interpreter_that_does_not_run(tmp_path: Path, build_cache: OpenWorkshop) -> None:
     """The interpreter below is asked first."""
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho broken >&2; exit 3\n")
     broken.chmod(0o755)
     with pytest.raises(BuildError, match="does not run: broken"):
-        workshop().made(Packages(("mlx-lm",), python=broken))
+        build_cache().made(Packages(("mlx-lm",), python=broken))
 
 
 def test_a_cache_that_cannot_be_written_to(
-    tmp_path: Path, workshop: OpenWorkshop, write_wheel: Write
+    tmp_path: Path, build_cache: OpenWorkshop, write_wheel: Write
 ) -> None:
     """The cache is named, with the variable that names another."""
     (tmp_path / "cache").write_text("")
     with pytest.raises(CacheError, match="ASPERF_CACHE"):
-        workshop().made(Packages(files=(write_wheel(tmp_path, "tiny"),)))
+        build_cache().made(Packages(files=(write_wheel(tmp_path, "tiny"),)))
 
 
 @pytest.mark.parametrize("engine", [each for each in ENGINES if each != "mlx"])
-def test_a_build_of_one_engine_is_none_of_another(workshop: OpenWorkshop, engine: str) -> None:
+def test_a_build_of_one_engine_is_none_of_another(build_cache: OpenWorkshop, engine: str) -> None:
     """The engine that a requirement brings is held against the model's, before it is made."""
     build = Build("new", Packages(("mlx-lm==0.31.3",), engines=frozenset({"mlx"})))
     with pytest.raises(ConfigError, match=f"the engine is {engine}, and the build new is"):
-        workshop().ready(build, engine)  # type: ignore[arg-type]  # one of them
+        build_cache().ready(build, engine)  # type: ignore[arg-type]  # one of them

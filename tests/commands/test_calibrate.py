@@ -12,10 +12,10 @@ from pytest_asperf.commands.calibrate import calibration_section
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.detect import detect
-from pytest_asperf.measure.noise_store import Calibration, NoiseBook, calibration_of
+from pytest_asperf.measure.noise_store import Calibration, NoiseStore, calibration_of
 
 if TYPE_CHECKING:
-    from pytest_asperf.measure.ab_speed import Contest, Duel
+    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
     from tests.commands.conftest import Command, ScriptedCommand
 
 
@@ -37,12 +37,12 @@ def calibrate(scripted_command: ScriptedCommand, conditions: list[Condition]) ->
 
 
 @pytest.fixture
-def book(calibrate: Command) -> NoiseBook:
+def book(calibrate: Command) -> NoiseStore:
     """What is known of this machine's noise."""
-    return NoiseBook(calibrate.folder / "cache", detect())
+    return NoiseStore(calibrate.folder / "cache", detect())
 
 
-def test_a_fixed_number_of_pairs_is_run_and_kept(calibrate: Command, book: NoiseBook) -> None:
+def test_a_fixed_number_of_pairs_is_run_and_kept(calibrate: Command, book: NoiseStore) -> None:
     """All pairs are run, however early equal builds could be told, and a table is printed."""
     done = calibrate("--pairs", "7", "--workload", "tg32", "--workload", "pp64")
     assert done.exit_code == 0, done.output
@@ -58,7 +58,7 @@ def test_a_fixed_number_of_pairs_is_run_and_kept(calibrate: Command, book: Noise
     assert "in 20 pairs, 0 % in 60 pairs" in done.output
 
 
-def test_a_single_run_in_a_load_says_nothing_of_loads(calibrate: Command, book: NoiseBook) -> None:
+def test_a_single_run_in_a_load_says_nothing_of_loads(calibrate: Command, book: NoiseStore) -> None:
     """A model so slow that a pair has one repeat leaves the load's share unknown."""
     calibrate.script(tg_ns_per_token=30_000_000)
     done = calibrate("--pairs", "5", "--workload", "tg32")
@@ -68,7 +68,7 @@ def test_a_single_run_in_a_load_says_nothing_of_loads(calibrate: Command, book: 
     assert "?    loads" in done.output
 
 
-def test_the_default_workload_is_tg128(calibrate: Command, book: NoiseBook) -> None:
+def test_the_default_workload_is_tg128(calibrate: Command, book: NoiseStore) -> None:
     """Without a workload the generation of 128 tokens is calibrated, in the named interpreter."""
     done = calibrate("--pairs", "5", "--python", sys.executable)
     assert done.exit_code == 0, done.output
@@ -84,7 +84,7 @@ def test_the_default_workload_is_tg128(calibrate: Command, book: NoiseBook) -> N
     ],
 )
 def test_what_does_not_exist_is_refused(
-    calibrate: Command, book: NoiseBook, words: tuple[str, ...], told: str
+    calibrate: Command, book: NoiseStore, words: tuple[str, ...], told: str
 ) -> None:
     """A wrong name is an error before anything is run."""
     done = calibrate(*words)
@@ -94,7 +94,7 @@ def test_what_does_not_exist_is_refused(
 
 
 def test_a_busy_machine_is_not_kept(
-    calibrate: Command, book: NoiseBook, conditions: list[Condition]
+    calibrate: Command, book: NoiseStore, conditions: list[Condition]
 ) -> None:
     """While others keep cores busy the figures are printed, kept for no gate, and the exit is 1."""
     conditions.append(BUSY)
@@ -107,13 +107,13 @@ def test_a_busy_machine_is_not_kept(
 
 
 def test_a_spread_that_no_gate_can_use_is_not_kept(
-    calibrate: Command, book: NoiseBook, monkeypatch: pytest.MonkeyPatch
+    calibrate: Command, book: NoiseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Equal builds that differ by factors are other work, whatever the load was just before."""
 
-    def wildly(contest: Contest, duel: Duel, model: str) -> Calibration:
+    def wildly(workload_pairs: WorkloadPairs, duel: ABResult, model: str) -> Calibration:
         # Both sides of a pair replay the same script, so it cannot set them apart.
-        return replace(calibration_of(contest, duel, model), spread=1.49)
+        return replace(calibration_of(workload_pairs, duel, model), spread=1.49)
 
     monkeypatch.setattr("pytest_asperf.commands.calibrate.calibration_of", wildly)
     done = calibrate("--pairs", "5", "--workload", "tg32")
@@ -146,7 +146,7 @@ def test_too_few_pairs_are_a_usage_error(calibrate: Command) -> None:
     assert calibrate("--pairs", "4").exit_code == 2
 
 
-def test_a_dying_engine_keeps_nothing(calibrate: Command, book: NoiseBook) -> None:
+def test_a_dying_engine_keeps_nothing(calibrate: Command, book: NoiseStore) -> None:
     """A crash is an error, and no calibration is made of what ran before it."""
     calibrate.script(faults={"generate": "crash"})
     assert isinstance(calibrate("--pairs", "5").exception, AsperfError)

@@ -20,7 +20,7 @@ from pytest_asperf.modelfiles.cache import entries
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_TINY_LLAMA = Path(__file__).parents[1] / "unit" / "modelfiles" / "conftest.py"
+_TINY_LLAMA = Path(__file__).parents[1] / "modelfiles" / "conftest.py"
 _PACKAGE_PARENT = Path(pytest_asperf.__file__).parents[1]
 
 

@@ -18,10 +18,10 @@ from pytest_asperf.commands.doctor import (
 )
 from pytest_asperf.errors import printable
 from pytest_asperf.hardware.conditions import Condition
-from pytest_asperf.hardware.machine import Bandwidth, Gpu, Limits, Machine
+from pytest_asperf.hardware.machine import Bandwidth, ContainerLimits, Gpu, Machine
 from pytest_asperf.hardware.profiles import find_profile
 from pytest_asperf.modelfiles.cache import CacheEntry
-from pytest_asperf.report.sections import Check, Failure, Section
+from pytest_asperf.report.sections import CheckLine, Failure, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,7 +82,7 @@ BARE_LINUX = Examination(
 )
 
 
-def check_of(examination: Examination, name: str) -> Check:
+def check_of(examination: Examination, name: str) -> CheckLine:
     """Return the check of this name."""
     checks = [check for section in examination.sections for check in section.checks]
     return next(check for check in checks if check.name == name)
@@ -148,15 +148,21 @@ def test_bandwidth_says_where_it_comes_from() -> None:
 @pytest.mark.parametrize(
     ("limits", "state", "detail"),
     [
-        (Limits(), "ok", "no container or affinity limits"),
-        (Limits(affinity=8), "ok", "no container or affinity limits"),
-        (Limits(affinity=4), "ok", "4 of 8 cores"),
-        (Limits(cpus=4.0, affinity=4), "ok", "processor time of 4 cores; 4 of 8 cores"),
-        (Limits(cpus=1.5, affinity=8), "warning", "processor time of 1.5 cores: more threads"),
-        (Limits(memory_bytes=4 * 10**9), "ok", "4.0 GB of memory"),
+        (ContainerLimits(), "ok", "no container or affinity limits"),
+        (ContainerLimits(affinity=8), "ok", "no container or affinity limits"),
+        (ContainerLimits(affinity=4), "ok", "4 of 8 cores"),
+        (ContainerLimits(cpus=4.0, affinity=4), "ok", "processor time of 4 cores; 4 of 8 cores"),
+        (
+            ContainerLimits(cpus=1.5, affinity=8),
+            "warning",
+            "processor time of 1.5 cores: more threads",
+        ),
+        (ContainerLimits(memory_bytes=4 * 10**9), "ok", "4.0 GB of memory"),
     ],
 )
-def test_a_quota_below_the_visible_cores_disturbs(limits: Limits, state: str, detail: str) -> None:
+def test_a_quota_below_the_visible_cores_disturbs(
+    limits: ContainerLimits, state: str, detail: str
+) -> None:
     """The engine starts a thread per visible core, and a smaller quota halts them all."""
     machine = replace(MAC.machine, logical_cores=8, limits=limits)
     check = check_of(replace(MAC, machine=machine), "limits")

@@ -110,10 +110,10 @@ def test_ctrl_c_keeps_what_was_decided(gate: Command, monkeypatch: pytest.Monkey
 
     judge = gate_cells.judge_cell
 
-    def stopped(lab: Any, cell: Any, *args: Any, **options: Any) -> Any:
+    def stopped(runner: Any, cell: Any, *args: Any, **options: Any) -> Any:
         if cell.workload == "pp64":
             raise KeyboardInterrupt
-        return judge(lab, cell, *args, **options)
+        return judge(runner, cell, *args, **options)
 
     monkeypatch.setattr(gate_cells, "judge_cell", stopped)
     done = gate("current", "current", "--workload", "tg32,pp64")

@@ -11,7 +11,7 @@ from pytest_asperf.config.catalogue import Catalogue
 from pytest_asperf.config.settings import Settings
 from pytest_asperf.config.spec import ModelRef, ModelSpec, Pairing
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.gate.cells import Cell, require_workload, shared_by
+from pytest_asperf.gate.cells import GateCell, require_workload, shared_by
 from pytest_asperf.gate.plan import (
     deepest,
     default_cells,
@@ -24,19 +24,19 @@ from pytest_asperf.modelfiles.shipped import shipped_models
 
 if TYPE_CHECKING:
     from pytest_asperf.config.engines import Engine
-    from pytest_asperf.gate.plan import Plan
+    from pytest_asperf.gate.plan import GatePlan
 
 CATALOGUE = Catalogue(Path("/project"), shipped_models(), Settings())
 A, B = (ModelRef(ModelSpec(name)) for name in "ab")
 
 
-def _shipped(engine: Engine) -> Plan:
+def _shipped(engine: Engine) -> GatePlan:
     dense, moe = shipped_models_of(engine, CATALOGUE, where="test")
     pairs = shipped_pairs(engine, CATALOGUE, where="test")
     return default_cells((dense,), moe, engine, pairs, lambda _: 1024)
 
 
-def _names(plan: Plan) -> list[tuple[str, str]]:
+def _names(plan: GatePlan) -> list[tuple[str, str]]:
     return [(cell.workload, cell.what) for cell in plan.cells]
 
 
@@ -82,14 +82,14 @@ def test_named_workloads_are_decided_on_each_model() -> None:
     """Speculation is of the pairs, or of each model's own text."""
     pair = Pairing(A, B)
     plan = named_cells((A, B), ("tg128", "sd", "tg128"), (pair,))
-    assert plan.cells == (Cell(A, "tg128"), Cell(B, "tg128"), Cell(A, "sd", pair))
+    assert plan.cells == (GateCell(A, "tg128"), GateCell(B, "tg128"), GateCell(A, "sd", pair))
     assert [cell.what for cell in named_cells((A,), ("sd",), ()).cells] == ["ngram → a, k=4"]
 
 
 def test_what_cannot_be_wrong_by_chance_shares_no_error() -> None:
     """Logits are compared once, and are what they are."""
     assert shared_by(_shipped("llama_cpp").cells) == 14
-    assert shared_by([Cell(A, "logits")]) == 1
+    assert shared_by([GateCell(A, "logits")]) == 1
 
 
 @pytest.mark.parametrize(

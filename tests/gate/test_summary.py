@@ -12,8 +12,8 @@ from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.errors import ModelError, printable
-from pytest_asperf.gate.cells import Cell
-from pytest_asperf.gate.plan import LeftOut, Plan
+from pytest_asperf.gate.cells import GateCell
+from pytest_asperf.gate.plan import GatePlan, LeftOut
 from pytest_asperf.gate.summary import (
     CellResult,
     GateOutcome,
@@ -39,12 +39,12 @@ RAN = (
 RATIO = Estimate(1.2, 1.1, 1.3, 7, method="bets", unit="", counted="pairs")
 
 
-def _cell(workload: str = "tg128", name: str = "m") -> Cell:
-    return Cell(ModelRef(ModelSpec(name)), workload)
+def _cell(workload: str = "tg128", name: str = "m") -> GateCell:
+    return GateCell(ModelRef(ModelSpec(name)), workload)
 
 
 def _result(
-    outcome: Outcome = Outcome.PASS, cell: Cell | None = None, told: str = "1.2 [1.1, 1.3]"
+    outcome: Outcome = Outcome.PASS, cell: GateCell | None = None, told: str = "1.2 [1.1, 1.3]"
 ) -> CellResult:
     subject = Subject("tg128 m in new / m in old", "live", RAN)
     verdict = Verdict(outcome, subject, "within +5 %", told, (("tg128", RATIO),), "look")
@@ -53,7 +53,7 @@ def _result(
 
 def _outcome(*results: CellResult, builds: tuple[str, str] = ("old", "new")) -> GateOutcome:
     cells = tuple(result.cell for result in results)
-    plan = Plan(cells, (LeftOut("speculation", "cannot"),))
+    plan = GatePlan(cells, (LeftOut("speculation", "cannot"),))
     return GateOutcome(builds, plan, "Accepted: 5 % slower.", results, 9.0)
 
 
@@ -89,7 +89,7 @@ def test_a_cell_that_could_not_run_says_why() -> None:
 
 def test_a_stopped_gate_exits_with_130_and_keeps_what_was_decided() -> None:
     """The headline says how many cells are missing."""
-    plan = Plan((_cell(), _cell("pp512")))
+    plan = GatePlan((_cell(), _cell("pp512")))
     outcome = GateOutcome(("a", "b"), plan, "", (_result(),), 2.0, interrupted=True)
     assert outcome.exit_code == 130
     assert outcome.headline == "1 PASS, stopped before 1 of 2 in 2 s"

@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_RECORDED = Path(__file__).parents[3] / "fixtures" / "hardware"
+_RECORDED = Path(__file__).parents[2] / "fixtures" / "hardware"
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from pytest_asperf.errors import CacheError, HardwareError
 from pytest_asperf.hardware import bandwidth
 from pytest_asperf.hardware.bandwidth import (
     BandwidthMeasurement,
-    Plan,
+    BandwidthPlan,
     machine_bandwidth,
     plan_measurement,
 )
@@ -72,7 +72,9 @@ def test_a_small_container_gets_a_small_buffer() -> None:
 
 def test_reading_is_measured_and_counted() -> None:
     """A short real measurement reads every thread's windows and finds a plausible rate."""
-    result = bandwidth._Readers(Plan(threads=2, windows=2, window_bytes=2 * _MIB)).measure()
+    result = bandwidth._Readers(
+        BandwidthPlan(threads=2, windows=2, window_bytes=2 * _MIB)
+    ).measure()
     assert result.rounds >= 1
     assert result.buffer_bytes == 8 * _MIB
     assert 0.1 < result.gbs < 100_000
@@ -86,7 +88,7 @@ def test_a_readers_failure_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(bandwidth._Readers, "_touched_buffer", no_memory)
     with pytest.raises(MemoryError):
-        bandwidth._Readers(Plan(threads=2, windows=2, window_bytes=_MIB)).measure()
+        bandwidth._Readers(BandwidthPlan(threads=2, windows=2, window_bytes=_MIB)).measure()
 
 
 def test_the_figure_is_measured_once(tmp_path: Path, measured: Callable[[float], None]) -> None:

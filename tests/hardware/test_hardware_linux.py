@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.hardware import linux
-from pytest_asperf.hardware.machine import Limits, Machine
+from pytest_asperf.hardware.machine import ContainerLimits, Machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -122,7 +122,7 @@ def test_version_2_limits_hold_from_any_level(system_tree: Tree) -> None:
             "sys/fs/cgroup/outer/inner/memory.max": "2147483648",
         }
     )
-    assert linux.read_limits(root) == Limits(cpus=1.5, memory_bytes=2**31)
+    assert linux.read_limits(root) == ContainerLimits(cpus=1.5, memory_bytes=2**31)
 
 
 def test_version_1_limits(system_tree: Tree) -> None:
@@ -137,25 +137,25 @@ def test_version_1_limits(system_tree: Tree) -> None:
             "sys/fs/cgroup/memory/box/memory.limit_in_bytes": "9223372036854771712",
         }
     )
-    assert linux.read_limits(root) == Limits(cpus=2.0, memory_bytes=None)
+    assert linux.read_limits(root) == ContainerLimits(cpus=2.0, memory_bytes=None)
 
 
 def test_a_cgroup_path_does_not_lead_out_of_its_tree(system_tree: Tree) -> None:
     """A path with dots, as nested containers show it, gives no limit."""
     root = system_tree({"proc/self/cgroup": "0::/../box", "sys/fs/box/cpu.max": "100000 100000"})
-    assert linux.read_limits(root) == Limits()
+    assert linux.read_limits(root) == ContainerLimits()
 
 
 @pytest.mark.parametrize(
     ("limits", "usable"),
     [
-        (Limits(), 64),
-        (Limits(cpus=1.5, affinity=64), 1),
-        (Limits(cpus=0.5), 1),
-        (Limits(affinity=4), 4),
+        (ContainerLimits(), 64),
+        (ContainerLimits(cpus=1.5, affinity=64), 1),
+        (ContainerLimits(cpus=0.5), 1),
+        (ContainerLimits(affinity=4), 4),
     ],
 )
-def test_usable_cores_follow_the_limits(limits: Limits, usable: int) -> None:
+def test_usable_cores_follow_the_limits(limits: ContainerLimits, usable: int) -> None:
     """The tightest of machine, quota and affinity counts, and one core is the least."""
     machine = Machine(os="Linux", arch="x86_64", cpu_brand=None, logical_cores=64, limits=limits)
     assert machine.usable_cores == usable

@@ -11,7 +11,7 @@ import pytest
 from pytest_asperf.errors import CacheError
 from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.measure.ab_speed import Pair
-from pytest_asperf.measure.noise_store import Calibration, NoiseBook, SelfChecks, engine_words
+from pytest_asperf.measure.noise_store import Calibration, NoiseStore, SelfChecks, engine_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,18 +35,18 @@ FOUND = Calibration(
 
 def test_what_is_kept_is_found_by_the_next_session(tmp_path: Path) -> None:
     """A calibration is found for its workload and engine build, on this kind of machine only."""
-    NoiseBook(tmp_path, MACHINE).keep([FOUND])
-    book = NoiseBook(tmp_path, MACHINE)
+    NoiseStore(tmp_path, MACHINE).keep([FOUND])
+    book = NoiseStore(tmp_path, MACHINE)
     assert book.find("tg128", ENGINE, "aa") == FOUND
     assert book.find("pp512", ENGINE, "aa") is None
     assert book.find("tg128", {**ENGINE, "library_sha256": "e" * 64}, "aa") is None
     other = replace(MACHINE, cpu_brand="another")
-    assert NoiseBook(tmp_path, other).find("tg128", ENGINE, "aa") is None
+    assert NoiseStore(tmp_path, other).find("tg128", ENGINE, "aa") is None
 
 
 def test_the_same_model_goes_before_the_latest(tmp_path: Path) -> None:
     """Another model's noise serves only where the model's own is not known; the latest wins."""
-    book = NoiseBook(tmp_path, MACHINE)
+    book = NoiseStore(tmp_path, MACHINE)
     old, new = replace(FOUND, model_sha256="bb"), replace(FOUND, model_sha256="cc")
     book.keep([FOUND, old])
     book.keep([new])
@@ -60,18 +60,18 @@ def test_the_same_model_goes_before_the_latest(tmp_path: Path) -> None:
 
 def test_counts_grow_and_calibrations_stay(tmp_path: Path) -> None:
     """Gates and self-checks are counted beside what is kept already."""
-    book = NoiseBook(tmp_path, MACHINE)
+    book = NoiseStore(tmp_path, MACHINE)
     book.keep([FOUND])
     assert [book.count_gate() for _ in range(3)] == [1, 2, 3]
     book.note_self_check(failed=False)
     book.note_self_check(failed=True)
-    assert NoiseBook(tmp_path, MACHINE).self_checks == SelfChecks(2, 1)
+    assert NoiseStore(tmp_path, MACHINE).self_checks == SelfChecks(2, 1)
     assert book.calibrations == (FOUND,)
 
 
 def test_no_count_is_lost_between_writers(tmp_path: Path) -> None:
     """Several that count at once lose none."""
-    books = [NoiseBook(tmp_path, MACHINE) for _ in range(4)]
+    books = [NoiseStore(tmp_path, MACHINE) for _ in range(4)]
     threads = [
         threading.Thread(target=lambda b: [b.count_gate() for _ in range(10)], args=(book,))
         for book in books
@@ -96,7 +96,7 @@ def test_no_count_is_lost_between_writers(tmp_path: Path) -> None:
 )
 def test_a_broken_file_counts_as_nothing_known(tmp_path: Path, text: str) -> None:
     """Whatever stands in the file, a gate goes on, and what is learned next is kept."""
-    book = NoiseBook(tmp_path, MACHINE)
+    book = NoiseStore(tmp_path, MACHINE)
     book.count_gate()
     (path,) = tmp_path.glob("hardware/noise-*.json")
     path.write_text(text)
@@ -124,7 +124,7 @@ def test_a_calibration_with_an_impossible_value_is_left_out(
     tmp_path: Path, key: str, value: object
 ) -> None:
     """A value of the wrong kind costs that calibration, not the gate."""
-    book = NoiseBook(tmp_path, MACHINE)
+    book = NoiseStore(tmp_path, MACHINE)
     book.keep([FOUND])
     (path,) = tmp_path.glob("hardware/noise-*.json")
     record = json.loads(path.read_text())
@@ -137,7 +137,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_in_four_parts(tmp_path: Pat
     """The file is named, and what to do."""
     (tmp_path / "hardware").write_text("in the way")
     with pytest.raises(CacheError, match="this machine's noise cannot be kept in") as caught:
-        NoiseBook(tmp_path, MACHINE).count_gate()
+        NoiseStore(tmp_path, MACHINE).count_gate()
     assert "ASPERF_CACHE" in caught.value.remedy
 
 

@@ -13,7 +13,7 @@ import pytest
 from pytest_asperf.config.spec import EngineSettings, ModelRef, ModelSpec, Variant, parse_variant
 from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.errors import ConfigError, ModelError
-from pytest_asperf.measure.model_locator import ModelShelf
+from pytest_asperf.measure.model_locator import ModelLocator
 from pytest_asperf.modelfiles.mlx_resolve import resolve_mlx
 from pytest_asperf.modelfiles.resolve import resolve
 from pytest_asperf.modelfiles.shipped import shipped_models
@@ -37,8 +37,8 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 def _located(engine: Engine, cache: Path, variant: Variant | None) -> LocatedModel:
     (spec,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
     build = EngineBuild(engine, Path(sys.executable))
-    shelf = ModelShelf(build, cache=cache, call_timeout_s=120)
-    return shelf.locate(ModelRef(ModelSpec("v", hf_folder=spec.hf_folder, variant=variant)))
+    locator = ModelLocator(build, cache=cache, call_timeout_s=120)
+    return locator.locate(ModelRef(ModelSpec("v", hf_folder=spec.hf_folder, variant=variant)))
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,13 @@ def test_another_model_is_refused(engine: Engine, session_cache: Path) -> None:
 def test_a_quantised_folder_has_no_variants(session_cache: Path) -> None:
     """Its level is told, and what to take instead."""
     (spec,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
-    shelf = ModelShelf(
+    locator = ModelLocator(
         EngineBuild("mlx", Path(sys.executable)), cache=session_cache, call_timeout_s=120
     )
-    made = shelf.locate(ModelRef(spec, "4bit")).path
+    made = locator.locate(ModelRef(spec, "4bit")).path
     varied = ModelSpec("v", hf_folder=made, variant=Variant("layers", 1))
     with pytest.raises(ModelError, match="in F16, this is 4bit"):
-        shelf.locate(ModelRef(varied))
+        locator.locate(ModelRef(varied))
 
 
 def test_a_variant_is_read_from_its_name() -> None:

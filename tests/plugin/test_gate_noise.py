@@ -11,14 +11,14 @@ import pytest
 from pytest_asperf.config.spec import EngineSettings
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.detect import detect
-from pytest_asperf.measure.ab_arms import Side
+from pytest_asperf.measure.ab_arms import RunningArm
 from pytest_asperf.measure.ab_speed import run_gate
-from pytest_asperf.measure.noise_store import Calibration, NoiseBook, SelfChecks, engine_words
+from pytest_asperf.measure.noise_store import Calibration, NoiseStore, SelfChecks, engine_words
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_asperf.measure.ab_speed import Duel
+    from pytest_asperf.measure.ab_speed import ABResult
     from tests.plugin.conftest import Project
 
 NOISE = [1_000_000, 1_010_000, 995_000, 1_004_000, 990_000, 1_007_000, 1_001_000]
@@ -48,9 +48,9 @@ def gated(project: Project, log: Path, monkeypatch: pytest.MonkeyPatch) -> Proje
 
 
 @pytest.fixture
-def book(gated: Project) -> NoiseBook:
+def book(gated: Project) -> NoiseStore:
     """What the project knows of this machine's noise."""
-    return NoiseBook(gated.path / "cache", detect())
+    return NoiseStore(gated.path / "cache", detect())
 
 
 def _calibration(workload: str, spread: float) -> Calibration:
@@ -82,7 +82,7 @@ def test_an_unknown_noise_is_told_once(gated: Project) -> None:
     assert note.endswith("--workload=tg32 --workload=pp64 would tell")
 
 
-def test_a_tolerance_below_the_noise_is_told(gated: Project, book: NoiseBook) -> None:
+def test_a_tolerance_below_the_noise_is_told(gated: Project, book: NoiseStore) -> None:
     """The note has tolerance, least tolerance, budget and spread; a quiet workload has none."""
     book.keep([_calibration("tg32", 0.1), _calibration("pp64", 0.001)])
     result = gated.run("--asperf-candidate=current", "--asperf-max-pairs=40")
@@ -93,7 +93,7 @@ def test_a_tolerance_below_the_noise_is_told(gated: Project, book: NoiseBook) ->
 
 
 def test_a_verdict_names_what_disturbed_and_what_can_be_decided(
-    gated: Project, book: NoiseBook, monkeypatch: pytest.MonkeyPatch
+    gated: Project, book: NoiseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What disturbs stands in a FAIL's note, what does not is left out; readiness is read once."""
     read = []
@@ -121,7 +121,7 @@ def test_a_verdict_names_what_disturbed_and_what_can_be_decided(
 
 
 def test_every_second_gate_is_preceded_by_a_self_check(
-    gated: Project, book: NoiseBook, log: Path
+    gated: Project, book: NoiseStore, log: Path
 ) -> None:
     """The gates of a machine are counted over sessions; the check runs the baseline twice."""
     builds = ("--asperf-baseline=slow_by=0.2", "--asperf-candidate=current")
@@ -138,16 +138,18 @@ def test_every_second_gate_is_preceded_by_a_self_check(
 
 
 def test_a_self_check_that_fails_is_counted_as_such(
-    gated: Project, book: NoiseBook, monkeypatch: pytest.MonkeyPatch
+    gated: Project, book: NoiseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a machine that slows the second of two equal arms, the check counts as a FAIL."""
 
-    def unfair(sides: tuple[partial[Side], partial[Side]], *args: Any, **options: Any) -> Duel:
+    def unfair(
+        sides: tuple[partial[RunningArm], partial[RunningArm]], *args: Any, **options: Any
+    ) -> ABResult:
         base, candidate = sides
         arm, *rest = base.args
         if candidate.args[0] == arm:
             slow = replace(arm, settings=EngineSettings(slow_by=0.5))
-            candidate = partial(Side, slow, *rest)
+            candidate = partial(RunningArm, slow, *rest)
         return run_gate((base, candidate), *args, **options)
 
     monkeypatch.setattr("pytest_asperf.measure.runner.run_gate", unfair)
@@ -160,7 +162,9 @@ def test_a_self_check_that_fails_is_counted_as_such(
     result.stdout.no_fnmatch_line("*not fit for gating*")
 
 
-def test_a_machine_that_fails_equal_builds_is_called_unfit(gated: Project, book: NoiseBook) -> None:
+def test_a_machine_that_fails_equal_builds_is_called_unfit(
+    gated: Project, book: NoiseStore
+) -> None:
     """Where the FAIL rate of self-checks is shown to exceed the bound, the gate says so, once."""
     for failed in (True, False, True, True):
         book.note_self_check(failed=failed)
@@ -171,7 +175,7 @@ def test_a_machine_that_fails_equal_builds_is_called_unfit(gated: Project, book:
     assert "FAIL in at least 14 % of its gates (3 of 4 self-checks)" in unfit[0]
 
 
-def test_without_the_option_nothing_is_counted(gated: Project, book: NoiseBook) -> None:
+def test_without_the_option_nothing_is_counted(gated: Project, book: NoiseStore) -> None:
     """A gate that nobody asked to check leaves no file behind."""
     gated.run("--asperf-candidate=current")
     assert not (gated.path / "cache" / "hardware").exists()

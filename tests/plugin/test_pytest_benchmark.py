@@ -40,7 +40,7 @@ def measured(project: Project) -> Project:
 
 
 def _benchmarks(text: str) -> dict[str, dict[str, Any]]:
-    return {bench["name"]: bench for bench in json.loads(text)["benchmarks"]}
+    return {measurement["name"]: measurement for measurement in json.loads(text)["benchmarks"]}
 
 
 def test_a_row_for_each_workload_and_model(measured: Project) -> None:
@@ -57,14 +57,14 @@ def test_json_has_the_runs(measured: Project) -> None:
     measured.run(f"--benchmark-json={path}")
     found = _benchmarks(path.read_text())
     assert list(found) == NAMES
-    bench = found["tg8[fake:F16]"]
+    measurement = found["tg8[fake:F16]"]
     # The warm-up and the runs take turns from the script: each run has its second time.
-    assert bench["stats"]["data"] == pytest.approx([0.016] * 5)
-    assert (bench["stats"]["rounds"], bench["stats"]["iterations"]) == (5, 1)
-    assert bench["stats"]["mean"] == pytest.approx(0.016)
-    assert bench["fullname"] == "asperf::tg8[fake:F16]"
-    assert bench["params"] == {"workload": "tg8", "model": "fake:F16"}
-    info = bench["extra_info"]
+    assert measurement["stats"]["data"] == pytest.approx([0.016] * 5)
+    assert (measurement["stats"]["rounds"], measurement["stats"]["iterations"]) == (5, 1)
+    assert measurement["stats"]["mean"] == pytest.approx(0.016)
+    assert measurement["fullname"] == "asperf::tg8[fake:F16]"
+    assert measurement["params"] == {"workload": "tg8", "model": "fake:F16"}
+    info = measurement["extra_info"]
     assert info["rate"]["point"] == pytest.approx(500)
     assert info["rate"]["unit"] == "tok/s"
     assert info["ran"]["engine"].startswith("scripted 1")

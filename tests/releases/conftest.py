@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf.builds.workshop import Workshop
+from pytest_asperf.builds.build_cache import BuildCache
 from pytest_asperf.config.build_sources import parse_table
 from pytest_asperf.config.spec import Build
 from pytest_asperf.hardware.machine_lock import machine_lock_path
@@ -65,19 +65,19 @@ def silent() -> Silent:
 
 
 @pytest.fixture(scope="session")
-def workshop(silent: Silent) -> Workshop:
+def build_cache(silent: Silent) -> BuildCache:
     """What makes the builds: its cache is the user's, so that each is made once."""
-    return Workshop(cache_root(os.environ), lock_path=machine_lock_path(), notify=silent)
+    return BuildCache(cache_root(os.environ), lock_path=machine_lock_path(), notify=silent)
 
 
 @pytest.fixture(scope="session")
-def release(workshop: Workshop) -> Release:
+def release(build_cache: BuildCache) -> Release:
     """Return a function that gives a release of an engine, by its version."""
 
     def made(engine: Engine, version: str) -> EngineBuild:
         name, *others = _REQUIREMENTS[engine]
         requirements = [f"{name}=={version}", *others]
         source = parse_table({"requirements": requirements}, HERE, where="tests/releases")
-        return workshop.ready(Build(requirements[0], source), engine).engine
+        return build_cache.ready(Build(requirements[0], source), engine).engine
 
     return made

@@ -15,7 +15,7 @@ import pytest
 from pytest_asperf.config.spec import EngineSettings, ModelRef, ModelSpec, parse_variant
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
-from pytest_asperf.measure.model_locator import ModelShelf
+from pytest_asperf.measure.model_locator import ModelLocator
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 from pytest_asperf.testing import check_engine
 
@@ -56,7 +56,7 @@ N_CHUNKS: Final[dict[Engine, int]] = {"llama_cpp": 8, "mlx": 2}
 
 
 @pytest.fixture(scope="module")
-def shelf(session_cache: Path) -> Shelf:
+def locator(session_cache: Path) -> Shelf:
     """Return a function that gives a shipped model's file, made by the engine installed here."""
 
     def located(name: str, engine: Engine, level: str) -> Path:
@@ -66,7 +66,7 @@ def shelf(session_cache: Path) -> Shelf:
             variant = parse_variant(change, where="tests/releases")
             spec = ModelSpec(change, hf_folder=spec.hf_folder, variant=variant)
         build = EngineBuild(engine, Path(sys.executable))
-        files = ModelShelf(build, cache=session_cache, call_timeout_s=120)
+        files = ModelLocator(build, cache=session_cache, call_timeout_s=120)
         return files.locate(ModelRef(spec.on(engine), level)).path
 
     return located
@@ -94,13 +94,13 @@ def perplexity(build: EngineBuild, model: Path, settings: EngineSettings) -> flo
 
 
 @pytest.fixture(scope="module")
-def here(shelf: Shelf) -> Here:
+def here(locator: Shelf) -> Here:
     """Return a function that gives PPL of the target on the engine installed here, taken once."""
 
     @cache
     def found(engine: Engine, level: str, settings: EngineSettings) -> float:
         build = EngineBuild(engine, Path(sys.executable))
-        return perplexity(build, shelf("asperf-target", engine, level), settings)
+        return perplexity(build, locator("asperf-target", engine, level), settings)
 
     return found
 
@@ -113,10 +113,10 @@ def floating(engine: Engine) -> EngineSettings:
     return EngineSettings(flash_attn="off") if engine == "llama_cpp" else EngineSettings()
 
 
-def test_it_conforms(released: tuple[Engine, str, EngineBuild], shelf: Shelf) -> None:
+def test_it_conforms(released: tuple[Engine, str, EngineBuild], locator: Shelf) -> None:
     """It passes the check that every engine must pass."""
     engine, _, build = released
-    check_engine(build, shelf("asperf-draft", engine, "F16"))
+    check_engine(build, locator("asperf-draft", engine, "F16"))
 
 
 def test_it_says_which_release_runs(released: tuple[Engine, str, EngineBuild]) -> None:
@@ -130,25 +130,25 @@ def test_it_says_which_release_runs(released: tuple[Engine, str, EngineBuild]) -
 
 
 def test_floating_point_gives_the_same_perplexity(
-    released: tuple[Engine, str, EngineBuild], shelf: Shelf, here: Here
+    released: tuple[Engine, str, EngineBuild], locator: Shelf, here: Here
 ) -> None:
     """PPL of the F16 target is that of the engine installed here, to rounding."""
     engine, _, build = released
-    model, settings = shelf("asperf-target", engine, "F16"), floating(engine)
+    model, settings = locator("asperf-target", engine, "F16"), floating(engine)
     expected = here(engine, "F16", settings)
     assert perplexity(build, model, settings) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("what", ["weights", "attention", "kv-cache"])
 def test_what_is_rounded_gives_nearly_the_same(
-    released: tuple[Engine, str, EngineBuild], shelf: Shelf, here: Here, what: str
+    released: tuple[Engine, str, EngineBuild], locator: Shelf, here: Here, what: str
 ) -> None:
     """Kernels that round in the middle of a sum agree within 0.1 % of PPL."""
     engine, _, build = released
     if what not in ROUNDED[engine]:
         pytest.skip(f"{engine} has no setting for it")
     level, settings = ROUNDED[engine][what]
-    model = shelf("asperf-target", engine, level)
+    model = locator("asperf-target", engine, level)
     expected = here(engine, level, settings)
     assert perplexity(build, model, settings) == pytest.approx(expected, rel=1e-3)
 
@@ -164,7 +164,7 @@ def test_what_is_rounded_gives_nearly_the_same(
 )
 def test_speculation_changes_nothing(
     released: tuple[Engine, str, EngineBuild],
-    shelf: Shelf,
+    locator: Shelf,
     target: str,
     memory: str,
     rollback: str,
@@ -176,7 +176,7 @@ def test_speculation_changes_nothing(
     how: dict[str, Any] = {"pair": "p", "n_new": 48, "temperature": 0.0, "seed": 0, "rule": "exact"}
     with Worker(build) as worker:
         for role, name in (("target", target), ("draft", "asperf-draft")):
-            worker.load(role, shelf(name, engine, "F16"), floating(engine))
+            worker.load(role, locator(name, engine, "F16"), floating(engine))
         prompt = worker.tokenize("target", TEXT[:600])
         asked = "auto" if memory != "attention only" else rollback
         names: dict[str, Any] = {
@@ -195,19 +195,21 @@ def test_speculation_changes_nothing(
 
 
 def test_an_architecture_that_a_version_does_not_know_is_refused(
-    release: Release, shelf: Shelf
+    release: Release, locator: Shelf
 ) -> None:
     """In the library's own words, and the worker lives on."""
     for (engine, version), name in UNKNOWN.items():
         with Worker(release(engine, version)) as worker:
             with pytest.raises(EngineRefusedError, match="not supported"):
-                worker.load("m", shelf(name, engine, "F16"), EngineSettings())
-            worker.load("m", shelf("asperf-draft", engine, "F16"), EngineSettings())
+                worker.load("m", locator(name, engine, "F16"), EngineSettings())
+            worker.load("m", locator("asperf-draft", engine, "F16"), EngineSettings())
 
 
-def test_what_a_version_cannot_do_it_refuses_with_its_name(release: Release, shelf: Shelf) -> None:
+def test_what_a_version_cannot_do_it_refuses_with_its_name(
+    release: Release, locator: Shelf
+) -> None:
     """0.3.16 cannot decide on flash attention: asked to, or for what needs it, it refuses."""
-    model = shelf("asperf-draft", "llama_cpp", "F16")
+    model = locator("asperf-draft", "llama_cpp", "F16")
     with Worker(release("llama_cpp", "0.3.16")) as worker:
         assert list(worker.describe()["cannot"]) == ["flash_attn=auto"]
         for settings in (EngineSettings(flash_attn="auto"), EngineSettings(type_v="q8_0")):

@@ -21,11 +21,11 @@ import pytest
 from pytest_asperf.config.build_sources import parse_table
 from pytest_asperf.config.spec import Build, ModelRef
 from pytest_asperf.engine_process import EngineBuild
-from pytest_asperf.gate.cells import Cell, judge_cell
+from pytest_asperf.gate.cells import GateCell, judge_cell
 from pytest_asperf.hardware.machine_lock import machine_lock_path
 from pytest_asperf.measure.ab_speed import Budget
-from pytest_asperf.measure.plan import Plan
-from pytest_asperf.measure.runner import Lab
+from pytest_asperf.measure.plan import MeasurementPlan
+from pytest_asperf.measure.runner import MeasurementRunner
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 
@@ -46,18 +46,18 @@ MAX_PPL_DELTA: Final = 0.005
 
 
 @dataclass(frozen=True)
-class Bench:
+class MeasurementContext:
     """Where builds of this release are held against the normal one."""
 
-    lab: Lab
+    runner: MeasurementRunner
 
     def judge(self, sabotaged: Build, address: str, workload: str) -> Verdict:
         """Hold a build against the normal one, on the shipped target."""
         (spec,) = (spec for spec in shipped_models() if spec.name == "asperf-target")
         budget = Budget(tolerance=0.1, max_pairs=60, max_seconds=300, seed=1)
         return judge_cell(
-            self.lab,
-            Cell(ModelRef(spec.on("llama_cpp"), address), workload),
+            self.runner,
+            GateCell(ModelRef(spec.on("llama_cpp"), address), workload),
             (_build("normal", RELEASE), sabotaged),
             budget=budget,
             max_ppl_delta=MAX_PPL_DELTA,
@@ -71,18 +71,18 @@ def _build(name: str, requirement: str, **keys: Any) -> Build:
 
 
 @pytest.fixture(scope="module")
-def bench(silent: Silent) -> Iterator[Bench]:
+def measurement(silent: Silent) -> Iterator[MeasurementContext]:
     """A lab whose cache is the user's, so that what compiles for minutes does so once."""
-    lab = Lab(
+    runner = MeasurementRunner(
         EngineBuild("llama_cpp", Path(sys.executable)),
         cache=cache_root(os.environ),
         corpus=shipped_corpus(),
-        plan=Plan(chunks=16),
+        plan=MeasurementPlan(chunks=16),
         lock_path=machine_lock_path(),
         notify=silent,
     )
-    with lab:
-        yield Bench(lab)
+    with runner:
+        yield MeasurementContext(runner)
 
 
 @pytest.fixture(scope="module")
@@ -129,33 +129,37 @@ def patched(sdist: Path, folder: Path) -> Path:
 
 @pytest.mark.parametrize("workload", ["pp512", "tg64"])
 def test_a_build_without_vector_instructions_fails_on_speed(
-    bench: Bench, plain_cpu: Build, workload: str
+    measurement: MeasurementContext, plain_cpu: Build, workload: str
 ) -> None:
     """It is slower, beyond the tolerance, and the gate shows it."""
-    assert bench.judge(plain_cpu, "Q4_K_M", workload).outcome == "FAIL"
+    assert measurement.judge(plain_cpu, "Q4_K_M", workload).outcome == "FAIL"
 
 
 @pytest.mark.parametrize("level", ["F16", "Q4_K_M"])
 def test_a_build_without_vector_instructions_passes_on_quality(
-    bench: Bench, plain_cpu: Build, level: str
+    measurement: MeasurementContext, plain_cpu: Build, level: str
 ) -> None:
     """It computes the same."""
-    assert bench.judge(plain_cpu, level, "ppl").outcome == "PASS"
+    assert measurement.judge(plain_cpu, level, "ppl").outcome == "PASS"
 
 
-def test_a_build_with_a_broken_kernel_fails_on_quality(bench: Bench, broken_kernel: Build) -> None:
+def test_a_build_with_a_broken_kernel_fails_on_quality(
+    measurement: MeasurementContext, broken_kernel: Build
+) -> None:
     """Offsets of Q4_K that belong to other rows show in PPL."""
-    assert bench.judge(broken_kernel, "Q4_K_M", "ppl").outcome == "FAIL"
+    assert measurement.judge(broken_kernel, "Q4_K_M", "ppl").outcome == "FAIL"
 
 
-def test_a_broken_kernel_of_one_type_passes_on_another(bench: Bench, broken_kernel: Build) -> None:
+def test_a_broken_kernel_of_one_type_passes_on_another(
+    measurement: MeasurementContext, broken_kernel: Build
+) -> None:
     """F16 has nothing of it."""
-    assert bench.judge(broken_kernel, "F16", "ppl").outcome == "PASS"
+    assert measurement.judge(broken_kernel, "F16", "ppl").outcome == "PASS"
 
 
 @pytest.mark.parametrize("workload", ["pp512", "tg64"])
 def test_a_build_with_a_broken_kernel_passes_on_speed(
-    bench: Bench, broken_kernel: Build, workload: str
+    measurement: MeasurementContext, broken_kernel: Build, workload: str
 ) -> None:
     """It is as fast: what only times engines misses it."""
-    assert bench.judge(broken_kernel, "Q4_K_M", workload).outcome == "PASS"
+    assert measurement.judge(broken_kernel, "Q4_K_M", workload).outcome == "PASS"

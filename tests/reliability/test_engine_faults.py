@@ -16,7 +16,7 @@ import pytest
 
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.engine_process import EngineBuild
-from pytest_asperf.measure.model_locator import ModelShelf
+from pytest_asperf.measure.model_locator import ModelLocator
 from pytest_asperf.modelfiles.shipped import shipped_models
 
 if TYPE_CHECKING:
@@ -152,8 +152,8 @@ def _model(engine: Engine, cache: Path) -> Path:
     (spec,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
     made_by: Engine = "mlx" if engine == "mlx" else "llama_cpp"
     build = EngineBuild(made_by, Path(sys.executable))
-    shelf = ModelShelf(build, cache=cache, call_timeout_s=120)
-    return shelf.locate(ModelRef(replace(spec, engine=made_by), "F16")).path
+    locator = ModelLocator(build, cache=cache, call_timeout_s=120)
+    return locator.locate(ModelRef(replace(spec, engine=made_by), "F16")).path
 
 
 @pytest.fixture(scope="module", params=["llama_cpp", "mlx", "llama_tools"])

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Subject, judge_below
 from pytest_asperf.errors import MeasurementError
-from pytest_asperf.report.rows import Row, broken_row, noted_rows, row_from_dict, verdict_row
+from pytest_asperf.report.rows import ReportRow, broken_row, noted_rows, row_from_dict, verdict_row
 
-ROW = Row(
+ROW = ReportRow(
     "fake:Q8_0",
     "tg128",
     "40 tok/s [39, 41]",

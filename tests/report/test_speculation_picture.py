@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pytest_asperf.analysis import speculation_model as sd_model
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.plugin.summary import render_speculation
-from pytest_asperf.report.rows import Row
+from pytest_asperf.report.rows import ReportRow
 from pytest_asperf.report.speculation_picture import draw, look_of, require_matplotlib
 from pytest_asperf.report.speculation_points import points_of
 
@@ -28,7 +28,7 @@ def _estimate(point: float, half: float | None) -> dict[str, Any]:
 
 def _row(
     label: str = "d → t, k=4", *, ratio: float = 5.0, half: float | None = 0.05, **raw: Any
-) -> Row:
+) -> ReportRow:
     """Return a row of rounds that emit 3 tokens for 4 / ratio + 2 steps."""
     gain = 3 / (4 / ratio + 2) - 1
     known = {
@@ -43,7 +43,7 @@ def _row(
         "best_k": {"k": 2, "gain": 0.1},
         "trips": [],
     }
-    return Row(label, "SD gain", f"{gain:+.1%}", "5 pairs", raw=known | raw)
+    return ReportRow(label, "SD gain", f"{gain:+.1%}", "5 pairs", raw=known | raw)
 
 
 def test_the_curve_is_the_model_and_crosses_zero_at_break_even() -> None:
@@ -56,7 +56,7 @@ def test_the_curve_is_the_model_and_crosses_zero_at_break_even() -> None:
 
 def test_what_several_tests_share_is_one_point() -> None:
     """And rows of other measurements are none."""
-    rows = [_row(), Row("m", "tg128", "1 tok/s", ""), _row(), _row(ratio=2.0)]
+    rows = [_row(), ReportRow("m", "tg128", "1 tok/s", ""), _row(), _row(ratio=2.0)]
     assert [point.ratio.point for point in points_of(rows)] == [5.0, 2.0]
 
 
@@ -90,8 +90,11 @@ def test_it_is_readable_without_colours() -> None:
 def test_a_broken_measurement_is_named_and_not_drawn() -> None:
     """What guards found INVALID must not look like a gain."""
     colour = look_of(2)[0].lower()
-    for trips, is_drawn in (([], True), ([{"guard": "x", "consequence": "INVALID"}], False)):
-        points = points_of([_row(), _row("other", ratio=20.0, trips=trips)])
+    for guard_findings, is_drawn in (
+        ([], True),
+        ([{"guard": "x", "consequence": "INVALID"}], False),
+    ):
+        points = points_of([_row(), _row("other", ratio=20.0, guard_findings=guard_findings)])
         assert (colour in draw(points, [])["speculation.svg"].decode()) == is_drawn
         assert ("INVALID" in render_speculation(points, 100, colour=False)) != is_drawn
 

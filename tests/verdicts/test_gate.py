@@ -12,11 +12,11 @@ from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.config.spec import ModelRef, ModelSpec, Pairing, Workload
-from pytest_asperf.measure.ab_logits import Drift, LogitsDuel
-from pytest_asperf.measure.ab_speculation import Counts, SpeculationDuel
-from pytest_asperf.measure.ab_speed import Budget, Contest, Duel, Pair
+from pytest_asperf.measure.ab_logits import Drift, LogitsComparison
+from pytest_asperf.measure.ab_speculation import Counts, SpeculationComparison
+from pytest_asperf.measure.ab_speed import ABResult, Budget, Pair, WorkloadPairs
 from pytest_asperf.measure.draft_target import Margin
-from pytest_asperf.measure.results import Ran
+from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.speculation_result import Divergence
 from pytest_asperf.verdicts.gate import logits_verdict, speculation_verdict, speed_verdict
 
@@ -25,17 +25,19 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.verdict import Verdict
 
-RAN = Ran("m in old", Path("m.gguf"), "0" * 64, {"engine": "x", "library": "x"}, {}, {}, {})
-CANDIDATE = Ran("m in new", Path("m.gguf"), "0" * 64, {"engine": "x", "library": "x"}, {}, {}, {})
+RAN = Provenance("m in old", Path("m.gguf"), "0" * 64, {"engine": "x", "library": "x"}, {}, {}, {})
+CANDIDATE = Provenance(
+    "m in new", Path("m.gguf"), "0" * 64, {"engine": "x", "library": "x"}, {}, {}, {}
+)
 MODEL = ModelRef(ModelSpec("m"))
 
 
-def _drift(ran: Ran, kld: Sequence[float]) -> Drift:
+def _drift(ran: Provenance, kld: Sequence[float]) -> Drift:
     return Drift(ChunkScore((1.0,) * len(kld), tuple(kld), (True,) * len(kld)), ran)
 
 
-def _logits(base: Sequence[float], candidate: Sequence[float]) -> LogitsDuel:
-    return LogitsDuel((_drift(RAN, base), _drift(CANDIDATE, candidate)), 1.0)
+def _logits(base: Sequence[float], candidate: Sequence[float]) -> LogitsComparison:
+    return LogitsComparison((_drift(RAN, base), _drift(CANDIDATE, candidate)), 1.0)
 
 
 @pytest.mark.parametrize(
@@ -69,17 +71,19 @@ def _speculation(
     ratio: float = 0.0,
     drafted: int = 64,
     divergences: tuple[Divergence, ...] = (),
-) -> SpeculationDuel:
+) -> SpeculationComparison:
     """Return a gate whose pairs are all alike, with the accepted tokens of each prompt."""
     test = PairedTest(max_pairs=30)
     while test.outcome is None:
         test.update(ratio)
     pairs = [Pair((1000,), (1000,), candidate_first=False)] * test.n
-    contest = Contest(Workload("sd", 64), test, pairs)
-    duel = _duel(contest, Budget(0.05, 30, 60, 1))
+    workload_pairs = WorkloadPairs(Workload("sd", 64), test, pairs)
+    duel = _duel(workload_pairs, Budget(0.05, 30, 60, 1))
     base, candidate = (Counts(64, tuple((drafted, n) for n in side)) for side in counts)
     categories = ("code",) * len(counts[0])
-    return SpeculationDuel(Pairing(MODEL, MODEL), duel, (base, candidate), categories, divergences)
+    return SpeculationComparison(
+        Pairing(MODEL, MODEL), duel, (base, candidate), categories, divergences
+    )
 
 
 def test_speculation_that_is_as_fast_and_as_often_accepted_passes() -> None:
@@ -140,15 +144,15 @@ def _speed(candidate_ns: Sequence[int], *, tolerance: float = 0.05, n: int = 30)
     """Return the verdict on pairs of which the baseline's runs take 1000 ns."""
     base = (1000,) * len(candidate_ns)
     test = TotalTimeTest(tolerance, max_pairs=n)
-    contest = Contest(Workload("tg", 64), test, [])
+    workload_pairs = WorkloadPairs(Workload("tg", 64), test, [])
     while test.outcome is None:
-        contest.add(Pair(base, tuple(candidate_ns), candidate_first=False))
-    return speed_verdict(contest, _duel(contest, Budget(tolerance, n, 60, 1)))
+        workload_pairs.add(Pair(base, tuple(candidate_ns), candidate_first=False))
+    return speed_verdict(workload_pairs, _duel(workload_pairs, Budget(tolerance, n, 60, 1)))
 
 
-def _duel(contest: Contest, budget: Budget) -> Duel:
-    return Duel(
-        (contest,),
+def _duel(workload_pairs: WorkloadPairs, budget: Budget) -> ABResult:
+    return ABResult(
+        (workload_pairs,),
         reloads=True,
         draws_cores=False,
         budget=budget,
@@ -179,11 +183,11 @@ def test_an_accepted_slowdown_passes_with_its_interval_within() -> None:
 def test_slow_pairs_among_fast_ones_say_why_they_do_not_pass() -> None:
     """An interval within the tolerance beside an INCONCLUSIVE is explained by the mean."""
     test = TotalTimeTest(max_pairs=35)
-    contest = Contest(Workload("tg", 64), test, [])
+    workload_pairs = WorkloadPairs(Workload("tg", 64), test, [])
     while test.outcome is None:
         candidate_ns = 2000 if test.n % 7 == 4 else 1000
-        contest.add(Pair((1000,), (candidate_ns,), candidate_first=False))
-    verdict = speed_verdict(contest, _duel(contest, Budget(0.05, 35, 60, 1)))
+        workload_pairs.add(Pair((1000,), (candidate_ns,), candidate_first=False))
+    verdict = speed_verdict(workload_pairs, _duel(workload_pairs, Budget(0.05, 35, 60, 1)))
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert "but 1.1 on average over the pairs" in verdict.measured
 

@@ -17,7 +17,7 @@ from pytest_asperf.config.engines import level_recipe
 from pytest_asperf.config.spec import EngineSettings, ModelRef
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
-from pytest_asperf.measure.model_locator import ModelShelf
+from pytest_asperf.measure.model_locator import ModelLocator
 from pytest_asperf.modelfiles.mlx_read import inspect_mlx
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 
@@ -63,9 +63,9 @@ def scored(session_cache: Path) -> Scored:
     def score(engine: Engine) -> tuple[list[int], list[float]]:
         build = EngineBuild(engine, Path(sys.executable))
         ref = ModelRef(TARGET.on(engine), "F16")
-        shelf = ModelShelf(build, cache=session_cache, call_timeout_s=120)
+        locator = ModelLocator(build, cache=session_cache, call_timeout_s=120)
         with Worker(build) as worker:
-            worker.load("m", shelf.locate(ref).path, ref.spec.settings)
+            worker.load("m", locator.locate(ref).path, ref.spec.settings)
             ids = worker.tokenize("m", TEXT[:20_000])
             chunks = split_chunks(ids, n_ctx=PPL_N_CTX, at_most=N_CHUNKS, corpus="heldout")
             rows, _ = score_ladder(

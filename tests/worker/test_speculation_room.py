@@ -19,7 +19,12 @@ from pytest_asperf.measure import speculation
 from pytest_asperf.measure.ab_speed import Budget
 from pytest_asperf.measure.draft_target import room_after_prompt
 from pytest_asperf.measure.model_locator import LocatedModel
-from pytest_asperf.measure.speculation import Contestants, Rink, run_speculation, sample_places
+from pytest_asperf.measure.speculation import (
+    DraftTargetFiles,
+    SpeculationLease,
+    run_speculation,
+    sample_places,
+)
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.main import Server
 from pytest_asperf.worker.rollback import find_way_back
@@ -213,19 +218,23 @@ def _ref(name: str) -> ModelRef:
 
 
 def _run(
-    script: Script, pairing: Pairing, measure: Callable[[Contestants, Rink], object]
+    script: Script,
+    pairing: Pairing,
+    measure: Callable[[DraftTargetFiles, SpeculationLease], object],
 ) -> object:
     located = [LocatedModel(_ref(name), Path(name), "", 0, None) for name in ("target", "draft")]
-    files = Contestants(pairing, located[0], located[1] if pairing.draft else None)
-    rink = Rink(EngineBuild("scripted", Path(sys.executable)), {}, 60, lambda _done, _most: None)
+    files = DraftTargetFiles(pairing, located[0], located[1] if pairing.draft else None)
+    lease = SpeculationLease(
+        EngineBuild("scripted", Path(sys.executable)), {}, 60, lambda _done, _most: None
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speculation, "Worker", partial(WorkerHere, script))
-        return measure(files, rink)
+        return measure(files, lease)
 
 
-def _measured(files: Contestants, rink: Rink) -> object:
+def _measured(files: DraftTargetFiles, lease: SpeculationLease) -> object:
     budget = Budget(0.05, max_pairs=1, max_seconds=60, seed=1)
-    return run_speculation(files, rink, budget, limit=0.0)
+    return run_speculation(files, lease, budget, limit=0.0)
 
 
 @settings(max_examples=60, deadline=None)
@@ -259,7 +268,7 @@ def test_sampled_outputs_fit_too(drawn: tuple[Script, Pairing]) -> None:
     script, pairing = drawn
     pairing = Pairing(pairing.target, pairing.draft, pairing.k, 1.0, pairing.n_tokens)
     places = _run(
-        script, pairing, lambda files, rink: sample_places(files, rink, n_tokens=40, seed=1)
+        script, pairing, lambda files, lease: sample_places(files, lease, n_tokens=40, seed=1)
     )
     assert len(places) >= 40  # type: ignore[arg-type]  # a list
     room = script.n_prompt + 2 * pairing.k + 1

@@ -1,4 +1,4 @@
-"""Is a measurement valid? Each guard is a function of plain values: a `Trip`, or None.
+"""Is a measurement valid? Each guard is a function of plain values: a `GuardFinding`, or None.
 
 What each catches, by which rule and why is listed in docs/guards.md.
 """
@@ -16,6 +16,10 @@ from pytest_asperf.analysis.guards.bounds import (
     roofline_low,
     sd_bound,
     token_accounting,
+)
+from pytest_asperf.analysis.guards.guard_finding import (
+    Consequence,
+    GuardFinding,
 )
 from pytest_asperf.analysis.guards.outputs import (
     broken_logits,
@@ -38,14 +42,10 @@ from pytest_asperf.analysis.guards.surroundings import (
     spread,
     throttled,
 )
-from pytest_asperf.analysis.guards.trip import (
-    Consequence,
-    Trip,
-)
 
 __all__ = [
     "Consequence",
-    "Trip",
+    "GuardFinding",
     "broken_logits",
     "coefficient_of_variation",
     "counted_decode_errors",

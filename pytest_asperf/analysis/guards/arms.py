@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.guards.trip import Consequence, Trip, figure
+from pytest_asperf.analysis.guards.guard_finding import Consequence, GuardFinding, figure
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ IDENTICAL_LEAST: Final = 2
 _SHOWN: Final = 80
 
 
-def path_mismatch(asked: Mapping[str, object], ran: Mapping[str, object]) -> Trip | None:
+def path_mismatch(asked: Mapping[str, object], ran: Mapping[str, object]) -> GuardFinding | None:
     """Trip where an engine says that it did something else than was asked.
 
     Args:
@@ -33,12 +33,14 @@ def path_mismatch(asked: Mapping[str, object], ran: Mapping[str, object]) -> Tri
     ]
     if not differing:
         return None
-    return Trip(
+    return GuardFinding(
         "path-mismatch", Consequence.INVALID, "; ".join(differing), "what was asked for is what ran"
     )
 
 
-def identical_to_baseline(arm: Mapping[str, float], baseline: Mapping[str, float]) -> Trip | None:
+def identical_to_baseline(
+    arm: Mapping[str, float], baseline: Mapping[str, float]
+) -> GuardFinding | None:
     """Trip where an arm that must differ from the baseline is the baseline over again.
 
     Args:
@@ -49,7 +51,7 @@ def identical_to_baseline(arm: Mapping[str, float], baseline: Mapping[str, float
     if len(shared) < IDENTICAL_LEAST or not all(_near(arm[n], baseline[n]) for n in shared):
         return None
     pairs = ", ".join(f"{_text(n)} {figure(arm[n])} and {figure(baseline[n])}" for n in shared)
-    return Trip(
+    return GuardFinding(
         "identical-to-baseline",
         Consequence.INVALID,
         f"an arm that must differ equals the baseline in everything compared: {pairs}",
@@ -60,7 +62,7 @@ def identical_to_baseline(arm: Mapping[str, float], baseline: Mapping[str, float
 
 def same_weights(
     arm: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]], *, shown: str = ""
-) -> Trip | None:
+) -> GuardFinding | None:
     """Trip where two models that must differ are one: by their files, or by all that they say.
 
     Args:
@@ -72,7 +74,7 @@ def same_weights(
     same_scores = n_tokens and list(map(list, arm)) == list(map(list, baseline))
     if not shown and not same_scores:
         return None
-    return Trip(
+    return GuardFinding(
         "identical-to-baseline",
         Consequence.INVALID,
         shown or f"both arms give all {n_tokens} tokens the same probability to the last bit",
@@ -80,7 +82,7 @@ def same_weights(
     )
 
 
-def unequal_work(arm: Mapping[str, object], baseline: Mapping[str, object]) -> Trip | None:
+def unequal_work(arm: Mapping[str, object], baseline: Mapping[str, object]) -> GuardFinding | None:
     """Trip where the arms that are compared did not do the same work.
 
     Args:
@@ -94,12 +96,12 @@ def unequal_work(arm: Mapping[str, object], baseline: Mapping[str, object]) -> T
     ]
     if not differing:
         return None
-    return Trip(
+    return GuardFinding(
         "unequal-work", Consequence.INVALID, "; ".join(differing), "both arms do the same work"
     )
 
 
-def estimate(what: str, n: int) -> Trip | None:
+def estimate(what: str, n: int) -> GuardFinding | None:
     """Trip where a figure rests on no run.
 
     Args:
@@ -108,7 +110,7 @@ def estimate(what: str, n: int) -> Trip | None:
     """
     if n:
         return None
-    return Trip(
+    return GuardFinding(
         "estimate",
         Consequence.INCONCLUSIVE,
         f"{_text(what)} is an estimate and rests on no run",

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from pytest_asperf.analysis import speculation_model as sd_model
-from pytest_asperf.analysis.guards.trip import Consequence, Trip, figure, require_positive
+from pytest_asperf.analysis.guards.guard_finding import (
+    Consequence,
+    GuardFinding,
+    figure,
+    require_positive,
+)
 
 #: Share of the memory bandwidth below which something else bounds generation. The 0.8B model
 #: at Q8 on an M2 Ultra, measured with llama-bench (140 tok/s, sd 0.5), uses 21 %; the same model
@@ -26,7 +31,7 @@ ROUNDING: Final = 0.01
 
 def roofline_high(
     steps_per_s: float, bytes_per_step: float, bandwidth_gbs: float, *, cache_bytes: float = 0
-) -> Trip | None:
+) -> GuardFinding | None:
     """Trip where a rate means more memory traffic than the memory has bandwidth.
 
     A step is a token, or a round of speculation, which reads the target once and the draft k
@@ -50,7 +55,7 @@ def roofline_high(
     if traffic_gbs <= bandwidth_gbs:
         return None
     beyond = f" beyond {figure(cache_bytes / 1e6)} MB of cache" if cache_bytes else ""
-    return Trip(
+    return GuardFinding(
         "roofline-high",
         Consequence.INVALID,
         f"{figure(steps_per_s)} steps/s that read {figure(bytes_per_step / 1e9)} GB each{beyond} "
@@ -62,7 +67,7 @@ def roofline_high(
 
 def roofline_low(
     steps_per_s: float, bytes_per_step: float, bandwidth_gbs: float, *, cache_bytes: float = 0
-) -> Trip | None:
+) -> GuardFinding | None:
     """Trip where a model that is read from memory uses little of the memory's bandwidth.
 
     Args:
@@ -80,7 +85,7 @@ def roofline_low(
     share = steps_per_s * bytes_per_step / (bandwidth_gbs * 1e9)
     if bytes_per_step <= cache_bytes or share >= ROOFLINE_LOW:
         return None
-    return Trip(
+    return GuardFinding(
         "roofline-low",
         Consequence.WARNING,
         f"{figure(steps_per_s)} steps/s that read {figure(bytes_per_step / 1e9)} GB each use "
@@ -98,7 +103,7 @@ def sd_bound(
     accepted: int,
     c: float = 0.0,
     verify: float = 1.0,
-) -> Trip | None:
+) -> GuardFinding | None:
     """Trip where speculation is faster than its own acceptance counts allow.
 
     drafted / k is the least number of rounds, and a round emits its accepted tokens and one of the
@@ -125,7 +130,7 @@ def sd_bound(
     if measured <= bound * (1 + SD_TOLERANCE):
         return None
     costs = f"c = {c:.3g}" if c else "drafting taken as free"
-    return Trip(
+    return GuardFinding(
         "sd-bound",
         Consequence.INVALID,
         f"{figure(measured)} tok/s with {accepted} of {drafted} drafted tokens accepted at "
@@ -138,7 +143,7 @@ def sd_bound(
 
 def predicted_against_measured(
     predicted: float, measured: float, *, unit: str = "tok/s"
-) -> Trip | None:
+) -> GuardFinding | None:
     """Trip where a model of a rate and its measurement disagree.
 
     Args:
@@ -153,7 +158,7 @@ def predicted_against_measured(
     ratio = measured / predicted
     if 1 / (1 + PREDICTION_TOLERANCE) <= ratio <= 1 + PREDICTION_TOLERANCE:
         return None
-    return Trip(
+    return GuardFinding(
         "predicted-against-measured",
         Consequence.WARNING,
         f"{figure(measured)} {unit} measured beside {figure(predicted)} {unit} predicted, "
@@ -164,7 +169,7 @@ def predicted_against_measured(
 
 def token_accounting(
     rate: float, *, n_prompt: int, n_generated: int, elapsed_s: float
-) -> Trip | None:
+) -> GuardFinding | None:
     """Trip where a rate of generation counts the tokens of the prompt.
 
     Args:
@@ -180,7 +185,7 @@ def token_accounting(
     own, with_prompt = n_generated / elapsed_s, (n_prompt + n_generated) / elapsed_s
     if abs(rate / own - 1) <= ROUNDING or abs(rate / with_prompt - 1) > ROUNDING:
         return None
-    return Trip(
+    return GuardFinding(
         "token-accounting",
         Consequence.INVALID,
         f"{figure(rate)} tok/s is {n_prompt + n_generated} tokens in {figure(elapsed_s)} s, "

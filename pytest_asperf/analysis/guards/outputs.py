@@ -6,7 +6,7 @@ import re
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.guards.trip import Consequence, Trip
+from pytest_asperf.analysis.guards.guard_finding import Consequence, GuardFinding
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _UNIT: Final = re.compile(r"[^\W\d_]+|\d|[^\w\s]|_")
 NEAR_TIE: Final = 0.5
 
 
-def decode_errors(lines: Iterable[str]) -> Trip | None:
+def decode_errors(lines: Iterable[str]) -> GuardFinding | None:
     """Trip where an engine's log says that batches were not decoded.
 
     Args:
@@ -51,7 +51,7 @@ def decode_errors(lines: Iterable[str]) -> Trip | None:
     return counted_decode_errors(*_matching(lines, _DECODE_ERROR))
 
 
-def counted_decode_errors(count: int, first: str = "") -> Trip | None:
+def counted_decode_errors(count: int, first: str = "") -> GuardFinding | None:
     """Trip where a log is said to hold lines about failed decodes.
 
     Args:
@@ -60,7 +60,7 @@ def counted_decode_errors(count: int, first: str = "") -> Trip | None:
     """
     if not count:
         return None
-    return Trip(
+    return GuardFinding(
         "decode-errors",
         Consequence.INVALID,
         f"{count} of the log's lines say that a decode failed{_quoted(first)}",
@@ -68,7 +68,7 @@ def counted_decode_errors(count: int, first: str = "") -> Trip | None:
     )
 
 
-def remote_errors(lines: Iterable[str]) -> Trip | None:
+def remote_errors(lines: Iterable[str]) -> GuardFinding | None:
     """Trip where an engine's log says that a remote or a device did not do its part.
 
     Args:
@@ -77,7 +77,7 @@ def remote_errors(lines: Iterable[str]) -> Trip | None:
     return counted_remote_errors(*_matching(lines, _REMOTE_ERROR))
 
 
-def counted_remote_errors(count: int, first: str = "") -> Trip | None:
+def counted_remote_errors(count: int, first: str = "") -> GuardFinding | None:
     """Trip where a log is said to hold lines about a remote or device that did not do its part.
 
     Args:
@@ -86,7 +86,7 @@ def counted_remote_errors(count: int, first: str = "") -> Trip | None:
     """
     if not count:
         return None
-    return Trip(
+    return GuardFinding(
         "path-mismatch",
         Consequence.INVALID,
         f"{count} of the log's lines say that a device did not do its part{_quoted(first)}",
@@ -94,7 +94,7 @@ def counted_remote_errors(count: int, first: str = "") -> Trip | None:
     )
 
 
-def degenerate_output(lines: Iterable[str]) -> Trip | None:
+def degenerate_output(lines: Iterable[str]) -> GuardFinding | None:
     """Trip where generated text runs in loops: "holds holds holds", "2222222".
 
     Args:
@@ -104,7 +104,7 @@ def degenerate_output(lines: Iterable[str]) -> Trip | None:
     return degenerate_tokens(words, what="words")
 
 
-def degenerate_tokens(tokens: Iterable[Hashable], *, what: str = "tokens") -> Trip | None:
+def degenerate_tokens(tokens: Iterable[Hashable], *, what: str = "tokens") -> GuardFinding | None:
     """Trip where generated tokens run in loops.
 
     Args:
@@ -117,7 +117,7 @@ def degenerate_tokens(tokens: Iterable[Hashable], *, what: str = "tokens") -> Tr
         looping += in_loop
     if total < DEGENERATE_LEAST or looping < DEGENERATE_SHARE * total:
         return None
-    return Trip(
+    return GuardFinding(
         "degenerate-output",
         Consequence.WARNING,
         f"{looping} of {total} {what} ({looping / total:.0%}) repeat what stood before them, "
@@ -136,7 +136,7 @@ def first_divergence(alone: Sequence[int], other: Sequence[int]) -> int | None:
 
 def broken_logits(
     *, n_vocab: int, n_nan: int, n_inf: int, peak: float | None, largest: float
-) -> Trip | None:
+) -> GuardFinding | None:
     """Trip where a row of logits holds what no sound model computes.
 
     Args:
@@ -154,7 +154,7 @@ def broken_logits(
         found = f"after a run's last token the largest logit is {peak:.4g}"
     else:
         return None
-    return Trip(
+    return GuardFinding(
         "broken-logits",
         Consequence.INVALID,
         found,
@@ -162,7 +162,7 @@ def broken_logits(
     )
 
 
-def divergent_output(position: int, gap: float) -> Trip | None:
+def divergent_output(position: int, gap: float) -> GuardFinding | None:
     """Trip where an output leaves the target's own greedy one at no near-tie.
 
     Batches round otherwise than single tokens, so that a near-tie may fall either way; equal bytes
@@ -175,7 +175,7 @@ def divergent_output(position: int, gap: float) -> Trip | None:
     """
     if gap <= NEAR_TIE:
         return None
-    return Trip(
+    return GuardFinding(
         "divergent-output",
         Consequence.INVALID,
         f"at token {position} the output leaves the target's own greedy output for a token whose "

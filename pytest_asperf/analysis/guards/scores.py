@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pytest_asperf.analysis.guards.trip import Consequence, Trip, figure
+from pytest_asperf.analysis.guards.guard_finding import Consequence, GuardFinding, figure
 
 #: Share of its vocabulary from which a PPL is no model's. Guessing evenly makes all of it; half of
 #: it is one bit better than that, and counting how often tokens occur gives far more.
@@ -14,7 +14,7 @@ KNOWS_NOTHING: Final = 0.5
 IMPOSSIBLE_GAIN: Final = -0.5
 
 
-def knows_nothing(ppl: float, n_vocab: int) -> Trip | None:
+def knows_nothing(ppl: float, n_vocab: int) -> GuardFinding | None:
     """Trip where a baseline predicts a text hardly better than by guessing.
 
     Args:
@@ -23,7 +23,7 @@ def knows_nothing(ppl: float, n_vocab: int) -> Trip | None:
     """
     if ppl < KNOWS_NOTHING * n_vocab:
         return None
-    return Trip(
+    return GuardFinding(
         "baseline-knows-nothing",
         Consequence.INVALID,
         f"the baseline's PPL is {figure(ppl)}, and guessing among its {n_vocab} tokens makes "
@@ -32,7 +32,7 @@ def knows_nothing(ppl: float, n_vocab: int) -> Trip | None:
     )
 
 
-def impossible_gain(change: float) -> Trip | None:
+def impossible_gain(change: float) -> GuardFinding | None:
     """Trip where PPL falls so far below the baseline's that the baseline must be broken.
 
     Args:
@@ -40,7 +40,7 @@ def impossible_gain(change: float) -> Trip | None:
     """
     if change > IMPOSSIBLE_GAIN:
         return None
-    return Trip(
+    return GuardFinding(
         "impossible-gain",
         Consequence.INVALID,
         f"PPL changes by {100 * change:.4g} %: the baseline is broken",
@@ -48,14 +48,14 @@ def impossible_gain(change: float) -> Trip | None:
     )
 
 
-def lossless(n_tokens: int, reason: str) -> Trip:
+def lossless(n_tokens: int, reason: str) -> GuardFinding:
     """Return the warning that a level and its baseline give all tokens the same probability.
 
     Args:
         n_tokens: scored tokens.
         reason: why that is right.
     """
-    return Trip(
+    return GuardFinding(
         "lossless-by-construction",
         Consequence.WARNING,
         f"all {n_tokens} tokens have the same probability as in the baseline: {reason}",

@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.guards.trip import Consequence, Trip, figure, require_positive
+from pytest_asperf.analysis.guards.guard_finding import (
+    Consequence,
+    GuardFinding,
+    figure,
+    require_positive,
+)
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
@@ -30,7 +35,7 @@ WINDOW_TOLERANCE: Final = 0.25
 WINDOW_ENDS: Final = 2
 
 
-def spread(mean: float, sd: float, n: int, *, limit: float = CV_LIMIT) -> Trip | None:
+def spread(mean: float, sd: float, n: int, *, limit: float = CV_LIMIT) -> GuardFinding | None:
     """Trip where runs differ so much, or are so few, that their mean stands for none of them.
 
     Args:
@@ -49,7 +54,7 @@ def spread(mean: float, sd: float, n: int, *, limit: float = CV_LIMIT) -> Trip |
     if n > 1 and cv <= limit:
         return None
     found = f"{figure(mean)} ± {figure(sd)} over {n} runs vary by {100 * cv:.2g} %"
-    return Trip(
+    return GuardFinding(
         "spread",
         Consequence.INCONCLUSIVE,
         found if n > 1 else f"{figure(mean)} rests on one run, whose spread nobody knows",
@@ -57,7 +62,7 @@ def spread(mean: float, sd: float, n: int, *, limit: float = CV_LIMIT) -> Trip |
     )
 
 
-def throttled(levels: Sequence[int] = (), clocks_mhz: Sequence[float] = ()) -> Trip | None:
+def throttled(levels: Sequence[int] = (), clocks_mhz: Sequence[float] = ()) -> GuardFinding | None:
     """Trip where a run was slowed down to cool.
 
     A level that is raised at the start and falls is a machine that cools, and no throttling.
@@ -78,7 +83,7 @@ def throttled(levels: Sequence[int] = (), clocks_mhz: Sequence[float] = ()) -> T
         )
     if not faults:
         return None
-    return Trip(
+    return GuardFinding(
         "throttled",
         Consequence.INVALID,
         "; ".join(faults),
@@ -92,7 +97,7 @@ def foreign_cores_allowed(cores: int | None) -> float:
     return max(FOREIGN_CORES, FOREIGN_SHARE * (cores or 0))
 
 
-def host_busy(busy_cores: float, cores: int | None) -> Trip | None:
+def host_busy(busy_cores: float, cores: int | None) -> GuardFinding | None:
     """Trip where other processes took the machine from a run.
 
     Args:
@@ -102,7 +107,7 @@ def host_busy(busy_cores: float, cores: int | None) -> Trip | None:
     allowed = foreign_cores_allowed(cores)
     if busy_cores <= allowed:
         return None
-    return Trip(
+    return GuardFinding(
         "host-busy",
         Consequence.WARNING,
         f"other processes kept {busy_cores:.1f} of {cores or 'unknown'} cores busy",
@@ -110,7 +115,7 @@ def host_busy(busy_cores: float, cores: int | None) -> Trip | None:
     )
 
 
-def dead_counter(rail: str, joules: Sequence[float]) -> Trip | None:
+def dead_counter(rail: str, joules: Sequence[float]) -> GuardFinding | None:
     """Trip where an energy counter reads nothing while its rail is known to be under load.
 
     Args:
@@ -124,7 +129,7 @@ def dead_counter(rail: str, joules: Sequence[float]) -> Trip | None:
         raise ValueError(f"no samples of {rail}")
     if any(joules):
         return None
-    return Trip(
+    return GuardFinding(
         "dead-counter",
         Consequence.INVALID,
         f"{printable(rail, 80)} reads 0 J in each of {len(joules)} samples under load",
@@ -132,7 +137,7 @@ def dead_counter(rail: str, joules: Sequence[float]) -> Trip | None:
     )
 
 
-def impure_window(n_samples: int, period_s: float, phase_s: float) -> Trip | None:
+def impure_window(n_samples: int, period_s: float, phase_s: float) -> GuardFinding | None:
     """Trip where energy was read over something else than the phase it is said to be of.
 
     Args:
@@ -147,7 +152,7 @@ def impure_window(n_samples: int, period_s: float, phase_s: float) -> Trip | Non
     window_s = n_samples * period_s
     if abs(window_s - phase_s) <= WINDOW_TOLERANCE * phase_s + WINDOW_ENDS * period_s:
         return None
-    return Trip(
+    return GuardFinding(
         "impure-window",
         Consequence.INVALID,
         f"{n_samples} samples of {period_s:.3g} s are {figure(window_s)} s, "
@@ -158,7 +163,7 @@ def impure_window(n_samples: int, period_s: float, phase_s: float) -> Trip | Non
 
 def joules_per_token(
     watts: float, joules_per_token: float, baseline_watts: float, baseline_joules_per_token: float
-) -> Trip | None:
+) -> GuardFinding | None:
     """Trip where an arm that takes less power takes more energy for the same tokens.
 
     Args:
@@ -178,7 +183,7 @@ def joules_per_token(
     )
     if watts >= baseline_watts or joules_per_token <= baseline_joules_per_token:
         return None
-    return Trip(
+    return GuardFinding(
         "joules-per-token",
         Consequence.WARNING,
         f"{watts:.3g} W against {baseline_watts:.3g} W, but {joules_per_token:.3g} J/token against "

@@ -20,14 +20,14 @@ from pytest_asperf.analysis.verdict import (
 )
 from pytest_asperf.config.toml_table import unusable
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.published.findings.terms import Formula, parse_term, row_of
+from pytest_asperf.published.findings.terms import FormulaTerm, parse_term, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_asperf.analysis.verdict import Figure as JudgedFigure
     from pytest_asperf.analysis.verdict import Subject, Verdict
-    from pytest_asperf.config.toml_table import Place
+    from pytest_asperf.config.toml_table import TomlTable
     from pytest_asperf.published.findings.evidence import Evidence
     from pytest_asperf.published.findings.terms import Term
 
@@ -35,7 +35,7 @@ _DIRECTIONS: Final = ("rising", "falling")
 _BETTER: Final = ("higher", "lower")
 
 
-class Check(Protocol):
+class FindingCheck(Protocol):
     """What a finding claims of recorded figures."""
 
     def terms(self) -> Iterator[Term]:
@@ -48,7 +48,7 @@ class Check(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CheckLimits:
     """Every value lies on one side of a limit, or between two.
 
     Attributes:
@@ -92,7 +92,7 @@ class Monotonic:
         """Judge the steps, the error shared among them."""
         each = shared_confidence(DECISION_CONFIDENCE, len(self.values) - 1)
         steps = [
-            evidence.estimate(Formula("difference", (b, a)), each)
+            evidence.estimate(FormulaTerm("difference", (b, a)), each)
             for (_, a), (_, b) in pairwise(self.values)
         ]
         labels = [label for label, _ in self.values]
@@ -125,7 +125,7 @@ class Pareto:
         each = shared_confidence(DECISION_CONFIDENCE, len(candidates) * len(own))
         differences = {
             name: [
-                evidence.estimate(Formula("difference", pair), each)
+                evidence.estimate(FormulaTerm("difference", pair), each)
                 for pair in zip(terms, own, strict=True)
             ]
             for name, terms in candidates.items()
@@ -158,7 +158,7 @@ class Implication:
         return judge_implication(cases, self.limit, subject)
 
 
-def parse_check(place: Place) -> Check:
+def parse_check(place: TomlTable) -> FindingCheck:
     """Return the check that a table means.
 
     Raises:
@@ -167,7 +167,7 @@ def parse_check(place: Place) -> Check:
     return _KINDS[place.choice("kind", _KINDS)](place)
 
 
-def _limits(place: Place) -> Check:
+def _limits(place: TomlTable) -> FindingCheck:
     kind: Literal["below", "above", "within"] = place.table["kind"]
     keys = ("at_least", "at_most") if kind == "within" else ("limit",)
     place.only(("kind", "values", "labels", *keys))
@@ -177,16 +177,16 @@ def _limits(place: Place) -> Check:
     low, high = given if kind == "within" else (given[0], given[0])
     if low is not None and high is not None and low > high:
         raise unusable(f"{place}: at_least", low, "at_least <= at_most")
-    return Limits(kind, _values(place), low, high)
+    return CheckLimits(kind, _values(place), low, high)
 
 
-def _monotonic(place: Place) -> Check:
+def _monotonic(place: TomlTable) -> FindingCheck:
     place.only(("kind", "values", "labels", "direction"))
     direction = place.choice("direction", _DIRECTIONS)
     return Monotonic(_values(place, least=2), "rising" if direction == "rising" else "falling")
 
 
-def _compared(place: Place) -> Check:
+def _compared(place: TomlTable) -> FindingCheck:
     """Read `equal` and `proportional`: ratios that lie within a share of 1, or of the first one.
 
     Both become limits on percentages, so that one judgement serves all.
@@ -200,19 +200,19 @@ def _compared(place: Place) -> Check:
     if len(values) != len(others):
         raise unusable(f"{place}: to", f"{len(others)} terms", f"one for each of {len(values)}")
     pairs = [
-        (label, Formula("ratio", (a, b))) for (label, a), b in zip(values, others, strict=True)
+        (label, FormulaTerm("ratio", (a, b))) for (label, a), b in zip(values, others, strict=True)
     ]
     if kind == "proportional":
         (_, first), *rest = pairs
-        compared = [(label, Formula("percent_change", (ratio, first))) for label, ratio in rest]
+        compared = [(label, FormulaTerm("percent_change", (ratio, first))) for label, ratio in rest]
     else:
-        compared = [(label, Formula("percent_change", ratio.of)) for label, ratio in pairs]
+        compared = [(label, FormulaTerm("percent_change", ratio.of)) for label, ratio in pairs]
     if not compared:
         raise unusable(f"{place}: values", "one value", "two or more, to compare")
-    return Limits("within", tuple(compared), -share, share)
+    return CheckLimits("within", tuple(compared), -share, share)
 
 
-def _pareto(place: Place) -> Check:
+def _pareto(place: TomlTable) -> FindingCheck:
     place.only(("kind", "chosen", "candidates", "objectives", "better"))
     table = place.inner("candidates", place.table.get("candidates"))
     objectives, better = place.texts("objectives"), place.texts("better")
@@ -231,7 +231,7 @@ def _pareto(place: Place) -> Check:
     return Pareto(chosen, candidates, objectives, tuple(directions))
 
 
-def _implication(place: Place) -> Check:
+def _implication(place: TomlTable) -> FindingCheck:
     place.only(("kind", "where", "effect", "labels", "at_least"))
     limit = place.number("at_least")
     if limit is None:
@@ -245,7 +245,7 @@ def _implication(place: Place) -> Check:
     return Implication(tuple(zip(labels, wheres, effects, strict=True)), limit)
 
 
-_KINDS: Final[Mapping[str, Callable[[Place], Check]]] = {
+_KINDS: Final[Mapping[str, Callable[[TomlTable], FindingCheck]]] = {
     "below": _limits,
     "above": _limits,
     "within": _limits,
@@ -262,19 +262,19 @@ def _estimates(values: Sequence[tuple[str, Term]], evidence: Evidence) -> tuple[
     return tuple((label, evidence.estimate(term, each)) for label, term in values)
 
 
-def _values(place: Place, *, least: int = 1) -> tuple[tuple[str, Term], ...]:
+def _values(place: TomlTable, *, least: int = 1) -> tuple[tuple[str, Term], ...]:
     terms = _terms(place, "values", least=least)
     return tuple(zip(_labels(place, terms), terms, strict=True))
 
 
-def _terms(place: Place, key: str, *, least: int = 1) -> tuple[Term, ...]:
+def _terms(place: TomlTable, key: str, *, least: int = 1) -> tuple[Term, ...]:
     value = place.table.get(key)
     if not isinstance(value, list) or len(value) < least:
         raise unusable(f"{place}: {key}", value, f"a list of at least {least} terms")
     return tuple(parse_term(each, place, key) for each in value)
 
 
-def _labels(place: Place, terms: Sequence[Term]) -> tuple[str, ...]:
+def _labels(place: TomlTable, terms: Sequence[Term]) -> tuple[str, ...]:
     given = place.texts("labels")
     if given and len(given) != len(terms):
         raise ConfigError(

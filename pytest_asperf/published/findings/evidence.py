@@ -21,7 +21,13 @@ from pytest_asperf.analysis.stats.intervals import (
     z_quantile,
 )
 from pytest_asperf.errors import ConfigError, MeasurementError
-from pytest_asperf.published.findings.terms import Figure, Formula, Printed, Variation, ids_of
+from pytest_asperf.published.findings.terms import (
+    FigureTerm,
+    FormulaTerm,
+    PrintedTerm,
+    Variation,
+    ids_of,
+)
 from pytest_asperf.published.records.formulas import FORMULAS
 
 if TYPE_CHECKING:
@@ -29,8 +35,8 @@ if TYPE_CHECKING:
 
     from pytest_asperf.published.findings.spreads import AssumedSpread
     from pytest_asperf.published.findings.terms import Term
-    from pytest_asperf.published.records import Cell
-    from pytest_asperf.published.records.formulas import Formula as KnownFormula
+    from pytest_asperf.published.records import RecordedCell
+    from pytest_asperf.published.records.formulas import Formula
 
 _UNITS: Final = {
     **dict.fromkeys(("percent_of", "percent_change", "percent_less", "utilisation"), "%"),
@@ -70,10 +76,10 @@ class Evidence:
         spreads: assumptions; the first that fits a figure is taken.
     """
 
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, RecordedCell]
     spreads: tuple[AssumedSpread, ...]
 
-    def cell(self, id: str) -> Cell:  # noqa: A002  # it is what the field is called
+    def cell(self, id: str) -> RecordedCell:  # noqa: A002  # it is what the field is called
         """Return a figure that is one number.
 
         Raises:
@@ -107,23 +113,23 @@ class Evidence:
 
     def unit(self, term: Term) -> str:
         """Return a term's unit."""
-        if isinstance(term, Formula):
+        if isinstance(term, FormulaTerm):
             usual = _UNITS[term.name] if term.name in _UNITS else self.unit(term.of[0])
             return term.unit or usual
         return "%" if isinstance(term, Variation) else self.cells[term.id].unit
 
-    def all_cells(self, term: Term) -> Iterator[Cell]:
+    def all_cells(self, term: Term) -> Iterator[RecordedCell]:
         """Yield the figures of a term and, of those that are derived, their inputs."""
-        if isinstance(term, Formula):
+        if isinstance(term, FormulaTerm):
             for each in term.of:
                 yield from self.all_cells(each)
             return
-        if isinstance(term, Printed):
+        if isinstance(term, PrintedTerm):
             yield self.cells[term.id]
             return
         cell = self.cell(term.id)
         yield cell
-        if isinstance(term, Figure) and self._follows_from_others(cell):
+        if isinstance(term, FigureTerm) and self._follows_from_others(cell):
             for each in _derivation(cell).of:
                 yield from self.all_cells(each)
 
@@ -133,9 +139,9 @@ class Evidence:
         return cell.kind == "specified" or (assumed is not None and assumed.is_none)
 
     def _box(self, term: Term, confidence: float) -> _Box:
-        if isinstance(term, Formula):
+        if isinstance(term, FormulaTerm):
             return self._computed(term, confidence)
-        if isinstance(term, Printed):
+        if isinstance(term, PrintedTerm):
             return _printed(self.cells[term.id])
         cell = self.cell(term.id)
         if isinstance(term, Variation):
@@ -144,11 +150,11 @@ class Evidence:
             return self._widened(cell, self._computed(_derivation(cell), confidence), confidence)
         return self._measured(cell, confidence)
 
-    def _follows_from_others(self, cell: Cell) -> bool:
+    def _follows_from_others(self, cell: RecordedCell) -> bool:
         """Whether the inputs say more of a figure than the figure itself."""
         return cell.derivation is not None and cell.kind == "derived" and not _own_spread(cell)
 
-    def _computed(self, term: Formula, confidence: float) -> _Box:
+    def _computed(self, term: FormulaTerm, confidence: float) -> _Box:
         formula = FORMULAS[term.name]
         boxes = [self._box(each, confidence) for each in term.of]
         try:
@@ -168,7 +174,7 @@ class Evidence:
         low, high = min(low, point), max(high, point)
         return _Box(point, low, high, fewest.n, fewest.counted, basis)
 
-    def _measured(self, cell: Cell, confidence: float) -> _Box:
+    def _measured(self, cell: RecordedCell, confidence: float) -> _Box:
         point = cell.value if cell.spread.raw is None else cell.spread.raw
         low, high = cell.allowed() if cell.spread.raw is None else (point, point)
         box = _Box(point, low, high, *_count(cell))
@@ -180,10 +186,10 @@ class Evidence:
         below, above, basis = own
         return _Box(point, low - below, high + above, box.n, box.counted, (basis,))
 
-    def _assumed(self, cell: Cell) -> AssumedSpread | None:
+    def _assumed(self, cell: RecordedCell) -> AssumedSpread | None:
         return next((spread for spread in self.spreads if spread.fits(cell)), None)
 
-    def _widened(self, cell: Cell, box: _Box, confidence: float) -> _Box:
+    def _widened(self, cell: RecordedCell, box: _Box, confidence: float) -> _Box:
         """Widen a figure whose spread is not published by the assumed one."""
         assumed = self._assumed(cell)
         if cell.kind == "derived":
@@ -205,7 +211,7 @@ class Evidence:
         return _Box(box.point, low, high, box.n, box.counted, basis)
 
 
-def _range(formula: KnownFormula, boxes: Sequence[_Box]) -> tuple[float, float]:
+def _range(formula: Formula, boxes: Sequence[_Box]) -> tuple[float, float]:
     """Return the extremes over all boxes, infinite where one is or where 0 would divide."""
     bounds = [(box.low, box.high) for box in boxes]
     if not all(math.isfinite(bound) for pair in bounds for bound in pair):
@@ -223,7 +229,7 @@ def _scaled(value: float, log_change: float) -> float:
     return value * math.exp(log_change if value >= 0 else -log_change)
 
 
-def _printed(cell: Cell) -> _Box:
+def _printed(cell: RecordedCell) -> _Box:
     """Return what a document prints, a bound as all that it allows."""
     printed = cell.printed
     if printed.low is not None and printed.high is not None:
@@ -235,18 +241,18 @@ def _printed(cell: Cell) -> _Box:
     return _Box(float(end), low, math.inf if printed.high is None else float(end))
 
 
-def _derivation(cell: Cell) -> Formula:
+def _derivation(cell: RecordedCell) -> FormulaTerm:
     if cell.derivation is None:
         raise ValueError(f"{cell.id} follows from nothing")
-    return Formula(cell.derivation.formula, tuple(map(Figure, cell.derivation.inputs)))
+    return FormulaTerm(cell.derivation.formula, tuple(map(FigureTerm, cell.derivation.inputs)))
 
 
-def _own_spread(cell: Cell) -> bool:
+def _own_spread(cell: RecordedCell) -> bool:
     spread = cell.spread
     return spread.interval is not None or spread.se is not None or spread.sd is not None
 
 
-def _own_interval(cell: Cell, confidence: float) -> tuple[float, float, str] | None:
+def _own_interval(cell: RecordedCell, confidence: float) -> tuple[float, float, str] | None:
     """Return by how much a figure may be too high or too low, and how that is known."""
     spread, n = cell.spread, cell.spread.n
     if spread.interval is not None and spread.confidence is not None:
@@ -268,7 +274,7 @@ def _own_interval(cell: Cell, confidence: float) -> tuple[float, float, str] | N
     return None
 
 
-def _on_log_scale(cell: Cell, half: float) -> tuple[float, float]:
+def _on_log_scale(cell: RecordedCell, half: float) -> tuple[float, float]:
     """Return an error below and above: a rate or time is positive, however wide its interval."""
     point = abs(cell.value if cell.spread.raw is None else cell.spread.raw)
     if not point:
@@ -282,7 +288,7 @@ def _quantile(n: int | None, confidence: float) -> float:
     return z_quantile(confidence) if n is None or n < 2 else t_quantile(n - 1, confidence)
 
 
-def _variation(cell: Cell, confidence: float) -> _Box:
+def _variation(cell: RecordedCell, confidence: float) -> _Box:
     spread = cell.spread
     if spread.sd is None or spread.n is None or spread.n < 2:
         raise ConfigError(
@@ -294,7 +300,7 @@ def _variation(cell: Cell, confidence: float) -> _Box:
     return _Box(estimate.point, estimate.low, estimate.high, spread.n, "runs", (estimate.method,))
 
 
-def _count(cell: Cell) -> tuple[int, str]:
+def _count(cell: RecordedCell) -> tuple[int, str]:
     if cell.spread.n is None:
         return 1, "figure, n not published"
     what = "chunks" if cell.metric.startswith("PPL") else "runs"

@@ -40,14 +40,20 @@ def judge_recorded(finding: Finding, evidence: Evidence) -> Verdict:
     verdict = finding.check.judge(evidence, subject)
     if verdict.outcome is Outcome.INCONCLUSIVE:
         verdict = replace(verdict, advice=_OPEN)
-    asked = [trip for guard in finding.guards if (trip := guard.ask(evidence)) is not None]
-    trips = (*asked, *automatic_trips(terms, evidence))
-    left = guarded(verdict, trips, remedy=_REMEDY)
+    asked = [
+        guard_finding
+        for guard in finding.guards
+        if (guard_finding := guard.ask(evidence)) is not None
+    ]
+    guard_findings = (*asked, *automatic_trips(terms, evidence))
+    left = guarded(verdict, guard_findings, remedy=_REMEDY)
     if left.outcome is not Outcome.INVALID:
         return left
     # Which guard it was is what a reader looks up; what the broken figures give is not told.
     first, *others = dict.fromkeys(
-        trip.guard for trip in trips if trip.consequence is Consequence.INVALID
+        guard_finding.guard
+        for guard_finding in guard_findings
+        if guard_finding.consequence is Consequence.INVALID
     )
     also = f"; also {', '.join(others)}" if others else ""
     return replace(left, measured=f"{first}: {left.measured}{also}", figures=())

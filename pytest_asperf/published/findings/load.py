@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from pytest_asperf.config.toml_table import Place
+    from pytest_asperf.config.toml_table import TomlTable
     from pytest_asperf.published.records import Records
 
 _ARCHITECTURES: Final = ("dense", "moe", "hybrid", "")
@@ -91,7 +91,7 @@ def _shipped_texts() -> tuple[tuple[str, str], ...]:
     return tuple((file.name, file.read_text(encoding="utf-8")) for file in files)
 
 
-def _finding(place: Place, tables: Iterable[str]) -> Finding:
+def _finding(place: TomlTable, tables: Iterable[str]) -> Finding:
     place.only(_KEYS)
     texts = {key: place.text(key, required=True) for key in _TEXTS}
     guards = place.entries("guard") if "guard" in place.table else []
@@ -119,7 +119,7 @@ def _finding(place: Place, tables: Iterable[str]) -> Finding:
     )
 
 
-def _check_figures(finding: Finding, evidence: Evidence, place: Place) -> None:
+def _check_figures(finding: Finding, evidence: Evidence, place: TomlTable) -> None:
     """Refuse a finding on figures that are not recorded or not numbers."""
     terms = [*finding.check.terms(), *(term for guard in finding.guards for term in guard.terms())]
     for id in (*finding.published, *(id for term in terms for id in ids_of(term))):  # noqa: A001

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_asperf.analysis.verdict import Outcome
-    from pytest_asperf.published.findings.checks import Check
+    from pytest_asperf.published.findings.checks import FindingCheck
     from pytest_asperf.published.findings.evidence import Evidence
     from pytest_asperf.published.findings.validity import Guard
     from pytest_asperf.published.records import Records
@@ -46,7 +46,7 @@ class Finding:
     hardware: tuple[str, ...]
     architecture: str
     engine: str
-    check: Check
+    check: FindingCheck
     guards: tuple[Guard, ...]
     live: str
     reading: str

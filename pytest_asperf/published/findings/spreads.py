@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pytest_asperf.config.toml_table import open_document, unusable
 
 if TYPE_CHECKING:
-    from pytest_asperf.published.records import Cell
+    from pytest_asperf.published.records import RecordedCell
 
 _FILE = "data/assumed-spread.toml"
 _KEYS = ("metrics", "source", "cv", "se", "by_runs", "because")
@@ -45,7 +45,7 @@ class AssumedSpread:
         """Whether such figures are counted and do not vary."""
         return self.cv == 0
 
-    def fits(self, cell: Cell) -> bool:
+    def fits(self, cell: RecordedCell) -> bool:
         """Tell whether it holds for a figure."""
         own = not self.source or cell.id.startswith(f"{self.source}/")
         return own and cell.metric in self.metrics

@@ -12,14 +12,14 @@ from pytest_asperf.published.records.formulas import FORMULAS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_asperf.config.toml_table import Place
+    from pytest_asperf.config.toml_table import TomlTable
 
 #: Formulas within formulas.
 _DEEPEST: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class FigureTerm:
     """A recorded figure; a derived one counts as what its inputs give.
 
     Attributes:
@@ -30,7 +30,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class PrintedTerm:
     """A recorded figure as the document prints it, whatever its inputs give."""
 
     id: str
@@ -44,7 +44,7 @@ class Variation:
 
 
 @dataclass(frozen=True, slots=True)
-class Formula:
+class FormulaTerm:
     """What follows from other terms.
 
     Attributes:
@@ -58,10 +58,10 @@ class Formula:
     unit: str = ""
 
 
-Term = Figure | Printed | Variation | Formula
+Term = FigureTerm | PrintedTerm | Variation | FormulaTerm
 
 
-def parse_term(value: object, place: Place, key: str) -> Term:
+def parse_term(value: object, place: TomlTable, key: str) -> Term:
     """Return the term that a value of a findings file means.
 
     Args:
@@ -78,7 +78,7 @@ def parse_term(value: object, place: Place, key: str) -> Term:
 
 def ids_of(term: Term) -> Iterator[str]:
     """Yield the ids of the recorded figures in a term."""
-    if isinstance(term, Formula):
+    if isinstance(term, FormulaTerm):
         for each in term.of:
             yield from ids_of(each)
     else:
@@ -90,15 +90,15 @@ def row_of(term: Term) -> str:
     return next(ids_of(term)).split("/")[-2]
 
 
-def _parsed(value: object, place: Place, key: str, depth: int) -> Term:
+def _parsed(value: object, place: TomlTable, key: str, depth: int) -> Term:
     if isinstance(value, str):
-        return Figure(_id(value, place, key))
+        return FigureTerm(_id(value, place, key))
     inner = place.inner(key, value)
     if depth == _DEEPEST:
         raise unusable(str(inner), "a formula in a formula", f"at most {_DEEPEST} levels")
     if "printed" in inner.table:
         inner.only(("printed",))
-        return Printed(_id(inner.text("printed"), inner, "printed"))
+        return PrintedTerm(_id(inner.text("printed"), inner, "printed"))
     if "variation" in inner.table:
         inner.only(("variation",))
         return Variation(_id(inner.text("variation"), inner, "variation"))
@@ -114,10 +114,10 @@ def _parsed(value: object, place: Place, key: str, depth: int) -> Term:
             remedy=f"name {count} of them, in that order",
         )
     inputs = tuple(_parsed(each, inner, "of", depth + 1) for each in of)
-    return Formula(formula.name, inputs, inner.text("unit"))
+    return FormulaTerm(formula.name, inputs, inner.text("unit"))
 
 
-def _id(text: str, place: Place, key: str) -> str:
+def _id(text: str, place: TomlTable, key: str) -> str:
     if text.count("/") != 3:
         raise unusable(f"{place}: {key}", text, "an id: source-id/table-id/row/column")
     return text

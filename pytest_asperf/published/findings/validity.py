@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis import guards
 from pytest_asperf.config.toml_table import unusable
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.published.findings.terms import Formula, ids_of, parse_term
+from pytest_asperf.published.findings.terms import FormulaTerm, ids_of, parse_term
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from pytest_asperf.analysis.guards import Trip
-    from pytest_asperf.config.toml_table import Place
+    from pytest_asperf.analysis.guards import GuardFinding
+    from pytest_asperf.config.toml_table import TomlTable
     from pytest_asperf.published.findings.evidence import Evidence
     from pytest_asperf.published.findings.terms import Term
 
@@ -43,7 +43,7 @@ class Guard:
         yield from (term for _, term in self.inputs)
         yield from (*self.arm, *self.baseline)
 
-    def ask(self, evidence: Evidence) -> Trip | None:
+    def ask(self, evidence: Evidence) -> GuardFinding | None:
         """Return how it trips, or None.
 
         Raises:
@@ -68,7 +68,7 @@ class Guard:
         """Return values by metric and unit, as a reader knows them."""
         named = {}
         for own, term in zip(self.arm, terms, strict=True):
-            metric = "" if isinstance(own, Formula) else f"{evidence.cell(own.id).metric} "
+            metric = "" if isinstance(own, FormulaTerm) else f"{evidence.cell(own.id).metric} "
             value = evidence.value(term)
             named[f"{metric}{evidence.unit(own)}".strip()] = (
                 int(value) if value.is_integer() else value
@@ -76,7 +76,7 @@ class Guard:
         return named
 
 
-def parse_guard(place: Place) -> Guard:
+def parse_guard(place: TomlTable) -> Guard:
     """Return the guard that a table means.
 
     Raises:
@@ -102,19 +102,19 @@ def parse_guard(place: Place) -> Guard:
     return Guard(kind, tuple(inputs))
 
 
-def automatic_trips(terms: Iterable[Term], evidence: Evidence) -> Iterator[Trip]:
+def automatic_trips(terms: Iterable[Term], evidence: Evidence) -> Iterator[GuardFinding]:
     """Yield what holds of any recorded figure: one that is no measurement shows nothing."""
     told = set()
     for term in terms:
         for cell in evidence.all_cells(term):
             if cell.kind in {"estimated", "stated"} and cell.id not in told:
                 told.add(cell.id)
-                trip = guards.estimate(f"{cell.id} ({cell.kind})", 0)
-                if trip is not None:
-                    yield trip
+                guard_finding = guards.estimate(f"{cell.id} ({cell.kind})", 0)
+                if guard_finding is not None:
+                    yield guard_finding
 
 
-def _list(place: Place, key: str) -> tuple[Term, ...]:
+def _list(place: TomlTable, key: str) -> tuple[Term, ...]:
     value = place.table.get(key)
     if not isinstance(value, list) or not value:
         raise unusable(f"{place}: {key}", value, "a list of figures")
@@ -131,17 +131,17 @@ def _step(values: Mapping[str, float]) -> tuple[float, float]:
     return values["rate"] / emitted, n_bytes
 
 
-def _roofline_high(values: Mapping[str, float]) -> Trip | None:
+def _roofline_high(values: Mapping[str, float]) -> GuardFinding | None:
     steps, n_bytes = _step(values)
     return guards.roofline_high(steps, n_bytes, values["bandwidth"] * ROUNDED_BANDWIDTH)
 
 
-def _roofline_low(values: Mapping[str, float]) -> Trip | None:
+def _roofline_low(values: Mapping[str, float]) -> GuardFinding | None:
     steps, n_bytes = _step(values)
     return guards.roofline_low(steps, n_bytes, values["bandwidth"])
 
 
-def _sd_bound(values: Mapping[str, float]) -> Trip | None:
+def _sd_bound(values: Mapping[str, float]) -> GuardFinding | None:
     return guards.sd_bound(
         values["rate"],
         values["alone"],
@@ -151,23 +151,23 @@ def _sd_bound(values: Mapping[str, float]) -> Trip | None:
     )
 
 
-def _decode_errors(values: Mapping[str, float]) -> Trip | None:
+def _decode_errors(values: Mapping[str, float]) -> GuardFinding | None:
     return guards.counted_decode_errors(round(values["lines"]))
 
 
-def _remote_errors(values: Mapping[str, float]) -> Trip | None:
+def _remote_errors(values: Mapping[str, float]) -> GuardFinding | None:
     return guards.counted_remote_errors(round(values["lines"]))
 
 
-def _impure_window(values: Mapping[str, float]) -> Trip | None:
+def _impure_window(values: Mapping[str, float]) -> GuardFinding | None:
     return guards.impure_window(round(values["samples"]), values["period_s"], values["phase_s"])
 
 
-def _predicted(values: Mapping[str, float]) -> Trip | None:
+def _predicted(values: Mapping[str, float]) -> GuardFinding | None:
     return guards.predicted_against_measured(values["predicted"], values["measured"])
 
 
-def _energy(values: Mapping[str, float]) -> Trip | None:
+def _energy(values: Mapping[str, float]) -> GuardFinding | None:
     return guards.joules_per_token(
         values["watts"], values["joules"], values["baseline_watts"], values["baseline_joules"]
     )
@@ -176,7 +176,10 @@ def _energy(values: Mapping[str, float]) -> Trip | None:
 _SD: Final = ("k", "drafted", "accepted")
 _GUARDS: Final[
     Mapping[
-        str, tuple[Callable[[Mapping[str, float]], Trip | None], tuple[str, ...], tuple[str, ...]]
+        str,
+        tuple[
+            Callable[[Mapping[str, float]], GuardFinding | None], tuple[str, ...], tuple[str, ...]
+        ],
     ]
 ] = {
     "roofline-high": (_roofline_high, ("rate", "weights_gb", "bandwidth"), (*_SD, "draft_gb")),
@@ -193,7 +196,7 @@ _GUARDS: Final[
     ),
 }
 _COMPARISONS: Final[
-    Mapping[str, Callable[[Mapping[str, float], Mapping[str, float]], Trip | None]]
+    Mapping[str, Callable[[Mapping[str, float], Mapping[str, float]], GuardFinding | None]]
 ] = {
     "identical-to-baseline": guards.identical_to_baseline,
     "unequal-work": guards.unequal_work,

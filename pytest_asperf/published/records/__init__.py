@@ -9,28 +9,28 @@ from __future__ import annotations
 from pytest_asperf.published.records.derived import DerivedCheck, derived_checks
 from pytest_asperf.published.records.load import load_recorded, parse_recorded, shipped_records
 from pytest_asperf.published.records.model import (
-    Cell,
     Column,
     Derivation,
     Document,
+    RecordedCell,
+    RecordedRow,
     Records,
-    Row,
     Scope,
     Source,
     Spread,
     Table,
 )
-from pytest_asperf.published.records.printed import Printed
+from pytest_asperf.published.records.printed import PrintedValue
 
 __all__ = [
-    "Cell",
     "Column",
     "Derivation",
     "DerivedCheck",
     "Document",
-    "Printed",
+    "PrintedValue",
+    "RecordedCell",
+    "RecordedRow",
     "Records",
-    "Row",
     "Scope",
     "Source",
     "Spread",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_asperf.published.records.formulas import Formula
-    from pytest_asperf.published.records.model import Cell, Derivation, Records
+    from pytest_asperf.published.records.model import Derivation, RecordedCell, Records
 
 # A computed end may miss a printed one by the arithmetic of floats alone.
 _FLOAT_SLACK = 1e-9
@@ -32,9 +32,9 @@ class DerivedCheck:
         follows: whether some value within the rounding of the inputs prints as the figure.
     """
 
-    cell: Cell
+    cell: RecordedCell
     derivation: Derivation
-    inputs: tuple[Cell, ...]
+    inputs: tuple[RecordedCell, ...]
     computed: float
     low: float
     high: float
@@ -71,7 +71,9 @@ def derived_checks(records: Records) -> tuple[DerivedCheck, ...]:
     )
 
 
-def _check(cell: Cell, derivation: Derivation, by_id: dict[str, Cell]) -> DerivedCheck:
+def _check(
+    cell: RecordedCell, derivation: Derivation, by_id: dict[str, RecordedCell]
+) -> DerivedCheck:
     inputs = tuple(by_id[id] for id in derivation.inputs)  # noqa: A001  # what the field is called
     formula = FORMULAS[derivation.formula]
     boxes = [each.allowed() for each in inputs]
@@ -92,7 +94,7 @@ def _check(cell: Cell, derivation: Derivation, by_id: dict[str, Cell]) -> Derive
 
 
 def _over(
-    formula: Formula, boxes: Sequence[tuple[float, float]], cell: Cell
+    formula: Formula, boxes: Sequence[tuple[float, float]], cell: RecordedCell
 ) -> tuple[float, float]:
     try:
         return formula.over(boxes)
@@ -104,7 +106,7 @@ def _over(
         ) from None
 
 
-def _span(cell: Cell, boxes: Sequence[tuple[float, float]]) -> tuple[float, float, bool]:
+def _span(cell: RecordedCell, boxes: Sequence[tuple[float, float]]) -> tuple[float, float, bool]:
     """Return the ends of a range of magnitudes, and whether both print as the range's ends."""
     sizes = [sorted((abs(low), abs(high))) for low, high in boxes]
     least = (min(low for low, _ in sizes), min(high for _, high in sizes))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pytest_asperf.config.toml_table import (
     LONGEST,
-    Place,
+    TomlTable,
     checked_id,
     open_document,
     read_toml_text,
@@ -20,13 +20,13 @@ from pytest_asperf.config.toml_table import (
 from pytest_asperf.errors import ConfigError, listing, printable, shown, suggest
 from pytest_asperf.published.records.formulas import FORMULAS
 from pytest_asperf.published.records.model import (
-    Cell,
     Column,
     Derivation,
     Document,
     Kind,
+    RecordedCell,
+    RecordedRow,
     Records,
-    Row,
     Scope,
     Source,
     Spread,
@@ -145,7 +145,7 @@ def _document(text: str, where: str, hardware: Collection[str]) -> Document:
     return Document(source, tuple(tables))
 
 
-def _source(place: Place) -> Source:
+def _source(place: TomlTable) -> Source:
     place.only(_SOURCE)
     return Source(
         id=place.id(),
@@ -157,7 +157,7 @@ def _source(place: Place) -> Source:
     )
 
 
-def _table(file: Place, entry: object, source: str, hardware: Collection[str]) -> Table:
+def _table(file: TomlTable, entry: object, source: str, hardware: Collection[str]) -> Table:
     name = entry.get("id", "?") if isinstance(entry, dict) else "?"
     place = file.inner(f"table {name}", entry)
     place.only(_TABLE)
@@ -190,7 +190,7 @@ def _table(file: Place, entry: object, source: str, hardware: Collection[str]) -
     )
 
 
-def _column(place: Place, key: str) -> tuple[Column, Place]:
+def _column(place: TomlTable, key: str) -> tuple[Column, TomlTable]:
     place.only(_COLUMN)
     if checked_id(key, str(place)) in _SCOPE:
         raise unusable(str(place), key, f"a name other than {listing(_SCOPE)}")
@@ -205,12 +205,12 @@ def _column(place: Place, key: str) -> tuple[Column, Place]:
 
 
 def _row(
-    place: Place,
+    place: TomlTable,
     ids: _Ids,
-    columns: list[tuple[Column, Place]],
+    columns: list[tuple[Column, TomlTable]],
     scope: Scope,
     hardware: Collection[str],
-) -> Row:
+) -> RecordedRow:
     place.only((*_SCOPE, *(column.key for column, _ in columns)))
     cells = []
     for column, defaults in columns:
@@ -220,10 +220,12 @@ def _row(
             value = place.table[column.key]
             inner = place.inner(column.key, value if isinstance(value, dict) else {"value": value})
             cells.append((column.key, _cell(inner, ids, column, defaults, own)))
-    return Row(ids.row, tuple(cells))
+    return RecordedRow(ids.row, tuple(cells))
 
 
-def _cell(place: Place, ids: _Ids, column: Column, defaults: Place, scope: Scope) -> Cell:
+def _cell(
+    place: TomlTable, ids: _Ids, column: Column, defaults: TomlTable, scope: Scope
+) -> RecordedCell:
     place.only(_CELL)
     value = place.table.get("value")
     if isinstance(value, bool) or not isinstance(value, int | Decimal | str) or value == "":
@@ -246,7 +248,7 @@ def _cell(place: Place, ids: _Ids, column: Column, defaults: Place, scope: Scope
             why="a derived figure is recomputed from its inputs",
             remedy='give the column or the cell `formula` and `from`, or kind = "stated"',
         )
-    return Cell(
+    return RecordedCell(
         id=ids.of(column.key),
         metric=place.text("metric") or column.metric,
         unit=place.text("unit") or column.unit,
@@ -258,7 +260,7 @@ def _cell(place: Place, ids: _Ids, column: Column, defaults: Place, scope: Scope
     )
 
 
-def _derivation(place: Place, defaults: Place, ids: _Ids) -> Derivation | None:
+def _derivation(place: TomlTable, defaults: TomlTable, ids: _Ids) -> Derivation | None:
     giver = place if "formula" in place.table or "from" in place.table else defaults
     follows = place.table.get("follows", True)
     why = place.text("why")
@@ -286,7 +288,7 @@ def _derivation(place: Place, defaults: Place, ids: _Ids) -> Derivation | None:
     return Derivation(formula.name, resolved, follows, why)
 
 
-def _spread(place: Place, defaults: Place | None) -> Spread:
+def _spread(place: TomlTable, defaults: TomlTable | None) -> Spread:
     near = place.table
     far: Mapping[str, Any] = {} if defaults is None else defaults.table
     n = near.get("n", far.get("n"))
@@ -313,7 +315,7 @@ def _spread(place: Place, defaults: Place | None) -> Spread:
     )
 
 
-def _scope(place: Place, outer: Scope, hardware: Collection[str]) -> Scope:
+def _scope(place: TomlTable, outer: Scope, hardware: Collection[str]) -> Scope:
     own = {key: place.text(key) for key in _SCOPE if key in place.table}
     if hardware and own.get("hardware"):
         place.choice("hardware", hardware)

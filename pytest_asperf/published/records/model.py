@@ -10,7 +10,7 @@ from pytest_asperf.errors import ConfigError, shown, suggest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pytest_asperf.published.records.printed import Printed
+    from pytest_asperf.published.records.printed import PrintedValue
 
 Kind = Literal["measured", "derived", "estimated", "specified", "stated"]
 NOT_PUBLISHED = "not published"
@@ -129,7 +129,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class RecordedCell:
     """One published figure.
 
     Attributes:
@@ -144,7 +144,7 @@ class Cell:
     unit: str
     kind: Kind
     scope: Scope
-    printed: Printed
+    printed: PrintedValue
     spread: Spread
     derivation: Derivation | None = None
 
@@ -175,7 +175,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RecordedRow:
     """One row of a table.
 
     Attributes:
@@ -184,7 +184,7 @@ class Row:
     """
 
     key: str
-    cells: tuple[tuple[str, Cell], ...]
+    cells: tuple[tuple[str, RecordedCell], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,11 +201,11 @@ class Table:
     where: str
     scope: Scope
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[RecordedRow, ...]
     also_in: tuple[str, ...] = ()
     note: str = ""
 
-    def column(self, key: str) -> tuple[Cell, ...]:
+    def column(self, key: str) -> tuple[RecordedCell, ...]:
         """Return the cells of a column, in the order of the rows.
 
         Raises:
@@ -224,7 +224,7 @@ class Document:
     source: Source
     tables: tuple[Table, ...]
 
-    def cells(self) -> Iterator[Cell]:
+    def cells(self) -> Iterator[RecordedCell]:
         """Yield every cell, in the document's order."""
         for table in self.tables:
             for row in table.rows:
@@ -238,12 +238,12 @@ class Records:
 
     documents: tuple[Document, ...]
 
-    def cells(self) -> Iterator[Cell]:
+    def cells(self) -> Iterator[RecordedCell]:
         """Yield every cell of every document."""
         for document in self.documents:
             yield from document.cells()
 
-    def cell(self, id: str) -> Cell:  # noqa: A002  # it is what the field is called
+    def cell(self, id: str) -> RecordedCell:  # noqa: A002  # it is what the field is called
         """Return a cell by `source-id/table-id/row/column`.
 
         Raises:
@@ -251,7 +251,7 @@ class Records:
         """
         return _find("number", id, self.cells(), lambda cell: cell.id)
 
-    def number(self, id: str) -> Cell:  # noqa: A002  # it is what the field is called
+    def number(self, id: str) -> RecordedCell:  # noqa: A002  # it is what the field is called
         """Return a cell that is a number, by its id.
 
         Raises:

@@ -24,7 +24,7 @@ _BOUNDS: Final[dict[str, Form]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class PrintedValue:
     """One cell as printed, without its unit.
 
     Attributes:
@@ -84,7 +84,7 @@ class Printed:
         return Decimal(1) if self.text.startswith("~") else Decimal("0.5")
 
 
-def read_printed(value: Decimal | int | str) -> Printed:
+def read_printed(value: Decimal | int | str) -> PrintedValue:
     """Return what a cell says.
 
     Args:
@@ -95,22 +95,22 @@ def read_printed(value: Decimal | int | str) -> Printed:
     """
     if isinstance(value, int | Decimal):
         number = _within_reason(Decimal(value))
-        return Printed(str(value), "point", number, number)
+        return PrintedValue(str(value), "point", number, number)
     found = _PRINTED.fullmatch(value)
     if found is None:
-        return Printed(value, "word")
+        return PrintedValue(value, "word")
     low = _within_reason(Decimal(found["low"]))
     high = _within_reason(Decimal(found["high"])) if found["high"] else low
     if high < low:
         raise ValueError
     bound = "at-least" if found["plus"] else _BOUNDS.get(found["mark"] or "")
     if bound == "at-least":
-        return Printed(value, "at-least", low=low)
+        return PrintedValue(value, "at-least", low=low)
     if bound == "at-most":
-        return Printed(value, "at-most", high=high)
+        return PrintedValue(value, "at-most", high=high)
     if found["high"]:
-        return Printed(value, "range", low, high)
-    return Printed(value, "approximate" if found["mark"] else "point", low, high)
+        return PrintedValue(value, "range", low, high)
+    return PrintedValue(value, "approximate" if found["mark"] else "point", low, high)
 
 
 def _within_reason(number: Decimal) -> Decimal:

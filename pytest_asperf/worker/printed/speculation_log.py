@@ -15,7 +15,7 @@ from .numbers import COUNT, NUMBER
 from .timings import read_timing
 
 if TYPE_CHECKING:
-    from .timings import Timing
+    from .timings import PrintedTiming
 
 _RATE: Final = re.compile(rf"(encoded|decoded) +({COUNT}) tokens in +({NUMBER}) seconds")
 _COUNT: Final = re.compile(rf"(n_draft|n_predict|n_drafted|n_accept) += ({COUNT})$")
@@ -87,8 +87,8 @@ class SpeculationRun:
     n_accept: int
     prompt: tuple[int, float] | None
     decoded: tuple[int, float] | None
-    draft_decodes: Timing | None
-    draft_prompt: Timing | None
+    draft_decodes: PrintedTiming | None
+    draft_prompt: PrintedTiming | None
     total_s: float | None
     uses_checkpoints: bool
     drafters: tuple[Drafter, ...]
@@ -151,7 +151,7 @@ class SpeculationReader:
 
     _counts: dict[str, int] = field(default_factory=dict)
     _rates: dict[str, tuple[int, float]] = field(default_factory=dict)
-    _timings: dict[bool, Timing] = field(default_factory=dict)
+    _timings: dict[bool, PrintedTiming] = field(default_factory=dict)
     _part: str = ""
     _total_s: float | None = None
     _drafters: dict[str, Drafter] = field(default_factory=dict)

@@ -32,7 +32,7 @@ MAX_REQUESTS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class PrintedTiming:
     """Tokens and the time they took, in ms as rounded by the log.
 
     Attributes:
@@ -61,8 +61,8 @@ class Request:
         n_drafted, n_accepted: where it speculated.
     """
 
-    prompt: Timing | None
-    generated: Timing
+    prompt: PrintedTiming | None
+    generated: PrintedTiming
     n_drafted: int = 0
     n_accepted: int = 0
 
@@ -86,7 +86,7 @@ class ServerReader:
     """Gathers the requests of llama-server, in the forms of its releases since 2023."""
 
     _requests: list[Request] = field(default_factory=list)
-    _prompt: Timing | None = None
+    _prompt: PrintedTiming | None = None
     _of_server: bool = False
     left_out: int = 0
 
@@ -125,7 +125,9 @@ class ServerReader:
             entry = json.loads(line)
             prompt_ms, ms, n = (entry[key] for key in _JSON_FIELDS)
             n_prompt = next(entry[key] for key in _PROMPT_COUNTS if key in entry)
-            request = Request(Timing(int(n_prompt), float(prompt_ms)), Timing(int(n), float(ms)))
+            request = Request(
+                PrintedTiming(int(n_prompt), float(prompt_ms)), PrintedTiming(int(n), float(ms))
+            )
         except (ValueError, TypeError, KeyError, StopIteration, RecursionError):
             return
         self._add(request)
@@ -155,7 +157,9 @@ def request_of(answer: object) -> Request | None:
     try:
         n_prompt, prompt_ms, n, ms = (timings[key] for key in _ANSWER_FIELDS)
         drafted = (int(timings.get(key, 0)) for key in ("draft_n", "draft_n_accepted"))
-        request = Request(Timing(int(n_prompt), float(prompt_ms)), Timing(int(n), float(ms)))
+        request = Request(
+            PrintedTiming(int(n_prompt), float(prompt_ms)), PrintedTiming(int(n), float(ms))
+        )
         n_drafted, n_accepted = drafted
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
@@ -177,13 +181,13 @@ def _is_sound(request: Request) -> bool:
     return all(one.n_tokens >= 0 and 0 <= one.ms < math.inf for one in timings)
 
 
-def read_timing(line: str) -> tuple[bool, Timing] | None:
+def read_timing(line: str) -> tuple[bool, PrintedTiming] | None:
     """Return whether a line times a prompt, and the timing; None for any other line."""
     found = _TIMING.search(line)
     return (bool(found["prompt"]), _timing(found)) if found else None
 
 
-def _timing(found: re.Match[str]) -> Timing:
+def _timing(found: re.Match[str]) -> PrintedTiming:
     rate = found["rate"]
     is_number = rate[0].isdecimal()
-    return Timing(int(found["n"]), float(found["ms"]), float(rate) if is_number else None)
+    return PrintedTiming(int(found["n"]), float(found["ms"]), float(rate) if is_number else None)

@@ -11,7 +11,7 @@ from pytest_asperf.analysis.stats.intervals import mean_interval_t
 from pytest_asperf.errors import ConfigError, MeasurementError
 from pytest_asperf.published.findings.evidence import Evidence
 from pytest_asperf.published.findings.spreads import assumed_spreads
-from pytest_asperf.published.findings.terms import Figure, Formula, Printed, Variation
+from pytest_asperf.published.findings.terms import FigureTerm, FormulaTerm, PrintedTerm, Variation
 from pytest_asperf.published.records import Records, shipped_records
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def test_a_published_spread_gives_students_interval(make_records: MakeRecords) -
     """N and sd make the interval that the runs themselves would, but for the log scale."""
     runs = (99.0, 100.0, 101.0)
     made = evidence(make_records("a = { tg = { value = 100.0, raw = 100.0, sd = 1.0, n = 3 } }"))
-    own, theirs = made.estimate(Figure("r/t/a/tg")), mean_interval_t(runs, unit="tok/s")
+    own, theirs = made.estimate(FigureTerm("r/t/a/tg")), mean_interval_t(runs, unit="tok/s")
     assert (own.low, own.high) == pytest.approx((theirs.low, theirs.high), rel=1e-3)
     assert (own.n, own.counted) == (3, "runs")
 
@@ -35,7 +35,7 @@ def test_a_published_spread_gives_students_interval(make_records: MakeRecords) -
 def test_a_missing_spread_is_assumed_and_said(make_records: MakeRecords) -> None:
     """A lone figure gets the interval of the assumption, and says that it is one."""
     found = evidence(make_records("a = { tg = { value = 100.0, raw = 100.0 } }")).estimate(
-        Figure("r/t/a/tg")
+        FigureTerm("r/t/a/tg")
     )
     assert found.high == pytest.approx(100 * math.exp(1.645 * 0.17), rel=1e-3)
     assert "assumed" in found.method
@@ -47,20 +47,20 @@ def test_runs_narrow_an_assumed_spread(make_records: MakeRecords) -> None:
     made = evidence(
         make_records("a = { tg = { value = 100, raw = 100, n = 4 } }\nb = { tg = 100 }")
     )
-    four, one = (made.estimate(Figure(f"r/t/{row}/tg")) for row in "ab")
+    four, one = (made.estimate(FigureTerm(f"r/t/{row}/tg")) for row in "ab")
     assert four.high - four.low < (one.high - one.low) * 0.55
 
 
 def test_rounding_enters(make_records: MakeRecords) -> None:
     """A printed figure stands for half a unit of its last digit to either side, a raw one not."""
     made = evidence(make_records("a = { tg = { value = 2, sd = 0, n = 3 } }"))
-    found = made.estimate(Figure("r/t/a/tg"))
+    found = made.estimate(FigureTerm("r/t/a/tg"))
     assert (found.low, found.high) == (1.5, 2.5)
 
 
 def test_a_metric_of_which_nothing_is_known_has_no_interval(make_records: MakeRecords) -> None:
     """No assumption is no certainty."""
-    found = evidence(make_records("a = { odd = 2 }")).estimate(Figure("r/t/a/odd"))
+    found = evidence(make_records("a = { odd = 2 }")).estimate(FigureTerm("r/t/a/odd"))
     assert not found.has_interval
 
 
@@ -71,21 +71,21 @@ def test_what_follows_takes_its_inputs_and_not_the_printed_figure(
     rows = "base = { tg = { value = 10, raw = 10, sd = 0, n = 3 } }\n"
     rows += 'a = { tg = { value = 20, raw = 20, sd = 0, n = 3 }, ratio = { value = 3.0, follows = false, why = "no" } }'  # noqa: E501
     made = evidence(make_records(rows))
-    assert made.estimate(Figure("r/t/a/ratio")).point == 2.0
-    assert made.estimate(Printed("r/t/a/ratio")).point == 3.0
+    assert made.estimate(FigureTerm("r/t/a/ratio")).point == 2.0
+    assert made.estimate(PrintedTerm("r/t/a/ratio")).point == 3.0
 
 
 def test_a_zero_in_the_denominator_decides_nothing(make_records: MakeRecords) -> None:
     """A quotient by what may be zero has no bounds, and one by zero itself is refused."""
     rows = "a = { tg = { value = 1, raw = 1, sd = 0, n = 3 }, size = 2, lines = 0 }"
     made = evidence(make_records(rows))
-    size, zero = Figure("r/t/a/size"), Printed("r/t/a/lines")
+    size, zero = FigureTerm("r/t/a/size"), PrintedTerm("r/t/a/lines")
     assert made.estimate(zero).low < 0 < made.estimate(zero).high
-    shifted = Formula("sum", (zero, Figure("r/t/a/tg")))
-    pole = Formula("difference", (shifted, Figure("r/t/a/tg")))
-    assert made.estimate(Formula("ratio", (size, shifted))).has_interval
+    shifted = FormulaTerm("sum", (zero, FigureTerm("r/t/a/tg")))
+    pole = FormulaTerm("difference", (shifted, FigureTerm("r/t/a/tg")))
+    assert made.estimate(FormulaTerm("ratio", (size, shifted))).has_interval
     with pytest.raises(MeasurementError, match="divides by zero"):
-        made.estimate(Formula("ratio", (size, pole)))
+        made.estimate(FormulaTerm("ratio", (size, pole)))
 
 
 def test_variation_needs_a_standard_deviation(make_records: MakeRecords) -> None:
@@ -114,7 +114,7 @@ def test_worse_evidence_is_never_narrower(
         for row, spread, runs in (("a", spreads[0], n), ("b", sum(spreads), max(n - fewer, 2)))
     )
     made = evidence(make_records(rows))
-    better, worse = (made.estimate(Figure(f"r/t/{row}/tg")) for row in "ab")
+    better, worse = (made.estimate(FigureTerm(f"r/t/{row}/tg")) for row in "ab")
     assert worse.low <= better.low + 1e-9
     assert better.high <= worse.high + 1e-9
 

@@ -59,7 +59,7 @@ class ReadyBuild:
         return (("made", printable(f"{self.made.title}{': ' if told else ''}{told}", 400)),)
 
 
-class Workshop:
+class BuildCache:
     """Makes builds, each once; a failure is kept as long as the workshop is.
 
     Args:
@@ -97,7 +97,9 @@ class Workshop:
             return ReadyBuild(EngineBuild(engine, Path(sys.executable), source.folder))
         made = self.made(source)
         if isinstance(source, Checkout):
-            return ReadyBuild(EngineBuild(engine, Path(sys.executable), _bench(made).parent), made)
+            return ReadyBuild(
+                EngineBuild(engine, Path(sys.executable), _measurement(made).parent), made
+            )
         return ReadyBuild(EngineBuild(engine, interpreter_of(made.folder)), made)
 
     def made(self, source: Packages | Checkout) -> MadeBuild:
@@ -208,11 +210,11 @@ def _whole(folder: Path) -> MadeBuild | None:
     made = finished(folder)
     if made is None:
         return None
-    program = _bench(made) if "programs" in made.found else interpreter_of(folder)
+    program = _measurement(made) if "programs" in made.found else interpreter_of(folder)
     return made if program.exists() else None
 
 
-def _bench(made: MadeBuild) -> Path:
+def _measurement(made: MadeBuild) -> Path:
     return made.folder / str(made.found["programs"]["llama-bench"])
 
 

@@ -16,7 +16,7 @@ class Consequence(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trip:
+class GuardFinding:
     """A guard that tripped.
 
     Attributes:
