@@ -18,7 +18,9 @@ from timing import table
 
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.config.build_sources import Interpreter
-from pytest_asperf.config.spec import Build, EngineSettings, ModelRef, parse_workload
+from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.spec import Build, ModelRef
+from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.hardware.machine_lock import machine_lock_path
 from pytest_asperf.measure.ab_speed import Budget
 from pytest_asperf.measure.plan import MeasurementPlan

@@ -12,7 +12,9 @@ from bench_mlx_ppl import Silent
 from models import shipped_target
 from timing import table
 
-from pytest_asperf.config.spec import ModelRef, parse_kv_type, parse_workload
+from pytest_asperf.config.engine_settings import parse_kv_type
+from pytest_asperf.config.spec import ModelRef
+from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.hardware.machine_lock import machine_lock_path
 from pytest_asperf.measure.plan import MeasurementPlan

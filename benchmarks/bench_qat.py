@@ -12,7 +12,8 @@ from models import shipped_target
 from timing import table
 
 from pytest_asperf.analysis.stats.intervals import chunk_difference_interval, delta_ppl
-from pytest_asperf.config.spec import ModelRef, parse_workload
+from pytest_asperf.config.spec import ModelRef
+from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.hardware.machine_lock import machine_lock_path
 from pytest_asperf.measure.ab_speed import Budget

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 from models import BUILD, SETTINGS
 from timing import table
 
-from pytest_asperf.config.spec import ModelRef, Pairing, Variant
+from pytest_asperf.config.spec import ModelRef, Pairing
+from pytest_asperf.config.variants import Variant
 from pytest_asperf.measure.ab_speed import Budget
 from pytest_asperf.measure.model_locator import ModelLocator
 from pytest_asperf.measure.speculation import DraftTargetFiles, SpeculationLease, run_speculation

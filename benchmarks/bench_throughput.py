@@ -12,9 +12,10 @@ from models import BUILD, SETTINGS, SLOW, level_files, shipped_target, write_ran
 from peers import Peers
 from timing import interleave, ratio, table
 
-from pytest_asperf.config.spec import ModelSpec, Workload
+from pytest_asperf.config.spec import ModelSpec
+from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import Worker
-from pytest_asperf.measure.model_locator import read_corpus
+from pytest_asperf.measure.corpus import read_corpus
 from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
 from pytest_asperf.modelfiles.shipped import shipped_corpus
 

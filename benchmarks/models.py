@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from gguf import GGUFWriter, LlamaFileType, TokenType
 
-from pytest_asperf.config.spec import EngineSettings, ModelRef, ModelSpec
+from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.measure.model_locator import ModelLocator
 from pytest_asperf.modelfiles.cache import cache_root

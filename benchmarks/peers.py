@@ -12,7 +12,7 @@ from timing import Cost, Finished, PeerError, run
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_asperf.config.spec import Workload
+    from pytest_asperf.config.workload import Workload
 
 _ATTEMPTS: Final = 5
 _ERROR: Final = re.compile(r"^[\d.]+ E .*", re.MULTILINE)

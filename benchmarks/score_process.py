@@ -15,7 +15,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.metrics import summarise_ppl
-from pytest_asperf.config.spec import EngineSettings, ModelRef, ModelSpec
+from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
 from pytest_asperf.measure.plan import MeasurementPlan

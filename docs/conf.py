@@ -13,7 +13,7 @@ import typer.main
 import pytest_asperf
 from pytest_asperf.cli import app as asperf
 from pytest_asperf.commands.findings import markdown
-from pytest_asperf.plugin.options import OPTIONS
+from pytest_asperf.config.options import OPTIONS
 from pytest_asperf.published.findings import load_findings
 
 if TYPE_CHECKING:

@@ -14,36 +14,30 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.metrics import Comparison
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.analysis.stats.sequential import PairedTest
-    from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
-    from pytest_asperf.api.assertions import (
-        assert_bandwidth_utilization,
-        assert_faster,
+    from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError
+    from pytest_asperf.api.engines import Engines, assert_faster
+    from pytest_asperf.api.gate import Gate, GatedWorkloads, assert_no_regression
+    from pytest_asperf.api.ladder import (
+        Ladder,
+        Perplexity,
         assert_monotonic,
-        assert_no_regression,
         assert_pareto_optimal,
         assert_ppl_delta,
-        assert_throughput,
-    )
-    from pytest_asperf.api.handles import (
-        Engines,
-        Gate,
-        GatedWorkloads,
-        Ladder,
-        Memory,
-        MemoryReading,
-        Model,
-        Perplexity,
-        Reading,
-        Throughput,
     )
     from pytest_asperf.api.level_assertions import assert_degrades_less, assert_equivalent
-    from pytest_asperf.api.memory import assert_fits
+    from pytest_asperf.api.measurement_context import Model, Reading
+    from pytest_asperf.api.memory import Memory, MemoryReading, assert_fits
     from pytest_asperf.api.speculation import Speculation
     from pytest_asperf.api.speculation_assertions import (
         assert_lossless,
         assert_sd_gain,
         assert_sd_gains_more,
         assert_sd_loss,
+    )
+    from pytest_asperf.api.throughput import (
+        Throughput,
+        assert_bandwidth_utilization,
+        assert_throughput,
     )
     from pytest_asperf.errors import (
         AsperfError,
@@ -54,7 +48,6 @@ if TYPE_CHECKING:
         HardwareError,
         MeasurementError,
         ModelError,
-        VerdictError,
     )
     from pytest_asperf.hardware.in_force import Hardware
     from pytest_asperf.measure.speculation_result import SpeculationResult
@@ -117,43 +110,43 @@ _HOMES = {
     "Comparison": "pytest_asperf.analysis.metrics",
     "ConfigError": "pytest_asperf.errors",
     "EngineError": "pytest_asperf.errors",
-    "Engines": "pytest_asperf.api.handles",
+    "Engines": "pytest_asperf.api.engines",
     "Estimate": "pytest_asperf.analysis.stats.estimate",
-    "Gate": "pytest_asperf.api.handles",
-    "GatedWorkloads": "pytest_asperf.api.handles",
+    "Gate": "pytest_asperf.api.gate",
+    "GatedWorkloads": "pytest_asperf.api.gate",
     "Hardware": "pytest_asperf.hardware.in_force",
     "HardwareError": "pytest_asperf.errors",
-    "Ladder": "pytest_asperf.api.handles",
+    "Ladder": "pytest_asperf.api.ladder",
     "MeasurementError": "pytest_asperf.errors",
-    "Memory": "pytest_asperf.api.handles",
-    "MemoryReading": "pytest_asperf.api.handles",
-    "Model": "pytest_asperf.api.handles",
+    "Memory": "pytest_asperf.api.memory",
+    "MemoryReading": "pytest_asperf.api.memory",
+    "Model": "pytest_asperf.api.measurement_context",
     "ModelError": "pytest_asperf.errors",
     "Outcome": "pytest_asperf.analysis.verdict",
     "PairedTest": "pytest_asperf.analysis.stats.sequential",
-    "Perplexity": "pytest_asperf.api.handles",
+    "Perplexity": "pytest_asperf.api.ladder",
     "PublishedFinding": "pytest_asperf.published.findings",
-    "Reading": "pytest_asperf.api.handles",
+    "Reading": "pytest_asperf.api.measurement_context",
     "Speculation": "pytest_asperf.api.speculation",
     "SpeculationResult": "pytest_asperf.measure.speculation_result",
     "Subject": "pytest_asperf.analysis.verdict",
-    "Throughput": "pytest_asperf.api.handles",
+    "Throughput": "pytest_asperf.api.throughput",
     "Verdict": "pytest_asperf.analysis.verdict",
-    "VerdictError": "pytest_asperf.errors",
-    "assert_bandwidth_utilization": "pytest_asperf.api.assertions",
+    "VerdictError": "pytest_asperf.analysis.verdict",
+    "assert_bandwidth_utilization": "pytest_asperf.api.throughput",
     "assert_degrades_less": "pytest_asperf.api.level_assertions",
     "assert_equivalent": "pytest_asperf.api.level_assertions",
-    "assert_faster": "pytest_asperf.api.assertions",
+    "assert_faster": "pytest_asperf.api.engines",
     "assert_fits": "pytest_asperf.api.memory",
     "assert_lossless": "pytest_asperf.api.speculation_assertions",
-    "assert_monotonic": "pytest_asperf.api.assertions",
-    "assert_no_regression": "pytest_asperf.api.assertions",
-    "assert_pareto_optimal": "pytest_asperf.api.assertions",
-    "assert_ppl_delta": "pytest_asperf.api.assertions",
+    "assert_monotonic": "pytest_asperf.api.ladder",
+    "assert_no_regression": "pytest_asperf.api.gate",
+    "assert_pareto_optimal": "pytest_asperf.api.ladder",
+    "assert_ppl_delta": "pytest_asperf.api.ladder",
     "assert_sd_gain": "pytest_asperf.api.speculation_assertions",
     "assert_sd_gains_more": "pytest_asperf.api.speculation_assertions",
     "assert_sd_loss": "pytest_asperf.api.speculation_assertions",
-    "assert_throughput": "pytest_asperf.api.assertions",
+    "assert_throughput": "pytest_asperf.api.throughput",
 }
 
 if not TYPE_CHECKING:  # or a misspelt import would pass every type checker

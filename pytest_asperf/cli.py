@@ -157,7 +157,7 @@ def calibrate_machine(
     Exits with 1, and keeps nothing, if other work makes the machine too busy for it.
     """
     from pytest_asperf.commands.calibrate import calibrate
-    from pytest_asperf.config.spec import parse_workload
+    from pytest_asperf.config.workload import parse_workload
 
     project = open_project(python=python, wait=wait)
     ref = project.catalogue.find(model, where="--model")
@@ -230,8 +230,9 @@ def predict_models(
 
     Exits with 0 if all fit in memory, with 1 if one does not.
     """
-    from pytest_asperf.config.spec import EngineSettings, parse_settings
+    from pytest_asperf.config.engine_settings import EngineSettings, parse_settings
     from pytest_asperf.forecast.predict import ForecastRequest, predict
+    from pytest_asperf.forecast.text import as_json as prediction_json
     from pytest_asperf.forecast.text import rows, sections
 
     project = open_project()
@@ -259,7 +260,7 @@ def predict_models(
             project.queue(lambda message: print_text(console, message)),
         )
     if as_json:
-        typer.echo(in_own_words(json.dumps(found.as_dict(), default=str, indent=2)))
+        typer.echo(in_own_words(json.dumps(prediction_json(found), default=str, indent=2)))
     else:
         if len(models) > 1:
             print_table(rows(found))

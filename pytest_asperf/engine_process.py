@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from pytest_asperf.analysis.metrics import ChunkScore
-    from pytest_asperf.config.spec import EngineSettings
+    from pytest_asperf.config.engine_settings import EngineSettings
 
 _WORKER_FOLDER: Final = Path(__file__).parent / "worker"
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pytest_asperf.analysis.verdict import Verdict
 
 #: Longest part of an error: what comes from outside may be of any length.
 _LONGEST_PART: Final = 4000
@@ -101,18 +100,6 @@ class MeasurementError(AsperfError):
     """What was measured is empty, not finite, impossible, or not the same work in both arms."""
 
     breaks_measurement = True
-
-
-class VerdictError(AssertionError):
-    """A claim that did not pass; its text is the verdict's lab note.
-
-    Attributes:
-        verdict: the verdict.
-    """
-
-    def __init__(self, verdict: Verdict) -> None:
-        super().__init__(verdict.note())
-        self.verdict = verdict
 
 
 def escaped(text: str) -> str:

@@ -10,7 +10,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.config.spec import EngineSettings
+from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import EngineRefusedError, Worker
 from pytest_asperf.errors import EngineError
 

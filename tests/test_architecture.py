@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import re
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
 
 import pytest_asperf
 
@@ -17,87 +21,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
 PACKAGE = "pytest_asperf"
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+#: Rooms in which facts of engines, models and contexts are dataclasses.
+FACTS_ARE_TYPED = {"measure", "verdicts", "gate", "api", "plugin"}
 ROOT = Path(pytest_asperf.__file__).parent
 
-# A room is a module or a folder at the top of the package; every room has one tier, and imports
-# nothing from a higher one.
-TIERS = (
+# A room is a module or a folder at the top of the package. It imports from its own tier or a lower
+# one, and never in a circle, not even for a type.
+TIERS: dict[str, set[str]] = {
     # Functions of values: what a number means, and what follows from it.
-    {
-        *("errors", "stats", "metrics", "verdict", "joint_verdict", "sd_model", "guards"),
-        *("predict", "bisection"),
+    "analysis": {"errors", "analysis"},
+    # What may be asked for, parsed and frozen; what was published.
+    "requests": {"config", "published"},
+    # Files, processes and clocks. `testing` starts workers for an engine.
+    "machine": {
+        *("hardware", "modelfiles", "builds", "worker", "engine_process", "measure", "testing"),
     },
-    # What may be asked for, parsed and frozen.
-    {
-        *("engines", "spec", "build_sources", "settings", "marks", "catalogue", "recorded"),
-        *("claims", "toml_place", "text_file"),
-    },
-    # What touches the machine: files, processes, clocks. `testing` starts workers for an engine.
-    {"hardware", "modelfiles", "builds", "worker", "host", "measure", "testing", "lineage"},
-    # One session with a user: pytest's, or the command line's. The package itself hands out names.
-    {
-        *("plugin", "options", "config", "collect", "fixtures", "given", "stash", "run", "handles"),
-        *(
-            "assertions",
-            "fit_assertions",
-            "level_assertions",
-            "speculation_handle",
-            "speculation_assertions",
-            "sd_verdict",
-            "fit_verdict",
-        ),
-        *(
-            "builds_command",
-            "gate_cells",
-            "gate_command",
-            "gate_options",
-            "gate_plan",
-            "gate_report",
-            "project",
-            "gate_verdict",
-            "two_speeds",
-            "reading_verdict",
-            "fit_verdict",
-            "report",
-            "findings",
-            "cli",
-            "doctor",
-            "calibrate",
-            "inventory",
-        ),
-        *(
-            "checks",
-            "command_words",
-            "predict_command",
-            "predict_text",
-            "findings_page",
-            "audit",
-            "console",
-        ),
-        *("bisect_command", "bisect_record", "bisect_run", "bisect_text"),
-        "__init__",
-    },
-)
+    # What becomes of measurements: no pytest, no terminal.
+    "results": {"report", "verdicts", "gate", "bisect", "forecast", "audit"},
+    # What a test holds and claims.
+    "claims": {"api"},
+    # One session with a user: pytest's, or the command line's.
+    "shell": {"plugin", "commands", "cli", "findings", "__init__"},
+}
+
+ROOT_MODULES = {"__init__", "errors", "cli", "testing", "engine_process"}
 
 PYTEST = {"pytest", "_pytest"}
-
-# Who knows pytest, and why it must.
-SHELL = {
-    "plugin": "implements the hooks",
-    "options": "registers the options",
-    "config": "reads options and markers",
-    "collect": "parametrizes, skips and refuses tests",
-    "fixtures": "defines the fixtures",
-    "given": "reads a test's markers, and skips it",
-    "stash": "keeps a session's state where pytest keeps such things",
-    "run": "reads a session's options once, into settings",
-    "report.outcome": "sets a test's outcome, letter and word",
-    "report.progress": "writes through the terminal reporter",
-    "report.skips": "skips a test",
-    "report.summary": "writes through the terminal reporter",
-    "report.written": "fails a session whose report cannot be written",
-    "findings": "is a suite of tests",
-}
+#: The rooms that know pytest.
+SHELL = {"plugin", "findings"}
 
 # No file, clock, process or network can be had from these; numpy and scipy are used for arithmetic.
 PURE = {
@@ -110,7 +62,15 @@ IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "__import__"}
 # What a worker's modules may import beside numpy, by the engine that their names begin with.
 LIBRARIES = {"llama_cpp": {"llama_cpp"}, "mlx": {"mlx", "mlx_lm", "transformers"}}
 
-MAX_LINES = 500
+MAX_LINES = 400
+MAX_METHODS = 20
+MAX_PARAMETERS = 8
+#: What Typer reads off a command's signature is one parameter for each option that users have.
+LONG_SIGNATURES: dict[str, str] = {
+    "commands.bisect.bisect_builds": "a parameter for each option",
+    "commands.gate.gate_builds": "a parameter for each option",
+    "cli.predict_models": "a parameter for each option",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +147,12 @@ def room(name: str) -> str:
 
 def tier(name: str) -> int:
     """Return the height of a module's room."""
-    return next(height for height, rooms in enumerate(TIERS) if room(name) in rooms)
+    return next(height for height, rooms in enumerate(TIERS.values()) if room(name) in rooms)
 
 
 def those_in(rooms: Collection[str]) -> list[str]:
-    """Return the modules in the rooms, which may be single modules of a folder."""
-    return [name for name in modules() if name in rooms or room(name) in rooms]
+    """Return the modules in the rooms."""
+    return [name for name in modules() if room(name) in rooms]
 
 
 def tree_of(name: str) -> ast.Module:
@@ -232,37 +192,48 @@ def late():
     }
 
 
+def graph(names: Callable[[str], str]) -> dict[str, set[str]]:
+    """Return what imports what, types included, of modules or of the rooms that `names` gives."""
+    edges: dict[str, set[str]] = {names(name): set() for name in modules()}
+    for name in modules():
+        for one in imports(name):
+            if (target := own(one.target)) and names(target) != names(name):
+                edges[names(name)].add(names(target))
+    return edges
+
+
 def test_every_room_has_one_tier() -> None:
-    """A new room is placed, and one that is gone is forgotten."""
-    assert sorted({room(name) for name in modules()}) == sorted(chain(*TIERS))
+    """A new room is placed, and one that is gone is removed."""
+    assert sorted({room(name) for name in modules()}) == sorted(chain(*TIERS.values()))
+
+
+def test_the_root_holds_few_modules() -> None:
+    """A module that is no room of its own goes into the folder that names its subject."""
+    assert {name for name, path in modules().items() if path.parent == ROOT} == ROOT_MODULES
 
 
 def test_imports_go_down() -> None:
-    """No module imports from a tier above its own."""
+    """No module imports from a tier above its own, not even a type."""
 
     def upward(name: str, one: Import) -> bool:
         target = own(one.target)
-        return one.at_run_time and target is not None and tier(target) > tier(name)
+        return target is not None and tier(target) > tier(name)
 
     assert offenders(modules(), upward) == []
 
 
-def test_no_import_goes_in_a_circle() -> None:
-    """What modules import when they run has an order."""
-    graph = {
-        name: {target for one in imports(name) if one.at_run_time and (target := own(one.target))}
-        for name in modules()
-    }
-    graphlib.TopologicalSorter(graph).prepare()
+@pytest.mark.parametrize("names", [str, room], ids=["modules", "rooms"])
+def test_no_import_goes_in_a_circle(names: Callable[[str], str]) -> None:
+    """Modules and rooms can be read in an order, types included."""
+    graphlib.TopologicalSorter(graph(names)).prepare()
 
 
 def test_only_the_shell_knows_pytest() -> None:
-    """The name pytest stands in the shell, by all of it, and below it not even for a type."""
+    """The name pytest stands in the plugin and the findings, and nowhere else even for a type."""
     knowing = {
-        name for name in modules() if any(room(one.target) in PYTEST for one in imports(name))
+        room(name) for name in modules() if any(room(one.target) in PYTEST for one in imports(name))
     }
-    assert knowing - set(those_in(SHELL)) == set()
-    assert {shell for shell in SHELL if not knowing & set(those_in({shell}))} == set()
+    assert knowing == SHELL
 
 
 def test_analysis_is_arithmetic() -> None:
@@ -271,7 +242,7 @@ def test_analysis_is_arithmetic() -> None:
     def foreign(_: str, one: Import) -> bool:
         return one.at_run_time and own(one.target) is None and room(one.target) not in PURE
 
-    analysis = those_in(TIERS[0])
+    analysis = those_in(TIERS["analysis"])
     called = {
         (name, node.func.id)
         for name in analysis
@@ -301,3 +272,42 @@ def test_modules_stay_readable() -> None:
     lengths = {name: len(path.read_text("utf-8").splitlines()) for name, path in modules().items()}
     assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
     assert [name for name in lengths if name.rpartition(".")[2] in {"utils", "util"}] == []
+
+
+def test_classes_stay_readable() -> None:
+    """No class knows everything, and no two are called the same."""
+    classes = [
+        (node.name, f"{name}.{node.name}", len([n for n in node.body if isinstance(n, _FUNCTIONS)]))
+        for name in modules()
+        for node in ast.walk(tree_of(name))
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert {where: methods for _, where, methods in classes if methods > MAX_METHODS} == {}
+    counted = Counter(name for name, _, _ in classes)
+    assert [where for name, where, _ in classes if counted[name] > 1] == []
+
+
+def test_signatures_stay_readable() -> None:
+    """A function with many parameters wants a dataclass."""
+    long = {
+        f"{name}.{node.name}"
+        for name in modules()
+        for node in ast.walk(tree_of(name))
+        if isinstance(node, _FUNCTIONS) and _n_parameters(node) > MAX_PARAMETERS
+    }
+    assert long == set(LONG_SIGNATURES)
+
+
+def _n_parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    given = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    return len([name for name in given if name not in {"self", "cls"}])
+
+
+def test_no_untyped_facts_above_the_wire() -> None:
+    """Answers of a worker are parsed where they arrive; above it nothing is read by string."""
+    untyped = {
+        name
+        for name in those_in(FACTS_ARE_TYPED)
+        if re.search(r"(dict|Mapping)\[str, Any\]", modules()[name].read_text("utf-8"))
+    }
+    assert untyped == set()

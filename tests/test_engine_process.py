@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_asperf.config.spec import EngineSettings
+from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import (
     EngineBuild,
     EngineRefusedError,

@@ -18,6 +18,8 @@ HEAVY = {
 }
 LOADED = {
     "pytest_asperf",
+    "pytest_asperf.config",
+    "pytest_asperf.config.options",
     "pytest_asperf.plugin.options",
     "pytest_asperf.plugin.fixtures",
     "pytest_asperf.plugin",

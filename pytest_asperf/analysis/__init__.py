@@ -1,1 +1,1 @@
-"""TODO."""
+"""Functions of values: metrics, statistics, guards and verdicts."""

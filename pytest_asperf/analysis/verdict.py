@@ -19,6 +19,10 @@ from pytest_asperf.analysis.stats.estimate import Estimate, limit_text
 from pytest_asperf.errors import ConfigError, printable, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_asperf.analysis.guards.guard_finding import GuardFinding
@@ -473,3 +477,15 @@ def _table(rows: Sequence[tuple[str, str]]) -> list[str]:
         lines.append(f"  {head:<{width}} {printable(text)}")
         previous = label
     return lines
+
+
+class VerdictError(AssertionError):
+    """A claim that did not pass; its text is the verdict's lab note.
+
+    Attributes:
+        verdict: the verdict.
+    """
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.note())
+        self.verdict = verdict

@@ -1,1 +1,1 @@
-"""TODO."""
+"""What a test holds and claims: the fixtures' values and the assert_* functions."""

@@ -23,8 +23,8 @@ from pytest_asperf.analysis.verdict import (
     judge_within,
     parse_percent,
 )
-from pytest_asperf.api.assertions import OTHER_LEVELS, metric_of, settle, unknown_word
-from pytest_asperf.api.handles import Ladder, Perplexity
+from pytest_asperf.api.ladder import OTHER_LEVELS, Ladder, Perplexity, metric_of
+from pytest_asperf.api.measurement_context import settle, unknown_word
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.validity import twin_trips
 from pytest_asperf.report.rows import verdict_row

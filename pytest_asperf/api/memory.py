@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_asperf.api.assertions import settle
-from pytest_asperf.api.handles import MemoryReading, require_positions
+from pytest_asperf.api.measurement_context import settle
+from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.errors import ConfigError, HardwareError, shown
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import in_force
 from pytest_asperf.hardware.memory import memory_of
+from pytest_asperf.report.rows import memory_row
 from pytest_asperf.verdicts.memory import measured_fit, predicted_fit
 
 if TYPE_CHECKING:
+    from pytest_asperf.api.measurement_context import MeasurementContext
+    from pytest_asperf.config.spec import ModelRef
+    from pytest_asperf.measure.engine_memory import MemoryResult
+
+if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.api.handles import Model
+    from pytest_asperf.api.measurement_context import Model
     from pytest_asperf.hardware.in_force import Hardware
 
 
@@ -63,3 +70,64 @@ def assert_fits(
     if context is not None:
         require_positions(context, where="assert_fits: context")
     return settle(predicted_fit(model, hardware, memory, context), model.measurement)
+
+
+@dataclass(frozen=True)
+class MemoryReading:
+    """The memory that a model takes with its context filled.
+
+    Attributes:
+        ref: the model.
+        result: what the engine allocated.
+        measurement: where it was measured.
+    """
+
+    ref: ModelRef = field(repr=False)
+    result: MemoryResult = field(repr=False)
+    measurement: MeasurementContext = field(repr=False)
+
+    @property
+    def kv_bytes(self) -> int:
+        """What the KV cache takes, as the engine counts it."""
+        return self.result.memory.kv
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The `memory` fixture: call it with the context to fill."""
+
+    ref: ModelRef = field(repr=False)
+    measurement: MeasurementContext = field(repr=False)
+
+    def __call__(self, context: int) -> MemoryReading:
+        """Fill the context, and read from the engine how much memory that takes.
+
+        Args:
+            context: tokens.
+
+        Raises:
+            AsperfError: it cannot be measured.
+        """
+        require_positions(context, where="memory: context")
+        result = self.measurement.runner.memory(self.ref, context)
+        self.measurement.record(memory_row(result))
+        return MemoryReading(self.ref, result, self.measurement)
+
+    @property
+    def with_f16_cache(self) -> Memory:
+        """The same model with a KV cache in F16, to compare a quantised one with."""
+        return replace(self, ref=self.ref.with_kv(EngineSettings()))
+
+
+def require_positions(context: object, *, where: str) -> None:
+    """Refuse what is no length of a context.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if type(context) is not int or not 1 <= context < 2**31:
+        raise ConfigError(
+            f"{where}: {shown(context, 80)} is no number of tokens",
+            why="the KV cache grows with the context",
+            remedy="write a whole number from 1, such as 4096",
+        )

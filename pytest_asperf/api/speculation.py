@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.api.handles import MeasurementContext
+    from pytest_asperf.api.measurement_context import MeasurementContext
     from pytest_asperf.config.spec import ModelRef, Pairing
     from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.speculation_result import SpeculationResult

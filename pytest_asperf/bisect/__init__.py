@@ -1,1 +1,1 @@
-"""TODO."""
+"""Which build first fails a gate."""

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pytest_asperf.builds.store import Recipe
     from pytest_asperf.config.build_sources import Source
     from pytest_asperf.config.engines import Engine
+    from pytest_asperf.config.progress import Notify
     from pytest_asperf.config.spec import Build
-    from pytest_asperf.measure.plan import Notify
 
 #: How packages begin whose version says what computes.
 _TELLING: Final = ("llama-cpp", "mlx", "numpy")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pytest_asperf.measure.plan import Notify
+    from pytest_asperf.config.progress import Notify
 
 _TOLD_CHARS: Final = 60
 

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The commands of `asperf`, one module each."""

@@ -172,7 +172,7 @@ def _question(asked: _BisectOptions, project: Project) -> BisectRequest:
     from pytest_asperf.analysis.verdict import parse_percent
     from pytest_asperf.bisect.run import BisectRequest
     from pytest_asperf.config.engines import parse_engine
-    from pytest_asperf.config.spec import parse_workload
+    from pytest_asperf.config.workload import parse_workload
     from pytest_asperf.gate.cells import PPL, GateCell
     from pytest_asperf.gate.plan import engine_of
     from pytest_asperf.measure.ab_speed import Budget

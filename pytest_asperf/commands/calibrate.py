@@ -17,10 +17,11 @@ from pytest_asperf.measure.noise_store import calibration_of
 from pytest_asperf.report.sections import CheckLine, Section, condition_check
 
 if TYPE_CHECKING:
-    from pytest_asperf.config.spec import Build, ModelRef, Workload
+    from pytest_asperf.config.spec import Build, ModelRef
+    from pytest_asperf.config.workload import Workload
     from pytest_asperf.hardware.conditions import Condition
-    from pytest_asperf.measure.noise_store import Calibration
     from pytest_asperf.measure.runner import MeasurementRunner
+    from pytest_asperf.measure.surroundings import Calibration
 
 #: Budgets that the table speaks of: a short gate's, and the default.
 _BUDGETS = (20, 60)

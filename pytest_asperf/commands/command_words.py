@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from typer.core import TyperCommand
 
+from pytest_asperf.config.options import OPTIONS
 from pytest_asperf.errors import AsperfError
-from pytest_asperf.plugin.options import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Collection

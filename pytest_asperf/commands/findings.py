@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.plugin.summary import render_findings
 from pytest_asperf.published.findings import judge_recorded, load_findings, published_text
 from pytest_asperf.published.findings.terms import ids_of
 from pytest_asperf.published.records import derived_checks
 from pytest_asperf.report.rows import finding_row
+from pytest_asperf.report.tables import render_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -21,6 +21,7 @@ from pytest_asperf.config.build_sources import (
     parse_table,
     split_build,
 )
+from pytest_asperf.config.engine_settings import EngineSettings, parse_settings
 from pytest_asperf.config.engines import ENGINES, parse_engine, parse_level
 from pytest_asperf.config.settings import (
     Settings,
@@ -31,15 +32,9 @@ from pytest_asperf.config.settings import (
     split_address,
     unknown_key,
 )
-from pytest_asperf.config.spec import (
-    Build,
-    EngineSettings,
-    ModelRef,
-    ModelSpec,
-    parse_settings,
-    parse_variant,
-)
+from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
 from pytest_asperf.config.toml_table import parse_toml, read_toml_text
+from pytest_asperf.config.variants import parse_variant
 from pytest_asperf.errors import ConfigError, listing, printable, shown, suggest
 
 if TYPE_CHECKING:

@@ -10,15 +10,10 @@ import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+from pytest_asperf.config.engine_settings import EngineSettings, parse_kv_type, parse_settings
 from pytest_asperf.config.engines import parse_engine, parse_level
 from pytest_asperf.config.settings import split_address
-from pytest_asperf.config.spec import (
-    NGRAM_DRAFT,
-    EngineSettings,
-    Rollback,
-    parse_kv_type,
-    parse_settings,
-)
+from pytest_asperf.config.spec import NGRAM_DRAFT, Rollback
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
 
 if TYPE_CHECKING:

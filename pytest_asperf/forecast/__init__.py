@@ -1,1 +1,1 @@
-"""TODO."""
+"""What sizes and bandwidth say before a run."""

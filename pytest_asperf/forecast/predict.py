@@ -7,8 +7,8 @@ its JSON agree.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.capacity import (
     ACCEPTANCES,
@@ -16,9 +16,7 @@ from pytest_asperf.analysis.capacity import (
     MOE_REACHED_SHARE,
     REACHED_SHARE,
     Demand,
-    Fit,
     MemoryCapacity,
-    Payoff,
     Verification,
     fit,
     payoff,
@@ -26,11 +24,12 @@ from pytest_asperf.analysis.capacity import (
     tg_ceiling,
 )
 from pytest_asperf.config.catalogue import at_level
+from pytest_asperf.config.engine_settings import kv_bytes_per_element
 from pytest_asperf.config.engines import parse_level
 from pytest_asperf.config.settings import parse_path, split_address
-from pytest_asperf.config.spec import ModelRef, ModelSpec, kv_bytes_per_element
+from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.errors import ConfigError, HardwareError, printable
-from pytest_asperf.forecast.text import sections
+from pytest_asperf.forecast.result import Forecast, Prediction, SpeculationForecast
 from pytest_asperf.hardware.bandwidth import LARGEST_CACHE_BYTES, known_bandwidth, machine_bandwidth
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import Ceiling, in_force
@@ -42,11 +41,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_asperf.config.catalogue import Catalogue
-    from pytest_asperf.config.spec import EngineSettings
+    from pytest_asperf.config.engine_settings import EngineSettings
     from pytest_asperf.hardware.in_force import Hardware
     from pytest_asperf.hardware.machine_lock import MachineQueue
 
-_SCHEMA: Final = 1
 _MOST_POSITIONS: Final = 1024
 
 
@@ -81,78 +79,6 @@ class ForecastRequest:
         """Whether something was said of drafting."""
         given = (self.draft, self.draft_ratio, self.verify, self.acceptance)
         return any(value is not None for value in given)
-
-
-@dataclass(frozen=True, slots=True)
-class SpeculationForecast:
-    """What a draft gives one target.
-
-    Attributes:
-        ratio: speed of the draft over the target's, None where it is not known.
-        ratio_basis: what that rests on.
-        rows: for each assumption on the cost of verifying, what follows at each acceptance rate.
-    """
-
-    ratio: float | None
-    ratio_basis: str
-    rows: tuple[tuple[Verification, tuple[Payoff, ...]], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """What is predicted of one model.
-
-    Attributes:
-        demand: what the model asks of memory.
-        fit: whether it fits, with the draft where there is one; None where memory is unknown.
-        ceilings: TG in tok/s that the bandwidth allows, with an empty and with a full context.
-        reached: of the first, what real runs reach; None where a cache can hold what is read, so
-            that memory bounds nothing.
-        speculation: what a draft gives, None where nothing was said of one.
-    """
-
-    demand: Demand
-    fit: Fit | None
-    ceilings: tuple[float, float] | None
-    reached: tuple[float, float] | None
-    speculation: SpeculationForecast | None
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """Everything that is predicted.
-
-    Attributes:
-        hardware: the hardware, in one line.
-        memory: its memory, or why it is not known.
-        ceiling: its bandwidth, or why it is not known.
-        bandwidth_basis: where that comes from.
-        kv_types: of the K and the V cache, for each model.
-        draft: what the draft asks of memory.
-        forecasts: one for each model.
-    """
-
-    hardware: str
-    memory: MemoryCapacity | Failure
-    ceiling: Ceiling | Failure
-    bandwidth_basis: str
-    kv_types: tuple[tuple[str, str], ...]
-    draft: Demand | None
-    forecasts: tuple[Forecast, ...]
-
-    @property
-    def fits(self) -> bool:
-        """Whether every model fits; what cannot be told does not count as fitting."""
-        return all(forecast.fit is not None and forecast.fit.fits for forecast in self.forecasts)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the prediction for JSON; an infinite ratio is null."""
-        return {
-            "schema": _SCHEMA,
-            "fits": self.fits,
-            "sections": [asdict(section) for section in sections(self)],
-            "facts": _finite(asdict(self)),
-        }
 
 
 def predict(
@@ -321,11 +247,3 @@ def _speculation(
     rates = ACCEPTANCES if question.acceptance is None else (question.acceptance,)
     rows = tuple((cost, tuple(payoff(rate, cost, ratio) for rate in rates)) for cost in costs)
     return SpeculationForecast(ratio, basis if ratio is not None else "", rows)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and math.isinf(value) else value

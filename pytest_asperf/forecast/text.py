@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.capacity import MOE_REACHED_SHARE, REACHED_SHARE, RULE_RATIO
 from pytest_asperf.errors import printable
@@ -13,11 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_asperf.analysis.capacity import Demand, Payoff
-    from pytest_asperf.forecast.predict import Forecast, Prediction, SpeculationForecast
+    from pytest_asperf.forecast.result import Forecast, Prediction, SpeculationForecast
     from pytest_asperf.hardware.in_force import Ceiling
     from pytest_asperf.report.sections import State
 
 #: The least share of memory that macOS is known to let a GPU hold by default; more on some.
+_SCHEMA: Final = 1
 _GPU_SHARE: Final = 2 / 3
 
 
@@ -33,6 +35,24 @@ def sections(found: Prediction) -> tuple[Section, ...]:
         if forecast.speculation is not None
     )
     return (Section(printable(found.hardware), _machine_checks(found)), *models, *drafts)
+
+
+def as_json(found: Prediction) -> dict[str, Any]:
+    """The prediction for JSON; an infinite ratio is null."""
+    return {
+        "schema": _SCHEMA,
+        "fits": found.fits,
+        "sections": [asdict(section) for section in sections(found)],
+        "facts": _finite(asdict(found)),
+    }
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and math.isinf(value) else value
 
 
 def rows(found: Prediction) -> tuple[tuple[str, ...], ...]:

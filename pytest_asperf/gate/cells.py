@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.verdict import Subject, judge_invalid
-from pytest_asperf.config.spec import Pairing, parse_workload
+from pytest_asperf.config.spec import Pairing
+from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import AsperfError, ConfigError, shown, suggest
 from pytest_asperf.measure.ab_logits import run_logits_gate
 from pytest_asperf.measure.ab_speculation import run_speculation_gate

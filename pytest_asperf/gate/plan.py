@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.build_sources import runs_on
+from pytest_asperf.config.engine_settings import EngineSettings, FlashAttention
 from pytest_asperf.config.engines import ENGINES
-from pytest_asperf.config.spec import EngineSettings, FlashAttention, ModelRef, Pairing
+from pytest_asperf.config.spec import ModelRef, Pairing
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.gate.cells import LOGITS, PPL, SPECULATION, GateCell
 

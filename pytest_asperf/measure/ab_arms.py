@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_asperf.builds.build_cache import BuildCache
-    from pytest_asperf.config.spec import Build, EngineSettings, ModelRef, Workload
+    from pytest_asperf.config.engine_settings import EngineSettings
+    from pytest_asperf.config.spec import Build, ModelRef
+    from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import EngineBuild, RawRun
-    from pytest_asperf.measure.model_locator import Corpus, LocatedModel, ModelLocator
+    from pytest_asperf.measure.corpus import Corpus
+    from pytest_asperf.measure.model_locator import LocatedModel, ModelLocator
 
 #: What the model is called inside a side's process.
 MODEL: Final = "model"

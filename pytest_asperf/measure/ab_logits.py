@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.config.spec import EngineSettings, Workload
+from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure.ab_arms import MODEL, RunningArm
 
 if TYPE_CHECKING:

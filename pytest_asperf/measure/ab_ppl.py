@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_asperf.measure.ab_arms import MachineLease
-    from pytest_asperf.measure.results import Provenance, ScoredText
+    from pytest_asperf.measure.corpus import ScoredText
+    from pytest_asperf.measure.results import Provenance
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pytest_asperf.config.spec import Workload
+from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import RawRun, Worker
 from pytest_asperf.measure.ab_arms import require_ran
 from pytest_asperf.measure.ab_speed import ABResult, Budget, run_gate

@@ -24,13 +24,13 @@ from pytest_asperf.analysis.stats.total_time import (
     typical_log_ratio,
 )
 from pytest_asperf.engine_process import usable_cores
-from pytest_asperf.measure.noise_store import Surroundings
+from pytest_asperf.measure.surroundings import Surroundings
 from pytest_asperf.measure.throughput import load_is_cheap, loads_each_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_asperf.config.spec import Workload
+    from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.ab_arms import TimedArm
     from pytest_asperf.measure.results import Provenance
 

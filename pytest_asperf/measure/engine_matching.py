@@ -12,11 +12,20 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.config.engines import FLOAT_LEVELS, level_engines, mlx_scheme, parse_level
+from pytest_asperf.config.engines import (
+    FLOAT_LEVELS,
+    level_engines,
+    mlx_scheme,
+    parse_level,
+)
 from pytest_asperf.errors import ConfigError, ModelError
 from pytest_asperf.modelfiles.gguf_read import GgufInfo
 from pytest_asperf.modelfiles.mlx_read import MlxInfo
 from pytest_asperf.modelfiles.sizes import bits_per_weight
+
+if TYPE_CHECKING:
+    from pytest_asperf.config.engines import Engine
+    from pytest_asperf.measure.ab_speed import ABResult
 
 if TYPE_CHECKING:
     from pytest_asperf.config.engines import Engine
@@ -243,3 +252,20 @@ def _are_near(first: float | None, second: float | None, within: float) -> bool:
 
 def _bits_text(bits: float | None) -> str:
     return "an unknown number of" if bits is None else f"{bits:.2f}"
+
+
+@dataclass(frozen=True)
+class EngineComparison:
+    """Two engines held against each other.
+
+    Attributes:
+        duel: the pairs; the engine claimed to be faster is their candidate.
+        engines: baseline and candidate.
+        by: by how much it is claimed to be, a fraction.
+        terms: what they have in common and what they have not.
+    """
+
+    duel: ABResult
+    engines: tuple[Engine, Engine]
+    by: float
+    terms: tuple[Term, ...]

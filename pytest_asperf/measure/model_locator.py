@@ -6,14 +6,12 @@ import hashlib
 import json
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
 from pytest_asperf.config.engines import level_recipe
-from pytest_asperf.config.spec import KV_BYTES_PER_ELEMENT, ModelRef, kv_bytes_per_element
-from pytest_asperf.config.text_file import UnreadableTextError, read_text
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.errors import AsperfError, ModelError
-from pytest_asperf.measure.results import ScoredText
 from pytest_asperf.modelfiles.cache import folder_sha256
 from pytest_asperf.modelfiles.file_state import hash_files, state_of
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
@@ -27,12 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_asperf.config.spec import ModelSpec
+    from pytest_asperf.config.spec import ModelRef, ModelSpec
     from pytest_asperf.engine_process import EngineBuild
     from pytest_asperf.modelfiles.file_state import FileState, HashedFiles
-
-#: More than one message to a worker can carry of its tokens.
-_MAX_CORPUS_BYTES: Final = 128 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,54 +209,6 @@ def source_state(ref: ModelRef) -> FileState:
         with suppress(ModelError):  # a model that is not there has no state; locating it says so
             named.append(hf_source(spec, spec.hf_folder))
     return tuple(state for path in named for state in state_of(path))
-
-
-@dataclass(frozen=True, slots=True)
-class Corpus:
-    """A text that models are scored on and fed from.
-
-    Attributes:
-        path: its file.
-        sha256: its hash, with all line ends as Python has them.
-        text: its content, all line ends alike.
-    """
-
-    path: Path
-    sha256: str
-    text: str
-
-    def section(self, chunks: Sequence[Sequence[int]], total: int) -> ScoredText:
-        """Return which part of it a number of chunks from its beginning is.
-
-        Args:
-            chunks: the tokens of each.
-            total: chunks of the whole corpus.
-        """
-        return ScoredText(self.path.name, self.sha256, len(chunks), total, len(chunks[0]))
-
-
-def read_corpus(spec: ModelSpec, shipped: Path) -> Corpus:
-    """Return the text that a model is scored on and fed from: its own, or the shipped one.
-
-    Raises:
-        ModelError: it cannot be read, or has no text in it.
-    """
-    path = spec.corpus or shipped
-    try:
-        text = read_text(path, _MAX_CORPUS_BYTES)
-    except UnreadableTextError as err:
-        raise ModelError(
-            f"the corpus {path} of {spec.name} {err}",
-            why="PPL is scored on it, and throughput is measured on its text",
-            remedy="name a UTF-8 text file",
-        ) from err
-    if not text.strip():
-        raise ModelError(
-            f"the corpus {path} of {spec.name} has no text in it",
-            why="PPL is scored on it, and throughput is measured on its text",
-            remedy="name a file with text in it",
-        )
-    return Corpus(path, hashlib.sha256(text.encode()).hexdigest(), text)
 
 
 def work_of(base: LocatedModel, chunks: Sequence[Sequence[int]]) -> dict[str, str]:

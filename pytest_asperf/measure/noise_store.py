@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.analysis.stats.noise import fail_rate_floor, noise_of
+from pytest_asperf.analysis.stats.noise import noise_of
 from pytest_asperf.analysis.stats.pairs_needed import is_fit
 from pytest_asperf.analysis.stats.sequential import robust_sd
 from pytest_asperf.config.engines import engine_name
@@ -21,6 +21,7 @@ from pytest_asperf.hardware.records import (
     machine_key,
     record_path,
 )
+from pytest_asperf.measure.surroundings import Calibration, SelfChecks, Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -38,70 +39,6 @@ _LARGEST_COUNT: Final = 10**9
 _GATES: Final = "gates"
 _SELF_CHECKS: Final = "self_checks"
 _SELF_CHECK_FAILS: Final = "self_check_fails"
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """The noise of one workload under one engine build on one kind of machine.
-
-    Attributes:
-        workload: its name.
-        engine: the engine build, as `engine_words` tells it from others.
-        model: address of the model it was measured on.
-        model_sha256: hash of that model's file.
-        spread: robust standard deviation of A/A log cost ratios.
-        position: relative change of cost from the first to the second run of a turn.
-        position_low: lower bound of its 90 % interval.
-        position_high: upper bound of it.
-        load_sd: standard deviation of log cost from load to load, None where it cannot be told.
-        pairs: A/A pairs that all of this rests on.
-        measured_on: the day, ISO 8601.
-    """
-
-    workload: str
-    engine: str
-    model: str
-    model_sha256: str
-    spread: float
-    position: float
-    position_low: float
-    position_high: float
-    load_sd: float | None
-    pairs: int
-    measured_on: str
-
-
-@dataclass(frozen=True, slots=True)
-class SelfChecks:
-    """How gates of equal builds came out on a machine.
-
-    Attributes:
-        n: how many ran.
-        fails: how many were a FAIL.
-    """
-
-    n: int = 0
-    fails: int = 0
-
-    @property
-    def floor(self) -> float:
-        """The rate of FAILs that is shown at least."""
-        return fail_rate_floor(self.fails, self.n) if self.n else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a gate ran in.
-
-    Attributes:
-        conditions: readiness just before it.
-        calibrations: by workload, the noise of this machine, where it is known.
-        self_checks: how equal builds came out here so far.
-    """
-
-    conditions: tuple[Condition, ...] = ()
-    calibrations: Mapping[str, Calibration] = field(default_factory=dict)
-    self_checks: SelfChecks = SelfChecks()
 
 
 class NoiseStore:

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.metrics import ChunkScore
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.config.spec import ModelRef, Workload
+    from pytest_asperf.config.spec import ModelRef
+    from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import RawRun
     from pytest_asperf.errors import AsperfError
+    from pytest_asperf.measure.corpus import ScoredText
     from pytest_asperf.measure.throughput import TimedLoad
 
 _DEVICES_SHOWN: Final = 4
@@ -121,31 +123,6 @@ class Provenance:
         held = [f"{name} {mib:g} MiB" for name, mib in weights.items()][:_DEVICES_SHOWN]
         layers = f"{self.loaded.get('layers_offloaded', 0)}/{self.loaded.get('n_layers')}"
         return f"{', '.join(held) or 'unknown'}; {layers} layers on a GPU"
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredText:
-    """The part of a corpus that PPL is taken over.
-
-    Attributes:
-        name: the corpus file's name.
-        sha256: its hash.
-        n_chunks: chunks, from the beginning on.
-        n_chunks_total: chunks of the whole corpus.
-        n_ctx: tokens of a chunk.
-    """
-
-    name: str
-    sha256: str
-    n_chunks: int
-    n_chunks_total: int
-    n_ctx: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name}, sha256 {self.sha256[:12]}, chunks 1 to {self.n_chunks} of "
-            f"{self.n_chunks_total}, of {self.n_ctx} tokens"
-        )
 
 
 @dataclass(frozen=True)

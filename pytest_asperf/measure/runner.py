@@ -15,7 +15,7 @@ import psutil
 
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.builds.build_cache import BuildCache
-from pytest_asperf.config.spec import ModelRef, Workload
+from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.errors import AsperfError, ConfigError
 from pytest_asperf.hardware.detect import detect
@@ -24,12 +24,12 @@ from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.measure.ab_arms import MODEL, Arm, ArmFactory, MachineLease, RunningArm
 from pytest_asperf.measure.ab_ppl import PplComparison, run_ppl_gate
 from pytest_asperf.measure.ab_speed import ABResult, Budget, run_gate
+from pytest_asperf.measure.corpus import read_corpus
 from pytest_asperf.measure.engine_memory import counted_memory
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, scoring_groups, split_chunks
 from pytest_asperf.measure.model_locator import (
     LocatedModel,
     ModelLocator,
-    read_corpus,
     require_same_start,
     same_tokenizer,
     shown_same,
@@ -47,11 +47,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_asperf.config.spec import Build, ModelSpec, Pairing
+    from pytest_asperf.config.progress import Notify
+    from pytest_asperf.config.spec import Build, ModelRef, ModelSpec, Pairing
     from pytest_asperf.engine_process import EngineBuild
+    from pytest_asperf.measure.corpus import ScoredText
     from pytest_asperf.measure.engine_memory import MemoryResult
-    from pytest_asperf.measure.plan import MeasurementPlan, Notify
-    from pytest_asperf.measure.results import ScoredText
+    from pytest_asperf.measure.plan import MeasurementPlan
     from pytest_asperf.measure.throughput import TimedLoad
 
 Result = TypeVar("Result")

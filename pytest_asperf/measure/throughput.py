@@ -18,9 +18,9 @@ from pytest_asperf.errors import ModelError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_asperf.config.spec import Workload
+    from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import RawRun, Worker
-    from pytest_asperf.measure.model_locator import Corpus
+    from pytest_asperf.measure.corpus import Corpus
 
 #: Characters of text taken for each token wanted; more than tokenizers make of a token.
 _CHARACTERS_PER_TOKEN: Final = 12

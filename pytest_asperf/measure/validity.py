@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import Consequence
-from pytest_asperf.config.spec import EngineSettings
+from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.measure.model_locator import is_unchanged
 from pytest_asperf.worker.logits import LARGEST_LOGIT

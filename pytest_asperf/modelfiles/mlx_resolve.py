@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pytest_asperf.config.spec import ModelRef, ModelSpec, Variant
+    from pytest_asperf.config.spec import ModelRef, ModelSpec
+    from pytest_asperf.config.variants import Variant
     from pytest_asperf.modelfiles.resolve import Quantize
 
 

@@ -22,7 +22,8 @@ from pytest_asperf.modelfiles.variants import VARIANTS_VERSION
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_asperf.config.spec import ModelRef, ModelSpec, Variant
+    from pytest_asperf.config.spec import ModelRef, ModelSpec
+    from pytest_asperf.config.variants import Variant
 
 #: Writes the first file, quantised to the level named, to the second path.
 Quantize = Callable[[Path, Path, str], None]

@@ -6,7 +6,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.config.spec import EngineSettings, ModelSpec
+from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.spec import ModelSpec
 
 if TYPE_CHECKING:
     from pytest_asperf.config.engines import Engine

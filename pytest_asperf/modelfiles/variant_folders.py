@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_asperf.config.spec import Variant
+    from pytest_asperf.config.variants import Variant
     from pytest_asperf.modelfiles.mlx_read import MlxInfo
     from pytest_asperf.modelfiles.variants import StateSpace
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_asperf.config.spec import Variant
+    from pytest_asperf.config.variants import Variant
     from pytest_asperf.modelfiles.gguf_read import GgufInfo
     from pytest_asperf.modelfiles.variants import Tensor
 

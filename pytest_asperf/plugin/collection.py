@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_asperf.errors import ConfigError, VerdictError
+from pytest_asperf.analysis.verdict import VerdictError
+from pytest_asperf.errors import ConfigError
 from pytest_asperf.plugin.parsing import read_marks, usage_errors
 from pytest_asperf.plugin.skips import skip
 from pytest_asperf.plugin.stash import note, session_of

@@ -6,7 +6,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_asperf.api.handles import Engines, Gate, Ladder, MeasurementContext
+from pytest_asperf.api.engines import Engines
+from pytest_asperf.api.gate import Gate
+from pytest_asperf.api.ladder import Ladder
+from pytest_asperf.api.measurement_context import MeasurementContext
 from pytest_asperf.api.speculation import Speculation
 from pytest_asperf.config.settings import split_address
 from pytest_asperf.config.spec import Pairing
@@ -21,7 +24,7 @@ from pytest_asperf.published.findings import Finding, PublishedFinding
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_asperf.api.handles import Perplexity
+    from pytest_asperf.api.ladder import Perplexity
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.plugin.session import Session
 

@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_asperf.api.handles import (
-        Engines,
-        Gate,
-        Ladder,
-        MeasurementContext,
-        Memory,
-        Model,
-        Perplexity,
-        Throughput,
-    )
+    from pytest_asperf.api.engines import Engines
+    from pytest_asperf.api.gate import Gate
+    from pytest_asperf.api.ladder import Ladder, Perplexity
+    from pytest_asperf.api.measurement_context import MeasurementContext, Model
+    from pytest_asperf.api.memory import Memory
     from pytest_asperf.api.speculation import Speculation
+    from pytest_asperf.api.throughput import Throughput
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.hardware.in_force import Hardware
     from pytest_asperf.published.findings import PublishedFinding
@@ -66,7 +62,7 @@ def _asperf_ref(request: pytest.FixtureRequest, quant: str | None, kv_type: str 
 @pytest.fixture
 def model(request: pytest.FixtureRequest, _asperf_ref: ModelRef) -> Model:
     """The model that a test's markers name; nothing is measured for it."""
-    from pytest_asperf.api.handles import Model
+    from pytest_asperf.api.measurement_context import Model
     from pytest_asperf.plugin import fixture_values as given
 
     return Model(_asperf_ref, given.measurement(request))
@@ -75,7 +71,7 @@ def model(request: pytest.FixtureRequest, _asperf_ref: ModelRef) -> Model:
 @pytest.fixture
 def memory(_asperf_ref: ModelRef, _asperf_bench: MeasurementContext) -> Memory:
     """Measures the memory that the model takes; call it with the context to fill, in tokens."""
-    from pytest_asperf.api.handles import Memory
+    from pytest_asperf.api.memory import Memory
 
     return Memory(_asperf_ref, _asperf_bench)
 
@@ -83,7 +79,7 @@ def memory(_asperf_ref: ModelRef, _asperf_bench: MeasurementContext) -> Memory:
 @pytest.fixture
 def throughput(_asperf_ref: ModelRef, _asperf_bench: MeasurementContext) -> Throughput:
     """Measures a workload; call it with the name: `pp512`, `tg128`, `tg128@d1024`."""
-    from pytest_asperf.api.handles import Throughput
+    from pytest_asperf.api.throughput import Throughput
 
     return Throughput(_asperf_ref, _asperf_bench)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.config.options import OPTIONS
+
 if TYPE_CHECKING:
     import pytest
 
@@ -25,86 +27,6 @@ MARKERS: Final = (
     "finding(id): the published finding that the test measures; elsewhere it is judged as recorded",
     "hardware(*names, min_memory_gb, min_cpu_cores, min_gpu_cores): skip the test elsewhere",
 )
-
-#: By option: the key of `[tool.asperf]` that it overrides, its metavar and help. argparse is given
-#: no default, because only what a user typed may override the configuration file.
-OPTIONS: Final = {
-    "--asperf-hardware": (
-        "hardware",
-        "NAME|auto",
-        "hardware profile to hold numbers against; auto is this machine (default: auto)",
-    ),
-    "--asperf-engine": (
-        "engine",
-        "NAME",
-        "llama_cpp, llama_tools or mlx (default: llama_cpp)",
-    ),
-    "--asperf-source": (
-        "source",
-        "auto|live|recorded",
-        "measure or replay; auto measures where the profile is this machine (default: auto)",
-    ),
-    "--asperf-inconclusive": (
-        "inconclusive",
-        "fail|xfail|skip",
-        "what becomes of a test that could not be decided (default: fail)",
-    ),
-    "--asperf-model": (
-        "default_model",
-        "ADDRESS",
-        "model of tests without a marker: name, name:LEVEL or a path (default: asperf-target)",
-    ),
-    "--asperf-repetitions": (
-        "repetitions",
-        "N",
-        "repetitions of a throughput workload (default: 10)",
-    ),
-    "--asperf-chunks": ("chunks", "N|all", "chunks that perplexity is taken over (default: 40)"),
-    "--asperf-python": (
-        "python",
-        "PATH",
-        "interpreter that the engine runs in (default: the one that runs pytest)",
-    ),
-    "--asperf-tools": ("tools", "PATH", "folder of llama.cpp's programs, for llama_tools"),
-    "--asperf-baseline": (
-        "baseline",
-        "BUILD",
-        "build that a gate compares with: NAME or PATH[,key=value] (default: current)",
-    ),
-    "--asperf-candidate": ("candidate", "BUILD", "build that a gate judges"),
-    "--asperf-tolerance": (
-        "tolerance",
-        "SHARE",
-        "slowdown that a gate accepts; a FAIL shows one near it or above (default: 5%)",
-    ),
-    "--asperf-max-pairs": ("max_pairs", "N", "pairs after which a gate gives up (default: 60)"),
-    "--asperf-max-seconds": (
-        "max_seconds",
-        "S",
-        "seconds after which a gate begins no further pair (default: 300)",
-    ),
-    "--asperf-max-cv": (
-        "max_cv",
-        "SHARE",
-        "runs that vary more (sd / mean) decide no limit within twice their spread (default: 15%)",
-    ),
-    "--asperf-seed": ("seed", "N", "seed of every random order (default: drawn, and printed)"),
-    "--asperf-self-check": (
-        "self_check",
-        "K",
-        "hold the baseline against itself before every K-th gate of this machine (default: never)",
-    ),
-    "--asperf-wait": (
-        "wait",
-        "S",
-        "longest wait for one other measurement on this machine, such as 90s (default: 10min)",
-    ),
-    "--asperf-report": (
-        "report",
-        "FORMAT:PATH",
-        "write a report, as in json:out.json, or pictures, plots:FOLDER; repeatable",
-    ),
-}
 
 
 def was_configured(config: pytest.Config) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.errors import AsperfError, VerdictError, printable
+from pytest_asperf.analysis.verdict import Outcome, VerdictError
+from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.plugin.skips import reason_of
 from pytest_asperf.plugin.stash import take_notes
 from pytest_asperf.report.rows import about_finding, broken_row

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from pytest_asperf.config import markers as marks
+from pytest_asperf.config.options import OPTIONS
 from pytest_asperf.config.settings import Settings, parse_values, read_word
 from pytest_asperf.errors import AsperfError, ConfigError
-from pytest_asperf.plugin.options import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

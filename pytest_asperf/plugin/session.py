@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.config.build_sources import ToolsFolder
 from pytest_asperf.config.catalogue import Catalogue, at_level, load_catalogue
+from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.engines import engine_name, parse_level
 from pytest_asperf.config.settings import parse_path, split_address
-from pytest_asperf.config.spec import NGRAM_DRAFT, EngineSettings, ModelRef, Pairing
+from pytest_asperf.config.spec import NGRAM_DRAFT, ModelRef, Pairing
 from pytest_asperf.errors import AsperfError, CacheError, ConfigError, HardwareError, printable
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import Ceiling, Hardware, in_force

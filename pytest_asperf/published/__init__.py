@@ -1,1 +1,1 @@
-"""TODO."""
+"""Published figures and statements, and what they show."""

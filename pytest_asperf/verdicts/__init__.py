@@ -1,1 +1,1 @@
-"""TODO."""
+"""From measurements to verdicts, one module per kind of claim."""

@@ -27,13 +27,13 @@ from pytest_asperf.verdicts.speculation import CHANGED_OUTPUT, divergence_text, 
 from pytest_asperf.verdicts.two_speeds import total_time_notes, zone_text
 
 if TYPE_CHECKING:
-    from pytest_asperf.api.handles import EngineComparison
     from pytest_asperf.measure.ab_logits import LogitsComparison
     from pytest_asperf.measure.ab_ppl import PplComparison
     from pytest_asperf.measure.ab_speculation import Counts, SpeculationComparison
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
-    from pytest_asperf.measure.noise_store import Calibration
+    from pytest_asperf.measure.engine_matching import EngineComparison
     from pytest_asperf.measure.results import Provenance
+    from pytest_asperf.measure.surroundings import Calibration
 
 #: Where an effect can lie that more pairs do not decide.
 _WITHIN: Final = "near the tolerance"
@@ -402,8 +402,8 @@ def _detectable(workload_pairs: WorkloadPairs, duel: ABResult) -> str:
     if _suffices(known, workload_pairs, duel):
         return f"{pairs} pairs can decide a tolerance of {least} on this machine ({basis})"
     return (
-        f"the tolerance of {100 * workload_pairs.test.tolerance:g} % is below {least}, the least that "
-        f"{pairs} pairs of {workload_pairs.workload.name} can decide on this machine ({basis})"
+        f"the tolerance of {100 * workload_pairs.test.tolerance:g} % is below {least}, the least "
+        f"that {pairs} pairs of {workload_pairs.workload.name} can decide on this machine ({basis})"
     )
 
 

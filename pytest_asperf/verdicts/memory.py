@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis.capacity import Fit, fit, judge_fit
 from pytest_asperf.analysis.guards import predicted_against_measured
 from pytest_asperf.analysis.verdict import Subject, guarded
-from pytest_asperf.config.spec import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
+from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
 from pytest_asperf.errors import ConfigError, ModelError
 from pytest_asperf.modelfiles.sizes import KvCache, demand_of
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.capacity import Demand, MemoryCapacity
     from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.api.handles import MemoryReading, Model
+    from pytest_asperf.api.measurement_context import Model
+    from pytest_asperf.api.memory import MemoryReading
     from pytest_asperf.hardware.in_force import Hardware
 
 #: Both engines make room for positions in steps of so many: `GGML_PAD(n_ctx, 256)` in

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.api.handles import Reading
+    from pytest_asperf.api.measurement_context import Reading
 
 _REMEDY: Final = (
     "quieten the machine (asperf doctor) and repeat, or accept the spread: --asperf-max-cv"

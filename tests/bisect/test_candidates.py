@@ -11,7 +11,8 @@ import pytest
 
 from pytest_asperf.bisect.candidates import builds_between
 from pytest_asperf.config.build_sources import Checkout, Packages, parse_source
-from pytest_asperf.config.spec import Build, EngineSettings
+from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.spec import Build
 from pytest_asperf.errors import BuildError, ConfigError
 
 if TYPE_CHECKING:

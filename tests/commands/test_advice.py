@@ -13,8 +13,8 @@ from filelock import FileLock
 import pytest_asperf
 from pytest_asperf.cli import app
 from pytest_asperf.commands.command_words import reworded
+from pytest_asperf.config.options import OPTIONS
 from pytest_asperf.errors import BusyError
-from pytest_asperf.plugin.options import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

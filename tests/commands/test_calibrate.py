@@ -12,7 +12,8 @@ from pytest_asperf.commands.calibrate import calibration_section
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.detect import detect
-from pytest_asperf.measure.noise_store import Calibration, NoiseStore, calibration_of
+from pytest_asperf.measure.noise_store import NoiseStore, calibration_of
+from pytest_asperf.measure.surroundings import Calibration
 
 if TYPE_CHECKING:
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs

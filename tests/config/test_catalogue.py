@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.config.catalogue import Catalogue, at_level, load_catalogue
+from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.engines import LLAMA_FTYPES
 from pytest_asperf.config.settings import ReportTarget, Settings, split_address
-from pytest_asperf.config.spec import EngineSettings, ModelRef, ModelSpec, Variant
+from pytest_asperf.config.spec import ModelRef, ModelSpec
+from pytest_asperf.config.variants import Variant
 from pytest_asperf.errors import AsperfError, ConfigError
 
 if TYPE_CHECKING:

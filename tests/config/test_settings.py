@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.config.catalogue import Catalogue
+from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.engines import LLAMA_FTYPES
 from pytest_asperf.config.markers import (
     HardwareMark,
@@ -25,7 +24,7 @@ from pytest_asperf.config.markers import (
     parse_quant,
 )
 from pytest_asperf.config.settings import ReportTarget, Settings
-from pytest_asperf.config.spec import EngineSettings, ModelSpec
+from pytest_asperf.config.spec import ModelSpec
 from pytest_asperf.errors import AsperfError, ConfigError
 from pytest_asperf.plugin.options import MARKERS, add_options
 from pytest_asperf.plugin.parsing import parse_settings, read_marks, usage_errors
@@ -273,13 +272,3 @@ def test_an_unusable_marker_names_the_test(pytester: pytest.Pytester) -> None:
     item = collected(pytester, "@mark.hardware('m1', min_memory_gb='x')\ndef test_it(): ...")
     with pytest.raises(ConfigError, match=r"\.py::test_it: @pytest\.mark\.hardware: min_memory_gb"):
         read_marks(item)
-
-
-def test_importing_the_options_imports_nothing_else() -> None:
-    """Who never measures pays for this one module beyond pytest."""
-    code = (
-        "import sys, json, pytest; before = set(sys.modules); import pytest_asperf.plugin.options;"
-        " print(json.dumps(sorted(set(sys.modules) - before)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert json.loads(done.stdout) == ["pytest_asperf", "pytest_asperf.plugin.options"]

@@ -11,7 +11,8 @@ import pytest
 from pytest_asperf.errors import CacheError
 from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.measure.ab_speed import Pair
-from pytest_asperf.measure.noise_store import Calibration, NoiseStore, SelfChecks, engine_words
+from pytest_asperf.measure.noise_store import NoiseStore, engine_words
+from pytest_asperf.measure.surroundings import Calibration, SelfChecks
 
 if TYPE_CHECKING:
     from pathlib import Path

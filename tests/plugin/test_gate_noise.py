@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_asperf.config.spec import EngineSettings
+from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.measure.ab_arms import RunningArm
 from pytest_asperf.measure.ab_speed import run_gate
-from pytest_asperf.measure.noise_store import Calibration, NoiseStore, SelfChecks, engine_words
+from pytest_asperf.measure.noise_store import NoiseStore, engine_words
+from pytest_asperf.measure.surroundings import Calibration, SelfChecks
 
 if TYPE_CHECKING:
     from pathlib import Path

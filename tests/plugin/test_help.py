@@ -8,7 +8,8 @@ import pytest
 
 from pytest_asperf import plugin
 from pytest_asperf.config.engines import ENGINES
-from pytest_asperf.plugin.options import MARKERS, OPTIONS
+from pytest_asperf.config.options import OPTIONS
+from pytest_asperf.plugin.options import MARKERS
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from pytest_asperf.analysis import speculation_model as sd_model
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.plugin.summary import render_speculation
 from pytest_asperf.report.rows import ReportRow
 from pytest_asperf.report.speculation_picture import draw, look_of, require_matplotlib
 from pytest_asperf.report.speculation_points import points_of
+from pytest_asperf.report.tables import render_speculation
 
 HEADLINE = ["asperf: hardware somewhere", "asperf: live, engine some"]
 

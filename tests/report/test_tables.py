@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_asperf.plugin.summary import render_measurements, render_verdicts
 from pytest_asperf.report.rows import ReportRow
+from pytest_asperf.report.tables import render_measurements, render_verdicts
 
 TEXT = st.text(max_size=80)
 OUTCOMES = st.sampled_from(["PASS", "FAIL", "INCONCLUSIVE", "INVALID"])

@@ -11,7 +11,8 @@ from pytest_asperf.analysis.metrics import ChunkScore
 from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.config.spec import ModelRef, ModelSpec, Pairing, Workload
+from pytest_asperf.config.spec import ModelRef, ModelSpec, Pairing
+from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure.ab_logits import Drift, LogitsComparison
 from pytest_asperf.measure.ab_speculation import Counts, SpeculationComparison
 from pytest_asperf.measure.ab_speed import ABResult, Budget, Pair, WorkloadPairs

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf.config.spec import EngineSettings
+from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.modelfiles.shipped import shipped_corpus
 from tests.broken_models import BREAKS, broken_gguf

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.engines import level_recipe
-from pytest_asperf.config.spec import EngineSettings, ModelRef
+from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
 from pytest_asperf.measure.model_locator import ModelLocator

@@ -12,7 +12,8 @@ import pytest
 
 from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
-from pytest_asperf.config.spec import EngineSettings, ModelRef, Pairing
+from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.spec import ModelRef, Pairing
 from pytest_asperf.engine_process import EngineRefusedError, Worker
 from pytest_asperf.measure.draft_target import TARGET, OpenPair, StepCosts
 from pytest_asperf.measure.model_locator import LocatedModel

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from scipy.stats import kstest  # type: ignore[import-untyped]  # it ships no types
 
-from pytest_asperf.config.spec import EngineSettings, ModelRef, ModelSpec, Variant
+from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.spec import ModelRef, ModelSpec
+from pytest_asperf.config.variants import Variant
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.measure.draft_target import room_after_prompt
 from pytest_asperf.measure.model_locator import ModelLocator

@@ -1,0 +1,156 @@
+"""The `engines` fixture and `assert_faster`: one model on two engines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pytest_asperf.analysis.verdict import (
+    Outcome,
+    Verdict,
+    VerdictError,
+    parse_percent,
+)
+from pytest_asperf.config.engines import parse_engine, parse_level
+from pytest_asperf.config.workload import parse_workload
+from pytest_asperf.errors import ConfigError
+from pytest_asperf.measure.engine_matching import (
+    BITS_WITHIN,
+    EngineComparison,
+    matching_level,
+    require_matched_bits,
+    terms_of,
+)
+from pytest_asperf.report.rows import verdict_row
+from pytest_asperf.verdicts.gate import faster_verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_asperf.config.engines import Engine
+    from pytest_asperf.config.spec import ModelRef
+    from pytest_asperf.measure.ab_speed import Budget
+    from pytest_asperf.measure.runner import MeasurementRunner
+    from pytest_asperf.report.rows import ReportRow
+
+
+@dataclass(frozen=True)
+class Engines:
+    """The `engines` fixture: the test's model on any two engines, for `assert_faster`.
+
+    Attributes:
+        level: the level that the test's markers name, of whichever engine; None for F16.
+    """
+
+    level: str | None
+    find: Callable[[Engine, str | None], ModelRef] = field(repr=False)
+    runner: Callable[[Engine], MeasurementRunner] = field(repr=False)
+    budget: Budget = field(repr=False)
+    record: Callable[[ReportRow], None] = field(repr=False)
+
+    def duel(
+        self, faster: str, than: str, on: str, *, by: float, bits_within: float
+    ) -> EngineComparison:
+        """Run the pairs of two engines, or return what the same claim gave before.
+
+        Args:
+            faster: the engine claimed to be faster, `mlx`, with or without its level, `mlx:4bit`.
+            than: the other, likewise.
+            on: the workload.
+            by: by how much, a fraction.
+            bits_within: by how much bits per weight may differ, a fraction.
+
+        Raises:
+            ConfigError: no such engine, level or workload, the same engine twice, or a level that
+                the other engine has no match for.
+            ModelError: bits per weight differ by more, or an engine cannot have the model.
+            EngineError: an engine is not installed, refused or died.
+        """
+        workload = parse_workload(on, where="assert_faster: on")
+        (engine, level), (base_engine, base_level) = named = _named(faster), _named(than)
+        if engine == base_engine:
+            raise ConfigError(
+                f"assert_faster: {engine} is named twice",
+                why="two engines are compared; settings or builds of one are what gate compares",
+                remedy="name two engines, as in "
+                'assert_faster(engines, "mlx", than="llama_cpp", on="tg128")',
+            )
+        of_both = level or base_level or self.level or "F16"
+        refs = [self._ref(engine, level, of_both) for engine, level in named]
+        runners = [self.runner(engine) for engine, _ in named]
+        model, base = (runner.locate(ref) for runner, ref in zip(runners, refs, strict=True))
+        require_matched_bits((model, base), bits_within)
+        # Faster by a half is a cost of two thirds.
+        budget = replace(self.budget, tolerance=1 / (1 + by) - 1, one_limit=True)
+        duel = runners[1].engine_duel(base.ref, runners[0], model.ref, workload, budget)
+        terms = terms_of(
+            (base, model),
+            duel.ran,
+            same_tokens=duel.same_tokens,
+            source_sha256=runners[0].source_sha256(model.ref.spec),
+        )
+        return EngineComparison(duel, (base_engine, engine), by, terms)
+
+    def _ref(self, engine: Engine, level: str | None, of_both: str) -> ModelRef:
+        """Return the model on an engine, at the level named with it or at the nearest to it."""
+        if level is None:
+            level = matching_level(of_both, engine, where="assert_faster")
+        return self.find(engine, level)
+
+
+def _named(text: str) -> tuple[Engine, str | None]:
+    """Read `mlx` or `mlx:4bit`."""
+    name, colon, level = text.partition(":")
+    engine = parse_engine(name, where="assert_faster")
+    return engine, parse_level(level, where="assert_faster", engine=engine) if colon else None
+
+
+def assert_faster(
+    engines: Engines,
+    faster: str = "",
+    *,
+    than: str,
+    on: str,
+    by: str | float = 0.0,
+    bits_within: str | float = BITS_WITHIN,
+) -> Verdict:
+    """Claim that one engine is faster than another on the same weights at matched levels.
+
+    Both run in pairs until the answer is decided, as the builds of a gate do. The verdict lists
+    what is matched between the engines and what is not.
+
+    Args:
+        engines: the fixture; its model and level are those of the test's markers, F16 by default.
+        faster: the engine claimed to be faster, `"mlx"`. If it does not have the level, it runs the
+            nearest in bits per weight; `"mlx:4bit"` names one.
+        than: the engine claimed to be slower, likewise.
+        on: the workload: `"tg128"`, `"pp512"`, `"tg128@d1024"`, `"ttft512"`.
+        by: how much faster it is claimed to be, `"10%"` or a fraction of the other's rate.
+        bits_within: by how much the bits per weight of the two files may differ.
+
+    Returns:
+        The verdict, a PASS.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        ConfigError: no such engine or level, the same engine twice, or no level that matches.
+        AsperfError: a model that an engine cannot have, or an engine that is missing or died.
+    """
+    __tracebackhide__ = True
+    if not isinstance(engines, Engines) or not faster:  # type: ignore[redundant-expr]  # or a name
+        raise ConfigError(
+            "assert_faster needs the fixture engines, and then the engine claimed to be faster",
+            why="which model is measured, and where it is noted, comes from the test's fixture",
+            remedy="let the test take engines, and write "
+            'assert_faster(engines, "mlx", than="llama_cpp", on="tg128")',
+        )
+    least = parse_percent(by, where="assert_faster: by")
+    within = parse_percent(bits_within, where="assert_faster: bits_within")
+    versus = engines.duel(faster, than, on, by=least, bits_within=within)
+    verdict = faster_verdict(versus)
+    engines.record(verdict_row(verdict, "\n".join(verdict.details[:2])))
+    if versus.duel.interrupted:
+        raise KeyboardInterrupt
+    if verdict.outcome is not Outcome.PASS:
+        raise VerdictError(verdict)
+    return verdict

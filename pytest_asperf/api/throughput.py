@@ -1,0 +1,158 @@
+"""The `throughput` fixture and the claims about rates."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis import metrics
+from pytest_asperf.analysis.verdict import (
+    Outcome,
+    Verdict,
+    judge_invalid,
+    judge_within,
+)
+from pytest_asperf.api.measurement_context import Reading, settle
+from pytest_asperf.config.workload import parse_workload
+from pytest_asperf.errors import ConfigError, shown
+from pytest_asperf.verdicts.readings import vetted
+
+if TYPE_CHECKING:
+    from pytest_asperf.api.measurement_context import MeasurementContext, Reading
+    from pytest_asperf.config.spec import ModelRef
+
+
+_DEFAULT_WORKLOAD = "tg128"
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """The `throughput` fixture: call it with a workload's name, `pp512`, `tg128`, `tg128@d1024`."""
+
+    ref: ModelRef = field(repr=False)
+    measurement: MeasurementContext = field(repr=False)
+
+    def __call__(self, workload: str = _DEFAULT_WORKLOAD) -> Reading:
+        """Measure a workload.
+
+        Raises:
+            AsperfError: it cannot be measured.
+        """
+        parsed = parse_workload(workload, where="throughput")
+        if parsed.kind == "ttft":
+            raise ConfigError(
+                f"throughput: {parsed.name} is a latency",
+                why="a rate in tok/s is not what a user waits for",
+                remedy=f'gate it, with gate("{parsed.name}")',
+            )
+        return self.measurement.reading(self.measurement.runner.throughput(self.ref, parsed))
+
+
+_RATE: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*tok/s", re.ASCII)
+
+
+def assert_throughput(
+    throughput: Throughput | Reading,
+    *,
+    at_least: str | float | None = None,
+    at_most: str | float | None = None,
+) -> Verdict:
+    """Claim that a rate lies within limits.
+
+    If loading is cheap, each run is from a fresh load, and the interval covers differences between
+    loads. The verdict says which it was.
+
+    Args:
+        throughput: the fixture (its tg128 is taken), or one reading.
+        at_least: lower limit, `"40 tok/s"` or a number of tok/s.
+        at_most: upper limit, likewise.
+
+    Returns:
+        The verdict, a PASS.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        ConfigError: no limit, or one that is not a rate in tok/s.
+    """
+    __tracebackhide__ = True
+    low, high = _rate(at_least, "at_least"), _rate(at_most, "at_most")
+    reading = _reading(throughput)
+    verdict = judge_within(reading.rate, reading.subject(), at_least=low, at_most=high)
+    return settle(vetted(verdict, reading, (low, high)), reading.measurement)
+
+
+def assert_bandwidth_utilization(
+    throughput: Throughput | Reading,
+    *,
+    at_most: float | None = None,
+    at_least: float | None = None,
+) -> Verdict:
+    """Claim that TG uses a share of the memory bandwidth within limits.
+
+    Utilisation is TG times bytes read per token / bandwidth. More than 1.0 is impossible for a
+    model that is read from memory, but not for one that stays in the processor's cache.
+
+    Args:
+        throughput: the fixture (its tg128 is taken), or one TG reading.
+        at_most: upper limit, a fraction.
+        at_least: lower limit, a fraction.
+
+    Returns:
+        The verdict, a PASS.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        ConfigError: a prompt workload, or no limit.
+        HardwareError: the bandwidth is not known.
+    """
+    __tracebackhide__ = True
+    reading = _reading(throughput)
+    n_bytes = reading.result.bytes_per_token
+    if reading.result.workload.kind != "tg" or n_bytes is None:
+        raise ConfigError(
+            f"bandwidth utilisation is not defined for {reading.workload}",
+            why="a prompt's batch reads each weight once for many tokens",
+            remedy='use a generation workload such as throughput("tg128"), of a model whose '
+            "tensors have the usual names",
+        )
+    ceiling = reading.measurement.ceiling(reading.result)
+    share = metrics.bandwidth_utilisation(reading.rate, n_bytes, ceiling.gbs)
+    subject = reading.subject(f"utilisation of {ceiling.gbs:.4g} GB/s ({ceiling.kind}) by")
+    verdict = judge_within(share, subject, at_least=at_least, at_most=at_most)
+    if ceiling.doubt:
+        remedy = "name this machine's chip with --asperf-hardware, or leave it out"
+        verdict = judge_invalid(subject, verdict.threshold, [ceiling.doubt], remedy=remedy)
+    elif verdict.outcome is not Outcome.PASS and n_bytes <= ceiling.cache_bytes:
+        problem = (
+            f"{share.text()}, but the {n_bytes / 1e6:.1f} MB that a step reads fit in the "
+            f"{ceiling.cache_bytes / 1e6:.1f} MB last-level cache: memory does not bound it"
+        )
+        remedy = "measure a model several times the cache's size"
+        verdict = judge_invalid(subject, verdict.threshold, [problem], remedy=remedy)
+    unit = share.point / reading.rate.point
+    return settle(vetted(verdict, reading, (at_least, at_most), unit=unit), reading.measurement)
+
+
+def _reading(throughput: Throughput | Reading) -> Reading:
+    return throughput() if isinstance(throughput, Throughput) else throughput
+
+
+def _rate(limit: object, where: str) -> float | None:
+    """Read a limit in tok/s: `"40 tok/s"` or a number."""
+    if limit is None:
+        return None
+    rate = math.nan
+    if isinstance(limit, str):
+        if match := _RATE.fullmatch(limit.strip()):
+            rate = float(match["number"])
+    elif isinstance(limit, int | float) and not isinstance(limit, bool):
+        rate = limit
+    if not 0 < rate < math.inf:
+        raise ConfigError(
+            f"assert_throughput: {where}: {shown(limit)} is not a rate in tok/s",
+            why="readings are in tok/s, and a limit in another unit would judge another quantity",
+            remedy='write "40 tok/s", or 40.0',
+        )
+    return float(rate)

@@ -1,0 +1,200 @@
+"""Settings of an engine, and the types of its KV cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Literal, get_args
+
+from pytest_asperf.config.engines import MLX_GROUP_SIZE, MlxScheme, mlx_scheme
+from pytest_asperf.errors import ConfigError, listing, shown, suggest
+
+FlashAttention = Literal["auto", "on", "off"]
+
+
+#: Engines keep these numbers in 32 bits.
+_LARGEST: Final = 2**31 - 1
+
+
+#: Types a KV cache can be kept in, with the value of `ggml_type` (ggml.h).
+KV_TYPES: Final[dict[str, int]] = {
+    "f32": 0,
+    "f16": 1,
+    "bf16": 30,
+    "q8_0": 8,
+    "q4_0": 2,
+    "q4_1": 3,
+    "iq4_nl": 20,
+    "q5_0": 6,
+    "q5_1": 7,
+}
+
+
+#: Bytes an element of the KV cache takes, from ggml's block sizes (type_size / block_size).
+KV_BYTES_PER_ELEMENT: Final[dict[str, float]] = {
+    "f32": 4.0,
+    "f16": 2.0,
+    "bf16": 2.0,
+    "q8_0": 34 / 32,
+    "q4_0": 18 / 32,
+    "q4_1": 20 / 32,
+    "iq4_nl": 18 / 32,
+    "q5_0": 22 / 32,
+    "q5_1": 24 / 32,
+}
+
+
+#: What MLX can quantise a KV cache to: bits of an element, and elements that share a scale.
+MLX_KV_BITS: Final = (2, 3, 4, 5, 6, 8)
+
+
+MLX_KV_GROUP_SIZES: Final = (32, 64, 128)
+
+
+def kv_bytes_per_element(name: str, float_bytes: float = 2.0) -> float:
+    """Return the bytes that an element of a KV cache takes.
+
+    Args:
+        name: one of `KV_TYPES`, or MLX's `8bit`, `4bit-g32`.
+        float_bytes: of a number in the type that MLX computes in: the scale and the offset of a
+            group are kept in it.
+    """
+    scheme = mlx_scheme(name)
+    if scheme is None:
+        return KV_BYTES_PER_ELEMENT[name]
+    return scheme.bits / 8 + 2 * float_bytes / scheme.group_size
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How an engine runs a model; ``None`` leaves the engine's own tools' default.
+
+    Attributes:
+        threads: CPU threads for decoding and batches.
+        n_gpu_layers: layers kept on a GPU; the default is all, where a GPU backend is built in.
+        flash_attn: flash attention.
+        type_k: type of the K cache, one of `KV_TYPES`.
+        type_v: type of the V cache, one of `KV_TYPES`.
+        kv_bits: bits of an element of MLX's KV cache, one of `MLX_KV_BITS`; unset, it is not
+            quantised.
+        kv_group_size: elements of it that share a scale, one of `MLX_KV_GROUP_SIZES`.
+        n_batch: logical batch, in tokens.
+        n_ubatch: physical batch, in tokens.
+        slow_by: share of each step's time that is added to it, to see that a gate finds it.
+    """
+
+    threads: int | None = None
+    n_gpu_layers: int | None = None
+    flash_attn: FlashAttention | None = None
+    type_k: str | None = None
+    type_v: str | None = None
+    kv_bits: int | None = None
+    kv_group_size: int | None = None
+    n_batch: int | None = None
+    n_ubatch: int | None = None
+    slow_by: float | None = None
+
+    def merged(self, other: EngineSettings) -> EngineSettings:
+        """Return these settings with every value that `other` sets taken from it."""
+        changed = {f.name: v for f in fields(other) if (v := getattr(other, f.name)) is not None}
+        return replace(self, **changed)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what was set, by name; unset values are left out."""
+        return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
+
+    @property
+    def kv_types(self) -> tuple[str, str]:
+        """The types of K and V; `f16` where none is asked for, which MLX takes as its own type."""
+        if self.kv_bits is not None:
+            level = MlxScheme(self.kv_bits, self.kv_group_size or MLX_GROUP_SIZE).level
+            return level, level
+        return self.type_k or "f16", self.type_v or "f16"
+
+    @property
+    def kv_name(self) -> str:
+        """The type of the KV cache, `K/V` where they differ; empty for the one by default."""
+        type_k, type_v = self.kv_types
+        if (type_k, type_v) == ("f16", "f16"):
+            return ""
+        return type_k if type_k == type_v else f"{type_k}/{type_v}"
+
+    def with_kv(self, other: EngineSettings) -> EngineSettings:
+        """Return these settings with the KV cache of others, whatever these say of it."""
+        return replace(self, **{name: getattr(other, name) for name in _OF_KV})
+
+
+#: The settings that decide the type of the KV cache.
+_OF_KV: Final = ("type_k", "type_v", "kv_bits", "kv_group_size")
+
+
+_MLX_KV: Final = {"kv_bits": MLX_KV_BITS, "kv_group_size": MLX_KV_GROUP_SIZES}
+
+
+def parse_settings(table: dict[str, object], *, where: str) -> EngineSettings:
+    """Read engine settings from a table of a configuration file or a marker.
+
+    Raises:
+        ConfigError: an unknown key, or a value of the wrong kind.
+    """
+    valid = [f.name for f in fields(EngineSettings)]
+    for key, value in table.items():
+        if key not in valid:
+            raise ConfigError(
+                f"{where}: unknown engine setting {shown(key, 80)}{suggest(key, valid)}",
+                why="a setting that is silently ignored measures something else than was asked",
+                remedy=f"use one of {listing(valid)}",
+            )
+        _check_setting(key, value, where=where)
+    return EngineSettings(**table)  # type: ignore[arg-type]  # checked key by key above
+
+
+def parse_kv_type(name: str, *, where: str) -> EngineSettings:
+    """Read the type of a KV cache, as a rung of a ladder names it.
+
+    Args:
+        name: a type of llama.cpp's for both (`q8_0`) or for K and V (`q8_0/f16`), or MLX's bits,
+            with the size of a group or not (`8bit`, `4bit-g32`).
+        where: the marker that it stands in, for the message.
+
+    Raises:
+        ConfigError: no such type.
+    """
+    type_k, _, type_v = name.lower().partition("/")
+    type_v = type_v or type_k
+    if type_k in KV_TYPES and type_v in KV_TYPES:
+        return EngineSettings(type_k=type_k, type_v=type_v)
+    scheme = mlx_scheme(name)
+    if scheme and (scheme.mode, scheme.group_size in MLX_KV_GROUP_SIZES) == ("affine", True):
+        return EngineSettings(kv_bits=scheme.bits, kv_group_size=scheme.group_size)
+    mlx_names = [f"{bits}bit" for bits in MLX_KV_BITS]
+    raise ConfigError(
+        f"{where}: unknown type of KV cache {shown(name, 80)}"
+        f"{suggest(name.lower(), [*KV_TYPES, *mlx_names])}",
+        why="the type decides which cache is measured",
+        remedy=f"on llama.cpp use one of {listing(KV_TYPES)}, or two as K/V, such as q8_0/f16; on "
+        f"mlx one of {listing(mlx_names)}, or with the size of a group, such as 4bit-g32",
+    )
+
+
+def _check_setting(key: str, value: object, *, where: str) -> None:
+    if key == "flash_attn":
+        words = get_args(FlashAttention)
+        accepted, ok = listing(words), isinstance(value, str) and value in words
+    elif key == "slow_by":
+        accepted = "a share from 0 to 10, such as 0.07"
+        ok = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 10
+    elif key in {"type_k", "type_v"}:
+        accepted, ok = listing(KV_TYPES), isinstance(value, str) and value in KV_TYPES
+    elif key in _MLX_KV:
+        accepted = listing(map(str, _MLX_KV[key]))
+        ok = type(value) is int and value in _MLX_KV[key]
+    else:
+        least = 0 if key == "n_gpu_layers" else 1
+        accepted = f"a whole number from {least} to {_LARGEST}"
+        ok = isinstance(value, int) and not isinstance(value, bool) and least <= value <= _LARGEST
+    if not ok:
+        raise ConfigError(
+            f"{where}: {key} = {shown(value)} is not usable",
+            why="the engine would refuse it, or run something else",
+            remedy=f"{key} takes {accepted}",
+        )

@@ -1,0 +1,65 @@
+"""Workloads: `pp512`, `tg128@d1024`, `ttft512`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pytest_asperf.errors import ConfigError, shown
+
+WorkloadKind = Literal["pp", "tg", "ttft", "sd"]
+
+
+_KINDS: Final[dict[str, WorkloadKind]] = {"pp": "pp", "tg": "tg", "ttft": "ttft"}
+
+
+_WORKLOAD: Final = re.compile(
+    r"(?P<kind>pp|tg|ttft)(?P<tokens>[1-9]\d{0,6})(@d(?P<depth>\d{1,7}))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One timed piece of work: `pp512`, `tg128`, `tg128@d1024`, `ttft512`.
+
+    Attributes:
+        kind: `pp`, tokens of a prompt in batches; `tg`, tokens one at a time; `ttft`, a prompt
+            until its first output token is chosen; `sd`, tokens generated with a draft.
+        n_tokens: tokens counted and timed.
+        depth: tokens of context in the KV cache beforehand, prefilled untimed.
+    """
+
+    kind: WorkloadKind
+    n_tokens: int
+    depth: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name it is asked for by."""
+        if self.kind == "sd":
+            return self.kind
+        return f"{self.kind}{self.n_tokens}" + (f"@d{self.depth}" if self.depth else "")
+
+    @property
+    def n_ctx(self) -> int:
+        """The context it needs, in tokens."""
+        return self.depth + self.n_tokens
+
+
+def parse_workload(name: str, *, where: str) -> Workload:
+    """Read a workload's name.
+
+    Raises:
+        ConfigError: the name is not of the form `pp512`, `tg128`, `tg128@d1024` or `ttft512`.
+    """
+    match = _WORKLOAD.fullmatch(name)
+    if match is None or (match["kind"] == "ttft" and match["depth"]):
+        raise ConfigError(
+            f"{where}: {shown(name, 80)} is not a workload",
+            why="the name says what is timed: prompt or generation, how many tokens, at what depth",
+            remedy="write pp512, tg128, tg128@d1024 (generation after 1024 tokens of context), or "
+            "ttft512 (a prompt of 512 tokens until the first output token)",
+        )
+    kind: WorkloadKind = _KINDS[match["kind"]]
+    return Workload(kind, int(match["tokens"]), int(match["depth"] or 0))
