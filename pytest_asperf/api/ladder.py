@@ -7,6 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.analysis import metrics
+from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, parse_percent
+from pytest_asperf.analysis.order_verdict import judge_monotonic, judge_pareto
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate
 from pytest_asperf.analysis.stats.intervals import (
     chunk_difference_interval,
@@ -16,16 +18,7 @@ from pytest_asperf.analysis.stats.intervals import (
     shared_confidence,
     unpaired_change_interval,
 )
-from pytest_asperf.analysis.verdict import (
-    Subject,
-    Verdict,
-    guarded,
-    judge_above,
-    judge_below,
-    judge_monotonic,
-    judge_pareto,
-    parse_percent,
-)
+from pytest_asperf.analysis.verdict import Subject, Verdict, guarded
 from pytest_asperf.api.measurement_context import Reading, settle, unknown_word
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import ConfigError, listing, shown
