@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
+from pytest_asperf.analysis.stats.chunk_intervals import (
+    chunk_mean_interval,
+    delta_ppl,
+    share_interval,
+)
 from pytest_asperf.analysis.stats.estimate import CHANGE, DECISION_CONFIDENCE, SHARE, Estimate
-from pytest_asperf.analysis.stats.intervals import chunk_mean_interval, delta_ppl, share_interval
 from pytest_asperf.errors import MeasurementError
 
 if TYPE_CHECKING:

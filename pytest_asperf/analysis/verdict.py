@@ -8,10 +8,10 @@ interval lies on the other side, and is open in between. With the two-sided 90 %
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.analysis.guards.guard_finding import Consequence
+from pytest_asperf.analysis.outcome import Outcome as Outcome  # noqa: PLC0414  # re-exported
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.errors import printable
 
@@ -26,15 +26,6 @@ if TYPE_CHECKING:
 
 Source = Literal["live", "recorded", "predicted"]
 Figure = tuple[str, Estimate]
-
-
-class Outcome(StrEnum):
-    """The four verdicts; neither of the last two ever counts as a pass."""
-
-    PASS = "PASS"  # noqa: S105  # a verdict, not a password
-    FAIL = "FAIL"
-    INCONCLUSIVE = "INCONCLUSIVE"
-    INVALID = "INVALID"
 
 
 _MEANING: Final = {
