@@ -28,6 +28,19 @@ class RefusalError(Exception):
         self.kind = kind
 
 
+def require_context(n_tokens: int, facts: Facts) -> None:
+    """Refuse more tokens than the model was trained on: engines go on past it.
+
+    Raises:
+        RefusalError: of kind `context`.
+    """
+    if n_tokens > facts["n_ctx_train"]:
+        raise RefusalError(
+            "context",
+            f"{n_tokens} tokens were asked for, the model was trained on {facts['n_ctx_train']}",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class LogitRow:
     """What one row of logits holds, in numbers that JSON can carry.

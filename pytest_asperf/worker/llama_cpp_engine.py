@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
-import subprocess
 import time
-from collections import deque
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import llama_cpp
 import numpy as np
 
 from . import llama_cpp_compat as compat
-from .engine import Facts, RefusalError, Timing
+from .engine import Facts, RefusalError, Timing, require_context
 from .identity import files_sha256
+from .llama_cpp_log import LibraryLog
 from .llama_cpp_speculation import LlamaCppStepper
 from .logits import seen
 from .pace import linger
@@ -33,6 +30,7 @@ from .printed.engine_log import (
     layers_offloaded,
     memory_bytes,
 )
+from .threads import default_threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,9 +49,6 @@ _GGML_TYPES: Final = {
     "iq4_nl": 20,
     "bf16": 30,
 }
-_LOG_LEVEL_DEBUG: Final = 1
-_LOG_LEVEL_CONT: Final = 5
-
 _MAX_TEXT: Final = 200
 #: The settings that llama.cpp has, of those that engines can be asked for.
 _SETTINGS: Final = frozenset(
@@ -62,59 +57,8 @@ _SETTINGS: Final = frozenset(
 
 
 def open_engine() -> LlamaCppEngine:
-    """Return the engine; the worker's entry point."""
+    """The engine; the worker's entry point."""
     return LlamaCppEngine()
-
-
-class _Log:
-    """Passes the library's log on to descriptor 2, and keeps its last lines to read facts from."""
-
-    def __init__(self) -> None:
-        self._recent: deque[str] = deque(maxlen=2000)
-        self.held = Lock()
-        # The library keeps the pointer only: collected, the callback would be a crash.
-        self.callback = llama_cpp.llama_log_callback(self._write)
-        llama_cpp.llama_log_set(self.callback, ctypes.c_void_p(0))
-
-    def _write(self, level: int, text: bytes, _user_data: object) -> None:
-        if level == _LOG_LEVEL_DEBUG:
-            return
-        os.write(2, text)
-        if level != _LOG_LEVEL_CONT:
-            self._recent.append(text[:1000].decode(errors="replace").rstrip())
-
-    def clear(self) -> None:
-        self._recent.clear()
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The last lines."""
-        return tuple(self._recent)
-
-    def complaint(self) -> str:
-        """Return the last lines, the library's own words on what went wrong."""
-        return " | ".join(list(self._recent)[-3:])[:600] or "the library logged nothing"
-
-
-def _default_threads() -> int:
-    """Return the threads llama.cpp's tools use (`common_cpu_get_num_math` in common.cpp).
-
-    The tools count hybrid x86 chips' performance cores by running code on each core; here such a
-    chip's cores all count.
-    """
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    if platform.system() == "Darwin":
-        for key in ("hw.perflevel0.physicalcpu", "hw.physicalcpu"):
-            found = subprocess.run(
-                ["/usr/sbin/sysctl", "-n", key], capture_output=True, text=True, check=False
-            )
-            if found.returncode == 0 and found.stdout.strip().isdigit():
-                return int(found.stdout)
-    if platform.machine() in {"x86_64", "AMD64"}:
-        return usable or 1
-    siblings = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings")
-    cores = {path.read_text() for path in siblings}
-    return min(len(cores) or usable or 1, usable or 1)
 
 
 def _library_files() -> list[Path]:
@@ -126,11 +70,11 @@ class LlamaCppEngine:
     """The engine: one library, any number of models."""
 
     def __init__(self) -> None:
-        self._log = _Log()
+        self._log = LibraryLog()
         llama_cpp.llama_backend_init()
 
     def describe(self) -> Facts:
-        """Return what this build says of itself, and a hash of what it is."""
+        """Versions, devices and a hash of the libraries."""
         return {
             "engine": "llama_cpp",
             "library": "llama-cpp-python",
@@ -141,7 +85,7 @@ class LlamaCppEngine:
             "system_info": llama_cpp.llama_print_system_info().decode(errors="replace").strip(),
             "gpu_offload": bool(llama_cpp.llama_supports_gpu_offload()),
             "devices": compat.devices(),
-            "default_threads": _default_threads(),
+            "default_threads": default_threads(),
             "cannot": dict(compat.CANNOT),
         }
 
@@ -162,7 +106,7 @@ class LlamaCppEngine:
         self._log.clear()
         params = llama_cpp.llama_model_quantize_default_params()
         params.ftype = recipe["ftype"]
-        params.nthread = _default_threads()
+        params.nthread = default_threads()
         status = llama_cpp.llama_model_quantize(
             os.fsencode(source), os.fsencode(target), ctypes.byref(params)
         )
@@ -173,14 +117,14 @@ class LlamaCppEngine:
 class LlamaCppModel:
     """A loaded GGUF file, with one context that is remade when a request needs another."""
 
-    def __init__(self, path: str, settings: dict[str, Any], log: _Log) -> None:
+    def __init__(self, path: str, settings: dict[str, Any], log: LibraryLog) -> None:
         self._settings = settings
         self._log = log
         self._context: Any = None
         self._context_key: tuple[int, int, bool] | None = None
         self.context: Facts = {}
         self._resident: list[int] = []
-        self._threads = settings.get("threads") or _default_threads()
+        self._threads = settings.get("threads") or default_threads()
         self._n_batch = settings.get("n_batch", 2048)
         self._slow_by = settings.get("slow_by", 0.0)
         log.clear()
@@ -254,7 +198,7 @@ class LlamaCppModel:
         return Timing(len(timed), elapsed_ns, tuple(steps), seen(self._logits(-1, 1)[0]))
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
-        """Return logits from position `first`, as a view on the library's buffer."""
+        """Logits from position `first`, as a view of the library's buffer."""
         n = len(tokens)
         if self._n_batch < n:
             raise RefusalError("context", f"n_batch {self._n_batch} is less than a chunk of {n}")
@@ -279,7 +223,7 @@ class LlamaCppModel:
         return self._logits(first, n - first)
 
     def _logits(self, position: int, n_rows: int) -> NDArray[np.float32]:
-        """Return rows of the last batch's logits, as a view on the library's buffer."""
+        """Rows of the last batch's logits, as a view of the library's buffer."""
         pointer = llama_cpp.llama_get_logits_ith(self._context, position)
         if not pointer:
             raise RefusalError("logits", "the context returned no logits")
@@ -291,11 +235,11 @@ class LlamaCppModel:
         llama_cpp.llama_model_free(self._model)
 
     def _prepare(self, tokens: Sequence[int], depth: int) -> None:
-        """Have exactly `tokens[:depth]` in the cache, as cheaply as the memory allows."""
+        """Bring exactly `tokens[:depth]` into the cache, reusing what it holds."""
         self._open_context(len(tokens), self._n_batch, all_outputs=False)
         prefix = list(tokens[:depth])
         keeps = depth > 0 and self._resident[:depth] == prefix
-        # A recurrent memory refuses to forget its tail; it then starts again.
+        # A recurrent memory cannot drop its tail: it starts again.
         if not (keeps and llama_cpp.llama_memory_seq_rm(self._memory, 0, depth, -1)):
             llama_cpp.llama_memory_clear(self._memory, False)  # noqa: FBT003  # a C signature
             if depth:
@@ -346,19 +290,14 @@ class LlamaCppModel:
         self._context_key = key
 
     def _new_context(self, n_ctx: int, n_batch: int, n_outputs: int | None) -> tuple[Any, Facts]:
-        """Return a context and what it resolved to.
+        """A context and the settings that it resolved to.
 
         Args:
             n_ctx: tokens that it holds.
             n_batch: tokens of the largest batch.
             n_outputs: positions of a batch that may have logits, 0 for all; None for one.
         """
-        if n_ctx > self.facts["n_ctx_train"]:
-            raise RefusalError(
-                "context",
-                f"{n_ctx} tokens were asked for, "
-                f"the model was trained on {self.facts['n_ctx_train']}",
-            )
+        require_context(n_ctx, self.facts)
         settings = self._settings
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = n_ctx

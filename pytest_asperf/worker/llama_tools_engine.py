@@ -7,16 +7,14 @@ are what llama-perplexity saves of a text; it takes no tokens.
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .engine import Facts, RefusalError, Timing
+from .engine import Facts, RefusalError, Timing, require_context
 from .identity import files_sha256
-from .printed.bench_rows import BrokenRowError, bench_row
 from .printed.engine_log import (
     buffers_mib,
     cache_types,
@@ -25,6 +23,8 @@ from .printed.engine_log import (
     memory_bytes,
 )
 from .saved_scores import PROGRAM, SavedScores, Text
+from .tool_bench import OPTIONS, Bench
+from .tool_bench import PROGRAM as BENCH
 from .tool_process import Toolbox
 from .tool_speculation import batch_costs, speculate
 
@@ -37,26 +37,8 @@ if TYPE_CHECKING:
     from .printed.bench_rows import BenchRow
     from .tool_process import ToolRun
 
-_BENCH: Final = "llama-bench"
 _QUANTIZE: Final = "llama-quantize"
 _MAX_TEXT: Final = 200
-#: Settings by llama-bench's option, llama-perplexity's, and the cell of llama-bench's row.
-_OPTIONS: Final = {
-    "threads": ("-t", "-t", "n_threads"),
-    "n_gpu_layers": ("-ngl", "-ngl", "n_gpu_layers"),
-    "flash_attn": ("-fa", "-fa", "flash_attn"),
-    "type_k": ("-ctk", "-ctk", "type_k"),
-    "type_v": ("-ctv", "-ctv", "type_v"),
-    "n_batch": ("-b", "", "n_batch"),
-    "n_ubatch": ("-ub", "", "n_ubatch"),
-}
-_FLASH_CELLS: Final = {
-    "auto": ("-1", "auto"),
-    "on": ("1", "true", "on"),
-    "off": ("0", "false", "off"),
-}
-#: Cells that proof of path is made of.
-_NEEDED: Final = ("n_threads", "type_k", "type_v", "model_n_params")
 #: What cannot be asked of these programs, and what can do it.
 _CANNOT: Final = {
     "first_token": "no program of llama.cpp times the first token by itself; pp512 times the "
@@ -80,7 +62,7 @@ _ADD_BOS: Final = re.compile(r"tokenizer\.ggml\.add_bos_token +bool += (true|fal
 
 
 def open_engine(folder: str = "") -> LlamaToolsEngine:
-    """Return the engine; the worker's entry point.
+    """The engine; the worker's entry point.
 
     Raises:
         RefusalError: no folder of programs was named.
@@ -102,11 +84,11 @@ class LlamaToolsEngine:
         self._texts: list[Text] = []
 
     def describe(self) -> Facts:
-        """Return what these programs say of themselves, and a hash of what they are."""
+        """Version, devices and a hash of the programs."""
         folder = self._tools.folder
         version = self._version()
         commit = _COMMIT.search(version)
-        threads = _THREADS.search(self._tools.help(_BENCH))
+        threads = _THREADS.search(self._tools.help(BENCH))
         programs = [path for path in sorted(folder.glob("llama-*")) if path.is_file()]
         return {
             "engine": "llama_tools",
@@ -125,18 +107,18 @@ class LlamaToolsEngine:
         }
 
     def _version(self) -> str:
-        """Return version, build and commit; a build outside of a checkout says `unknown`."""
-        if "--version" not in self._tools.help(_BENCH):
+        """Version, build and commit; `unknown` for a build made outside a checkout."""
+        if "--version" not in self._tools.help(BENCH):
             return "unknown"
-        run = self._tools.run(_BENCH, "--version")
-        said = _VERSION.search("\n".join([run.output, *run.log]))
-        return said[1].strip()[:_MAX_TEXT] if said else "unknown"
+        run = self._tools.run(BENCH, "--version")
+        version = _VERSION.search("\n".join([run.output, *run.log]))
+        return version[1].strip()[:_MAX_TEXT] if version else "unknown"
 
     def _devices(self) -> list[Facts]:
-        found: list[Facts] = [{"name": "CPU", "description": platform.machine(), "type": "CPU"}]
-        if "--list-devices" in self._tools.help(_BENCH):
-            listed = self._tools.run(_BENCH, "--list-devices").output
-            found += [
+        devices: list[Facts] = [{"name": "CPU", "description": platform.machine(), "type": "CPU"}]
+        if "--list-devices" in self._tools.help(BENCH):
+            listed = self._tools.run(BENCH, "--list-devices").output
+            devices += [
                 {
                     "name": name[:_MAX_TEXT],
                     "description": description[:_MAX_TEXT],
@@ -146,14 +128,14 @@ class LlamaToolsEngine:
                 }
                 for name, description, total, free in _DEVICE.findall(listed)
             ]
-        return found
+        return devices
 
     def load(self, path: str, settings: dict[str, Any]) -> LlamaToolsModel:
-        """Have llama-bench load a GGUF file and say what became of it."""
+        """Load a GGUF file with llama-bench, for its facts."""
         for key, value in settings.items():
             if key in _CANNOT and value:
                 raise RefusalError("unsupported", _CANNOT[key])
-            if key not in {*_OPTIONS, "slow_by"}:
+            if key not in {*OPTIONS, "slow_by"}:
                 raise RefusalError("unsupported", f"these programs have no setting {key}")
         return LlamaToolsModel(self._tools, path, settings, self._texts)
 
@@ -183,8 +165,9 @@ class LlamaToolsModel:
     ) -> None:
         self._tools = tools
         self.path = path
-        self._settings = {key: value for key, value in settings.items() if key in _OPTIONS}
+        self._settings = {key: value for key, value in settings.items() if key in OPTIONS}
         self._texts = texts
+        self._bench = Bench(tools, path, self._settings)
         self._scores: SavedScores | None = None
         self._scored: Text | None = None
         self._nll: dict[int, list[float]] = {}
@@ -192,15 +175,15 @@ class LlamaToolsModel:
         self.facts: Facts = {"n_ctx_train": 1}
         started_ns = time.perf_counter_ns()
         try:
-            row, run = self._measurement(1, 0, 0, "--no-warmup")
+            row, cells, run = self._bench.measure(1, 0, 0, "--no-warmup")
         except RefusalError as err:
             # A crash is a crash wherever it comes; a program that ends says that it cannot load.
             kind = "load" if "exited with status" in str(err) else err.kind
             raise RefusalError(kind, str(err)) from err
-        self.facts = self._describe(row, run, time.perf_counter_ns() - started_ns)
+        self.facts = self._describe(row, cells, run, time.perf_counter_ns() - started_ns)
         self.facts["logits_seen"] = self._look_at_logits()
 
-    def _describe(self, row: BenchRow, run: ToolRun, load_ns: int) -> Facts:
+    def _describe(self, row: BenchRow, cells: Facts, run: ToolRun, load_ns: int) -> Facts:
         log = run.log
         info = {found[1]: found[2] for line in log if (found := _INFO.match(line))}
         missing = {"n_layer", "n_ctx_train", "n_vocab"} - {
@@ -211,7 +194,7 @@ class LlamaToolsModel:
         bos = [found[1] for line in log if (found := _ADD_BOS.search(line))]
         return {
             "description": row.model_type[:_MAX_TEXT],
-            "n_params": self._cells["model_n_params"],
+            "n_params": cells["model_n_params"],
             "size_bytes": row.model_bytes,
             "n_vocab": int(info["n_vocab"]),
             "n_layers": int(info["n_layer"]),
@@ -219,7 +202,7 @@ class LlamaToolsModel:
             "add_bos": bos[-1] == "true" if bos else None,
             "layers_offloaded": layers_offloaded(log),
             "buffers_mib": buffers_mib(log),
-            "threads": int(self._cells["n_threads"]),
+            "threads": int(cells["n_threads"]),
             "build": row.build,
             "tokens": "random",
             "loads_each_run": True,
@@ -228,16 +211,16 @@ class LlamaToolsModel:
         }
 
     def _look_at_logits(self) -> str:
-        """Score a few tokens, which is refused where the model computes no numbers."""
+        """Score a few tokens: refused if the model's logits are not numbers."""
         scores = SavedScores(self._tools, self._score_arguments(_PROBE_N_CTX), _PROBE, _PROBE_N_CTX)
         try:
             n_rows = len(scores.next_chunk())
         finally:
             scores.close()
-        return f"{PROGRAM}'s of {n_rows} tokens; {_BENCH} shows none of the timed runs"
+        return f"{PROGRAM}'s of {n_rows} tokens; {BENCH} shows none of the timed runs"
 
     def tokenize(self, text: str) -> list[int]:
-        """Return the tokens that llama-perplexity makes of a text."""
+        """The tokens that llama-perplexity makes of a text."""
         # Chunks of one token leave none over; the tokens come before anything is scored.
         arguments = ("-m", self.path, "-ngl", "0", "-b", "1", "--no-warmup")
         saved = SavedScores(self._tools, arguments, text, 1)
@@ -259,38 +242,38 @@ class LlamaToolsModel:
         raise RefusalError("unsupported", _CANNOT["first_token"])
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
-        """Return what llama-perplexity saved of a chunk: log-probabilities with a floor.
+        """Log-probabilities of a chunk with a floor, as llama-perplexity saves them.
 
         Raises:
             RefusalError: the tokens are no chunk of a text that was tokenised.
         """
         index = self._seek(tokens, first)
-        found = None
+        logits = None
         while self._scores is not None and self._scores.n_done <= index:
-            found = self._next_chunk(self._scores)
-        if found is None:  # it was passed
+            logits = self._next_chunk(self._scores)
+        if logits is None:  # an earlier run has passed it
             self._stop()
             return self.logits(tokens, first)
-        return found
+        return logits
 
     def nll(self, tokens: Sequence[int], first: int) -> list[float]:
-        """Return a chunk's NLL; what is passed on the way to it is kept, so any order is cheap."""
+        """NLL of a chunk. Chunks scored on the way are kept, so that any order is cheap."""
         index = self._seek(tokens, first)
         if self._scores and index < self._scores.n_done and index not in self._nll:
-            self._stop()  # it was passed before anybody asked for NLL
+            self._stop()  # it was passed without its NLL
             index = self._seek(tokens, first)
         n = len(tokens)
         while index not in self._nll and self._scores is not None and self._scored is not None:
             done = self._scores.n_done
             targets = self._scored.tokens[done * n + first + 1 : (done + 1) * n]
-            found = self._next_chunk(self._scores)
-            self._nll[done] = [-float(row[t]) for row, t in zip(found, targets, strict=True)]
+            rows = self._next_chunk(self._scores)
+            self._nll[done] = [-float(row[t]) for row, t in zip(rows, targets, strict=True)]
         return self._nll[index]
 
     def _next_chunk(self, scores: SavedScores) -> NDArray[np.float32]:
-        found = scores.next_chunk()
+        rows = scores.next_chunk()
         self.context = _context(scores.run.log, self._settings, self.facts["threads"])
-        return found
+        return rows
 
     def speculate(self, draft: LlamaToolsModel, prompt: str, n_new: int, k: int) -> Facts:
         """Generate with a draft by llama-speculative-simple; see `tool_speculation.speculate`."""
@@ -299,17 +282,17 @@ class LlamaToolsModel:
 
     def batch_costs(self, sizes: Sequence[int], depth: int, n_steps: int) -> dict[int, int]:
         """Time steps of several batch sizes, in ns; see `tool_speculation.batch_costs`."""
-        self._require_context(depth + n_steps)
+        require_context(depth + n_steps, self.facts)
         arguments = self._common(self._settings)
         return batch_costs(self._tools, arguments, sizes, depth=depth, n_steps=n_steps)
 
     def _common(self, settings: Facts) -> list[str]:
-        """Return model and settings as all programs but llama-bench take them."""
-        told = ((_OPTIONS[key][1], str(value)) for key, value in settings.items())
-        return ["-m", self.path, *(word for option in told if option[0] for word in option)]
+        """Model and settings as the programs other than llama-bench take them."""
+        options = ((OPTIONS[key][1], str(value)) for key, value in settings.items())
+        return ["-m", self.path, *(part for option in options if option[0] for part in option)]
 
     def close(self) -> None:
-        """End what is at work."""
+        """End the program that is running."""
         self._stop()
 
     def _stop(self) -> None:
@@ -318,9 +301,9 @@ class LlamaToolsModel:
         self._scores, self._scored, self._nll = None, None, {}
 
     def _seek(self, tokens: Sequence[int], first: int) -> int:
-        """Have a run over the text that has this chunk; return which of its chunks it is."""
+        """Index of the chunk in a text that was tokenised; a run over that text is started."""
         n = len(tokens)
-        self._require_context(n)
+        require_context(n, self.facts)
         if first != n // 2:
             raise RefusalError(
                 "unsupported", f"{PROGRAM} scores the second half of a chunk, not from {first} on"
@@ -349,7 +332,7 @@ class LlamaToolsModel:
         self._scores, self._scored = scores, text
 
     def _score_arguments(self, n: int) -> list[str]:
-        """Return how llama-perplexity is to run on chunks of n tokens."""
+        """Arguments of llama-perplexity for chunks of n tokens."""
         settings = self._settings
         n_batch = min(settings.get("n_batch", n), n)
         n_ubatch = min(settings.get("n_ubatch", 512), n_batch)
@@ -360,65 +343,10 @@ class LlamaToolsModel:
         return arguments
 
     def _timed(self, n: int, depth: int, *, n_gen: int) -> Timing:
-        self._require_context(n)
-        row, run = self._measurement(0 if n_gen else n - depth, n_gen, depth)
-        self.context = _context(run.log, self._cells, int(self._cells["n_threads"]))
+        require_context(n, self.facts)
+        row, cells, run = self._bench.measure(0 if n_gen else n - depth, n_gen, depth)
+        self.context = _context(run.log, cells, int(cells["n_threads"]))
         return Timing(row.n_tokens, row.samples_ns[0], row.samples_ns, None)
-
-    def _require_context(self, n: int) -> None:
-        # llama-bench goes on past it and exits with 0.
-        if n > self.facts["n_ctx_train"]:
-            raise RefusalError(
-                "context",
-                f"{n} tokens were asked for, the model was trained on {self.facts['n_ctx_train']}",
-            )
-
-    def _measurement(
-        self, n_prompt: int, n_gen: int, depth: int, *more: str
-    ) -> tuple[BenchRow, ToolRun]:
-        """Run one test once, and believe nothing of it that was not asked for."""
-        arguments = ["-m", self.path, "-p", str(n_prompt), "-n", str(n_gen), "-d", str(depth)]
-        arguments += ["-r", "1", "-o", "jsonl", "-v", *more]
-        for key, value in self._settings.items():
-            arguments += [_OPTIONS[key][0], self._bench_value(key, value)]
-        run = self._tools.run(_BENCH, *arguments)
-        asked = {
-            "model_filename": self.path, "n_prompt": n_prompt, "n_gen": n_gen, "n_depth": depth,
-            **{_OPTIONS[key][2]: value for key, value in self._settings.items()},
-        }  # fmt: skip
-        row, self._cells = _believed(run, asked)
-        return row, run
-
-    def _bench_value(self, key: str, value: object) -> str:
-        takes_words = "-fa, --flash-attn <on|off|auto>" in self._tools.help(_BENCH)
-        if key != "flash_attn" or takes_words:
-            return str(value)
-        return _FLASH_CELLS[str(value)][0]
-
-
-def _believed(run: ToolRun, asked: Facts) -> tuple[BenchRow, Facts]:
-    """Return the one test that was printed, with its cells, if it is the one that was asked for."""
-    rows = [line for line in run.output.splitlines() if line.strip()]
-    if len(rows) != 1:
-        raise run.failure(f"exited with 0 and printed {len(rows)} tests instead of 1")
-    try:
-        cells = json.loads(rows[0])
-    except (ValueError, RecursionError) as err:
-        raise run.failure("printed a test that is cut off or not JSON") from err
-    if not isinstance(cells, dict):
-        raise run.failure("printed no test but other JSON")
-    try:
-        row = bench_row(cells)
-    except BrokenRowError as err:
-        raise run.failure(f"printed a test that {err}") from err
-    if len(row.samples_ns) != 1:
-        raise run.failure(f"timed {len(row.samples_ns)} runs instead of 1")
-    if missing := [cell for cell in _NEEDED if cell not in cells]:
-        raise run.failure(f"printed a test without {', '.join(missing)}")
-    for cell, value in asked.items():
-        if not _is_same(cell, value, cells.get(cell)):
-            raise run.failure(f"was asked for {cell} {value} and says {cells.get(cell)}")
-    return row, cells
 
 
 def _resolved(paths: Iterable[Path]) -> set[Path]:
@@ -426,27 +354,21 @@ def _resolved(paths: Iterable[Path]) -> set[Path]:
 
 
 def _libraries(folder: Path) -> set[Path]:
-    """Return the libraries beside the programs, or where an installation has them."""
+    """The libraries beside the programs, or in an installation's `lib`."""
     places = (folder, folder.parent / "lib")
-    found = _resolved(path for place in places for path in place.glob("lib*") if path.is_file())
-    return {path for path in found if ".so" in path.name or path.suffix == ".dylib"}
+    files = _resolved(path for place in places for path in place.glob("lib*") if path.is_file())
+    return {path for path in files if ".so" in path.name or path.suffix == ".dylib"}
 
 
-def _is_same(cell: str, asked: object, told: object) -> bool:
-    if cell == "flash_attn":
-        return str(told).lower() in _FLASH_CELLS[str(asked)]
-    return str(told) == str(asked)
-
-
-def _context(log: list[str], told: Facts, threads: int) -> Facts:
-    """Return what the log says that a context became; what is not there is not known."""
+def _context(log: list[str], settings: Facts, threads: int) -> Facts:
+    """Settings of the context by the log, else as they were set."""
     n_ctx = next((found for line in reversed(log) if (found := _CONTEXT.search(line))), None)
     type_k, type_v = cache_types(log)
     buffers = buffers_mib(log)
     return {
         "n_ctx": int(n_ctx[1]) if n_ctx else None,
-        "type_k": type_k or told.get("type_k", "f16"),
-        "type_v": type_v or told.get("type_v", "f16"),
+        "type_k": type_k or settings.get("type_k", "f16"),
+        "type_v": type_v or settings.get("type_v", "f16"),
         "flash_attn": flash_attention(log),
         "threads": threads,
         "buffers_mib": buffers,

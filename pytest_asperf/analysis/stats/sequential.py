@@ -175,7 +175,8 @@ class PairedTest(SequentialTest):
             MeasurementError: the difference is no finite log ratio; the state is unchanged.
             RuntimeError: the outcome has been returned already.
         """
-        self._require_ratio(difference)
+        self._require_open()
+        require_log_ratio(difference, self.n + 1)
         scale = predicted_scale(self._values)
         self._values.append(difference)
         self._scales.append(scale)
@@ -208,7 +209,9 @@ class PairedTest(SequentialTest):
         """
         if not self._values:
             return -math.inf, math.inf
-        return self._bounds(self.evidence_above, self._evidence_below, *self._bracket())
+        return self._bounds(
+            self.evidence_above, self._evidence_below, *_bracket(self._values, self._scales)
+        )
 
     @property
     def estimate(self) -> Estimate:
@@ -221,7 +224,8 @@ class PairedTest(SequentialTest):
             raise nothing_to_estimate("no pair was measured", "allow more time or pairs")
         low, high = self.interval
         point = crossing(
-            lambda m: self.evidence_above(m) - self._evidence_below(m), *self._bracket()
+            lambda m: self.evidence_above(m) - self._evidence_below(m),
+            *_bracket(self._values, self._scales),
         )
         return Estimate.change_from_logs(
             point,
@@ -268,16 +272,7 @@ class PairedTest(SequentialTest):
             seen, error = slower, self._alpha
         else:
             seen, error = within, self._beta
-        return seen, 1 / error, max(0.0, self._odds_needed(error))
-
-    def _require_ratio(self, difference: float) -> None:
-        self._require_open()
-        if not abs(difference) < _LARGEST_LOG_RATIO:
-            raise MeasurementError(
-                f"the log cost ratio of pair {self.n + 1} is {difference!r}",
-                why="a ratio of two costs is a finite number",
-                remedy="look at the engine's log of this pair and measure it again",
-            )
+        return seen, 1 / error, max(0.0, _odds_needed(error, one_limit=self._one_limit))
 
     def _decide(self) -> Outcome | None:
         if self.n < self.min_pairs:
@@ -305,10 +300,9 @@ class PairedTest(SequentialTest):
         # Either side of one limit is a verdict: there is no nearer one to ask for.
         odds = self._log_odds if side is Outcome.FAIL else -self._log_odds
         is_nearer = self._one_limit or odds > 0
-        return is_nearer and (odds >= self._odds_needed(error) or seen >= _AMPLE / error)
-
-    def _odds_needed(self, error: float) -> float:
-        return -math.inf if self._one_limit else math.log(_ODDS_FACTOR / error - 1)
+        return is_nearer and (
+            odds >= _odds_needed(error, one_limit=self._one_limit) or seen >= _AMPLE / error
+        )
 
     def _by_interval(self) -> Outcome:
         if self._is_accepted():
@@ -329,11 +323,6 @@ class PairedTest(SequentialTest):
     def _evidence_below(self, effect: float) -> float:
         return evidence([-d for d in self._values], self._scales, -effect)
 
-    def _bracket(self) -> tuple[float, float]:
-        """Effects at which every difference has its full score, of either sign."""
-        widest = max(self._scales)
-        return min(self._values) - widest, max(self._values) + widest
-
 
 class EquivalenceTest(PairedTest):
     """The test of a claim that two costs are alike: `interval` lies within the tolerance, or not.
@@ -352,6 +341,30 @@ class EquivalenceTest(PairedTest):
         if low >= self._limit or high <= -self._limit:
             return Outcome.FAIL
         return Outcome.INCONCLUSIVE if self.n >= self.max_pairs else None
+
+
+def require_log_ratio(difference: float, pair: int) -> None:
+    """Refuse a number that is no log ratio of costs.
+
+    Raises:
+        MeasurementError: it names the pair.
+    """
+    if not abs(difference) < _LARGEST_LOG_RATIO:
+        raise MeasurementError(
+            f"the log cost ratio of pair {pair} is {difference!r}",
+            why="a ratio of two costs is a finite number",
+            remedy="look at the engine's log of this pair and measure it again",
+        )
+
+
+def _bracket(differences: Sequence[float], scales: Sequence[float]) -> tuple[float, float]:
+    """Effects at which every difference has its full score, of either sign."""
+    widest = max(scales)
+    return min(differences) - widest, max(differences) + widest
+
+
+def _odds_needed(error: float, *, one_limit: bool) -> float:
+    return -math.inf if one_limit else math.log(_ODDS_FACTOR / error - 1)
 
 
 def _odds_step(difference: float, scale: float, floor: float, limit: float) -> float:

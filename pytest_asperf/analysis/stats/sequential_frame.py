@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import MeasurementError
@@ -18,7 +17,7 @@ ALPHA: Final = 0.05
 BETA: Final = 0.05
 
 
-class SequentialTest(ABC):
+class SequentialTest:
     """The values seen so far, the error rates, and the outcome once decided."""
 
     def __init__(self, *, alpha: float, beta: float, comparisons: int) -> None:
@@ -40,15 +39,6 @@ class SequentialTest(ABC):
     def outcome(self) -> Outcome | None:
         """The verdict, or None while more values are needed."""
         return self._outcome
-
-    @property
-    @abstractmethod
-    def interval(self) -> tuple[float, float]:
-        """The effects not excluded; valid at every n at once."""
-
-    @abstractmethod
-    def _decide(self) -> Outcome | None:
-        """The outcome for the values taken, None to go on."""
 
     def _require_open(self) -> None:
         if self._outcome is not None:

@@ -11,7 +11,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.outcome import Outcome
-from pytest_asperf.analysis.stats.sequential import PairedTest, pairs_left
+from pytest_asperf.analysis.stats.sequential import PairedTest, pairs_left, require_log_ratio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,8 @@ class TotalTimeTest(PairedTest):
             MeasurementError: one is no finite log ratio; the state is unchanged.
             RuntimeError: the outcome has been returned already.
         """
-        self._require_ratio(difference)
+        self._require_open()
+        require_log_ratio(difference, self.n + 1)
         whole = difference if total is None else total
         self.total.update(whole)
         self._totals.append(whole)
