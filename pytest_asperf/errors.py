@@ -24,11 +24,11 @@ class AsperfError(Exception):
         what: what happened, naming the file, key, option or test.
         why: why it matters for the measurement or the verdict.
         remedy: what to do about it.
-        opt_out: how to go on without mending it, where that is possible.
+        opt_out: how to go on without fixing it, if that is possible.
         detail: an excerpt to read last, such as an engine's log.
     """
 
-    #: Whether it means that a measurement was made and cannot be believed: the verdict INVALID.
+    #: Whether the measurement is broken, so that the verdict is INVALID.
     breaks_measurement = False
 
     def __init__(
@@ -48,7 +48,7 @@ class AsperfError(Exception):
         super().__init__(self.what, self.why, self.remedy, self.opt_out, self.detail)
 
     def reword(self, to: Callable[[str], str]) -> None:
-        """Put its advice in other words, as whoever prints it has them."""
+        """Reword its advice for the front end that prints it."""
         self.why, self.remedy = to(self.why), to(self.remedy)
         self.opt_out = self.opt_out and to(self.opt_out)
 
@@ -85,7 +85,7 @@ class CacheError(AsperfError):
 
 
 class BusyError(AsperfError):
-    """Another process kept the machine for longer than this one was to wait."""
+    """Another process kept the machine for longer than the wait allowed."""
 
 
 class BuildError(AsperfError):
@@ -103,19 +103,19 @@ class MeasurementError(AsperfError):
 
 
 def escaped(text: str) -> str:
-    """Return text from outside without anything that a terminal would act on."""
+    """Text from outside without control characters that a terminal obeys."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def printable(text: object, at_most: int = 1000) -> str:
-    """Return what came from outside as one line, escaped and bounded."""
+    """Text from outside as one line, escaped and bounded."""
     raw = str(text)
     line = escaped(raw[:at_most])
     return f"{line[: at_most - 1]}…" if max(len(raw), len(line)) > at_most else line
 
 
 def shown(value: object, at_most: int = 200) -> str:
-    """Return a value from outside as code would write it: one line, escaped and bounded."""
+    """The repr of a value from outside as one line, escaped and bounded."""
     try:
         text = repr(value)
     except Exception as error:  # noqa: BLE001  # a foreign class's, or an int of 4,300 digits
@@ -124,7 +124,7 @@ def shown(value: object, at_most: int = 200) -> str:
 
 
 def _bounded(text: str, at_most: int = _LONGEST_PART) -> str:
-    """Return a text with its middle left out where it is too long: both ends say what it was."""
+    """The text, its middle left out if it is too long."""
     if len(text) <= at_most:
         return text
     end = at_most // 4
@@ -132,7 +132,7 @@ def _bounded(text: str, at_most: int = _LONGEST_PART) -> str:
 
 
 def suggest(word: object, valid: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the nearest valid word, or an empty string."""
+    """``"; did you mean 'x'?"`` for the nearest valid word, or an empty string."""
     if not isinstance(word, str):
         return ""
     import difflib  # noqa: PLC0415  # costs a millisecond, and only a mistake needs it
@@ -143,5 +143,5 @@ def suggest(word: object, valid: Iterable[str]) -> str:
 
 
 def listing(words: Iterable[str]) -> str:
-    """Return the valid words as one readable, sorted list for an error message."""
+    """The valid words as one readable, sorted list for an error message."""
     return ", ".join(sorted(words))

@@ -1,8 +1,8 @@
-"""Before a model runs on a machine: does it fit, how fast is it at most, would a draft pay?
+"""Before a model runs: does it fit, how fast is it at most, would a draft pay?
 
-Nothing here was measured. A ceiling is memory bandwidth over the bytes that one token reads, so it
-bounds TG from above where memory is what bounds it; what real runs reach of it is a published
-experience, not a law.
+Nothing here is measured. A ceiling is memory bandwidth over the bytes that one token reads: an
+upper bound of TG if weights come from memory. The share that real runs reach is published
+experience.
 """
 
 from __future__ import annotations
@@ -26,19 +26,17 @@ WEIGHTS_SHARE: Final = 0.6
 REACHED_SHARE: Final = (0.6, 0.8)
 #: Of the ceiling by active experts, what the published runs of one MoE reached (docs/predict.md).
 MOE_REACHED_SHARE: Final = (0.2, 0.4)
-#: The least speed ratio of draft to target that a published rule asks of speculation.
-RULE_RATIO: Final = 2.5
 #: Where no acceptance rate is given.
 ACCEPTANCES: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What one model asks of a machine's memory, at one length of context.
+    """The memory that one model needs at one length of context.
 
     Attributes:
         label: the model's name.
-        basis: what the sizes rest on.
+        basis: source of the sizes.
         context: positions of the KV cache.
         weights_bytes: all weights, as they lie in memory.
         kv_bytes: the KV cache of the whole context; an upper bound where `window` says so.
@@ -88,7 +86,7 @@ class Fit:
         memory: the memory.
         weights_bytes: the weights of all.
         kv_bytes: the KV caches of all.
-        compute_bytes: what steps compute in; None where it is not known.
+        compute_bytes: compute buffers; None if unknown.
     """
 
     memory: MemoryCapacity
@@ -98,12 +96,12 @@ class Fit:
 
     @property
     def weights_limit_bytes(self) -> float:
-        """What weights may take: a share of shared memory, all of a card's own."""
+        """Limit of the weights: a share of shared memory, all of a card's."""
         return self.memory.nbytes * (WEIGHTS_SHARE if self.memory.is_shared else 1)
 
     @property
     def needed_bytes(self) -> int:
-        """All that is known; without them, the engine's compute buffers come on top."""
+        """The known bytes; compute buffers come on top if they are unknown."""
         return self.weights_bytes + self.kv_bytes + (self.compute_bytes or 0)
 
     @property
@@ -123,7 +121,7 @@ class Fit:
 
 
 def fit(memory: MemoryCapacity, demands: Sequence[Demand]) -> Fit:
-    """Return whether models that are loaded together fit in a memory."""
+    """Whether models that are loaded together fit in a memory."""
     return Fit(
         memory,
         sum(demand.weights_bytes for demand in demands),
@@ -131,31 +129,31 @@ def fit(memory: MemoryCapacity, demands: Sequence[Demand]) -> Fit:
     )
 
 
-def judge_fit(found: Fit, subject: Subject) -> Verdict:
+def judge_fit(capacity: Fit, subject: Subject) -> Verdict:
     """Judge the claim that models fit in a memory.
 
     It is arithmetic on sizes, so it is never INCONCLUSIVE; what it cannot know is in the details.
     """
-    limit = f"{WEIGHTS_SHARE:.0%} of memory" if found.memory.is_shared else "the card's memory"
+    limit = f"{WEIGHTS_SHARE:.0%} of memory" if capacity.memory.is_shared else "the card's memory"
     compute = "compute buffers are not counted"
-    if found.compute_bytes is not None:
-        compute = f"{_gb(found.compute_bytes)} of it are compute buffers"
+    if capacity.compute_bytes is not None:
+        compute = f"{_gb(capacity.compute_bytes)} of it are compute buffers"
     return Verdict(
-        outcome=Outcome.PASS if found.fits else Outcome.FAIL,
+        outcome=Outcome.PASS if capacity.fits else Outcome.FAIL,
         subject=subject,
-        threshold=f"weights below {limit}, with the KV cache below {_gb(found.memory.nbytes)}",
-        measured=f"weights {_gb(found.weights_bytes)} of {_gb(found.weights_limit_bytes)}, "
-        f"with the KV cache {_gb(found.needed_bytes)}",
+        threshold=f"weights below {limit}, with the KV cache below {_gb(capacity.memory.nbytes)}",
+        measured=f"weights {_gb(capacity.weights_bytes)} of {_gb(capacity.weights_limit_bytes)}, "
+        f"with the KV cache {_gb(capacity.needed_bytes)}",
         figures=(),
-        advice="" if found.fits else "use a smaller level, a shorter context or q8_0 KV types",
-        details=(f"memory: {found.memory.basis}", compute),
+        advice="" if capacity.fits else "use a smaller level, a shorter context or q8_0 KV types",
+        details=(f"memory: {capacity.memory.basis}", compute),
     )
 
 
 def kv_cache_bytes(
     kv_elements: tuple[int, int], context: int, kv_bytes_per_element: tuple[float, float]
 ) -> int:
-    """Return the size of a KV cache in which every layer keeps every position.
+    """The size of a KV cache in which every layer keeps every position.
 
     Args:
         kv_elements: of K and of V that one position holds over all layers.
@@ -167,7 +165,7 @@ def kv_cache_bytes(
 
 
 def tg_ceiling(bandwidth_gbs: float, read_bytes: int) -> float:
-    """Return the TG, in tok/s, at which decoding would use all of the memory's bandwidth.
+    """The TG, in tok/s, at which decoding would use all of the memory's bandwidth.
 
     Args:
         bandwidth_gbs: decimal GB/s.
@@ -177,7 +175,7 @@ def tg_ceiling(bandwidth_gbs: float, read_bytes: int) -> float:
 
 
 def speed_ratio(target: Demand, draft: Demand) -> float:
-    """Return how many times as fast a draft is, both at the same share of their ceilings.
+    """How many times as fast a draft is, both at the same share of their ceilings.
 
     Small models reach less of theirs, so a measured ratio is lower as a rule.
     """
@@ -197,7 +195,7 @@ class Verification:
     basis: str
 
 
-#: What C is taken to be where nobody measured it.
+#: Costs to assume if C was not measured.
 ASSUMED_COSTS: Final = (
     Verification(tuple((n, 1.0) for n in range(2, 10)), "ideal, assumed: C = 1"),
     Verification(((2, 1.59),), "low public report, Apple GPU: C(2) = 1.59"),
@@ -207,7 +205,7 @@ ASSUMED_COSTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Payoff:
-    """What speculation gives at one acceptance rate.
+    """The effect of speculation at one acceptance rate.
 
     Attributes:
         acceptance: the rate that it is for.
@@ -225,7 +223,7 @@ class Payoff:
 
 
 def payoff(acceptance: float, costs: Verification, ratio: float | None = None) -> Payoff:
-    """Return what speculation gives, over all k of which the cost is known.
+    """The predicted gain of speculation over all k whose cost is known.
 
     Args:
         acceptance: the rate, from 0 to 1.

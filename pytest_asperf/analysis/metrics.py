@@ -31,13 +31,7 @@ _NLL_ROUNDING: Final = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What a figure means.
-
-    Attributes:
-        name: what reports call it.
-        unit: unit of its `Estimate`s.
-        direction: which way is better.
-    """
+    """A quantity with its unit and the direction that is better."""
 
     name: str
     unit: str
@@ -146,7 +140,7 @@ class Comparison:
 
 
 def tokens_per_second(n_tokens: int, elapsed_ns: int) -> float:
-    """Return the rate at which `n_tokens` were processed.
+    """The rate at which `n_tokens` were processed.
 
     Raises:
         MeasurementError: no tokens, or no time that passed.
@@ -161,7 +155,7 @@ def tokens_per_second(n_tokens: int, elapsed_ns: int) -> float:
 
 
 def bandwidth_utilisation(tg: Estimate, bytes_per_token: int, bandwidth_gbs: float) -> Estimate:
-    """Return the share of the memory bandwidth that generation used; 1 is all of it.
+    """The share of the memory bandwidth that generation used; 1 is all of it.
 
     Args:
         tg: generation rate in tok/s.
@@ -177,7 +171,7 @@ def bandwidth_utilisation(tg: Estimate, bytes_per_token: int, bandwidth_gbs: flo
 
 
 def perplexity(nll: Sequence[float]) -> float:
-    """Return ``exp(mean NLL)`` of token NLL in nats.
+    """``exp(mean NLL)`` of token NLL in nats.
 
     Raises:
         MeasurementError: no tokens, or an NLL that is not finite.
@@ -262,7 +256,7 @@ def _all_tokens(by_chunk: Sequence[Sequence[float]]) -> NDArray[np.float64]:
 
 
 def _mean(values: NDArray[np.float64]) -> PlusMinus:
-    """Return mean and ± as `mean_and_uncertainty` in kl_divergence() does.
+    """Mean and ± as `mean_and_uncertainty` in kl_divergence() does.
 
     That function prints ± 0 for up to 10 values; here one value alone has no finite error.
     """
@@ -277,7 +271,7 @@ def _exp(log: PlusMinus) -> PlusMinus:
 
 
 def _root_mean_square(values: NDArray[np.float64]) -> PlusMinus:
-    """Return RMS and ± as kl_divergence() does: half the mean square's ± over the RMS."""
+    """RMS and ± as kl_divergence() does: half the mean square's ± over the RMS."""
     square = _mean(values**2)
     rms = math.sqrt(square.value)
     return PlusMinus(rms, 0.5 * square.error / rms if rms else 0.0)

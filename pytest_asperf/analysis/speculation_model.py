@@ -23,7 +23,7 @@ RULE_RATIO: Final = 2.5
 
 
 def emitted_per_round(acceptance: float, k: int) -> float:
-    """Return the expected number of tokens that one round emits.
+    """The expected number of tokens that one round emits.
 
     (1 - a^(k+1)) / (1 - a), where each drafted token is accepted with probability a given that
     those before it were (equation 1 of the paper).
@@ -36,7 +36,7 @@ def emitted_per_round(acceptance: float, k: int) -> float:
 
 
 def acceptance_of(emitted: float, k: int) -> float:
-    """Return the acceptance rate at which a round of k drafted tokens emits `emitted` on average.
+    """The acceptance rate at which a round of k drafted tokens emits `emitted` on average.
 
     The inverse of `emitted_per_round`. A plain accepted / drafted is lower wherever drafts are cut
     off by a first rejection, because what follows it was drafted and never judged.
@@ -61,7 +61,7 @@ def acceptance_of(emitted: float, k: int) -> float:
 
 
 def gain(emitted: float, k: int, c: float, verify: float) -> float:
-    """Return the gain in rate over the target alone, as a fraction: emitted / (k c + C) - 1.
+    """The gain in rate over the target alone, as a fraction: emitted / (k c + C) - 1.
 
     Args:
         emitted: tokens that a round emits on average.
@@ -73,7 +73,7 @@ def gain(emitted: float, k: int, c: float, verify: float) -> float:
 
 
 def break_even_ratio(emitted: float, k: int, verify: float) -> float:
-    """Return the speed ratio of draft to target from which speculation gains anything.
+    """The speed ratio of draft to target from which speculation gains anything.
 
     It gains where k c < emitted - C(k + 1), and the ratio is 1 / c; infinite where verifying costs
     at least what a round emits, because no draft is fast enough then.
@@ -83,7 +83,7 @@ def break_even_ratio(emitted: float, k: int, verify: float) -> float:
 
 
 def best_k(acceptance: float, c: float, verify: Mapping[int, float]) -> tuple[int, float]:
-    """Return the number of drafted tokens with the highest predicted gain, and that gain.
+    """The number of drafted tokens with the highest predicted gain, and that gain.
 
     Args:
         acceptance: a, from 0 to 1.

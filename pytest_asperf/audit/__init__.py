@@ -1,1 +1,1 @@
-"""Other tools' output, read, measured with intervals and held against the validity guards."""
+"""Output of other tools: read, given intervals, and checked by the validity guards."""

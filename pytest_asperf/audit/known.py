@@ -1,4 +1,4 @@
-"""What is known beside a figure: from options, and from all files that were given together."""
+"""Facts from the options and from all files together."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _MODEL_SUFFIX: Final = ".gguf"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user says that files do not.
+    """Facts that the files do not hold.
 
     Attributes:
         hardware: the machine that the figures are of.
         models: headers of model files, by file name.
         baseline: the file that others are compared with.
-        repetitions: of llama-bench's tests, where its output does not tell.
+        repetitions: of llama-bench's tests, if its output does not say.
         confidence: two-sided coverage of every interval.
     """
 
@@ -53,10 +53,10 @@ def parse_options(
     repetitions: int | None,
     confidence: float,
 ) -> Options:
-    """Return the options of the command, checked.
+    """The checked options of the command.
 
     Raises:
-        ConfigError: the confidence is none.
+        ConfigError: the confidence is not between 0 and 1.
         HardwareError: no profile has the name, or several with different bandwidths do.
         ModelError: a model's file cannot be read.
     """
@@ -78,17 +78,17 @@ def _check_models(models: Mapping[str, GgufInfo], names: set[str]) -> None:
         seen = listing(printable(name, 80) for name in names) or "none"
         raise ConfigError(
             f"no file is about --model {printable(min(unused))}",
-            why="its bytes per token would be held against nothing",
-            remedy=f"give the file that the tool loaded, under its name; named are: {seen}",
+            why="its bytes per token would not be used",
+            remedy=f"give the file that the tool loaded, under its name; the logs name {seen}",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known beside a figure.
+    """Facts for judging figures.
 
     Attributes:
-        options: what a user said.
+        options: given by the user.
         alone: highest rate in tok/s of generation without speculation, by model and machine.
         logged: models by file name, as a log describes them.
     """
@@ -99,7 +99,7 @@ class Known:
 
     @classmethod
     def of(cls, readings: Iterable[FileReading], options: Options) -> Known:
-        """Gather what files say of one another.
+        """Gather the facts that files hold about one another.
 
         Raises:
             ConfigError: an option names a model that no file is about.
@@ -128,10 +128,10 @@ class Known:
         return cls(options, alone, logged)
 
     def bandwidth_gbs(self, devices: Sequence[str]) -> float | None:
-        """Return what no traffic can exceed, in GB/s; None where the hardware is not certain.
+        """Upper bound of memory traffic in GB/s; None if the hardware is uncertain.
 
         Args:
-            devices: what the tool calls the devices that the weights are on.
+            devices: the tool's names of the devices that hold the weights.
         """
         profile = self.options.hardware
         if profile is not None:
@@ -142,7 +142,7 @@ class Known:
         return bandwidth.ceiling_gbs if bandwidth else None
 
     def least_step_bytes(self, file_name: str, depth: int = 0) -> float | None:
-        """Return the least that one step of a model reads; None where nothing tells."""
+        """Lower bound of the bytes that one step reads; None if unknown."""
         models = self.options.models
         given = models.get(file_name)
         if given is None and len(models) == 1 and not file_name.endswith(_MODEL_SUFFIX):
@@ -153,6 +153,6 @@ class Known:
         return logged.least_step_bytes if logged else None
 
     def rate_alone(self, model: str, machines: Iterable[str]) -> float | None:
-        """Return a model's rate without speculation on one of the machines, where it is known."""
+        """A model's rate without speculation on one of the machines, where it is known."""
         rates = [rate for m in machines if (rate := self.alone.get((model, m))) is not None]
         return max(rates, default=None)

@@ -30,7 +30,7 @@ _MD_BUILD: Final = re.compile(r"build: (\w+) \((\d+)\)$")
 
 
 def rows_of_document(document: Any) -> tuple[BenchRow, ...]:
-    """Return the rows of a JSON document; none where it is another tool's.
+    """The rows of a JSON document; none where it is another tool's.
 
     Raises:
         UnreadableError: a row is llama-bench's and broken.
@@ -41,7 +41,7 @@ def rows_of_document(document: Any) -> tuple[BenchRow, ...]:
 
 
 def rows_of_json_lines(lines: Iterable[str]) -> tuple[BenchRow, ...]:
-    """Return the rows of JSON lines; none where they are another tool's.
+    """The rows of JSON lines; none where they are another tool's.
 
     Raises:
         UnreadableError: a line is cut off or broken, after one that is llama-bench's.
@@ -62,7 +62,7 @@ def rows_of_json_lines(lines: Iterable[str]) -> tuple[BenchRow, ...]:
 
 
 def rows_of_csv(lines: Iterable[str]) -> tuple[BenchRow, ...]:
-    """Return the rows of CSV with a header of llama-bench's.
+    """The rows of CSV with a header of llama-bench's.
 
     Raises:
         UnreadableError: a row is cut off or broken.
@@ -74,15 +74,15 @@ def rows_of_csv(lines: Iterable[str]) -> tuple[BenchRow, ...]:
 
 
 def rows_of_sql(lines: Iterable[str]) -> tuple[BenchRow, ...]:
-    """Return the rows that INSERT statements hold; nothing is executed."""
+    """The rows that INSERT statements hold; nothing is executed."""
 
     def entries() -> Iterator[dict[str, str]]:
         for line in lines:
-            if found := _INSERT.match(line):
-                names = [name.strip() for name in found[1].split(",")]
+            if match := _INSERT.match(line):
+                names = [name.strip() for name in match[1].split(",")]
                 values = [
                     quoted.replace("''", "'") if quoted or not bare else bare.strip()
-                    for quoted, bare in _CELL.findall(found[2])
+                    for quoted, bare in _CELL.findall(match[2])
                 ]
                 if len(names) == len(values):
                     yield dict(zip(names, values, strict=True))
@@ -114,7 +114,7 @@ class MarkdownReader:
     build: str = ""
 
     def feed(self, line: str) -> None:
-        """Look at one line."""
+        """Take one line."""
         if line.startswith("|"):
             cells = [cell.strip() for cell in line.strip("|").split("|")]
             if {"model", "test", "t/s"} <= set(cells):
@@ -135,7 +135,7 @@ class MarkdownReader:
             return
         n_prompt, n_gen, n_depth = (int(n or 0) for n in test.groups())
         size = _SIZE.fullmatch(cells.get("size", ""))
-        asked = {"n_gpu_layers": cells.get("ngl", ""), "flash_attn": cells.get("fa", "")}
+        requested = {"n_gpu_layers": cells.get("ngl", ""), "flash_attn": cells.get("fa", "")}
         self._rows.append(
             BenchRow(
                 model=cells["model"],
@@ -150,6 +150,6 @@ class MarkdownReader:
                 model_bytes=round(float(size[1]) * 2 ** (30 if size[2] == "G" else 20))
                 if size
                 else None,
-                unresolved=unresolved(asked),
+                unresolved=unresolved(requested),
             )
         )

@@ -1,4 +1,4 @@
-"""A tool's log, read in one pass by everybody who knows some of its lines."""
+"""A tool's log, read in one pass by all readers."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _MAX_ERROR_CHARS: Final = 200
 
 @dataclass(slots=True)
 class ErrorReader:
-    """Keeps the lines that say that something went wrong, equal ones once with their number."""
+    """Keeps error lines, equal ones once with their count."""
 
     _lines: Counter[str] = field(default_factory=Counter)
     left_out: int = 0
 
     def feed(self, line: str) -> None:
-        """Look at one line."""
+        """Take one line."""
         if _ERROR.search(line, 0, _MAX_ERROR_CHARS * 10):
             shown = line.strip()[:_MAX_ERROR_CHARS]
             if shown in self._lines or len(self._lines) < _MAX_ERRORS:
@@ -60,27 +60,26 @@ class ErrorReader:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How often each line stands there."""
+        """How often each line occurs."""
         return MappingProxyType(dict(self._lines))
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What one log holds, of any of the tools.
+    """The content of one log of any tool.
 
     Attributes:
-        build: number and commit of llama.cpp; empty where it is not said.
-        models: what was loaded, in its order.
-        errors: lines that may say that something went wrong, with how often they do.
-        errors_left_out: how many more were too many to keep.
-        remote: endpoint that the tool was told to use; empty where there is none.
+        build: number and commit of llama.cpp; empty if unknown.
+        models: in the order they were loaded.
+        errors: possible error lines with their counts; `errors_left_out` more were not kept.
+        remote: endpoint that the tool was given; empty without one.
         measurement: rows of llama-bench's table.
         perplexity, speculation: a run of these tools.
         drafters: ways of drafting, by their statistics.
         is_synthetic: whether acceptance was drawn and not judged by the target.
         uses_checkpoints: whether what was accepted may be verified, and counted, again.
-        requests: of llama-server; `requests_left_out` more were too many to keep.
-        trials: of mlx_lm; `trials_cut_short` tells that a benchmark did not finish.
+        requests: of llama-server; `requests_left_out` more were not kept.
+        trials: of mlx_lm; `trials_cut_short` if a benchmark did not finish.
     """
 
     build: str
@@ -101,18 +100,18 @@ class Log:
 
     @property
     def error_lines(self) -> Iterator[str]:
-        """Each of the kept lines, as often as it stands there."""
+        """Each kept line, as often as it occurs."""
         for line, count in self.errors.items():
             yield from itertools.repeat(line, count)
 
     @property
     def crash(self) -> str:
-        """The first line that tells of the end of a program; empty where none does."""
+        """The first line of a crash; empty without one."""
         return next((line for line in self.errors if _CRASH.search(line)), "")
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The tools whose lines it holds; empty for a text that is none of their logs."""
+        """The tools whose lines it holds; empty for any other text."""
         held = {
             "llama-bench": self.measurement,
             "llama-perplexity": self.perplexity,
@@ -120,7 +119,7 @@ class Log:
             "llama-server": self.requests,
             "mlx_lm": self.trials,
         }
-        named = tuple(tool for tool, found in held.items() if found)
+        named = tuple(tool for tool, content in held.items() if content)
         return named or (("llama.cpp",) if self.models or self.build else ())
 
 
@@ -159,8 +158,8 @@ def read_log(lines: Iterable[str], *, give_up_after: int = 2_000_000) -> Log:
     unread = 0
     for raw in lines:
         for line in filter(None, map(str.rstrip, LOG_PREFIX.split(raw, maxsplit=1))):
-            if not build and (found := _BUILD.match(line) or _PROGRAM.match(line)):
-                build = f"{found[1]} ({found[2]})"
+            if not build and (match := _BUILD.match(line) or _PROGRAM.match(line)):
+                build = f"{match[1]} ({match[2]})"
             if not remote and ":" in line and (endpoint := _ENDPOINT.search(line)):
                 remote = endpoint[1]
             for reader in readers:

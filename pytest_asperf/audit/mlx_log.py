@@ -61,7 +61,7 @@ class MlxReader:
     finished: bool = False
 
     def feed(self, line: str) -> None:
-        """Look at one line."""
+        """Take one line."""
         if line[:1] not in _INITIALS:
             return
         if plan := _PLAN.match(line):
@@ -73,8 +73,8 @@ class MlxReader:
             self._add(MlxTrial(*sizes, prompt, generation, memory, total))
         elif _AVERAGES.match(line):
             self.finished = True
-        elif found := _GENERATED.match(line):
-            self._add_half(found[1], int(found[2]), float(found[3]))
+        elif half := _GENERATED.match(line):
+            self._add_half(half[1], int(half[2]), float(half[3]))
         elif (memory_gb := _MEMORY.match(line)) and self._trials:
             last = self._trials[-1]
             self._trials[-1] = MlxTrial(

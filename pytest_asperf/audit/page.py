@@ -26,35 +26,37 @@ _MOST: Final = 40
 
 
 def sections(audit: Audit) -> tuple[Section, ...]:
-    """Return what an audit shows: a section for each file, and for files seen together."""
+    """A section for each file, and for files compared with one another."""
     return tuple(
-        Section(_title(found), tuple(_checks(found))) for found in (*audit.files, *audit.together)
+        Section(_title(findings), tuple(_checks(findings)))
+        for findings in (*audit.files, *audit.together)
     )
 
 
-def _title(found: FileFindings) -> str:
-    kind = f": {printable(found.format, _TEXT)}" if found.format else ""
-    return f"{printable(found.title, _TEXT)}{kind}"
+def _title(findings: FileFindings) -> str:
+    kind = f": {printable(findings.format, _TEXT)}" if findings.format else ""
+    return f"{printable(findings.title, _TEXT)}{kind}"
 
 
-def _checks(found: FileFindings) -> Iterator[CheckLine]:
-    if found.problem:
-        yield CheckLine("not read", "unknown", printable(found.problem, _TEXT))
-    for name, text in found.ran:
+def _checks(findings: FileFindings) -> Iterator[CheckLine]:
+    if findings.problem:
+        yield CheckLine("not read", "unknown", printable(findings.problem, _TEXT))
+    for name, text in findings.ran:
         yield CheckLine(name, "measured", printable(text, _TEXT))
-    for figure in found.figures[:_MOST]:
+    for figure in findings.figures[:_MOST]:
         yield CheckLine(printable(figure.name, _NAME), "measured", printable(figure, _TEXT))
-    for about, guard_finding in found.guard_findings[:_MOST]:
+    for about, guard_finding in findings.guard_findings[:_MOST]:
         detail = f"{printable(about, _NAME)}: {printable(guard_finding.found, _TEXT)}"
         yield CheckLine(
             guard_finding.guard,
             _STATES[guard_finding.consequence],
             f"{detail} (rule: {guard_finding.rule})",
         )
-    for note in found.notes[:_MOST]:
+    for note in findings.notes[:_MOST]:
         yield CheckLine("note", "measured", printable(note, _TEXT))
     left = sum(
-        max(len(kind) - _MOST, 0) for kind in (found.figures, found.guard_findings, found.notes)
+        max(len(kind) - _MOST, 0)
+        for kind in (findings.figures, findings.guard_findings, findings.notes)
     )
     if left:
         yield CheckLine("note", "measured", f"{left} more lines are shown by --json")

@@ -123,7 +123,7 @@ def read_power(file: BinaryIO) -> PowerLog:
 
 
 def _parsed(document: bytes | None) -> Mapping[str, Any]:
-    """Return one document.
+    """One document.
 
     Raises:
         ValueError: it is not a plist, whatever plistlib fails with.

@@ -1,4 +1,4 @@
-"""From a path to what the file holds; what cannot be read is a result too."""
+"""The content of a file; a file that cannot be read is a result too."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class FileReading:
 
 
 def read_file(path: Path) -> FileReading:
-    """Read one file; never more than a block, a line and a document of bounded size at a time."""
+    """Read one file in bounded memory."""
     try:
         if not path.is_file():
             # A pipe or a device may have no end.

@@ -1,4 +1,4 @@
-"""What an audit found, and what it comes to."""
+"""The result of an audit, and its exit code."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ MOST_FINDINGS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class AuditedFigure:
-    """Something that was measured.
+    """One measured figure.
 
     Attributes:
-        name: metric and what it is of.
-        value: with its interval; None where the file holds no more than a point.
-        text: the figure where there is no `value`, or a remark on it.
+        name: metric and subject.
+        value: with its interval; None if the file holds only a point.
+        text: the figure if there is no `value`, else a remark on it.
     """
 
     name: str
@@ -43,16 +43,16 @@ class AuditedFigure:
 
 @dataclass(slots=True)
 class FileFindings:
-    """What one file, or several together, show.
+    """Figures and guard findings of one file, or of several compared.
 
     Attributes:
         title: the file, or what is compared.
         format: what the file is; empty where it could not be read.
         problem: why it could not be read; empty where it was.
         ran: proof of path, as far as the file has it.
-        figures: what was measured.
-        guard_findings: guards that tripped, each with what it is about.
-        notes: what a reader must know beside the figures.
+        figures: the measured figures.
+        guard_findings: guards that tripped, each with its subject.
+        notes: remarks on the figures.
     """
 
     title: str
@@ -63,13 +63,13 @@ class FileFindings:
     guard_findings: list[tuple[str, GuardFinding]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def guard_finding(self, about: str, guard_finding: GuardFinding | None) -> None:
+    def add(self, about: str, guard_finding: GuardFinding | None) -> None:
         """Keep a guard that tripped."""
         if guard_finding is not None:
             self.guard_findings.append((about, guard_finding))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON, text from outside escaped and bounded."""
+        """Plain data for JSON; text from outside is escaped and bounded."""
         return {
             "title": printable(self.title, _SHOWN),
             "format": self.format,
@@ -92,11 +92,11 @@ class FileFindings:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Everything that was found.
+    """The findings of all files.
 
     Attributes:
-        files: of each file, in the order given.
-        together: of files seen together.
+        files: by file, in the order given.
+        together: by comparison between files.
     """
 
     files: tuple[FileFindings, ...]
@@ -105,26 +105,23 @@ class Audit:
     @property
     def guard_findings(self) -> Iterator[GuardFinding]:
         """Every guard that tripped."""
-        for found in (*self.files, *self.together):
-            yield from (guard_finding for _, guard_finding in found.guard_findings)
+        for findings in (*self.files, *self.together):
+            yield from (guard_finding for _, guard_finding in findings.guard_findings)
 
     @property
     def unread(self) -> int:
         """How many files could not be read."""
-        return sum(bool(found.problem) for found in self.files)
+        return sum(bool(findings.problem) for findings in self.files)
 
     def count(self, consequence: Consequence) -> int:
-        """Return how many guards tripped with a consequence."""
+        """How many guards tripped with a consequence."""
         return sum(
             guard_finding.consequence is consequence for guard_finding in self.guard_findings
         )
 
     @property
     def exit_code(self) -> int:
-        """1 where something is INVALID or INCONCLUSIVE, else 2 where a file was not read, else 0.
-
-        So 0 means that all of every file was held against the guards and none of them objects.
-        """
+        """1 if something is INVALID or INCONCLUSIVE, else 2 if a file was not read, else 0."""
         if self.count(Consequence.INVALID) or self.count(Consequence.INCONCLUSIVE):
             return BROKEN
         return UNREAD if self.unread else CLEAN
@@ -139,22 +136,22 @@ class Audit:
         return f"{files}; {', '.join(counts) or 'no guard tripped'}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything, for JSON."""
+        """Plain data for JSON."""
         return {
             "schema": _SCHEMA,
             "exit_code": self.exit_code,
             "headline": self.headline,
-            "files": [found.as_dict() for found in self.files],
-            "together": [found.as_dict() for found in self.together],
+            "files": [findings.as_dict() for findings in self.files],
+            "together": [findings.as_dict() for findings in self.together],
         }
 
 
 def _figure_dict(figure: AuditedFigure) -> dict[str, Any]:
     value = figure.value
-    found: dict[str, Any] = {"name": printable(figure.name, _SHOWN), "text": printable(figure)}
+    data: dict[str, Any] = {"name": printable(figure.name, _SHOWN), "text": printable(figure)}
     if value is not None:
         bounds = [value.low, value.high] if value.has_interval else None
-        found |= {
+        data |= {
             "point": value.point,
             "interval": bounds,
             "confidence": value.confidence,
@@ -163,4 +160,4 @@ def _figure_dict(figure: AuditedFigure) -> dict[str, Any]:
             "unit": value.unit,
             "method": value.method,
         }
-    return found
+    return data

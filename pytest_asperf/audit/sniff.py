@@ -104,7 +104,7 @@ class Lines:
 
 
 def sniff(head: bytes) -> tuple[Kind, str]:
-    """Return how a file that begins like this is to be read, and its encoding.
+    """How a file that begins like this is to be read, and its encoding.
 
     Args:
         head: up to `HEAD_BYTES` of it.
@@ -157,7 +157,7 @@ def _is_object(line: str) -> bool:
 
 
 def read_document(file: BinaryIO, encoding: str) -> Any:
-    """Return a JSON document.
+    """A JSON document.
 
     Raises:
         UnreadableError: it is too large to be one of a tool's, cut off, or not JSON.

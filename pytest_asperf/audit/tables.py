@@ -81,7 +81,7 @@ class TableRow:
 
 
 def rows_of_table(lines: Iterable[str]) -> tuple[TableRow, ...]:
-    """Return the rows of a CSV with a header; none where no column tells of a result.
+    """The rows of a CSV with a header; none where no column tells of a result.
 
     Raises:
         UnreadableError: it is not CSV.
@@ -97,7 +97,7 @@ def rows_of_table(lines: Iterable[str]) -> tuple[TableRow, ...]:
 
 
 def table_rows_of_document(document: object) -> tuple[TableRow, ...]:
-    """Return the rows of every list of flat objects in a JSON document that tell of a result."""
+    """The rows of every list of flat objects in a JSON document that tell of a result."""
     rows = (_row(entry) for entry in _entries(document, _MAX_DEPTH))
     telling = (row for row in rows if row.numbers.keys() & _TELLING)
     return tuple(itertools.islice(telling, _MAX_ROWS))

@@ -1,4 +1,4 @@
-"""Files seen together: perplexity paired over one text, and runs that should differ and do not."""
+"""Comparisons between files: PPL paired over one text, and runs that should differ and do not."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _LEVEL: Final = re.compile(
 def audit(
     paths: Sequence[Path], options: Options, *, on_file: Callable[[Path], None] = lambda _: None
 ) -> Audit:
-    """Read files and hold what they show against the guards.
+    """Read files and apply the guards to them.
 
     Args:
         paths: the files; the baseline is read with them, and need not be among them.
-        options: what a user says that files do not.
-        on_file: told of each file before it is read.
+        options: facts that the files do not hold.
+        on_file: called with each file before it is read.
     """
     readings = []
     for path in dict.fromkeys([*paths, *([options.baseline] if options.baseline else [])]):
@@ -52,10 +52,10 @@ def audit(
     known = Known.of(readings, options)
     files = []
     for reading in readings:
-        found = judge_file(reading, known)
+        findings = judge_file(reading, known)
         if reading.table:
-            judge_table(reading.table, known, found)
-        files.append(found)
+            judge_table(reading.table, known, findings)
+        files.append(findings)
     return Audit(tuple(files), tuple(_together(readings, options)))
 
 
@@ -107,56 +107,56 @@ class _Scored:
 
 
 def _pair_perplexity(
-    readings: Sequence[FileReading], options: Options, found: FileFindings
+    readings: Sequence[FileReading], options: Options, findings: FileFindings
 ) -> None:
     groups: dict[object, list[_Scored]] = {}
     for reading in readings:
         if reading.log and (run := reading.log.perplexity) and run.running_ppl:
-            one = _Scored(reading.path, next(iter(reading.log.models), None), run)
-            # What is named is compared with, fit or not, so that a misfit is said.
-            key = None if options.baseline else tuple(one.work.items())
-            groups.setdefault(key, []).append(one)
+            scored = _Scored(reading.path, next(iter(reading.log.models), None), run)
+            # A named baseline is compared with every log, so that a mismatch is reported.
+            key = None if options.baseline else tuple(scored.work.items())
+            groups.setdefault(key, []).append(scored)
     for group in groups.values():
         base = _baseline_of(group, options.baseline)
         for other in group:
             if base is not None and other is not base:
-                _pair(base, other, options, found)
+                _pair(base, other, options, findings)
 
 
 def _baseline_of(group: Sequence[_Scored], named: Path | None) -> _Scored | None:
-    """Return the named one, else the one of most bits per weight, else the first."""
+    """The named log, else the first with the most bits per weight."""
     if named is not None:
-        return next((one for one in group if one.path == named), None)
-    return max(group, key=lambda one: one.bits)  # the first of equals
+        return next((scored for scored in group if scored.path == named), None)
+    return max(group, key=lambda scored: scored.bits)  # the first of equals
 
 
-def _pair(base: _Scored, other: _Scored, options: Options, found: FileFindings) -> None:
+def _pair(base: _Scored, other: _Scored, options: Options, findings: FileFindings) -> None:
     name = f"{other.label} vs {base.label}"
     unequal = guards.unequal_work(other.work, base.work)
-    found.guard_finding(name, unequal)
+    findings.add(name, unequal)
     if unequal is not None:
         return
     base_nll, nll = base.run.chunk_nll, other.run.chunk_nll
     change = delta_ppl([[v] for v in base_nll], [[v] for v in nll], options.confidence)
     correlation = _correlation(base_nll, nll)
     if correlation is not None and correlation < _LEAST_CORRELATION:
-        found.notes.append(
+        findings.notes.append(
             f"{name}: NLL by chunk correlates by {correlation:.2f}; logs of one text do so by 0.9 "
             "and more, so these may be two texts"
         )
     basis = f"{options.confidence:.0%} two-sided over {change.n} chunks"
-    found.figures.append(AuditedFigure(name, change, basis))
+    findings.figures.append(AuditedFigure(name, change, basis))
 
 
 def _correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Return Pearson's correlation; None for few or equal values."""
+    """Pearson's correlation; None for few or equal values."""
     if len(a) < _LEAST_CHUNKS or len(set(a)) == 1 or len(set(b)) == 1:
         return None
     return statistics.correlation(a, b)
 
 
-def _compare_arms(readings: Sequence[FileReading], found: FileFindings) -> None:
-    """Find runs that were told to use a remote device and equal one that was not."""
+def _compare_arms(readings: Sequence[FileReading], findings: FileFindings) -> None:
+    """Find runs with a remote device that equal a run without one."""
     runs = [(r, r.log) for r in readings if r.log and r.log.speculation]
     for reading, log in runs:
         if not log.remote:
@@ -164,11 +164,11 @@ def _compare_arms(readings: Sequence[FileReading], found: FileFindings) -> None:
         for local, local_log in runs:
             if not local_log.remote and _models(log) == _models(local_log):
                 guard_finding = guards.identical_to_baseline(_figures(log), _figures(local_log))
-                found.guard_finding(f"{reading.path.name} and {local.path.name}", guard_finding)
+                findings.add(f"{reading.path.name} and {local.path.name}", guard_finding)
 
 
-def _account_tokens(readings: Sequence[FileReading], found: FileFindings) -> None:
-    """Find rates in a table that count the prompt, by the log with the same counts of tokens."""
+def _account_tokens(readings: Sequence[FileReading], findings: FileFindings) -> None:
+    """Find rates in a table that include the prompt, by the log with the same token counts."""
     logs = {
         (run.n_drafted, run.n_accept): (reading.path.name, run)
         for reading in readings
@@ -185,7 +185,7 @@ def _account_tokens(readings: Sequence[FileReading], found: FileFindings) -> Non
             guard_finding = guards.token_accounting(
                 rate, n_prompt=n_prompt, n_generated=run.n_predict, elapsed_s=run.total_s
             )
-            found.guard_finding(f"{row.label} and {name}", guard_finding)
+            findings.add(f"{row.label} and {name}", guard_finding)
 
 
 def _models(log: Log) -> list[str]:
@@ -193,7 +193,7 @@ def _models(log: Log) -> list[str]:
 
 
 def _figures(log: Log) -> Mapping[str, float]:
-    """Return what a run with a remote device cannot share with one without: mostly its times."""
+    """Figures that differ between runs with and without a remote device."""
     run = log.speculation
     if run is None or not run.n_drafted:
         return {}

@@ -1,1 +1,1 @@
-"""What sizes and bandwidth say before a run."""
+"""Predictions from sizes and bandwidth, before a run."""

@@ -1,7 +1,6 @@
-"""`asperf predict`: gathers a machine's and models' facts, and says what follows from them.
+"""`asperf predict`: from facts about a machine and models to a prediction.
 
-What it returns holds everything that the command shows (`predict_text.py`), so that its text and
-its JSON agree.
+The prediction holds everything that the command shows, so that its text and its JSON agree.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _MOST_POSITIONS: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastRequest:
-    """What the command was asked, beside the models.
+    """The options of the command, beside the models.
 
     Attributes:
         hardware: name of a profile, or `auto`.
@@ -76,45 +75,45 @@ class ForecastRequest:
 
     @property
     def is_of_speculation(self) -> bool:
-        """Whether something was said of drafting."""
+        """Whether an option about drafting was given."""
         given = (self.draft, self.draft_ratio, self.verify, self.acceptance)
         return any(value is not None for value in given)
 
 
 def predict(
     addresses: list[str],
-    question: ForecastRequest,
+    request: ForecastRequest,
     catalogue: Catalogue,
     cache: Path,
     queue: MachineQueue,
 ) -> Prediction:
-    """Predict what models do on a machine.
+    """Predict memory, TG and the gain of a draft for models on a machine.
 
     Args:
         addresses: of the models: a GGUF file, a Hugging Face folder, or a name in the catalogue.
-        question: everything else that was asked.
+        request: the other options.
         catalogue: the project's models.
         cache: the cache folder; a bandwidth that has to be measured is kept there.
-        queue: where a measurement waits for others.
+        queue: where a measurement waits for its turn.
 
     Raises:
         AsperfError: an address, name or value is not usable, or a file is broken.
     """
-    drafts = [] if question.draft is None else [question.draft]
+    drafts = [] if request.draft is None else [request.draft]
     catalogue = catalogue.telling_apart([*addresses, *drafts])
-    # Everything typed is looked at before the machine is.
-    refs = [_ref(address, question, catalogue, "--model") for address in addresses]
-    costs = ASSUMED_COSTS if question.verify is None else (parse_verify(question.verify),)
-    types = tuple(_kv_types(ref, question) for ref in refs)
+    # Options are checked before the machine is inspected.
+    refs = [_ref(address, request, catalogue, "--model") for address in addresses]
+    costs = ASSUMED_COSTS if request.verify is None else (parse_verify(request.verify),)
+    types = tuple(_kv_types(ref, request) for ref in refs)
     demands = [
-        demand_of(ref, _kv_cache(question, chosen)) for ref, chosen in zip(refs, types, strict=True)
+        demand_of(ref, _kv_cache(request, chosen)) for ref, chosen in zip(refs, types, strict=True)
     ]
     draft = None
-    if question.draft is not None:
-        ref = _ref(question.draft, question, catalogue, "--draft")
-        draft = demand_of(ref, _kv_cache(question, _kv_types(ref, question)))
-    hardware = _hardware(question)
-    memory = memory_of(hardware, question.memory_gb) or Failure(
+    if request.draft is not None:
+        ref = _ref(request.draft, request, catalogue, "--draft")
+        draft = demand_of(ref, _kv_cache(request, _kv_types(ref, request)))
+    hardware = _hardware(request)
+    memory = memory_of(hardware, request.memory_gb) or Failure(
         "its size cannot be read", "name the hardware with --hardware=NAME"
     )
     on_card = isinstance(memory, MemoryCapacity) and not memory.is_shared
@@ -126,7 +125,7 @@ def predict(
             demand,
             None if isinstance(memory, Failure) else fit(memory, loaded),
             *_rates(demand, ceiling),
-            _speculation(demand, draft, question, costs) if question.is_of_speculation else None,
+            _speculation(demand, draft, request, costs) if request.is_of_speculation else None,
         )
 
     forecasts = tuple(map(forecast, demands))
@@ -140,16 +139,16 @@ def parse_verify(text: str) -> Verification:
         ConfigError: not of this form, or a cost that is no positive number.
     """
     costs = {}
-    for word in text.split(","):
-        positions, _, cost = word.partition(":")
+    for pair in text.split(","):
+        positions, _, cost = pair.partition(":")
         try:
             n, c = int(positions), float(cost)
         except ValueError:
             n, c = 0, 0.0
         if not 2 <= n <= _MOST_POSITIONS or n in costs or not 0 < c < math.inf:
             raise ConfigError(
-                f"--verify: {printable(word, 60)!r} is not POSITIONS:COST",
-                why="it decides from which draft on speculation gains anything",
+                f"--verify: {printable(pair, 60)!r} is not POSITIONS:COST",
+                why="the break-even follows from these costs",
                 remedy="write each batch once, such as --verify=2:1.6,5:2.1: verifying 2 positions "
                 "costs 1.6 steps of the target, 5 cost 2.1",
             )
@@ -157,7 +156,7 @@ def parse_verify(text: str) -> Verification:
     return Verification(tuple(sorted(costs.items())), f"given: --verify={text}")
 
 
-def _ref(address: str, question: ForecastRequest, catalogue: Catalogue, where: str) -> ModelRef:
+def _ref(address: str, request: ForecastRequest, catalogue: Catalogue, where: str) -> ModelRef:
     name, level = split_address(address)
     folder = _folder(name, catalogue)
     if folder is None:
@@ -165,46 +164,46 @@ def _ref(address: str, question: ForecastRequest, catalogue: Catalogue, where: s
     else:
         spec = ModelSpec(name=folder.name or str(folder), hf_folder=folder)
         ref = ModelRef(spec, None if level is None else parse_level(level, where=where))
-    if ref.level is None and question.level is not None:
-        return at_level(ref, question.level, where="--level")
+    if ref.level is None and request.level is not None:
+        return at_level(ref, request.level, where="--level")
     return ref
 
 
 def _folder(name: str, catalogue: Catalogue) -> Path | None:
-    """Return the folder that a name means where it is not a model's."""
+    """The folder that a name means, unless it is the name of a model."""
     if name in {spec.name for spec in catalogue.models}:
         return None
     try:
         path = parse_path(name, catalogue.folder)
         return path.resolve() if path.is_dir() else None
-    except (ValueError, OSError):  # told by the catalogue, which names what it accepts
+    except (ValueError, OSError):  # the catalogue's error names what it accepts
         return None
 
 
-def _kv_types(ref: ModelRef, question: ForecastRequest) -> tuple[str, str]:
-    return ref.spec.settings.merged(question.kv).kv_types
+def _kv_types(ref: ModelRef, request: ForecastRequest) -> tuple[str, str]:
+    return ref.spec.settings.merged(request.kv).kv_types
 
 
-def _kv_cache(question: ForecastRequest, types: tuple[str, str]) -> KvCache:
+def _kv_cache(request: ForecastRequest, types: tuple[str, str]) -> KvCache:
     type_k, type_v = types
     per_element = kv_bytes_per_element(type_k), kv_bytes_per_element(type_v)
-    return KvCache(question.context, per_element)
+    return KvCache(request.context, per_element)
 
 
-def _hardware(question: ForecastRequest) -> Hardware:
-    if question.memory_gb is not None and question.hardware == "auto":
+def _hardware(request: ForecastRequest) -> Hardware:
+    if request.memory_gb is not None and request.hardware == "auto":
         raise ConfigError(
             "--memory is given for this machine",
-            why="its memory is what it has",
+            why="its memory is read from the system",
             remedy="name the hardware to ask about with --hardware=NAME",
         )
-    return in_force(question.hardware, detect(), memory_gb=question.memory_gb, option="--hardware")
+    return in_force(request.hardware, detect(), memory_gb=request.memory_gb, option="--hardware")
 
 
 def _ceiling(
     hardware: Hardware, cache: Path, queue: MachineQueue, *, on_card: bool
 ) -> tuple[Ceiling | Failure, str]:
-    """Return the bandwidth of the memory that the weights are read from, and its source."""
+    """The bandwidth of the memory that the weights are read from, and its source."""
     published, profile, machine = hardware.published_bandwidth, hardware.profile, hardware.machine
     if published is not None and (hardware.shares_memory or on_card):
         sources = profile.sources if profile is not None else ()
@@ -212,7 +211,7 @@ def _ceiling(
         return Ceiling(published.gbs, published.kind), basis
     if on_card:
         remedy = "name the card with --hardware=NAME"
-        return Failure("the card's is neither published here nor measured", remedy), ""
+        return Failure("the card's bandwidth is neither published here nor measured", remedy), ""
     try:
         measured = known_bandwidth(cache, machine)
         if measured is None:
@@ -227,7 +226,7 @@ def _ceiling(
 def _rates(
     demand: Demand, ceiling: Ceiling | Failure
 ) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
-    """Return the ceilings with an empty and a full context, and what is reached of the first."""
+    """The ceilings with an empty and a full context, and the expected range of the first."""
     if isinstance(ceiling, Failure):
         return None, None
     empty, full = (tg_ceiling(ceiling.gbs, n_bytes) for n_bytes in demand.read_bytes)
@@ -238,12 +237,12 @@ def _rates(
 
 
 def _speculation(
-    target: Demand, draft: Demand | None, question: ForecastRequest, costs: tuple[Verification, ...]
+    target: Demand, draft: Demand | None, request: ForecastRequest, costs: tuple[Verification, ...]
 ) -> SpeculationForecast:
-    ratio, basis = question.draft_ratio, "given: --draft-ratio"
+    ratio, basis = request.draft_ratio, "given: --draft-ratio"
     if ratio is None and draft is not None:
         ratio = speed_ratio(target, draft)
         basis = "bytes per token of both; a small draft reaches less of its ceiling, so measure it"
-    rates = ACCEPTANCES if question.acceptance is None else (question.acceptance,)
+    rates = ACCEPTANCES if request.acceptance is None else (request.acceptance,)
     rows = tuple((cost, tuple(payoff(rate, cost, ratio) for rate in rates)) for cost in costs)
     return SpeculationForecast(ratio, basis if ratio is not None else "", rows)

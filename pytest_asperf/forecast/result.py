@@ -1,4 +1,4 @@
-"""What `asperf predict` computes of a machine and its models."""
+"""The result of `asperf predict`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SpeculationForecast:
-    """What a draft gives one target.
+    """The effect of a draft on one target.
 
     Attributes:
-        ratio: speed of the draft over the target's, None where it is not known.
-        ratio_basis: what that rests on.
-        rows: for each assumption on the cost of verifying, what follows at each acceptance rate.
+        ratio: speed of the draft over the target's, None if unknown.
+        ratio_basis: its source.
+        rows: for each cost of verifying, the payoff at each acceptance rate.
     """
 
     ratio: float | None
@@ -34,15 +34,14 @@ class SpeculationForecast:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is predicted of one model.
+    """The prediction for one model.
 
     Attributes:
-        demand: what the model asks of memory.
-        fit: whether it fits, with the draft where there is one; None where memory is unknown.
+        demand: the memory that the model needs.
+        fit: whether it fits, with the draft if there is one; None if memory is unknown.
         ceilings: TG in tok/s that the bandwidth allows, with an empty and with a full context.
-        reached: of the first, what real runs reach; None where a cache can hold what is read, so
-            that memory bounds nothing.
-        speculation: what a draft gives, None where nothing was said of one.
+        reached: the range of it that real runs reach; None if a cache can hold what is read.
+        speculation: the effect of a draft; None without one.
     """
 
     demand: Demand
@@ -54,16 +53,16 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Everything that is predicted.
+    """The prediction for a machine and its models.
 
     Attributes:
         hardware: the hardware, in one line.
-        memory: its memory, or why it is not known.
-        ceiling: its bandwidth, or why it is not known.
-        bandwidth_basis: where that comes from.
+        memory: its memory, or why it is unknown.
+        ceiling: its bandwidth, or why it is unknown.
+        bandwidth_basis: source of the bandwidth.
         kv_types: of the K and the V cache, for each model.
-        draft: what the draft asks of memory.
-        forecasts: one for each model.
+        draft: the memory that the draft needs.
+        forecasts: by model.
     """
 
     hardware: str
@@ -76,5 +75,5 @@ class Prediction:
 
     @property
     def fits(self) -> bool:
-        """Whether every model fits; what cannot be told does not count as fitting."""
+        """Whether every model is known to fit."""
         return all(forecast.fit is not None and forecast.fit.fits for forecast in self.forecasts)

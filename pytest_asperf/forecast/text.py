@@ -6,7 +6,8 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.analysis.capacity import MOE_REACHED_SHARE, REACHED_SHARE, RULE_RATIO
+from pytest_asperf.analysis.capacity import MOE_REACHED_SHARE, REACHED_SHARE
+from pytest_asperf.analysis.speculation_model import RULE_RATIO
 from pytest_asperf.errors import printable
 from pytest_asperf.report.sections import CheckLine, Failure, Section, size
 
@@ -18,32 +19,32 @@ if TYPE_CHECKING:
     from pytest_asperf.hardware.in_force import Ceiling
     from pytest_asperf.report.sections import State
 
-#: The least share of memory that macOS is known to let a GPU hold by default; more on some.
 _SCHEMA: Final = 1
+#: The smallest share of memory that macOS lets a GPU hold by default.
 _GPU_SHARE: Final = 2 / 3
 
 
-def sections(found: Prediction) -> tuple[Section, ...]:
-    """Return the prediction for a reader: the machine, each model, and what a draft gives each."""
+def sections(prediction: Prediction) -> tuple[Section, ...]:
+    """The prediction for a reader: the machine, each model, and what a draft gives each."""
     models = (
-        Section(printable(forecast.demand.label), tuple(_model_checks(forecast, types, found)))
-        for forecast, types in zip(found.forecasts, found.kv_types, strict=True)
+        Section(printable(forecast.demand.label), tuple(_model_checks(forecast, types, prediction)))
+        for forecast, types in zip(prediction.forecasts, prediction.kv_types, strict=True)
     )
     drafts = (
-        _speculation_section(forecast, forecast.speculation, found.draft)
-        for forecast in found.forecasts
+        _speculation_section(forecast, forecast.speculation, prediction.draft)
+        for forecast in prediction.forecasts
         if forecast.speculation is not None
     )
-    return (Section(printable(found.hardware), _machine_checks(found)), *models, *drafts)
+    return (Section(printable(prediction.hardware), _machine_checks(prediction)), *models, *drafts)
 
 
-def as_json(found: Prediction) -> dict[str, Any]:
+def as_json(prediction: Prediction) -> dict[str, Any]:
     """The prediction for JSON; an infinite ratio is null."""
     return {
         "schema": _SCHEMA,
-        "fits": found.fits,
-        "sections": [asdict(section) for section in sections(found)],
-        "facts": _finite(asdict(found)),
+        "fits": prediction.fits,
+        "sections": [asdict(section) for section in sections(prediction)],
+        "facts": _finite(asdict(prediction)),
     }
 
 
@@ -55,58 +56,58 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and math.isinf(value) else value
 
 
-def rows(found: Prediction) -> tuple[tuple[str, ...], ...]:
-    """Return a table of the models, its head first.
+def rows(prediction: Prediction) -> tuple[tuple[str, ...], ...]:
+    """A table of the models, its head first.
 
     Weights and KV cache are in GB; then the weights' share of memory, whether all fits, the ceiling
     of TG with an empty context, and what is expected of it.
     """
     head = ("model", "GB", "KV GB", "share", "fits", "ceiling", "tok/s")
-    return (head, *(_row(forecast) for forecast in found.forecasts))
+    return (head, *(_row(forecast) for forecast in prediction.forecasts))
 
 
-def _machine_checks(found: Prediction) -> tuple[CheckLine, ...]:
-    memory, ceiling = found.memory, found.ceiling
+def _machine_checks(prediction: Prediction) -> tuple[CheckLine, ...]:
+    memory, ceiling = prediction.memory, prediction.ceiling
     return (
         CheckLine("memory", "unknown", memory.what, memory.remedy)
         if isinstance(memory, Failure)
         else CheckLine("memory", "ok", f"{size(memory.nbytes)}; {memory.basis}"),
         CheckLine("bandwidth", "unknown", ceiling.what, ceiling.remedy)
         if isinstance(ceiling, Failure)
-        else CheckLine("bandwidth", "ok", f"{ceiling.gbs:.4g} GB/s {found.bandwidth_basis}"),
+        else CheckLine("bandwidth", "ok", f"{ceiling.gbs:.4g} GB/s {prediction.bandwidth_basis}"),
     )
 
 
 def _model_checks(
-    forecast: Forecast, types: tuple[str, str], whole: Prediction
+    forecast: Forecast, types: tuple[str, str], prediction: Prediction
 ) -> Iterator[CheckLine]:
-    demand, draft = forecast.demand, whole.draft
+    demand, draft = forecast.demand, prediction.draft
     yield CheckLine("sizes", "ok", printable(demand.basis))
     yield _weights_check(forecast, draft)
     yield _kv_check(demand, types)
     if demand.is_recurrent:
-        detail = "layers with a recurrent state keep it beside the KV cache: its size is not told"
+        detail = "layers with a recurrent state keep it beside the KV cache: its size is unknown"
         yield CheckLine("state", "unknown", f"{detail}; it does not grow with the context")
     yield CheckLine("buffers", "unknown", "compute buffers are not modelled; they come on top")
-    yield from _fit_checks(forecast, whole.hardware)
+    yield from _fit_checks(forecast, prediction.hardware)
     empty, full = demand.read_bytes
     experts = ", active experts only" if demand.has_experts else ""
     reads = f"{size(empty)} per token with an empty context{experts}, {size(full)} with a full one"
     yield CheckLine("reads", "ok", reads)
-    yield from _rate_checks(forecast, whole.ceiling)
+    yield from _rate_checks(forecast, prediction.ceiling)
 
 
 def _weights_check(forecast: Forecast, draft: Demand | None) -> CheckLine:
-    found = forecast.fit
-    words = size(forecast.demand.weights_bytes)
+    fit = forecast.fit
+    weights = size(forecast.demand.weights_bytes)
     if draft is not None:
-        words += f" and {size(draft.weights_bytes)} of {printable(draft.label)}"
-    if found is None:
-        return CheckLine("weights", "ok", words)
-    share = found.weights_bytes / found.memory.nbytes
-    limit = "the 60 % rule allows" if found.memory.is_shared else "all of the card's memory is"
-    detail = f"{words}: {share:.1%} of memory; {limit} {size(round(found.weights_limit_bytes))}"
-    if found.weights_fit:
+        weights += f" and {size(draft.weights_bytes)} of {printable(draft.label)}"
+    if fit is None:
+        return CheckLine("weights", "ok", weights)
+    share = fit.weights_bytes / fit.memory.nbytes
+    limit = "the 60 % rule allows" if fit.memory.is_shared else "all of the card's memory is"
+    detail = f"{weights}: {share:.1%} of memory; {limit} {size(round(fit.weights_limit_bytes))}"
+    if fit.weights_fit:
         return CheckLine("weights", "ok", detail)
     return CheckLine("weights", "impossible", detail, "use a smaller level, or more memory")
 
@@ -122,16 +123,16 @@ def _kv_check(demand: Demand, types: tuple[str, str]) -> CheckLine:
 
 
 def _fit_checks(forecast: Forecast, hardware: str) -> Iterator[CheckLine]:
-    found = forecast.fit
-    if found is None:
-        yield CheckLine("fits", "unknown", f"the memory of {printable(hardware)} is not known")
+    fit = forecast.fit
+    if fit is None:
+        yield CheckLine("fits", "unknown", f"the memory of {printable(hardware)} is unknown")
         return
-    detail = f"weights and KV cache take {size(found.needed_bytes)} of {size(found.memory.nbytes)}"
-    if not found.fits:
+    detail = f"weights and KV cache take {size(fit.needed_bytes)} of {size(fit.memory.nbytes)}"
+    if not fit.fits:
         remedy = "a smaller level, a shorter --context, or --type-k=q8_0 --type-v=q8_0"
         yield CheckLine("fits", "impossible", f"no: {detail}", remedy)
         return
-    if found.memory.is_shared and found.needed_bytes > _GPU_SHARE * found.memory.nbytes:
+    if fit.memory.is_shared and fit.needed_bytes > _GPU_SHARE * fit.memory.nbytes:
         remedy = "on a Mac, see what the engine logs as recommendedMaxWorkingSetSize"
         detail += "; macOS lets a GPU hold 2/3 and more of it, by version and size"
         yield CheckLine("fits", "warning", f"yes, perhaps not on the GPU: {detail}", remedy)
@@ -140,11 +141,13 @@ def _fit_checks(forecast: Forecast, hardware: str) -> Iterator[CheckLine]:
 
 
 def _rate_checks(forecast: Forecast, ceiling: Ceiling | Failure) -> Iterator[CheckLine]:
-    demand, found, reached = forecast.demand, forecast.ceilings, forecast.reached
-    if found is None or isinstance(ceiling, Failure):
-        yield CheckLine("ceiling", "unknown", "the memory's bandwidth is not known")
+    demand, ceilings, reached = forecast.demand, forecast.ceilings, forecast.reached
+    if ceilings is None or isinstance(ceiling, Failure):
+        yield CheckLine("ceiling", "unknown", "the memory bandwidth is unknown")
         return
-    detail = f"TG {_rate(found[0])} tok/s with an empty context, {_rate(found[1])} with a full one"
+    detail = (
+        f"TG {_rate(ceilings[0])} tok/s with an empty context, {_rate(ceilings[1])} with a full one"
+    )
     if reached is None:
         known = f"its {size(ceiling.cache_bytes)} of" if ceiling.cache_bytes else "the largest"
         detail += f", from memory; but {known} last-level cache can hold what a token reads"
@@ -164,20 +167,20 @@ def _rate_checks(forecast: Forecast, ceiling: Ceiling | Failure) -> Iterator[Che
 
 
 def _speculation_section(
-    forecast: Forecast, found: SpeculationForecast, draft: Demand | None
+    forecast: Forecast, speculation: SpeculationForecast, draft: Demand | None
 ) -> Section:
     target = forecast.demand
     title = f"speculation for {printable(target.label)}"
     checks = list(_pair_checks(target, draft))
-    if found.ratio is None:
+    if speculation.ratio is None:
         checks.append(CheckLine("ratio", "unknown", "not given", "give --draft or --draft-ratio"))
     else:
-        rule = "says it pays" if found.ratio >= RULE_RATIO else "says it does not pay"
-        detail = f"draft {found.ratio:.2f}x as fast; {found.ratio_basis}"
+        rule = "says it pays" if speculation.ratio >= RULE_RATIO else "says it does not pay"
+        detail = f"draft {speculation.ratio:.2f}x as fast; {speculation.ratio_basis}"
         checks.append(CheckLine("ratio", "ok", f"{detail}; the {RULE_RATIO:g}x rule {rule}"))
-    for cost, payoffs in found.rows:
+    for cost, payoffs in speculation.rows:
         checks.append(CheckLine("verifying", "ok", cost.basis))
-        checks += [_payoff_check(one) for one in payoffs]
+        checks += [_payoff_check(payoff) for payoff in payoffs]
     return Section(title, tuple(checks))
 
 
@@ -197,23 +200,23 @@ def _pair_checks(target: Demand, draft: Demand | None) -> Iterator[CheckLine]:
         yield CheckLine("tokenizer", "warning", "the two models' tokenizers differ", remedy)
 
 
-def _payoff_check(found: Payoff) -> CheckLine:
-    name = f"acceptance {found.acceptance:g}"
-    never = math.isinf(found.break_even_ratio)
-    even = f"pays from {found.break_even_ratio:.2f}x (k = {found.break_even_k})"
+def _payoff_check(payoff: Payoff) -> CheckLine:
+    name = f"acceptance {payoff.acceptance:g}"
+    never = math.isinf(payoff.break_even_ratio)
+    even = f"pays from {payoff.break_even_ratio:.2f}x (k = {payoff.break_even_k})"
     even = "no draft is fast enough" if never else even
-    if found.gain is None:
+    if payoff.gain is None:
         return CheckLine(name, "warning" if never else "ok", even)
-    state: State = "ok" if found.gain > 0 else "warning"
-    return CheckLine(name, state, f"{found.gain:+.0%} at best, with k = {found.best_k}; {even}")
+    state: State = "ok" if payoff.gain > 0 else "warning"
+    return CheckLine(name, state, f"{payoff.gain:+.0%} at best, with k = {payoff.best_k}; {even}")
 
 
 def _row(forecast: Forecast) -> tuple[str, ...]:
-    demand, found = forecast.demand, forecast.fit
+    demand, fit = forecast.demand, forecast.fit
     share, fits = "?", "?"
-    if found is not None:
-        share = f"{found.weights_bytes / found.memory.nbytes:.0%}"
-        fits = "yes" if found.fits else "no"
+    if fit is not None:
+        share = f"{fit.weights_bytes / fit.memory.nbytes:.0%}"
+        fits = "yes" if fit.fits else "no"
     ceiling = _rate(forecast.ceilings[0]) if forecast.ceilings else "?"
     reached = "-".join(map(_rate, forecast.reached)) if forecast.reached else "?"
     sizes = (f"{nbytes / 1e9:.3g}" for nbytes in (demand.weights_bytes, demand.kv_bytes))

@@ -1,1 +1,1 @@
-"""What a session tells: rows in, text or bytes out; nothing here measures or judges."""
+"""Reports of a session: rows in, text or bytes out; nothing here measures or judges."""

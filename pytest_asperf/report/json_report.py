@@ -14,7 +14,7 @@ SCHEMA: Final = 1
 
 
 def serialise(noted: Iterable[tuple[str, ReportRow]], headline: Sequence[str]) -> bytes:
-    """Return the report.
+    """The report.
 
     Args:
         noted: test and row, in the order they were noted.

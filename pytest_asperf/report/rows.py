@@ -53,23 +53,23 @@ class ReportRow:
     published: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Plain data."""
         return asdict(self)
 
 
 def row_from_dict(data: dict[str, Any]) -> ReportRow:
-    """Return the row that `as_dict` gave."""
+    """The row that `as_dict` gave."""
     return ReportRow(**{**data, "ran": tuple((k, v) for k, v in data["ran"])})
 
 
 def noted_rows(reports: Sequence[Any]) -> list[tuple[str, ReportRow]]:
-    """Return test and row for all that test reports carry, in the order they were noted."""
+    """Test and row for all that test reports carry, in the order they were noted."""
     in_order = sorted(reports, key=lambda report: report.start)
     return [(r.nodeid, row_from_dict(data)) for r in in_order for data in r.asperf_rows]
 
 
 def verdict_row(verdict: Verdict, note: str = "") -> ReportRow:
-    """Return a verdict's row, with remarks on how it was measured."""
+    """A verdict's row, with remarks on how it was measured."""
     figures = [{"label": label, **estimate_data(estimate)} for label, estimate in verdict.figures]
     single = verdict.figures[0][1] if len(verdict.figures) == 1 else None
     return ReportRow(
@@ -87,7 +87,7 @@ def verdict_row(verdict: Verdict, note: str = "") -> ReportRow:
 
 
 def about_finding(row: ReportRow, finding: Finding, evidence: Evidence) -> ReportRow:
-    """Return a verdict's row with the published finding that it is on."""
+    """A verdict's row with the published finding that it is on."""
     # numpy comes with it, and its interrupted import cannot be repeated at the session's end.
     from pytest_asperf.published.findings.judge import published_text  # noqa: PLC0415
 
@@ -96,17 +96,17 @@ def about_finding(row: ReportRow, finding: Finding, evidence: Evidence) -> Repor
 
 
 def finding_row(finding: Finding, evidence: Evidence, verdict: Verdict) -> ReportRow:
-    """Return the row of a verdict on a published finding."""
+    """The row of a verdict on a published finding."""
     return about_finding(verdict_row(verdict), finding, evidence)
 
 
 def broken_row(what: str, error: AsperfError) -> ReportRow:
-    """Return the row of a measurement that broke."""
+    """The row of a measurement that broke."""
     return ReportRow("", what, error.what, "", outcome="INVALID")
 
 
 def throughput_row(result: ThroughputResult, note: str = "") -> ReportRow:
-    """Return a throughput measurement's row, with every run's count and time, and remarks."""
+    """A throughput measurement's row, with every run's count and time, and remarks."""
     rate, name = result.rate, result.workload.name
     raw = {
         "workload": result.workload.name,
@@ -128,7 +128,7 @@ def throughput_row(result: ThroughputResult, note: str = "") -> ReportRow:
 
 
 def level_row(result: LevelResult, baseline: str, note: str) -> ReportRow:
-    """Return a level's row, with each chunk's sums."""
+    """A level's row, with each chunk's sums."""
     comparison = result.comparison
     delta = comparison.delta_ppl
     kld = comparison.kld
@@ -163,8 +163,8 @@ def level_row(result: LevelResult, baseline: str, note: str) -> ReportRow:
 
 
 def memory_row(result: MemoryResult) -> ReportRow:
-    """Return the row of what a model takes with its context filled."""
-    told = f"{result.memory}; peak RSS {result.peak_rss_bytes / 1e6:.4g} MB"
+    """The row of what a model takes with its context filled."""
+    measured = f"{result.memory}; peak RSS {result.peak_rss_bytes / 1e6:.4g} MB"
     raw = {
         "n_ctx": result.n_ctx,
         "memory_bytes": asdict(result.memory),
@@ -172,7 +172,7 @@ def memory_row(result: MemoryResult) -> ReportRow:
         **proof(result.ran),
     }
     what = f"memory at {result.n_ctx} tokens"
-    return ReportRow(result.ran.model, what, told, "1 run", ran=result.ran.rows(), raw=raw)
+    return ReportRow(result.ran.model, what, measured, "1 run", ran=result.ran.rows(), raw=raw)
 
 
 def _run(run: RawRun, load: int) -> dict[str, int]:
@@ -180,7 +180,7 @@ def _run(run: RawRun, load: int) -> dict[str, int]:
 
 
 def estimate_data(estimate: Estimate) -> dict[str, Any]:
-    """Return an estimate as plain data; a bound that is not known is None."""
+    """An estimate as plain data; a bound that is not known is None."""
     low, high = (estimate.low, estimate.high) if estimate.has_interval else (None, None)
     return {
         "point": estimate.point,
@@ -194,7 +194,7 @@ def estimate_data(estimate: Estimate) -> dict[str, Any]:
 
 
 def proof(ran: Provenance) -> dict[str, Any]:
-    """Return a proof of path as plain data."""
+    """A proof of path as plain data."""
     return {
         "model": ran.model,
         "title": ran.title,

@@ -50,12 +50,12 @@ class Failure:
 
 
 def size(nbytes: int) -> str:
-    """Return a size in decimal units."""
+    """A size in decimal units."""
     return f"{nbytes / 1e9:.1f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.1f} MB"
 
 
 def condition_check(condition: Condition) -> CheckLine:
-    """Return how a condition of the machine is."""
+    """How a condition of the machine is."""
     state: State = "warning" if condition.state == "disturbing" else condition.state
     detail, remedy = printable(condition.detail), printable(condition.remedy)
     return CheckLine(condition.name, state, detail, remedy)

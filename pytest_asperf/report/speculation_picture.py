@@ -70,7 +70,7 @@ def require_matplotlib() -> None:
 
 
 def draw(points: Sequence[SpeculationPoint], headline: Sequence[str]) -> dict[str, bytes]:
-    """Return the picture in each format, by its file's name; empty where nothing was measured.
+    """The picture in each format, by its file's name; empty where nothing was measured.
 
     Args:
         points: the measurements; broken ones are named and not drawn.
@@ -157,7 +157,7 @@ def _plot(axes: Axes, shown: Sequence[tuple[int, SpeculationPoint]]) -> None:
 
 
 def look_of(number: int) -> tuple[str, str, str]:
-    """Return colour, marker and line style of a measurement by its number."""
+    """Colour, marker and line style of a measurement by its number."""
     colour, marker, line = (of[number % len(of)] for of in (_COLOURS, _MARKERS, _LINES))
     return colour, marker, line
 
@@ -198,7 +198,7 @@ def _plot_measured(
 
 
 def _reach(at: float, low: float, high: float) -> list[list[float]] | None:
-    """Return how far an interval reaches below and above; None where there is none to draw."""
+    """How far an interval reaches below and above; None where there is none to draw."""
     return [[max(0.0, at - low)], [max(0.0, high - at)]] if low < high else None
 
 
@@ -225,7 +225,7 @@ def _number(
 
 
 def _range(points: Sequence[SpeculationPoint]) -> tuple[float, float]:
-    """Return the speed ratios that are drawn: all measured, the rule's, break-evens not too far."""
+    """The speed ratios that are drawn: all measured, the rule's, break-evens not too far."""
     ratios = [1.0, _ROOM * sd_model.RULE_RATIO]
     for point in points:
         ratios += [point.ratio.low, point.ratio.high, point.break_even]
@@ -254,6 +254,6 @@ def _caption(number: int, point: SpeculationPoint) -> str:
 
 
 def _plain(text: str, at_most: int) -> str:
-    """Return text of which the font has every letter: a model may be called anything."""
+    """Text of which the font has every letter: a model may be called anything."""
     plain = printable(text, at_most).replace("→", "->").replace("…", "...")
     return plain.encode("ascii", "backslashreplace").decode()

@@ -59,12 +59,12 @@ class SpeculationPoint:
     is_invalid: bool
 
     def predicted_at(self, ratio: float) -> float:
-        """Return the gain predicted for a draft of another speed that is accepted as often."""
+        """The gain predicted for a draft of another speed that is accepted as often."""
         drafting = self.drafting * self.ratio.point / ratio
         return self.emitted / (drafting + self.verifying) - 1
 
     def cells(self) -> tuple[str, ...]:
-        """Return ratio, gain, predicted gain, acceptance, break-even and best k as text."""
+        """Ratio, gain, predicted gain, acceptance, break-even and best k as text."""
         k, gain = self.best_k
         return (
             ratio_text(self.ratio.point),
@@ -77,7 +77,7 @@ class SpeculationPoint:
 
 
 def points_of(rows: Iterable[ReportRow]) -> list[SpeculationPoint]:
-    """Return each measurement of speculation once, in the order of the rows."""
+    """Each measurement of speculation once, in the order of the rows."""
     measured = [row for row in rows if "predicted_gain" in row.raw]
     # What several tests share, each of them notes.
     distinct = {(row.model, row.measured, row.ran): row for row in measured}
@@ -85,7 +85,7 @@ def points_of(rows: Iterable[ReportRow]) -> list[SpeculationPoint]:
 
 
 def ratio_text(ratio: float) -> str:
-    """Return a speed ratio, or that there is none."""
+    """A speed ratio, or that there is none."""
     if ratio == math.inf:
         return "none"
     return f"{ratio:,.0f} x" if ratio >= 1000 else f"{ratio:.3g} x"

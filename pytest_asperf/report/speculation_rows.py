@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def speculation_rows(result: SpeculationResult) -> list[ReportRow]:
-    """Return the rows, the one with the raw figures first."""
+    """The rows, the one with the raw figures first."""
     label = result.pairing.label
     gain = result.gain
     pairs = f"{gain.n} pairs of {len(result.categories)} prompts"
@@ -51,13 +51,13 @@ def speculation_rows(result: SpeculationResult) -> list[ReportRow]:
 
 
 def acceptance_text(result: SpeculationResult) -> str:
-    """Return acceptance by category and by position of the draft."""
+    """Acceptance by category and by position of the draft."""
     positions = " ".join(f"{100 * share:.0f}" for share in result.acceptance_by_position)
     return f"{_each(result.acceptance_by_category, '.0%')}; by position {positions} %"
 
 
 def break_even_text(result: SpeculationResult) -> str:
-    """Return the speed ratio from which this pair would gain."""
+    """The speed ratio from which this pair would gain."""
     ratio = result.break_even_ratio
     if ratio < math.inf:
         return f"break-even at {ratio:.3g} x"
@@ -66,13 +66,13 @@ def break_even_text(result: SpeculationResult) -> str:
 
 
 def best_text(result: SpeculationResult) -> str:
-    """Return the number of drafted tokens with the highest predicted gain."""
+    """The number of drafted tokens with the highest predicted gain."""
     k, gain = result.best_k
     return f"best k={k} ({100 * gain:+.1f} %)"
 
 
 def split_text(result: SpeculationResult) -> str:
-    """Return where the time of the speculative runs went."""
+    """Where the time of the speculative runs went."""
     return ", ".join(f"{part} {100 * share:.1f} %" for part, share in result.time_split.items())
 
 
@@ -117,12 +117,12 @@ def _raw(result: SpeculationResult) -> dict[str, Any]:
         "time_split": result.time_split,
         "divergences": [
             {
-                "prompt": one.prompt,
-                "position": one.position,
-                "tokens": list(one.tokens),
-                "margin": one.margin.largest,
+                "prompt": divergence.prompt,
+                "position": divergence.position,
+                "tokens": list(divergence.tokens),
+                "margin": divergence.margin.largest,
             }
-            for one in result.divergences
+            for divergence in result.divergences
         ],
         "categories": list(result.categories),
         "pairs": [[_run(run) for run in pair.runs] for pair in result.pairs],
@@ -143,5 +143,5 @@ def _generation(done: Generation) -> dict[str, Any]:
     return {
         "n_tokens": len(done.tokens),
         "elapsed_ns": done.elapsed_ns,
-        "rounds": [list(astuple(one)) for one in done.rounds],
+        "rounds": [list(astuple(round_)) for round_ in done.rounds],
     }

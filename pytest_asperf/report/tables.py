@@ -27,7 +27,7 @@ _COLOURS: Final = {
 
 
 def render_measurements(rows: Sequence[ReportRow], width: int, *, colour: bool) -> str:
-    """Return the table of what was measured, as text.
+    """The table of what was measured, as text.
 
     Args:
         rows: measurements.
@@ -41,7 +41,7 @@ def render_measurements(rows: Sequence[ReportRow], width: int, *, colour: bool) 
 
 
 def render_speculation(points: Sequence[SpeculationPoint], width: int, *, colour: bool) -> str:
-    """Return the table of measurements of speculation beside their predictions, as text.
+    """The table of measurements of speculation beside their predictions, as text.
 
     Args:
         points: the measurements, numbered as in the picture.
@@ -62,7 +62,7 @@ def render_speculation(points: Sequence[SpeculationPoint], width: int, *, colour
 
 
 def render_verdicts(rows: Sequence[ReportRow], width: int, *, colour: bool) -> str:
-    """Return one line for each verdict, and their count, as text.
+    """One line for each verdict, and their count, as text.
 
     Args:
         rows: verdicts.
@@ -80,7 +80,7 @@ def render_verdicts(rows: Sequence[ReportRow], width: int, *, colour: bool) -> s
 
 
 def render_findings(rows: Sequence[ReportRow], width: int, *, colour: bool) -> str:
-    """Return one entry for each finding: verdict, statement, published and found; and their count.
+    """One entry for each finding: verdict, statement, published and found; and their count.
 
     Args:
         rows: verdicts on findings.

@@ -1,4 +1,4 @@
-"""What an engine is: the whole interface, and the refusal it may answer with."""
+"""The interface of an engine, and its refusal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Facts = dict[str, Any]
 
 
 class RefusalError(Exception):
-    """The engine cannot do what was asked; the worker lives on.
+    """The engine cannot do what was asked; the worker goes on.
 
     Args:
         kind: a short stable word (`load`, `context`, `decode`, `quantize`, `tokenize`, …).
@@ -150,7 +150,7 @@ class LoadedModel(Protocol):
     context: Facts
 
     def tokenize(self, text: str) -> list[int]:
-        """Return the ids of a text, with BOS where the tokenizer adds one."""
+        """The ids of a text, with BOS where the tokenizer adds one."""
 
     def prompt(self, tokens: Sequence[int], depth: int) -> Timing:
         """Decode `tokens[depth:]` in batches, timed, after `tokens[:depth]`, untimed."""
@@ -162,7 +162,7 @@ class LoadedModel(Protocol):
         """Decode a prompt and choose the likeliest next token, both timed."""
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
-        """Return logits of positions `first …` of a fresh context, shape (n - first, n_vocab).
+        """Logits of positions `first …` of a fresh context, shape (n - first, n_vocab).
 
         The first token is replaced by BOS where the tokenizer adds one. The array may be a view
         that the next call overwrites.
@@ -179,7 +179,7 @@ class ScoresInOrder(Protocol):
     context: Facts
 
     def nll(self, tokens: Sequence[int], first: int) -> list[float]:
-        """Return the NLL of `tokens[first + 1:]` in nats, whatever the order of such requests."""
+        """The NLL of `tokens[first + 1:]` in nats, whatever the order of such requests."""
 
 
 @runtime_checkable
@@ -190,14 +190,14 @@ class SpeculatesByItself(Protocol):
         """Generate `n_new` tokens greedily with a draft of k tokens a round; return counts."""
 
     def batch_costs(self, sizes: Sequence[int], depth: int, n_steps: int) -> dict[int, int]:
-        """Return the time of `n_steps` decodes of each batch size, in ns."""
+        """The time of `n_steps` decodes of each batch size, in ns."""
 
 
 class Engine(Protocol):
     """An engine inside its own process."""
 
     def describe(self) -> Facts:
-        """Return library, version, build, devices: what is needed to say what ran.
+        """Library, version, build and devices.
 
         `cannot` names what an engine refuses, and why: an operation, a setting, `step_ns`, the
         `logits` of timed runs, or as `setting=value` what this version of it does not have.

@@ -13,7 +13,7 @@ _MAX_HASHED_BYTES: Final = 256 * 2**20
 
 
 def files_sha256(paths: Iterable[Path]) -> str:
-    """Return one hash over files and their names; of those too large to read, over their sizes."""
+    """One hash over files and their names; of those too large to read, over their sizes."""
     digest = hashlib.sha256()
     for path in paths:
         digest.update(path.name.encode())

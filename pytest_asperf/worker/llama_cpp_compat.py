@@ -95,12 +95,12 @@ def set_outputs(params: Any, n_outputs: int) -> None:
 
 
 def gpu_layers(asked: int | None) -> int:
-    """Return the number for so many layers on a GPU; none asked for, or a negative one, is all."""
+    """The number for so many layers on a GPU; none asked for, or a negative one, is all."""
     return _ALL_LAYERS if asked is None or asked < 0 else asked
 
 
 def library_versions() -> dict[str, str | None]:
-    """Return the versions that the library says of itself, None where it does not."""
+    """The versions that the library says of itself, None where it does not."""
     llama_version = getattr(llama_cpp, "llama_version", None)
     return {
         "llama_version": None if llama_version is None else _text(llama_version()),
@@ -110,7 +110,7 @@ def library_versions() -> dict[str, str | None]:
 
 
 def memory_kind(model: Any) -> str:
-    """Return what kind of memory a model has: `attention only`, `recurrent` or `hybrid`."""
+    """The kind of memory that a model has: `attention only`, `recurrent` or `hybrid`."""
     if _is_hybrid(model):
         return "hybrid"
     return "recurrent" if llama_cpp.llama_model_is_recurrent(model) else "attention only"
@@ -125,7 +125,7 @@ def _is_hybrid(model: Any) -> bool:
 
 
 def _state_function(name: str, *arguments: Any) -> Any:
-    """Return a function of the library itself: 0.3.16 to 0.3.20 export these and bind none."""
+    """A function of the library itself: 0.3.16 to 0.3.20 export these and bind none."""
     function = llama_cpp.llama_cpp._lib[name]  # noqa: SLF001  # bound or not, it is there
     function.argtypes = [llama_cpp.llama_context_p_ctypes, *arguments, ctypes.c_uint32]
     function.restype = ctypes.c_size_t
@@ -143,7 +143,7 @@ _SET_STATE: Final = _state_function(
 
 
 def state_size(context: Any) -> int:
-    """Return the bytes of what cannot be forgotten of sequence 0."""
+    """The bytes of what cannot be forgotten of sequence 0."""
     return int(_STATE_SIZE(context, 0, _PARTIAL_STATE))
 
 
@@ -158,7 +158,7 @@ def restore_state(context: Any, buffer: Any, size: int) -> int:
 
 
 def devices() -> list[Facts]:
-    """Return the compute devices that this build registered."""
+    """The compute devices that this build registered."""
     ggml = _ggml.libggml
     ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
     ggml.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
@@ -196,5 +196,5 @@ def _ggml_text(function: str) -> str | None:
 
 
 def _text(raw: bytes | None) -> str | None:
-    """Return a C string, bounded; its text is data."""
+    """A C string, bounded; its text is data."""
     return raw.decode(errors="replace")[:_MAX_TEXT] if raw else None

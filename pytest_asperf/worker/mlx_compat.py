@@ -27,7 +27,7 @@ _AS_IT_IS: Final = "TokenizersBackend"
 
 
 def device_info() -> Mapping[str, Any]:
-    """Return what mlx knows of the device; on Linux, its name alone."""
+    """Facts that mlx has about the device; on Linux its name alone."""
     known: Mapping[str, Any]
     if hasattr(mx, "device_info"):
         known = mx.device_info()
@@ -39,7 +39,7 @@ def device_info() -> Mapping[str, Any]:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Return a folder's tokenizer; where it is not configured, as its `tokenizer.json` has it.
+    """A folder's tokenizer; where it is not configured, as its `tokenizer.json` has it.
 
     Of such a folder older versions of transformers guess a class by the model's type, which adds
     tokens that the model does not have, or fails for want of them. Folders that transformers 5
@@ -65,7 +65,7 @@ def quantize_cache(cache: list[Any], group_size: int, bits: int) -> None:
 
 
 def cache_nbytes(cache: Sequence[Any]) -> int:
-    """Return the bytes allocated for a cache, as its `nbytes` counts them from 0.31 on."""
+    """The bytes allocated for a cache, as its `nbytes` counts them from 0.31 on."""
     return sum(_nbytes(layer) for layer in cache)
 
 

@@ -136,7 +136,7 @@ class MlxStepper:
         return np.array(rows, copy=False)
 
     def _states(self) -> list[Any]:
-        """Return what a step changes and its logits do not need: K and V are needed."""
+        """State that a step changes and its logits do not need, unlike K and V."""
         return [self._cache[index].state for index in self._fixed]
 
     @contextmanager

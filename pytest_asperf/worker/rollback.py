@@ -1,4 +1,4 @@
-"""How a context is rolled back: asked of the model, and tried once before it is relied on."""
+"""How a context is rolled back: rollback of the model, and tried once before it is relied on."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ _WAYS: Final = ("trim", "checkpoint")
 _SAME_LOGITS: Final = 1e-3
 
 
-def find_way_back(stepper: Stepper, memory: str, asked: str, use: Callable[[str], None]) -> Facts:
-    """Return how a context is rolled back, having tried it, and leave the context empty.
+def find_way_back(
+    stepper: Stepper, memory: str, rollback: str, use: Callable[[str], None]
+) -> Facts:
+    """How a context is rolled back, having tried it, and leave the context empty.
 
     Args:
         stepper: the context.
         memory: of what kind its memory is.
-        asked: `auto`, or `trim` or `checkpoint` to insist on one way.
+        rollback: `auto`, or `trim` or `checkpoint` to insist on one way.
         use: makes the stepper go one way from now on.
 
     Raises:
         RefusalError: no way that may be used works, or the logits are no numbers.
     """
     for way in _WAYS:
-        if asked not in {"auto", way}:
+        if rollback not in {"auto", way}:
             continue
         use(way)
         if _comes_back(stepper):
@@ -42,7 +44,7 @@ def find_way_back(stepper: Stepper, memory: str, asked: str, use: Callable[[str]
     raise RefusalError(
         "rollback",
         f"the model's memory is {memory} and cannot be rolled back "
-        + ("by forgetting its tail" if asked == "trim" else "by any way that was tried"),
+        + ("by forgetting its tail" if rollback == "trim" else "by any way that was tried"),
     )
 
 

@@ -51,7 +51,7 @@ class Text:
     tokens: tuple[int, ...]
 
     def chunk(self, tokens: Sequence[int], at_least: int) -> int | None:
-        """Return which chunk of the text these tokens are, from `at_least` on where there is one.
+        """Which chunk of the text these tokens are, from `at_least` on where there is one.
 
         Equal chunks are worth the same: none sees what is before it.
         """
@@ -122,7 +122,7 @@ class SavedScores:
         return len(self.tokens) // self.n_ctx
 
     def next_chunk(self) -> Matrix:
-        """Return the next chunk's log-probabilities, shape (n_ctx - 1 - n_ctx // 2, n_vocab).
+        """The next chunk's log-probabilities, shape (n_ctx - 1 - n_ctx // 2, n_vocab).
 
         Raises:
             RefusalError: it failed, or what it saved is not what it printed.

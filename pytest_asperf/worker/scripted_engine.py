@@ -29,7 +29,7 @@ _FAVOUR: Final = 2.0
 
 
 def open_engine() -> ScriptedEngine:
-    """Return the engine; the worker's entry point."""
+    """The engine; the worker's entry point."""
     return ScriptedEngine()
 
 
@@ -40,7 +40,7 @@ class ScriptedEngine:
         self._runs: Counter[str] = Counter()
 
     def describe(self) -> Facts:
-        """Return facts of the same names as a real engine's."""
+        """Facts of the same names as a real engine's."""
         return {
             "engine": "scripted",
             "library": "scripted",
@@ -57,7 +57,7 @@ class ScriptedEngine:
         return model
 
     def _next_run(self, path: str) -> int:
-        """Return how many runs a model file has had in this process, and count one more."""
+        """How many runs a model file has had in this process, and count one more."""
         run = self._runs[path]
         self._runs[path] += 1
         return run
@@ -128,22 +128,22 @@ class ScriptedModel:
             raise RefusalError("scripted", f"the script refuses to {operation}")
 
     def tokenize(self, text: str) -> list[int]:
-        """Return BOS and the text's bytes."""
+        """BOS and the text's bytes."""
         self.begin("tokenize")
         return [256, *text.encode()]
 
     def prompt(self, tokens: Sequence[int], depth: int) -> Timing:
-        """Return the script's time for a prompt."""
+        """The script's time for a prompt."""
         self.begin("prompt")
         return self._timing(tokens, depth, "pp_ns_per_token", 10_000)
 
     def generate(self, tokens: Sequence[int], depth: int) -> Timing:
-        """Return the script's time for a generation."""
+        """The script's time for a generation."""
         self.begin("generate")
         return self._timing(tokens, depth, "tg_ns_per_token", 1_000_000)
 
     def first_token(self, tokens: Sequence[int]) -> Timing:
-        """Return the script's time for a prompt."""
+        """The script's time for a prompt."""
         return self.prompt(tokens, 0)
 
     def _timing(self, tokens: Sequence[int], depth: int, key: str, default_ns: int) -> Timing:
@@ -160,7 +160,7 @@ class ScriptedModel:
         return Timing(n_tokens, per_token * n_tokens, steps_ns, self._last_row(tokens))
 
     def _last_row(self, tokens: Sequence[int]) -> LogitRow | None:
-        """Return what the script shows of the logits after these tokens."""
+        """The logits that the script has after these tokens."""
         n, peak = self._n_vocab, (sum(tokens) + len(tokens)) % 31 / 2
         rows = {
             "nan": LogitRow(n, n, 0, None),
@@ -172,7 +172,7 @@ class ScriptedModel:
         return rows.get(self._script.get("faults", {}).get("logits"), LogitRow(n, 0, 0, peak))
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
-        """Return logits that favour the next byte's value, blurred by the script's noise."""
+        """Logits that favour the next byte's value, blurred by the script's noise."""
         import numpy as np  # noqa: PLC0415  # only scoring needs it
 
         self.begin("score")

@@ -91,7 +91,7 @@ class Choice(Protocol):
         """Draft k tokens after some that the draft has not seen yet."""
 
     def judge(self, rows: Logits, proposal: Proposal) -> list[int]:
-        """Return the accepted tokens of a proposal and one of the target's own."""
+        """The accepted tokens of a proposal and one of the target's own."""
 
 
 class Greedy:
@@ -102,7 +102,7 @@ class Greedy:
         return Proposal(stepper.likeliest(feed, k))
 
     def judge(self, rows: Logits, proposal: Proposal) -> list[int]:
-        """Return the proposal as far as it is what the target would have said, and its next."""
+        """The proposal as far as it is what the target would have said, and its next."""
         best: list[int] = rows.argmax(axis=1).tolist()
         for row, token in zip(rows, best, strict=True):
             require_finite(row[token])
@@ -142,7 +142,7 @@ class Sampled:
         return Proposal(tokens, odds)
 
     def judge(self, rows: Logits, proposal: Proposal) -> list[int]:
-        """Return the accepted tokens, and one of the residual or of the target's next position."""
+        """The accepted tokens, and one of the residual or of the target's next position."""
         kept: list[int] = []
         for index, token in enumerate(proposal.tokens):
             target = probabilities(rows[index], self._temperature)
@@ -168,7 +168,7 @@ class Sampled:
         return left if left.any() else target
 
     def _draw(self, weights: NDArray[np.float64]) -> int:
-        """Return an index drawn by weights that need no normalising."""
+        """An index drawn by weights that need no normalising."""
         sums = np.cumsum(weights)
         drawn = int(np.searchsorted(sums, self._draws.random() * sums[-1], side="right"))
         return min(drawn, len(weights) - 1)
@@ -219,7 +219,7 @@ class NgramDrafter:
         self._seen, self._indexed = {}, 0
 
     def propose(self, text: Sequence[int], k: int) -> Proposal:
-        """Return up to k tokens, none where the end of the text is new."""
+        """Up to k tokens, none where the end of the text is new."""
         end = len(text)
         for stop in range(self._indexed + 1, end):
             for size in _NGRAM_SIZES:
@@ -304,7 +304,7 @@ def generate(
 
 
 def probabilities(row: Logits, temperature: float) -> NDArray[np.float64]:
-    """Return the distribution that logits stand for at a temperature."""
+    """The distribution that logits stand for at a temperature."""
     peak = row.max()
     require_finite(peak)
     powers = np.exp((row - peak).astype(np.float64) / temperature)

@@ -132,7 +132,7 @@ class Pairs:
         return {
             "tokens": done.tokens,
             "elapsed_ns": elapsed_ns,
-            "rounds": [list(astuple(one)) for one in done.rounds],
+            "rounds": [list(astuple(round_)) for round_ in done.rounds],
         }
 
     def costs(self, *, pair: str, prompt: list[int], batches: list[int], k: int) -> Reply:
@@ -274,7 +274,7 @@ def _shortfall(row: Any, tokens: Sequence[int]) -> list[float]:
 def _all_rows(
     stepper: Stepper, prompt: Sequence[int], tokens: Sequence[int], temperature: float
 ) -> list[Any]:
-    """Return the distribution at each position of an output, from batches in a kept context."""
+    """The distribution at each position of an output, from batches in a kept context."""
     stepper.begin(prompt[:-1])
     feed = [prompt[-1], *tokens[:-1]]
     rows: list[Any] = []

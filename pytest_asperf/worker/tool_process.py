@@ -133,13 +133,13 @@ class ToolRun:
             raise self.failure(f"exited with 0 and said: {wrong}")
 
     def failure(self, what: str) -> RefusalError:
-        """Return the error for something that this program did, with its last words."""
-        told = [line for line in self.log if line and not _NOISE.search(line)][-_TOLD_LINES:]
-        words = " | ".join(line[:_TOLD_CHARS] for line in told) or "it logged nothing"
-        return RefusalError("tool", f"{self._name} {what}; its last words: {words}")
+        """The error for something that this program did, with its last words."""
+        last_lines = [line for line in self.log if line and not _NOISE.search(line)][-_TOLD_LINES:]
+        quoted = " | ".join(line[:_TOLD_CHARS] for line in last_lines) or "it logged nothing"
+        return RefusalError("tool", f"{self._name} {what}; its last words: {quoted}")
 
     def first_error(self) -> str:
-        """Return the first line of its log that says that something went wrong, else nothing."""
+        """The first line of its log that says that something went wrong, else nothing."""
         has_begun = False
         for line in list(self._lines):
             has_begun |= _BEGINS in line
@@ -171,7 +171,7 @@ class Toolbox:
         self._help: dict[str, str] = {}
 
     def path(self, name: str) -> Path:
-        """Return a program's file.
+        """A program's file.
 
         Raises:
             RefusalError: it is not there.
@@ -196,7 +196,7 @@ class Toolbox:
         return run
 
     def help(self, name: str) -> str:
-        """Return what a program says of its options.
+        """A program's help text.
 
         Raises:
             RefusalError: it is not there, or says nothing of them: a library that it needs is not

@@ -132,7 +132,7 @@ def batch_costs(
 
 
 def _batches(run: ToolRun, n_steps: int) -> dict[int, int]:
-    """Return the time of all steps in ns, by batch size, of the rows that were printed."""
+    """The time of all steps in ns, by batch size, of the rows that were printed."""
     found: dict[int, int] = {}
     for line in run.output.splitlines():
         if line.startswith("{"):

@@ -20,7 +20,7 @@ class WireError(Exception):
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """Return a message as one line; NaN and infinities are refused, JSON has none."""
+    """A message as one line; NaN and infinities are refused, JSON has none."""
     body = json.dumps({"v": PROTOCOL, **message}, allow_nan=False, separators=(",", ":"))
     return body.encode() + b"\n"
 

@@ -106,7 +106,7 @@ def test_the_default_table_is_read(tmp_path: Path) -> None:
         ("tg128@d1024", 64.0),
     ]
     assert reading.format == "llama-bench, build 9000 (0badcafe)"
-    assert "n_gpu_layers=-1 is what was asked for; what ran is unknown" in judged(path).notes
+    assert "n_gpu_layers=-1 was requested; the value that ran is unknown" in judged(path).notes
 
 
 def test_rates_are_taken_from_samples(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_plist_that_its_reader_fails_on_loses_no_other_file(
     whole = sample(100, 2000)
     alone, mixed, sound = audit_of({"a": broken, "b": whole + b"\0" + broken, "c": whole}).files
     assert "no sample of powermetrics" in alone.problem
-    assert "1 samples are cut off or broken, and left out" in mixed.notes
+    assert "1 samples are cut off or broken and were skipped" in mixed.notes
     assert sound.figures
 
 
@@ -89,7 +89,7 @@ def test_a_sample_that_is_cut_off_is_left_out_and_said(audit_of: Callable[..., A
     """The last sample of a powermetrics that was killed is not one."""
     text = sample(1000, 5000, 10) + b"\0" + sample(1000, 5000)[:300]
     (found,) = audit_of({"power": text}).files
-    assert "1 samples are cut off or broken, and left out" in found.notes
+    assert "1 samples are cut off or broken and were skipped" in found.notes
     assert found.problem == ""
 
 
@@ -124,7 +124,7 @@ def test_a_benchmark_that_broke_off_is_said_to_have(
     """Trials without the averages after them are of a benchmark that did not end."""
     text = recorded("mlx_benchmark.txt").partition("Averages")[0]
     (found,) = audit_of({"mlx": text}).files
-    assert "the benchmark broke off: it printed no averages" in found.notes
+    assert "the benchmark did not finish: it printed no averages" in found.notes
 
 
 def test_mlx_generate_is_one_run(

@@ -1,4 +1,4 @@
-"""What was asked for against what ran, and one arm against the other."""
+"""Guards on what ran: against the request, and one arm against the other."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SHOWN: Final = 80
 
 
 def path_mismatch(asked: Mapping[str, object], ran: Mapping[str, object]) -> GuardFinding | None:
-    """Trip where an engine says that it did something else than was asked.
+    """Trip if an engine reports another setting than the request.
 
     Args:
-        asked: device, engine, branch, remote or setting that was asked for, by name.
-        ran: what ran; what is missing or None is not known and cannot contradict.
+        asked: requested device, engine, branch, remote or setting, by name.
+        ran: what ran; a missing value or None is unknown and does not count.
     """
     differing = [
         f"{_text(name)} {_text(value)} was asked for and {_text(ran[name])} ran"
@@ -41,11 +41,11 @@ def path_mismatch(asked: Mapping[str, object], ran: Mapping[str, object]) -> Gua
 def identical_to_baseline(
     arm: Mapping[str, float], baseline: Mapping[str, float]
 ) -> GuardFinding | None:
-    """Trip where an arm that must differ from the baseline is the baseline over again.
+    """Trip if an arm that must differ from the baseline equals it.
 
     Args:
         arm: time, peak memory, acceptance and the like, by name with its unit (`TTFT ms`).
-        baseline: the same of the baseline; only what both have is compared.
+        baseline: the same for the baseline; only shared names are compared.
     """
     shared = [name for name in arm if name in baseline]
     if len(shared) < IDENTICAL_LEAST or not all(_near(arm[n], baseline[n]) for n in shared):
@@ -63,12 +63,12 @@ def identical_to_baseline(
 def same_weights(
     arm: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]], *, shown: str = ""
 ) -> GuardFinding | None:
-    """Trip where two models that must differ are one: by their files, or by all that they say.
+    """Trip if two models that must differ are one, by their files or by all scores.
 
     Args:
         arm: NLL of each scored token in nats, by chunk.
         baseline: the same of the baseline.
-        shown: how their files show that they are one; empty where they do not.
+        shown: how their files show it; empty if they do not.
     """
     n_tokens = sum(map(len, arm))
     same_scores = n_tokens and list(map(list, arm)) == list(map(list, baseline))
@@ -83,11 +83,11 @@ def same_weights(
 
 
 def unequal_work(arm: Mapping[str, object], baseline: Mapping[str, object]) -> GuardFinding | None:
-    """Trip where the arms that are compared did not do the same work.
+    """Trip if the arms that are compared did not do the same work.
 
     Args:
         arm: prompt, token counts, workload, model and the like, by name.
-        baseline: the same of the baseline; only what both have is compared.
+        baseline: the same for the baseline; only shared names are compared.
     """
     differing = [
         f"{_text(name)} {_text(arm[name])} against {_text(baseline[name])}"
@@ -102,12 +102,7 @@ def unequal_work(arm: Mapping[str, object], baseline: Mapping[str, object]) -> G
 
 
 def estimate(what: str, n: int) -> GuardFinding | None:
-    """Trip where a figure rests on no run.
-
-    Args:
-        what: the figure.
-        n: runs that it rests on; 0 where it was estimated.
-    """
+    """Trip if a figure was estimated without a run."""
     if n:
         return None
     return GuardFinding(

@@ -32,7 +32,7 @@ ROUNDING: Final = 0.01
 def roofline_high(
     steps_per_s: float, bytes_per_step: float, bandwidth_gbs: float, *, cache_bytes: float = 0
 ) -> GuardFinding | None:
-    """Trip where a rate means more memory traffic than the memory has bandwidth.
+    """Trip if a rate means more memory traffic than the memory has bandwidth.
 
     A step is a token, or a round of speculation, which reads the target once and the draft k
     times. Of what a step reads, no more than the last-level cache holds can be there already; the
@@ -68,7 +68,7 @@ def roofline_high(
 def roofline_low(
     steps_per_s: float, bytes_per_step: float, bandwidth_gbs: float, *, cache_bytes: float = 0
 ) -> GuardFinding | None:
-    """Trip where a model that is read from memory uses little of the memory's bandwidth.
+    """Trip if a model that is read from memory uses little of the memory's bandwidth.
 
     Args:
         steps_per_s: steps per second.
@@ -104,7 +104,7 @@ def sd_bound(
     c: float = 0.0,
     verify: float = 1.0,
 ) -> GuardFinding | None:
-    """Trip where speculation is faster than its own acceptance counts allow.
+    """Trip if speculation is faster than its own acceptance counts allow.
 
     drafted / k is the least number of rounds, and a round emits its accepted tokens and one of the
     target's, so tokens per round <= 1 + accepted k / drafted. Without more being known, drafting is
@@ -144,7 +144,7 @@ def sd_bound(
 def predicted_against_measured(
     predicted: float, measured: float, *, unit: str = "tok/s"
 ) -> GuardFinding | None:
-    """Trip where a model of a rate and its measurement disagree.
+    """Trip if a model of a rate and its measurement disagree.
 
     Args:
         predicted: what the formula gives.
@@ -170,7 +170,7 @@ def predicted_against_measured(
 def token_accounting(
     rate: float, *, n_prompt: int, n_generated: int, elapsed_s: float
 ) -> GuardFinding | None:
-    """Trip where a rate of generation counts the tokens of the prompt.
+    """Trip if a rate of generation counts the tokens of the prompt.
 
     Args:
         rate: as reported, tok/s.

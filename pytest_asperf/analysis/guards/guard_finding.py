@@ -1,4 +1,4 @@
-"""What a guard says when it trips."""
+"""The finding of a guard that tripped, and its consequence."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class GuardFinding:
 
     Attributes:
         guard: its short name, such as ``roofline-high``.
-        consequence: what follows for whoever wants a verdict.
-        found: what was found, one sentence with its figures.
+        consequence: effect on the verdict.
+        found: what happened, one sentence with its figures.
         rule: the rule that it breaks, with its constant.
     """
 
@@ -36,12 +36,12 @@ class GuardFinding:
 
 
 def figure(value: float) -> str:
-    """Return a number with four digits at least, and never with an exponent where it is large."""
+    """A number with at least four digits, without an exponent if it is large."""
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
 def require_positive(**values: float) -> None:
-    """Refuse figures that no measurement has.
+    """Refuse figures that are not positive and finite.
 
     Raises:
         ValueError: one is zero, negative, infinite or not a number.

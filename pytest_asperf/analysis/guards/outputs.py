@@ -43,16 +43,12 @@ NEAR_TIE: Final = 0.5
 
 
 def decode_errors(lines: Iterable[str]) -> GuardFinding | None:
-    """Trip where an engine's log says that batches were not decoded.
-
-    Args:
-        lines: the log.
-    """
+    """Trip if an engine's log reports batches that were not decoded."""
     return counted_decode_errors(*_matching(lines, _DECODE_ERROR))
 
 
 def counted_decode_errors(count: int, first: str = "") -> GuardFinding | None:
-    """Trip where a log is said to hold lines about failed decodes.
+    """Trip if a log is said to hold lines about failed decodes.
 
     Args:
         count: such lines.
@@ -69,16 +65,12 @@ def counted_decode_errors(count: int, first: str = "") -> GuardFinding | None:
 
 
 def remote_errors(lines: Iterable[str]) -> GuardFinding | None:
-    """Trip where an engine's log says that a remote or a device did not do its part.
-
-    Args:
-        lines: the log.
-    """
+    """Trip if an engine's log reports a remote or device that did not do its part."""
     return counted_remote_errors(*_matching(lines, _REMOTE_ERROR))
 
 
 def counted_remote_errors(count: int, first: str = "") -> GuardFinding | None:
-    """Trip where a log is said to hold lines about a remote or device that did not do its part.
+    """Trip if a log is said to hold lines about a remote or device that did not do its part.
 
     Args:
         count: such lines.
@@ -95,22 +87,13 @@ def counted_remote_errors(count: int, first: str = "") -> GuardFinding | None:
 
 
 def degenerate_output(lines: Iterable[str]) -> GuardFinding | None:
-    """Trip where generated text runs in loops: "holds holds holds", "2222222".
-
-    Args:
-        lines: the text.
-    """
+    """Trip if generated text runs in loops: "holds holds holds", "2222222"."""
     words = (unit for line in lines for unit in _UNIT.findall(line))
     return degenerate_tokens(words, what="words")
 
 
 def degenerate_tokens(tokens: Iterable[Hashable], *, what: str = "tokens") -> GuardFinding | None:
-    """Trip where generated tokens run in loops.
-
-    Args:
-        tokens: the tokens, in order.
-        what: what they are called.
-    """
+    """Trip if generated tokens, called `what` in the message, run in loops."""
     total = looping = 0
     for in_loop in _in_loops(tokens):
         total += 1
@@ -127,7 +110,7 @@ def degenerate_tokens(tokens: Iterable[Hashable], *, what: str = "tokens") -> Gu
 
 
 def first_divergence(alone: Sequence[int], other: Sequence[int]) -> int | None:
-    """Return the first position at which two outputs differ, in length too; None where nowhere."""
+    """The first position at which two outputs differ, in length too; None where nowhere."""
     shared = zip(alone, other, strict=False)
     differing = (n for n, (a, b) in enumerate(shared) if a != b)
     end = min(len(alone), len(other)) if len(alone) != len(other) else None
@@ -137,7 +120,7 @@ def first_divergence(alone: Sequence[int], other: Sequence[int]) -> int | None:
 def broken_logits(
     *, n_vocab: int, n_nan: int, n_inf: int, peak: float | None, largest: float
 ) -> GuardFinding | None:
-    """Trip where a row of logits holds what no sound model computes.
+    """Trip if a row of logits holds what no sound model computes.
 
     Args:
         n_vocab: logits of the row.
@@ -163,7 +146,7 @@ def broken_logits(
 
 
 def divergent_output(position: int, gap: float) -> GuardFinding | None:
-    """Trip where an output leaves the target's own greedy one at no near-tie.
+    """Trip if an output leaves the target's own greedy one at no near-tie.
 
     Batches round otherwise than single tokens, so that a near-tie may fall either way; equal bytes
     are too much to ask, and anything more is another model's output.

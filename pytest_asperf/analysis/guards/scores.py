@@ -15,7 +15,7 @@ IMPOSSIBLE_GAIN: Final = -0.5
 
 
 def knows_nothing(ppl: float, n_vocab: int) -> GuardFinding | None:
-    """Trip where a baseline predicts a text hardly better than by guessing.
+    """Trip if a baseline predicts a text hardly better than by guessing.
 
     Args:
         ppl: of the baseline.
@@ -33,7 +33,7 @@ def knows_nothing(ppl: float, n_vocab: int) -> GuardFinding | None:
 
 
 def impossible_gain(change: float) -> GuardFinding | None:
-    """Trip where PPL falls so far below the baseline's that the baseline must be broken.
+    """Trip if PPL falls so far below the baseline's that the baseline must be broken.
 
     Args:
         change: relative change of PPL, a fraction.
@@ -49,7 +49,7 @@ def impossible_gain(change: float) -> GuardFinding | None:
 
 
 def lossless(n_tokens: int, reason: str) -> GuardFinding:
-    """Return the warning that a level and its baseline give all tokens the same probability.
+    """The warning that a level and its baseline give all tokens the same probability.
 
     Args:
         n_tokens: scored tokens.

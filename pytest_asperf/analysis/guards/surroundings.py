@@ -15,7 +15,7 @@ from pytest_asperf.analysis.guards.guard_finding import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Coefficient of variation of runs from which their mean stands for nothing. Runs of llama-bench on
+#: Coefficient of variation of runs above which their mean is useless. Runs of llama-bench on
 #: a quiet machine have below 1 %; the table in which Q6_K "dominates" Q5_K_M has 19 to 36 %.
 CV_LIMIT: Final = 0.15
 
@@ -35,7 +35,7 @@ WINDOW_ENDS: Final = 2
 
 
 def spread(mean: float, sd: float, n: int, *, limit: float = CV_LIMIT) -> GuardFinding | None:
-    """Trip where runs differ so much, or are so few, that their mean stands for none of them.
+    """Trip if runs vary too much, or are too few, for a mean.
 
     Args:
         mean: of the runs.
@@ -56,13 +56,13 @@ def spread(mean: float, sd: float, n: int, *, limit: float = CV_LIMIT) -> GuardF
     return GuardFinding(
         "spread",
         Consequence.INCONCLUSIVE,
-        found if n > 1 else f"{figure(mean)} rests on one run, whose spread nobody knows",
+        found if n > 1 else f"{figure(mean)} rests on one run, whose spread is unknown",
         f"standard deviation / mean at most {100 * limit:g} % over two runs or more",
     )
 
 
 def throttled(levels: Sequence[int] = (), clocks_mhz: Sequence[float] = ()) -> GuardFinding | None:
-    """Trip where a run was slowed down to cool.
+    """Trip if a run was slowed down to cool.
 
     A level that is raised at the start and falls is a machine that cools, and no throttling.
 
@@ -92,12 +92,12 @@ def throttled(levels: Sequence[int] = (), clocks_mhz: Sequence[float] = ()) -> G
 
 
 def foreign_cores_allowed(cores: int | None) -> float:
-    """Return how many of a machine's logical cores other processes may keep busy."""
+    """How many of a machine's logical cores other processes may keep busy."""
     return max(FOREIGN_CORES, FOREIGN_SHARE * (cores or 0))
 
 
 def impure_window(n_samples: int, period_s: float, phase_s: float) -> GuardFinding | None:
-    """Trip where energy was read over something else than the phase it is said to be of.
+    """Trip if energy was read over another time than its phase.
 
     Args:
         n_samples: samples that were added up.
@@ -123,7 +123,7 @@ def impure_window(n_samples: int, period_s: float, phase_s: float) -> GuardFindi
 def joules_per_token(
     watts: float, joules_per_token: float, baseline_watts: float, baseline_joules_per_token: float
 ) -> GuardFinding | None:
-    """Trip where an arm that takes less power takes more energy for the same tokens.
+    """Trip if an arm that takes less power takes more energy for the same tokens.
 
     Args:
         watts: mean power of the arm, all rails.
@@ -153,7 +153,7 @@ def joules_per_token(
 
 
 def coefficient_of_variation(values: Sequence[float]) -> tuple[float, float, int]:
-    """Return mean, sample standard deviation and count, as `spread` takes them."""
+    """Mean, sample standard deviation and count, as `spread` takes them."""
     n = len(values)
     mean = math.fsum(values) / n
     return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / max(n - 1, 1)), n

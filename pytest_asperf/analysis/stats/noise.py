@@ -49,7 +49,7 @@ def noise_of(
     *,
     reloads: bool,
 ) -> Noise:
-    """Return the noise that A/A pairs show.
+    """The noise that A/A pairs show.
 
     Args:
         log_ratios: by pair, ln(candidate / baseline).
@@ -74,7 +74,7 @@ def noise_of(
 
 
 def fail_rate_floor(fails: int, n: int) -> float:
-    """Return a lower bound of the rate at which equal builds FAIL, at 99 % one-sided.
+    """A lower bound of the rate at which equal builds FAIL, at 99 % one-sided.
 
     Clopper & Pearson, Biometrika 26 (1934): exact for any rate.
 
@@ -95,7 +95,7 @@ def _mean_log(runs: Sequence[float]) -> float:
 
 
 def _load_sd(by_side: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float | None:
-    """Return the random effect of a load, by the method of moments, from differences in pairs."""
+    """The random effect of a load, by the method of moments, from differences in pairs."""
     loads = list(chain.from_iterable(by_side))
     if min(map(len, loads)) < 2:
         return None

@@ -19,7 +19,7 @@ _LARGEST_TOLERANCE: Final = 0.25
 
 
 def least_pairs(sd: float, tolerance: float, alpha: float = 0.05, beta: float = 0.05) -> int:
-    """Return Wald's bound: the mean pairs that any sequential test needs at these error rates.
+    """Wald's bound: the mean pairs that any sequential test needs at these error rates.
 
     ``2 kl(alpha, 1 - beta) (sd / ln(1 + tolerance))^2`` for normal differences, 5.3 times the
     squared ratio at 5 % (Wald & Wolfowitz, Ann. Math. Statist. 19, 1948), and not less than the
@@ -31,7 +31,7 @@ def least_pairs(sd: float, tolerance: float, alpha: float = 0.05, beta: float = 
 
 
 def detectable_tolerance(sd: float, pairs: int) -> float:
-    """Return the tolerance that `PairedTest` decides within `pairs` in 85 % of A/A runs or more.
+    """The tolerance that `PairedTest` decides within `pairs` in 85 % of A/A runs or more.
 
     Args:
         sd: `robust_sd` of the log cost ratios of equal builds on this machine.
@@ -43,12 +43,15 @@ def detectable_tolerance(sd: float, pairs: int) -> float:
 def is_fit(sd: float) -> bool:
     """Whether a machine of this noise can decide anything that a gate is used for."""
     # In logarithms: the spread of a file that something else wrote may be too large for exp.
-    least = sd * math.sqrt(_PAIRS_AT_UNIT_EFFECT / _BUDGET_PAIRS)
-    return least <= math.log1p(_LARGEST_TOLERANCE)
+    log_tolerance = sd * math.sqrt(_PAIRS_AT_UNIT_EFFECT / _BUDGET_PAIRS)
+    return log_tolerance <= math.log1p(_LARGEST_TOLERANCE)
 
 
 def unfit_text(sd: float) -> str:
-    """Return what `is_fit` asks, with what a spread comes to."""
-    least = percent_text(detectable_tolerance(sd, _BUDGET_PAIRS))
-    most = percent_text(_LARGEST_TOLERANCE)
-    return f"{_BUDGET_PAIRS} pairs can decide a tolerance of {least} here; {most} is the most"
+    """The condition of `is_fit`, with the tolerance that this spread allows."""
+    detectable = percent_text(detectable_tolerance(sd, _BUDGET_PAIRS))
+    largest = percent_text(_LARGEST_TOLERANCE)
+    return (
+        f"{_BUDGET_PAIRS} pairs can decide a tolerance of {detectable} here; "
+        f"a gate needs {largest} or less"
+    )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def reach(runs: Sequence[float]) -> tuple[float, float]:
-    """Return the range of the runs, and of twice their spread about their geometric mean.
+    """The range of the runs, and of twice their spread about their geometric mean.
 
     The spread is the standard deviation of the logarithms, so that times and rates agree and no
     spread reaches 0. A single run has an unknown spread and reaches everything.
@@ -24,12 +24,12 @@ def reach(runs: Sequence[float]) -> tuple[float, float]:
 
 
 def reaches(runs: Sequence[float], limits: Iterable[float]) -> bool:
-    """Return whether a run, or twice the runs' spread, reaches one of the limits."""
+    """Whether a run, or twice the runs' spread, reaches one of the limits."""
     low, high = reach(runs)
     return any(low <= limit <= high for limit in limits)
 
 
 def reach_one_another(runs: Sequence[float], others: Sequence[float]) -> bool:
-    """Return whether the ranges of two series meet."""
+    """Whether the ranges of two series meet."""
     (low, high), (other_low, other_high) = reach(runs), reach(others)
     return low <= other_high and other_low <= high

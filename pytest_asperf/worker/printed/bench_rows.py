@@ -81,7 +81,7 @@ class BenchRow:
 
 
 def bench_row(entry: Mapping[str, Any]) -> BenchRow:
-    """Return a test from its cells.
+    """A test from its cells.
 
     Raises:
         BrokenRowError: a cell is missing, or holds nothing that can be.
@@ -117,7 +117,7 @@ def _is_sound(row: BenchRow) -> bool:
 
 
 def unresolved(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the settings of which a test has only the request, with it."""
+    """The settings of which a test has only the request, with it."""
     return tuple(
         f"{key}={entry[key]}"
         for key, requests in _UNRESOLVED.items()

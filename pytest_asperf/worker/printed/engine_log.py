@@ -25,7 +25,7 @@ _FLASH: Final = re.compile(
 
 
 def buffers_mib(lines: Iterable[str]) -> dict[str, dict[str, float]]:
-    """Return buffer sizes in MiB by kind and device, as the library reported them."""
+    """Buffer sizes in MiB by kind and device, as the library reported them."""
     found: dict[str, dict[str, float]] = {}
     for line in lines:
         if match := _BUFFER.search(line):
@@ -36,38 +36,38 @@ def buffers_mib(lines: Iterable[str]) -> dict[str, dict[str, float]]:
 
 
 def layers_offloaded(lines: Sequence[str]) -> int:
-    """Return how many layers went to a GPU, the output head counted as one.
+    """How many layers went to a GPU, the output head counted as one.
 
     A build with a GPU backend and no GPU says that it offloaded them all, so a buffer outside the
     CPU's must have been filled.
     """
-    said = _last(_OFFLOADED, lines)
+    match = _last(_OFFLOADED, lines)
     weights = buffers_mib(lines).get("model", {})
     is_elsewhere = any(
         mib > 0 and not device.startswith("CPU") and not device.endswith("_Host")
         for device, mib in weights.items()
     )
-    return int(said[1]) if said and is_elsewhere else 0
+    return int(match[1]) if match and is_elsewhere else 0
 
 
 def flash_attention(lines: Sequence[str]) -> str:
-    """Return `on` or `off` as resolved, or `unknown` where the log does not say."""
-    said = _last(_FLASH, lines)
-    if said is None:
+    """`on` or `off` as resolved, or `unknown` where the log does not say."""
+    match = _last(_FLASH, lines)
+    if match is None:
         return "unknown"
-    return "on" if {"enabled", "1"} & set(said.groups()) else "off"
+    return "on" if {"enabled", "1"} & set(match.groups()) else "off"
 
 
 def cache_types(lines: Sequence[str]) -> tuple[str, str] | tuple[None, None]:
-    """Return the types of the K and V caches, where the log says them."""
-    said = _last(_CACHE, lines)
-    return (said[1], said[2]) if said else (None, None)
+    """The types of the K and V caches, where the log says them."""
+    match = _last(_CACHE, lines)
+    return (match[1], match[2]) if match else (None, None)
 
 
 def memory_bytes(
     weights_mib: Mapping[str, Mapping[str, float]], context_mib: Mapping[str, Mapping[str, float]]
 ) -> dict[str, int]:
-    """Return the bytes that weights, KV cache and computing take on all devices.
+    """The bytes that weights, KV cache and computing take on all devices.
 
     Args:
         weights_mib: buffers by kind and device, of the load.

@@ -119,7 +119,7 @@ class ModelFacts:
 
 
 def base_name(path: str) -> str:
-    """Return the last part of a path of either system."""
+    """The last part of a path of either system."""
     windows = "\\" in path and "/" not in path
     return PureWindowsPath(path).name if windows else PurePosixPath(path).name
 
@@ -132,7 +132,7 @@ class ModelReader:
     _devices: list[tuple[str, str]] = field(default_factory=list)
 
     def feed(self, line: str) -> None:
-        """Look at one line."""
+        """Take one line."""
         if loaded := _LOADED.match(line):
             if len(self._loads) < _MAX_MODELS:
                 self._loads.append(

@@ -71,7 +71,7 @@ class PerplexityReader:
     _broken: str = ""
 
     def feed(self, line: str) -> None:
-        """Look at one line."""
+        """Take one line."""
         if "]" in line[:12] and not self._broken:
             for chunk in _CHUNK.finditer(line):
                 self._add(int(chunk[1]), float(chunk[2]))
@@ -90,7 +90,7 @@ class PerplexityReader:
                 self._broken = self._broken or f"the final estimate is {final[1][:20]!r}"
 
     def run(self) -> PerplexityRun | None:
-        """Return the run, None where the log holds none."""
+        """The run, None where the log holds none."""
         found = (self._ppl, self._plan, self._final, self._statistics, self._broken)
         if not any(found):
             return None

@@ -110,21 +110,21 @@ class SpeculationRun:
             return self.n_accept, self.n_accept, self.n_drafted
         if not self.drafters:
             return None
-        most = sum(one.n_accepted for one in self.drafters)
-        replays = sum(one.n_accepted_drafts for one in self.drafters)
-        return max(0, most - replays), most, sum(one.n_drafted for one in self.drafters)
+        most = sum(drafter.n_accepted for drafter in self.drafters)
+        replays = sum(drafter.n_accepted_drafts for drafter in self.drafters)
+        return max(0, most - replays), most, sum(drafter.n_drafted for drafter in self.drafters)
 
     @property
     def longest_draft(self) -> int | None:
         """Most tokens that a round drafts; None where it is not said, as of lookups."""
-        return self.k if all(one.is_model for one in self.drafters) else None
+        return self.k if all(drafter.is_model for drafter in self.drafters) else None
 
     @property
     def n_drafted_by_model(self) -> int:
         """Tokens that a model drafted, by what the log tells at least."""
         if not self.drafters:
             return self.n_drafted
-        return sum(one.n_drafted for one in self.drafters if one.is_model)
+        return sum(drafter.n_drafted for drafter in self.drafters if drafter.is_model)
 
     @property
     def rounds(self) -> int:
@@ -164,7 +164,7 @@ class SpeculationReader:
     _text_size: int = 0
 
     def feed(self, line: str) -> None:
-        """Look at one line."""
+        """Take one line."""
         if self._feed_drafting(line):
             return
         if rate := _RATE.match(line):
@@ -215,10 +215,10 @@ class SpeculationReader:
     @property
     def drafters(self) -> tuple[Drafter, ...]:
         """Ways of drafting that have drafted anything, by the last statistics."""
-        return tuple(one for one in self._drafters.values() if one.n_drafted)
+        return tuple(drafter for drafter in self._drafters.values() if drafter.n_drafted)
 
     def run(self) -> SpeculationRun | None:
-        """Return the run, None where the log holds none."""
+        """The run, None where the log holds none."""
         if not {"n_predict", "n_drafted", "n_accept"} <= self._counts.keys():
             return None
         return SpeculationRun(

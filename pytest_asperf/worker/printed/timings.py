@@ -91,7 +91,7 @@ class ServerReader:
     left_out: int = 0
 
     def feed(self, line: str) -> None:
-        """Look at one line."""
+        """Take one line."""
         if _ANSWER in line and (request := _request_in(line)):
             self._add(request)
         elif _OF_SERVER.search(line):
@@ -103,9 +103,9 @@ class ServerReader:
             self._of_server = False
         elif not self._of_server:
             return
-        elif found := _TIMING.search(line):
-            timing = _timing(found)
-            if found["prompt"]:
+        elif match := _TIMING.search(line):
+            timing = _timing(match)
+            if match["prompt"]:
                 self._prompt = timing
             else:
                 self._add(Request(self._prompt, timing))
@@ -140,7 +140,7 @@ class ServerReader:
 
 
 def request_of(answer: object) -> Request | None:
-    """Return the request that llama-server answered; None for any other document.
+    """The request that llama-server answered; None for any other document.
 
     Of a streamed answer it is the last part, because timings of the others are of its beginning.
 
@@ -152,7 +152,7 @@ def request_of(answer: object) -> Request | None:
     choices = answer.get("choices")
     is_last = answer.get("stop") is True or (
         isinstance(choices, list)
-        and any(isinstance(one, dict) and one.get("finish_reason") for one in choices)
+        and any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
     )
     try:
         n_prompt, prompt_ms, n, ms = (timings[key] for key in _ANSWER_FIELDS)
@@ -169,7 +169,7 @@ def request_of(answer: object) -> Request | None:
 
 
 def _request_in(line: str) -> Request | None:
-    """Return the request of an answer that stands in a line, as in a stream."""
+    """The request of an answer that stands in a line, as in a stream."""
     try:
         return request_of(json.loads(line.removeprefix("data: ")))
     except (ValueError, RecursionError):
@@ -178,16 +178,16 @@ def _request_in(line: str) -> Request | None:
 
 def _is_sound(request: Request) -> bool:
     timings = [timing for timing in (request.prompt, request.generated) if timing]
-    return all(one.n_tokens >= 0 and 0 <= one.ms < math.inf for one in timings)
+    return all(timing.n_tokens >= 0 and 0 <= timing.ms < math.inf for timing in timings)
 
 
 def read_timing(line: str) -> tuple[bool, PrintedTiming] | None:
-    """Return whether a line times a prompt, and the timing; None for any other line."""
-    found = _TIMING.search(line)
-    return (bool(found["prompt"]), _timing(found)) if found else None
+    """Whether a line times a prompt, and the timing; None for any other line."""
+    match = _TIMING.search(line)
+    return (bool(match["prompt"]), _timing(match)) if match else None
 
 
-def _timing(found: re.Match[str]) -> PrintedTiming:
-    rate = found["rate"]
+def _timing(match: re.Match[str]) -> PrintedTiming:
+    rate = match["rate"]
     is_number = rate[0].isdecimal()
-    return PrintedTiming(int(found["n"]), float(found["ms"]), float(rate) if is_number else None)
+    return PrintedTiming(int(match["n"]), float(match["ms"]), float(rate) if is_number else None)
