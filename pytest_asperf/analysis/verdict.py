@@ -16,17 +16,12 @@ from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-
-if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pytest_asperf.analysis.guards.guard_finding import GuardFinding
 
 Source = Literal["live", "recorded", "predicted"]
 Figure = tuple[str, Estimate]
-
 
 _MEANING: Final = {
     Outcome.PASS: "shown to hold",

@@ -84,13 +84,13 @@ class Stepper(Protocol):
             was rejected is forgotten: `trim`, or `checkpoint`, which costs time.
         n_vocab: tokens of the vocabulary.
         n_past: tokens in the memory.
-        most: positions of the largest batch whose logits are asked for.
+        max_outputs: positions of the largest batch whose logits are asked for.
     """
 
     facts: Facts
     n_vocab: int
     n_past: int
-    most: int
+    max_outputs: int
 
     def begin(self, tokens: Sequence[int], *, fresh: bool = False) -> None:
         """Have exactly these tokens in the memory; `fresh` forbids to keep any of it."""
@@ -122,12 +122,12 @@ class Stepper(Protocol):
 class Steppable(Protocol):
     """A loaded model that speculation can be measured on."""
 
-    def stepper(self, n_ctx: int, most: int, rollback: str) -> Stepper:
+    def stepper(self, n_ctx: int, max_outputs: int, rollback: str) -> Stepper:
         """Open a context of `n_ctx` tokens that can be rolled back.
 
         Args:
             n_ctx: tokens that it holds.
-            most: positions of the largest batch whose logits will be asked for.
+            max_outputs: positions of the largest batch whose logits will be asked for.
             rollback: `auto` for whatever works, or the one way that may be used.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Which build this is: two builds of one version differ in their files."""
+"""The identity of a build: two builds of one version differ in their files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_HASHED_BYTES: Final = 256 * 2**20
 
 
 def files_sha256(paths: Iterable[Path]) -> str:
-    """One hash over files and their names; of those too large to read, over their sizes."""
+    """One hash over names and contents of files; a very large file counts by its size."""
     digest = hashlib.sha256()
     for path in paths:
         digest.update(path.name.encode())

@@ -1,9 +1,9 @@
 """What differs between versions of llama-cpp-python, from 0.3.16 on, decided once at import.
 
-Asked is what this version has: a field of a struct, a default, a function. Its number is said in
-refusals and decides nothing, for builds of a checkout share the number of the last release. What
-all of these versions have (`llama_memory_*`, the log's callback, the fields that quantising uses)
-is called where it is needed.
+Features are detected by a struct's field, a default or a function. The version number is only
+shown in refusals: builds of a checkout share the number of the last release. What all of these
+versions have (`llama_memory_*`, the log's callback, the fields that quantising uses) is called
+where it is needed.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def require_possible(settings: Mapping[str, Any]) -> None:
         )
 
 
-def set_flash_attention(params: Any, asked: str | None) -> None:
+def set_flash_attention(params: Any, value: str | None) -> None:
     """Ask a context for flash attention; None leaves it to this version."""
     if _DECIDES_FLASH_ATTN:
-        params.flash_attn_type = _FLASH_ATTN[asked or "auto"]
+        params.flash_attn_type = _FLASH_ATTN[value or "auto"]
     else:
-        params.flash_attn = asked == "on"
+        params.flash_attn = value == "on"
 
 
 def set_outputs(params: Any, n_outputs: int) -> None:
@@ -94,13 +94,13 @@ def set_outputs(params: Any, n_outputs: int) -> None:
         params.n_outputs_max_per_seq = n_outputs
 
 
-def gpu_layers(asked: int | None) -> int:
-    """The number for so many layers on a GPU; none asked for, or a negative one, is all."""
-    return _ALL_LAYERS if asked is None or asked < 0 else asked
+def gpu_layers(n_layers: int | None) -> int:
+    """The library's number for `n_layers` on a GPU; None or a negative number is all."""
+    return _ALL_LAYERS if n_layers is None or n_layers < 0 else n_layers
 
 
 def library_versions() -> dict[str, str | None]:
-    """The versions that the library says of itself, None where it does not."""
+    """The library's own versions, None if it has none."""
     llama_version = getattr(llama_cpp, "llama_version", None)
     return {
         "llama_version": None if llama_version is None else _text(llama_version()),

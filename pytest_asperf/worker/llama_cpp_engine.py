@@ -318,15 +318,15 @@ class LlamaCppModel:
                 raise RefusalError("context", self._log.complaint())
             return context, self._describe_context(context, params)
 
-    def stepper(self, n_ctx: int, most: int, rollback: str) -> LlamaCppStepper:
+    def stepper(self, n_ctx: int, max_outputs: int, rollback: str) -> LlamaCppStepper:
         """Open a context of its own that can be stepped and rolled back."""
         # A batch that is verified is decoded at once, however small the batches of prompts are.
-        context, facts = self._new_context(n_ctx, max(self._n_batch, most), most)
+        context, facts = self._new_context(n_ctx, max(self._n_batch, max_outputs), max_outputs)
         return LlamaCppStepper(
             self._model,
             context,
             facts,
-            most=most,
+            max_outputs=max_outputs,
             rollback=rollback,
             complaint=self._log.complaint,
         )

@@ -1,9 +1,8 @@
 """A llama.cpp context that can be stepped and rolled back.
 
-A transformer's memory forgets its tail when it is told to (`llama_memory_seq_rm`). A recurrent
-state cannot: there the state is saved before what may be rejected, put back, and what was accepted
-is decoded again. Which of the two it is, is asked of the model and tried once, before anything
-depends on it.
+A transformer's memory can drop its tail (`llama_memory_seq_rm`). A recurrent state cannot: it is
+saved before tokens that may be rejected, restored, and the accepted tokens are decoded again. The
+way is tried once before it is used.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ class LlamaCppStepper:
     Args:
         model: the model's handle.
         context: the context's handle; freed by `close`.
-        facts: what the context resolved to; what is found of its memory is added.
-        most: positions of the largest batch whose logits are asked for.
+        facts: what the context resolved to; facts of its memory are added.
+        max_outputs: positions of the largest batch whose logits are asked for.
         rollback: `auto`, or `trim` or `checkpoint` to insist on one way.
-        complaint: gives the library's last words.
+        complaint: gives the last lines of the library's log.
 
     Attributes:
         facts: what the context resolved to, and how it is rolled back.
         n_vocab: tokens of the vocabulary.
         n_past: tokens in the memory.
-        most: positions of the largest batch whose logits are asked for.
+        max_outputs: positions of the largest batch whose logits are asked for.
 
     Raises:
         RefusalError: it cannot be rolled back.
@@ -52,14 +51,14 @@ class LlamaCppStepper:
         context: Any,
         facts: Facts,
         *,
-        most: int,
+        max_outputs: int,
         rollback: str,
         complaint: Callable[[], str],
     ) -> None:
         self._context = context
         self._memory = llama_cpp.llama_get_memory(context)
         self._complaint = complaint
-        self.most = most
+        self.max_outputs = max_outputs
         self.n_past = 0
         vocabulary = llama_cpp.llama_model_get_vocab(model)
         self.n_vocab: int = llama_cpp.llama_vocab_n_tokens(vocabulary)
@@ -68,7 +67,7 @@ class LlamaCppStepper:
         self._saved: Any = None
         self._checkpoints = False
         self._rows: tuple[int, int, NDArray[np.float32]] | None = None
-        self._make_batch(max(most, min(llama_cpp.llama_n_batch(context), 512)))
+        self._make_batch(max(max_outputs, min(llama_cpp.llama_n_batch(context), 512)))
         try:
             way = find_way_back(self, compat.memory_kind(model), rollback, self._use)
             self.facts = facts | way

@@ -1,4 +1,4 @@
-"""Are a model's logits numbers? One row of them, in counts that JSON can carry."""
+"""Checks that logits are finite, and counts of a row that JSON can carry."""
 
 from __future__ import annotations
 

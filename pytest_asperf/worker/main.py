@@ -61,7 +61,7 @@ class Server:
         return Pairs(self._model).operations
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Carry out one request; whatever goes wrong in it is part of the reply."""
+        """The reply to one request; a failure is a reply too."""
         op = str(request.get("op"))
         known = self._pair_operations if op.startswith("pair_") else self._operations
         operation = known.get(op)
@@ -134,9 +134,9 @@ class Server:
                     what = f"{name} and {models[0]} differ in vocabulary size"
                     raise RefusalError("vocabulary", what)
             saved = bool(self._model(models[0]).facts.get("log_probabilities"))
-            found = score_chunk(logits, targets, are_log_probabilities=saved, share_out=pool.map)
+            by_model = score_chunk(logits, targets, are_log_probabilities=saved, share_out=pool.map)
         return {
-            "scores": dict(zip(models, found, strict=True)),
+            "scores": dict(zip(models, by_model, strict=True)),
             "contexts": {
                 name: {**self._model(name).context, "peak_rss_bytes": _peak_rss_bytes()}
                 for name in models
@@ -154,13 +154,13 @@ class Server:
     def _batch_costs(
         self, model: str, sizes: list[int], depth: int, n_steps: int
     ) -> dict[str, Any]:
-        found = self._speculating(model).batch_costs(sizes, depth, n_steps)
-        return {"elapsed_ns": list(map(list, found.items()))}
+        costs = self._speculating(model).batch_costs(sizes, depth, n_steps)
+        return {"elapsed_ns": list(map(list, costs.items()))}
 
     def _speculating(self, name: str) -> SpeculatesByItself:
-        found = self._model(name)
-        if isinstance(found, SpeculatesByItself):
-            return found
+        model = self._model(name)
+        if isinstance(model, SpeculatesByItself):
+            return model
         raise RefusalError("unsupported", "only llama_tools has programs that speculate")
 
     def _model(self, name: str) -> LoadedModel:
@@ -207,7 +207,7 @@ def _capture_output(log_fd: int) -> None:
 def _end_with_parent(request_fd: int) -> None:
     """End this process when the parent closes the pipe or dies, even in the middle of a call.
 
-    What it started goes with it, where it leads a group of processes.
+    Its programs end too, if it leads a process group.
     """
 
     def watch() -> None:
@@ -216,7 +216,7 @@ def _end_with_parent(request_fd: int) -> None:
         poll.poll()
         if os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGHUP)
-            os.killpg(0, signal.SIGCONT)  # one that stands still dies of it when it goes on
+            os.killpg(0, signal.SIGCONT)  # a stopped program receives it when it resumes
         os._exit(0)
 
     # A handler, unlike ignoring, is not inherited by programs.

@@ -1,6 +1,6 @@
 """What differs between versions of mlx-lm, from 0.28 on, and of the mlx of their time.
 
-Asked is what this version has. What all of them have is called where it is needed.
+Features are detected, not versions. What all versions have is called where it is needed.
 """
 
 from __future__ import annotations

@@ -281,12 +281,14 @@ class MlxModel:
         self._note_context(len(ids), cache)
         return np.array(logits, copy=False)
 
-    def stepper(self, n_ctx: int, most: int, rollback: str) -> MlxStepper:
+    def stepper(self, n_ctx: int, max_outputs: int, rollback: str) -> MlxStepper:
         """Open a cache of its own that can be stepped and rolled back."""
         require_context(n_ctx, self.facts)
         with refusing("decode"):
             context = self._context_facts(n_ctx, self._caches.new())
-            return MlxStepper(self._model, context, self._caches.new, most=most, rollback=rollback)
+            return MlxStepper(
+                self._model, context, self._caches.new, max_outputs=max_outputs, rollback=rollback
+            )
 
     def close(self) -> None:
         """Free the model."""

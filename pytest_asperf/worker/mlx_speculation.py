@@ -1,8 +1,8 @@
 """An MLX cache that can be stepped and rolled back.
 
-A cache of K and V forgets its tail when it is told to. A recurrent state cannot, nor can a window
-that has slid: of such layers a copy is kept from before what may be rejected, put back, and what
-was accepted is decoded again. mlx-lm itself refuses to speculate on them.
+A cache of K and V can drop its tail. A recurrent state cannot, nor can a window that has slid: such
+layers are copied before tokens that may be rejected, restored, and the accepted tokens are decoded
+again. mlx-lm itself refuses to speculate on them.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class MlxStepper:
         model: the model.
         context: facts of the context.
         new_cache: makes an empty cache of the model's.
-        most: positions of the largest batch whose logits are asked for.
+        max_outputs: positions of the largest batch whose logits are asked for.
         rollback: `auto`, or `trim` or `checkpoint` to insist on one way.
 
     Attributes:
         facts: what the context resolved to, and how it is rolled back.
         n_vocab: tokens of the vocabulary.
         n_past: tokens in the cache.
-        most: positions of the largest batch whose logits are asked for.
+        max_outputs: positions of the largest batch whose logits are asked for.
 
     Raises:
         RefusalError: it cannot be rolled back.
@@ -55,14 +55,14 @@ class MlxStepper:
         context: Facts,
         new_cache: Callable[[], list[Any]],
         *,
-        most: int,
+        max_outputs: int,
         rollback: str,
     ) -> None:
         self._model = model
         self._new_cache = new_cache
         self._n_ctx = int(context["n_ctx"])
         self._n_batch = int(context["n_batch"])
-        self.most = most
+        self.max_outputs = max_outputs
         self.n_vocab = 0
         self._checkpoints = False
         self._saved: dict[int, Any] = {}
@@ -216,8 +216,8 @@ class MlxStepper:
 def _trims(layer: Any, n_ctx: int) -> bool:
     """Tell whether a layer's empty cache forgets its tail, up to so many tokens."""
     sizes = [getattr(part, "max_size", None) for part in _parts([layer])]
-    least = min((size for size in sizes if size is not None), default=math.inf)
-    return bool(layer.is_trimmable()) and least > n_ctx
+    smallest = min((size for size in sizes if size is not None), default=math.inf)
+    return bool(layer.is_trimmable()) and smallest > n_ctx
 
 
 def _parts(layers: Sequence[Any]) -> Iterator[Any]:

@@ -6,9 +6,9 @@ import time
 
 
 def linger(began_ns: int, share: float) -> None:
-    """Let what began then take longer by a share of its time.
+    """Spin until the time since `began_ns` is longer by a share.
 
-    It spins, because a sleep is at least a scheduler's slice longer than it was asked to be.
+    A sleep would be longer than asked by at least a scheduler's slice.
     """
     until_ns = began_ns + round((time.perf_counter_ns() - began_ns) * (1 + share))
     while time.perf_counter_ns() < until_ns:

@@ -1,4 +1,4 @@
-"""How a context is rolled back: rollback of the model, and tried once before it is relied on."""
+"""How a context is rolled back: each way is tried once before it is used."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
     from .engine import Stepper
 
-#: By forgetting the tail, and by taking back a state that was saved; the cheaper one first.
+#: Dropping the tail, and restoring a saved state; the cheaper way first.
 _WAYS: Final = ("trim", "checkpoint")
-#: Most that a logit may move when the same tokens are decoded again after a rollback.
+#: Largest change of a logit when the same tokens are decoded again after a rollback.
 _SAME_LOGITS: Final = 1e-3
 
 
 def find_way_back(
     stepper: Stepper, memory: str, rollback: str, use: Callable[[str], None]
 ) -> Facts:
-    """How a context is rolled back, having tried it, and leave the context empty.
+    """The context's memory and the first way that rolls it back; the context is left empty.
 
     Args:
         stepper: the context.
-        memory: of what kind its memory is.
+        memory: kind of its memory.
         rollback: `auto`, or `trim` or `checkpoint` to insist on one way.
-        use: makes the stepper go one way from now on.
+        use: makes the stepper use a way.
 
     Raises:
-        RefusalError: no way that may be used works, or the logits are no numbers.
+        RefusalError: no allowed way works, or the logits are not numbers.
     """
     for way in _WAYS:
         if rollback not in {"auto", way}:
@@ -44,12 +44,12 @@ def find_way_back(
     raise RefusalError(
         "rollback",
         f"the model's memory is {memory} and cannot be rolled back "
-        + ("by forgetting its tail" if rollback == "trim" else "by any way that was tried"),
+        + ("by dropping its tail" if rollback == "trim" else "by any way that was tried"),
     )
 
 
 def _comes_back(stepper: Stepper) -> bool:
-    """Tell whether the same tokens give the same logits after a rollback."""
+    """Whether the same tokens give the same logits after a rollback."""
     try:
         stepper.begin([0], fresh=True)
         stepper.mark()
@@ -60,5 +60,5 @@ def _comes_back(stepper: Stepper) -> bool:
         return bool(np.abs(again - first).max() < _SAME_LOGITS)
     except RefusalError as err:
         if err.kind == "non-finite":
-            raise  # NaN differs from itself, however well it comes back
+            raise  # NaN differs from itself even after a sound rollback
         return False

@@ -278,7 +278,7 @@ def _all_rows(
     stepper.begin(prompt[:-1])
     feed = [prompt[-1], *tokens[:-1]]
     rows: list[Any] = []
-    for start in range(0, len(feed), stepper.most):
-        part = feed[start : start + stepper.most]
+    for start in range(0, len(feed), stepper.max_outputs):
+        part = feed[start : start + stepper.max_outputs]
         rows += [probabilities(row, temperature) for row in stepper.decode(part, len(part))]
     return rows

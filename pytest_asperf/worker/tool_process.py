@@ -1,6 +1,6 @@
-"""llama.cpp's programs as processes: their output is kept, and whatever they fail of is told.
+"""llama.cpp's programs as processes: their output is kept, and every failure is reported.
 
-A program's exit status is not believed: several of them print an error and exit with 0.
+An exit status of 0 proves nothing: several programs print an error and exit with 0.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ if TYPE_CHECKING:
 _MAX_LINES: Final = 20_000
 _MAX_LINE_BYTES: Final = 4000
 _MAX_OUTPUT_BYTES: Final = 64 * 2**20
-_TOLD_LINES: Final = 6
-_TOLD_CHARS: Final = 200
-#: Lines of a verbose log that come by the hundred and tell a user nothing.
+_QUOTED_LINES: Final = 6
+_QUOTED_CHARS: Final = 200
+#: Lines of a verbose log that come by the hundred and help no user.
 _NOISE: Final = re.compile(
     r"create_tensor:|llama_graph_n_input|graph_reserve:|llama_model_loader: - (?:kv|type)"
 )
-#: Where a program begins with the model; what comes before is its search for devices, in which it
-#: tries what a machine may not have.
+#: The first line about the model. Errors before it belong to the search for devices.
 _BEGINS: Final = "llama_model_loader: loaded meta data"
 _ERROR: Final = re.compile(
     r"\berror\b ?:|\bfailed to\b|\bfailed to decode|GGML_ASSERT|ggml_abort|[Oo]ut of memory|"
@@ -41,7 +40,7 @@ _METADATA: Final = "llama_model_loader: - kv"
 
 
 class ToolRun:
-    """One program at work.
+    """One running program.
 
     Args:
         program: its file.
@@ -101,17 +100,17 @@ class ToolRun:
         return [LOG_PREFIX.sub("", line) for line in list(self._lines)]
 
     def pause(self) -> None:
-        """Have it stand still: what runs beside it spins on the cores that it would use."""
+        """Stop it, so that it takes no cores from other work."""
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Have it go on."""
+        """Resume it."""
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """End it, whatever it is doing."""
+        """Kill it."""
         self._process.kill()
         self.wait()
 
@@ -119,7 +118,7 @@ class ToolRun:
         """Wait for its end.
 
         Raises:
-            RefusalError: it crashed, failed, or said that something went wrong.
+            RefusalError: it crashed, failed, or logged an error.
         """
         self.wait()
         status = self._process.returncode
@@ -133,20 +132,22 @@ class ToolRun:
             raise self.failure(f"exited with 0 and said: {wrong}")
 
     def failure(self, what: str) -> RefusalError:
-        """The error for something that this program did, with its last words."""
-        last_lines = [line for line in self.log if line and not _NOISE.search(line)][-_TOLD_LINES:]
-        quoted = " | ".join(line[:_TOLD_CHARS] for line in last_lines) or "it logged nothing"
+        """The error for a failure of this program, with its last lines."""
+        last_lines = [line for line in self.log if line and not _NOISE.search(line)][
+            -_QUOTED_LINES:
+        ]
+        quoted = " | ".join(line[:_QUOTED_CHARS] for line in last_lines) or "it logged nothing"
         return RefusalError("tool", f"{self._name} {what}; its last words: {quoted}")
 
     def first_error(self) -> str:
-        """The first line of its log that says that something went wrong, else nothing."""
+        """The first error line of its log, else an empty string."""
         has_begun = False
         for line in list(self._lines):
             has_begun |= _BEGINS in line
             prefix = LOG_PREFIX.match(line)
             is_error = bool(prefix and prefix[0].endswith(" E "))
             if has_begun and _METADATA not in line and (is_error or _ERROR.search(line)):
-                return line[:_TOLD_CHARS]
+                return line[:_QUOTED_CHARS]
         return ""
 
     def wait(self) -> None:

@@ -59,15 +59,15 @@ def speculate(
             reader.feed(line)
         if (counted := reader.run()) is not None:
             break
-    found = _believed(run, counted, k)
-    if found.decoded is None:
+    counts = _checked(run, counted, k)
+    if counts.decoded is None:
         raise run.failure("exited with 0 and timed nothing")
     return {
-        "n_emitted": found.n_predict,
-        "n_drafted": found.n_drafted,
-        "n_accepted": None if found.uses_checkpoints else found.n_accept,
-        "elapsed_ns": round(found.decoded[1] * 1e9),
-        "uses_checkpoints": found.uses_checkpoints,
+        "n_emitted": counts.n_predict,
+        "n_drafted": counts.n_drafted,
+        "n_accepted": None if counts.uses_checkpoints else counts.n_accept,
+        "elapsed_ns": round(counts.decoded[1] * 1e9),
+        "uses_checkpoints": counts.uses_checkpoints,
         "text": run.output.strip(),
     }
 
@@ -83,19 +83,19 @@ def _run_on(tools: Toolbox, arguments: Sequence[str], prompt: str) -> ToolRun:
     return run
 
 
-def _believed(run: ToolRun, found: SpeculationRun | None, k: int) -> SpeculationRun:
-    if found is None:
+def _checked(run: ToolRun, counts: SpeculationRun | None, k: int) -> SpeculationRun:
+    if counts is None:
         raise run.failure("exited with 0 and counted nothing")
-    if found.k != k:
-        raise run.failure(f"was asked for {k} drafted tokens a round and says {found.k}")
-    if not (found.n_predict > 0 and 0 <= found.n_accept <= found.n_drafted):
+    if counts.k != k:
+        raise run.failure(f"was asked for {k} drafted tokens a round and says {counts.k}")
+    if not (counts.n_predict > 0 and 0 <= counts.n_accept <= counts.n_drafted):
         raise run.failure(
-            f"counted {found.n_accept} accepted of {found.n_drafted} drafted tokens and "
-            f"{found.n_predict} emitted"
+            f"counted {counts.n_accept} accepted of {counts.n_drafted} drafted tokens and "
+            f"{counts.n_predict} emitted"
         )
-    if found.n_drafted > k * found.rounds:
-        raise run.failure(f"counted {found.n_drafted} drafted tokens in {found.rounds} rounds")
-    return found
+    if counts.n_drafted > k * counts.rounds:
+        raise run.failure(f"counted {counts.n_drafted} drafted tokens in {counts.rounds} rounds")
+    return counts
 
 
 def batch_costs(
@@ -123,17 +123,17 @@ def batch_costs(
     options += ["-npp", str(depth), "-ntg", str(n_steps), "-npl", ",".join(map(str, sizes))]
     for _ in range(_ATTEMPTS):
         run = tools.run(_BATCHES, *arguments, *options)
-        found = _batches(run, n_steps)
-        missing = [str(size) for size in sizes if size not in found]
+        costs = _batches(run, n_steps)
+        missing = [str(size) for size in sizes if size not in costs]
         if not missing:
-            return found
+            return costs
     # What does not fit its cache it leaves out, and exits with 0.
     raise run.failure(f"exited with 0 and left out batches of {', '.join(missing)}")
 
 
 def _batches(run: ToolRun, n_steps: int) -> dict[int, int]:
     """The time of all steps in ns, by batch size, of the rows that were printed."""
-    found: dict[int, int] = {}
+    costs: dict[int, int] = {}
     for line in run.output.splitlines():
         if line.startswith("{"):
             try:
@@ -143,5 +143,5 @@ def _batches(run: ToolRun, n_steps: int) -> dict[int, int]:
                 raise run.failure("printed a batch that is cut off or broken") from err
             if n_timed != n_steps or not 0 < seconds < 1e9:
                 raise run.failure(f"timed {n_timed} steps of {n_steps} in {seconds} s")
-            found[size] = round(seconds * 1e9)
-    return found
+            costs[size] = round(seconds * 1e9)
+    return costs

@@ -16,7 +16,7 @@ MAX_LINE_BYTES: Final = 128 * 2**20
 
 
 class WireError(Exception):
-    """What came over the pipe is not a message of this protocol."""
+    """A line that is not a message of this protocol."""
 
 
 def encode(message: dict[str, Any]) -> bytes:

@@ -64,14 +64,16 @@ class Script:
 class ScriptedStepper:
     """A context whose logits follow from the tokens in it, and which never holds too many."""
 
-    def __init__(self, name: str, script: Script, n_ctx: int, most: int, rollback: str) -> None:
+    def __init__(
+        self, name: str, script: Script, n_ctx: int, max_outputs: int, rollback: str
+    ) -> None:
         self._name, self._script, self._n_ctx = name, script, n_ctx
         self._held: list[int] = []
         self.n_past = 0
         self._saved: list[int] | None = None
         self._since: list[int] = []
         self._way = ""
-        self.n_vocab, self.most = _VOCABULARY, most
+        self.n_vocab, self.max_outputs = _VOCABULARY, max_outputs
         self.facts = find_way_back(self, "scripted", rollback, partial(setattr, self, "_way"))
         script.n_ctx[name] = max(script.n_ctx.get(name, 0), n_ctx)
 
@@ -83,7 +85,7 @@ class ScriptedStepper:
 
     def decode(self, tokens: list[int], n_outputs: int) -> NDArray[np.float32]:
         """Return logits that say one token, or in a batch another that is nearly as likely."""
-        assert n_outputs <= self.most
+        assert n_outputs <= self.max_outputs
         self._since += tokens
         self._hold([*self._held, *tokens])
         rows = np.zeros((n_outputs, self.n_vocab), np.float32)
@@ -145,9 +147,9 @@ class ScriptedModel:
         """Return the script's prompt, whatever the text."""
         return [len(text) % _VOCABULARY] * self._script.n_prompt
 
-    def stepper(self, n_ctx: int, most: int, rollback: str) -> ScriptedStepper:
+    def stepper(self, n_ctx: int, max_outputs: int, rollback: str) -> ScriptedStepper:
         """Open a context."""
-        return ScriptedStepper(self._name, self._script, n_ctx, most, rollback)
+        return ScriptedStepper(self._name, self._script, n_ctx, max_outputs, rollback)
 
     def close(self) -> None:
         """Free nothing."""

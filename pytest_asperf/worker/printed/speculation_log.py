@@ -110,9 +110,13 @@ class SpeculationRun:
             return self.n_accept, self.n_accept, self.n_drafted
         if not self.drafters:
             return None
-        most = sum(drafter.n_accepted for drafter in self.drafters)
+        accepted = sum(drafter.n_accepted for drafter in self.drafters)
         replays = sum(drafter.n_accepted_drafts for drafter in self.drafters)
-        return max(0, most - replays), most, sum(drafter.n_drafted for drafter in self.drafters)
+        return (
+            max(0, accepted - replays),
+            accepted,
+            sum(drafter.n_drafted for drafter in self.drafters),
+        )
 
     @property
     def longest_draft(self) -> int | None:
