@@ -29,21 +29,17 @@ _DISTURBING = (
 #: Gives the shipped draft's GGUF file at a level.
 Draft = Callable[[str], Path]
 
-#: Fixtures that start a real engine, and the markers of a test that takes one.
-_MARKERS_BY_FIXTURE = {
-    "draft": ("live",),
-    "live": ("live",),
-    "llama_log": ("live",),
-    "tools": ("live",),
-    "mlx": ("live", "mlx"),
-}
+#: Fixtures that start a real engine.
+_LIVE = {"draft", "live", "llama_log", "mlx", "tools"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what needs a real engine, so that `-m "not live"` runs where none is installed."""
-    for fixture in _MARKERS_BY_FIXTURE.keys() & set(getattr(item, "fixturenames", ())):
-        for marker in _MARKERS_BY_FIXTURE[fixture]:
-            item.add_marker(marker)
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if "mlx" in fixtures:
+        item.add_marker("mlx")
+    if fixtures & _LIVE:
+        item.add_marker("live")
 
 
 @pytest.fixture(scope="session")
