@@ -232,7 +232,8 @@ def test_one_run_has_no_spread() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "trips"), [(126, False), (13 * 5, True), (int(15.04 / 0.108 * 1.3), True), (92, True)]
+    ("n", "guard_findings"),
+    [(126, False), (13 * 5, True), (int(15.04 / 0.108 * 1.3), True), (92, True)],
 )
 def test_windows_that_are_too_short_or_too_long(n: int, guard_findings: bool) -> None:  # noqa: FBT001
     """Both ways: what misses a part of the phase is as wrong as what holds more than it."""
@@ -240,7 +241,7 @@ def test_windows_that_are_too_short_or_too_long(n: int, guard_findings: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("levels", "clocks", "trips"),
+    ("levels", "clocks", "guard_findings"),
     [
         ([2, 2, 2], [], True),
         ([1, 1, 1], [], False),

@@ -135,7 +135,7 @@ SAME, OTHER = [SIZE_A, A], [SIZE_B, A]
 
 
 @pytest.mark.parametrize(
-    ("asked", "trips"),
+    ("asked", "guard_findings"),
     [
         (guard("unequal-work", arm=[SIZE_A], baseline=[SIZE_B]), True),
         (guard("unequal-work", arm=[SIZE_A], baseline=[SIZE_A]), False),
