@@ -217,7 +217,7 @@ def _gate(asked: _GateOptions, project: Project, max_ppl_delta: str) -> _Gate:
     Raises:
         ConfigError: one is not usable.
     """
-    from pytest_asperf.analysis.verdict import parse_percent
+    from pytest_asperf.analysis.limit_verdict import parse_percent
     from pytest_asperf.config.engines import parse_engine
     from pytest_asperf.gate.cells import require_workload
     from pytest_asperf.gate.plan import engine_of

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from pytest_asperf.analysis.guards.surroundings import CV_LIMIT
-from pytest_asperf.analysis.verdict import parse_percent
+from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.config.engines import ENGINES, Engine, level_engines
 from pytest_asperf.config.table import Rule, one_of, whole
 from pytest_asperf.errors import ConfigError, listing, suggest
