@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Draw = Callable[[tuple[int, int]], Array]
 
-FIXTURE: Final = Path(__file__).parents[2] / "fixtures" / "chunk_differences.json"
+FIXTURE: Final = Path(__file__).parents[1] / "fixtures" / "chunk_differences.json"
 COUNTS: Final = (2, 3, 4, 5, 6, 8, 16, 40)
 #: Nominal error of a bound in percent, and what the worst symmetric shape may add to it.
 NOMINAL: Final = 5.0

@@ -156,9 +156,9 @@ def _as_fast(ladder: Ladder, level: str, other: str, workload: str, within: floa
             why="no number of pairs shows that two rates are the same to the last digit",
             remedy='allow a difference that does not matter, such as within="5%"',
         )
-    duel = ladder.duel(level, other, workload, within)
-    verdict = equivalence_verdict(duel)
-    if duel.interrupted:
+    result = ladder.compare(level, other, workload, within)
+    verdict = equivalence_verdict(result)
+    if result.interrupted:
         ladder.measurement.record(verdict_row(verdict))
         raise KeyboardInterrupt
     return settle(verdict, ladder.measurement)
