@@ -153,24 +153,16 @@ def judge_fit(capacity: Fit, subject: Subject) -> Verdict:
 def kv_cache_bytes(
     kv_elements: tuple[int, int], context: int, kv_bytes_per_element: tuple[float, float]
 ) -> int:
-    """The size of a KV cache in which every layer keeps every position.
+    """Size of a KV cache in which every layer keeps every position.
 
-    Args:
-        kv_elements: of K and of V that one position holds over all layers.
-        context: positions.
-        kv_bytes_per_element: of K and of V.
+    Elements are those of one position over all layers, of K and of V.
     """
     row = sum(n * size for n, size in zip(kv_elements, kv_bytes_per_element, strict=True))
     return math.ceil(context * row)
 
 
 def tg_ceiling(bandwidth_gbs: float, read_bytes: int) -> float:
-    """The TG, in tok/s, at which decoding would use all of the memory's bandwidth.
-
-    Args:
-        bandwidth_gbs: decimal GB/s.
-        read_bytes: bytes that one token reads.
-    """
+    """The TG in tok/s at which decoding, `read_bytes` a token, takes the whole bandwidth."""
     return bandwidth_gbs * 1e9 / read_bytes
 
 

@@ -31,15 +31,8 @@ _NAMED: Final = 3
 def judge_each(figures: Sequence[Figure], judge: Judge, subject: Subject) -> Verdict:
     """Judge the claim that every one of several figures meets a limit.
 
-    PASS where each is shown to, FAIL where one is shown not to.
-
-    Args:
-        figures: label and estimate, with the error shared among them; a single one may have none.
-        judge: how one of them is judged.
-        subject: what the claim is about.
-
-    Raises:
-        ValueError: there are no figures.
+    PASS if each is shown to, FAIL if one is shown not to. The estimates share their error; a single
+    figure may have an empty label.
     """
     if not figures:
         raise ValueError("nothing to judge")
@@ -57,12 +50,9 @@ def judge_implication(
     """Judge the claim that there is an effect from a limit on, and none below it.
 
     Args:
-        cases: label, the quantity that decides, and the effect, which is above 0 or is not.
-        limit: of the quantity that decides, in its unit.
+        cases: label, deciding quantity, and effect.
+        limit: of the deciding quantity, in its unit.
         subject: what the claim is about.
-
-    Raises:
-        ValueError: there are no cases.
     """
     if not cases:
         raise ValueError("nothing to judge")
@@ -91,14 +81,7 @@ def joined(
     subject: Subject,
     threshold: str,
 ) -> Verdict:
-    """The verdict on a claim that holds if several parts all hold.
-
-    Args:
-        verdicts: label and verdict of each.
-        figures: all that were judged.
-        subject: what the claim is about.
-        threshold: the claim's other half.
-    """
+    """The verdict on a claim that holds if several parts all hold."""
     failed = [pair for pair in verdicts if pair[1].outcome is Outcome.FAIL]
     unshown = [pair for pair in verdicts if pair[1].outcome is not Outcome.PASS]
     outcome = Outcome.FAIL if failed else Outcome.INCONCLUSIVE if unshown else Outcome.PASS

@@ -17,7 +17,7 @@ from pytest_asperf.analysis.stats.chunk_intervals import (
     delta_ppl,
     share_interval,
 )
-from pytest_asperf.analysis.stats.estimate import CHANGE, DECISION_CONFIDENCE, SHARE, Estimate
+from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate
 from pytest_asperf.errors import MeasurementError
 
 if TYPE_CHECKING:
@@ -41,9 +41,7 @@ class Metric:
 PP: Final = Metric("PP", "tok/s", "higher")
 TG: Final = Metric("TG", "tok/s", "higher")
 PPL: Final = Metric("PPL", "", "lower")
-DELTA_PPL: Final = Metric("ΔPPL", CHANGE, "lower")
 KLD: Final = Metric("KLD", "nats", "lower")
-SAME_TOP: Final = Metric("same top token", SHARE, "higher")
 SIZE: Final = Metric("size", "MB", "lower")
 
 
@@ -140,7 +138,7 @@ class Comparison:
 
 
 def tokens_per_second(n_tokens: int, elapsed_ns: int) -> float:
-    """The rate at which `n_tokens` were processed.
+    """Rate of `n_tokens` in `elapsed_ns`.
 
     Raises:
         MeasurementError: no tokens, or no time that passed.
@@ -155,29 +153,10 @@ def tokens_per_second(n_tokens: int, elapsed_ns: int) -> float:
 
 
 def bandwidth_utilisation(tg: Estimate, bytes_per_token: int, bandwidth_gbs: float) -> Estimate:
-    """The share of the memory bandwidth that generation used; 1 is all of it.
-
-    Args:
-        tg: generation rate in tok/s.
-        bytes_per_token: weights and KV cache that one step reads.
-        bandwidth_gbs: memory bandwidth in decimal GB/s.
-
-    Raises:
-        ValueError: bytes or bandwidth are not positive.
-    """
+    """Share of the memory bandwidth that generation at `tg` tok/s used; 1 is all of it."""
     if not (bytes_per_token > 0 and bandwidth_gbs > 0):
         raise ValueError(f"{bytes_per_token} bytes per token at {bandwidth_gbs} GB/s")
     return tg.scaled(bytes_per_token / (bandwidth_gbs * 1e9), SHARE)
-
-
-def perplexity(nll: Sequence[float]) -> float:
-    """``exp(mean NLL)`` of token NLL in nats.
-
-    Raises:
-        MeasurementError: no tokens, or an NLL that is not finite.
-    """
-    _check_column("nll", nll, length=len(nll))
-    return math.exp(float(np.mean(nll)))
 
 
 def compare_scores(

@@ -15,22 +15,17 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Tokens a round; what is less is the rounding of two figures that are equal.
+#: Tokens per round; a smaller difference is rounding.
 LEAST_SPARE: Final = 1e-9
 
-#: Speed ratio of draft to target from which speculation is said to pay, whatever the pair.
+#: Speed ratio of draft to target from which a rule of thumb says that speculation pays.
 RULE_RATIO: Final = 2.5
 
 
 def emitted_per_round(acceptance: float, k: int) -> float:
     """The expected number of tokens that one round emits.
 
-    (1 - a^(k+1)) / (1 - a), where each drafted token is accepted with probability a given that
-    those before it were (equation 1 of the paper).
-
-    Args:
-        acceptance: a, from 0 to 1.
-        k: tokens drafted per round.
+    (1 - a^(k+1)) / (1 - a) with acceptance a from 0 to 1 (equation 1 of the paper).
     """
     return math.fsum(acceptance**position for position in range(k + 1))
 
@@ -41,12 +36,8 @@ def acceptance_of(emitted: float, k: int) -> float:
     The inverse of `emitted_per_round`. A plain accepted / drafted is lower wherever drafts are cut
     off by a first rejection, because what follows it was drafted and never judged.
 
-    Args:
-        emitted: tokens per round, from 1 to k + 1.
-        k: tokens drafted per round.
-
     Raises:
-        ValueError: no rate gives so many.
+        ValueError: `emitted` is not between 1 and k + 1.
     """
     if not 1 <= emitted <= k + 1:
         raise ValueError(f"{emitted} tokens per round cannot come of {k} drafted ones")
@@ -61,14 +52,7 @@ def acceptance_of(emitted: float, k: int) -> float:
 
 
 def gain(emitted: float, k: int, c: float, verify: float) -> float:
-    """The gain in rate over the target alone, as a fraction: emitted / (k c + C) - 1.
-
-    Args:
-        emitted: tokens that a round emits on average.
-        k: tokens drafted per round.
-        c: cost of one step of the draft.
-        verify: cost of verifying the batch, C(k + 1).
-    """
+    """The gain in rate over the target alone, as a fraction: emitted / (k c + C(k + 1)) - 1."""
     return emitted / (k * c + verify) - 1
 
 
@@ -86,9 +70,9 @@ def best_k(acceptance: float, c: float, verify: Mapping[int, float]) -> tuple[in
     """The number of drafted tokens with the highest predicted gain, and that gain.
 
     Args:
-        acceptance: a, from 0 to 1.
+        acceptance: from 0 to 1.
         c: cost of one step of the draft.
-        verify: by number of positions in the batch, its cost C; k may be each of them less one.
+        verify: cost C by positions of the batch; k may be each of them less one.
 
     Raises:
         ValueError: no batch of at least two positions is given.

@@ -12,12 +12,10 @@ _PLAN: Final = re.compile(
     rf"Timing with prompt_tokens=({COUNT}), generation_tokens=({COUNT}), batch_size=({COUNT})\."
 )
 _TRIAL: Final = re.compile(
-    rf"Trial ({COUNT}): +prompt_tps=({NUMBER}), generation_tps=({NUMBER}), peak_memory=({NUMBER})"
-    rf"(?:, total_time=({NUMBER}))?"
+    rf"Trial ({COUNT}): +prompt_tps=({NUMBER}), generation_tps=({NUMBER}), peak_memory="
 )
 _AVERAGES: Final = re.compile(rf"Averages: prompt_tps=({NUMBER}), generation_tps=({NUMBER})")
 _GENERATED: Final = re.compile(rf"(Prompt|Generation): ({COUNT}) tokens, ({NUMBER}) tokens-per-sec")
-_MEMORY: Final = re.compile(rf"Peak memory: ({NUMBER}) GB")
 _INITIALS: Final = frozenset("TAPG")
 _MAX_TRIALS: Final = 100_000
 
@@ -31,8 +29,6 @@ class MlxTrial:
         batch: sequences at a time.
         prompt_rate: of all tokens of the prompt; its time includes the first decode.
         generation_rate: n tokens over the time of n - 1 steps.
-        peak_memory_gb: what MLX itself allocated.
-        total_s: wall time, where printed.
     """
 
     n_prompt: int
@@ -40,8 +36,6 @@ class MlxTrial:
     batch: int
     prompt_rate: float
     generation_rate: float
-    peak_memory_gb: float | None = None
-    total_s: float | None = None
 
     @property
     def rate(self) -> float | None:
@@ -67,20 +61,12 @@ class MlxReader:
         if plan := _PLAN.match(line):
             self._plan = int(plan[1]), int(plan[2]), int(plan[3])
         elif trial := _TRIAL.match(line):
-            prompt, generation, memory = map(float, trial.group(2, 3, 4))
-            total = float(trial[5]) if trial[5] else None
             sizes = self._plan or (0, 0, 1)
-            self._add(MlxTrial(*sizes, prompt, generation, memory, total))
+            self._add(MlxTrial(*sizes, float(trial[2]), float(trial[3])))
         elif _AVERAGES.match(line):
             self.finished = True
         elif half := _GENERATED.match(line):
             self._add_half(half[1], int(half[2]), float(half[3]))
-        elif (memory_gb := _MEMORY.match(line)) and self._trials:
-            last = self._trials[-1]
-            self._trials[-1] = MlxTrial(
-                last.n_prompt, last.n_gen, last.batch, last.prompt_rate, last.generation_rate,
-                float(memory_gb[1]),
-            )  # fmt: skip
 
     @property
     def trials(self) -> tuple[MlxTrial, ...]:

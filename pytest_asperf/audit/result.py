@@ -19,8 +19,6 @@ BROKEN: Final = 1
 UNREAD: Final = 2
 _SCHEMA: Final = 1
 _SHOWN: Final = 200
-#: Findings of one file that are kept; a table may hold thousands of rows.
-MOST_FINDINGS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)

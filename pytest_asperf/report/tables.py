@@ -27,13 +27,7 @@ _COLOURS: Final = {
 
 
 def render_measurements(rows: Sequence[ReportRow], width: int, *, colour: bool) -> str:
-    """The table of what was measured, as text.
-
-    Args:
-        rows: measurements.
-        width: columns of the terminal.
-        colour: whether the terminal shows colours.
-    """
+    """The table of measurements as text."""
     table = _table("model", "metric", "value [90 % interval]", "from")
     for row in rows:
         table.add_row(*_cells(row.model, row.subject, row.measured, row.basis))
@@ -41,13 +35,7 @@ def render_measurements(rows: Sequence[ReportRow], width: int, *, colour: bool) 
 
 
 def render_speculation(points: Sequence[SpeculationPoint], width: int, *, colour: bool) -> str:
-    """The table of measurements of speculation beside their predictions, as text.
-
-    Args:
-        points: the measurements, numbered as in the picture.
-        width: columns of the terminal.
-        colour: whether the terminal shows colours.
-    """
+    """The table of measurements of speculation beside their predictions, as text."""
     if not points:
         return ""
     table = _table(
@@ -62,13 +50,7 @@ def render_speculation(points: Sequence[SpeculationPoint], width: int, *, colour
 
 
 def render_verdicts(rows: Sequence[ReportRow], width: int, *, colour: bool) -> str:
-    """One line for each verdict, and their count, as text.
-
-    Args:
-        rows: verdicts.
-        width: columns of the terminal.
-        colour: whether the terminal shows colours.
-    """
+    """One line for each verdict, and their count, as text."""
     if not rows:
         return ""
     table = _table("verdict", "claim and what was measured", "from")
@@ -80,13 +62,7 @@ def render_verdicts(rows: Sequence[ReportRow], width: int, *, colour: bool) -> s
 
 
 def render_findings(rows: Sequence[ReportRow], width: int, *, colour: bool) -> str:
-    """One entry for each finding: verdict, statement, published and found; and their count.
-
-    Args:
-        rows: verdicts on findings.
-        width: columns of the terminal.
-        colour: whether the terminal shows colours.
-    """
+    """One entry for each finding: verdict, statement, published and found; and their count."""
     if not rows:
         return ""
     table = _table("verdict", "finding; published, and measured or recorded [90 % interval]")

@@ -13,7 +13,7 @@ from pytest_asperf.analysis.limit_verdict import (
     judge_within,
     parse_percent,
 )
-from pytest_asperf.analysis.metrics import DELTA_PPL, SIZE, TG
+from pytest_asperf.analysis.metrics import PPL, SIZE, TG
 from pytest_asperf.analysis.order_verdict import judge_monotonic, judge_pareto
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.verdict import Outcome, Subject, judge_invalid
@@ -206,33 +206,33 @@ def size(difference_mb: float) -> Estimate:
 def test_pareto_passes_where_every_other_is_worse_somewhere() -> None:
     """A bigger but better and a smaller but worse candidate leave the subject on the front."""
     others = {"Q8_0": [size(900), change(-0.4, 0.1)], "Q4_K_M": [size(-700), change(3, 1)]}
-    verdict = judge_pareto(others, (SIZE, DELTA_PPL), SUBJECT)
+    verdict = judge_pareto(others, (SIZE, PPL), SUBJECT)
     assert verdict.outcome is Outcome.PASS
     assert verdict.line().endswith(
-        "on the Pareto front of size, ΔPPL: dominated by none of 2 (63 chunks)"
+        "on the Pareto front of size, PPL: dominated by none of 2 (63 chunks)"
     )
 
 
 def test_pareto_fails_and_names_the_dominating_candidate() -> None:
     """A smaller candidate shown at least as good dominates, and the figures are given."""
     others = {"Q4": [size(-700), change(-1, 0.5)], "Q4 b": [size(900), change(-0.4, 0.1)]}
-    verdict = judge_pareto(others, (SIZE, DELTA_PPL), SUBJECT)
+    verdict = judge_pareto(others, (SIZE, PPL), SUBJECT)
     assert verdict.outcome is Outcome.FAIL
-    assert verdict.measured == "dominated by Q4 size -700.0 MB, Q4 ΔPPL -1.00 % [-1.50, -0.50]"
+    assert verdict.measured == "dominated by Q4 size -700.0 MB, Q4 PPL -1.00 % [-1.50, -0.50]"
     assert verdict.advice == SUBJECT.if_failed
 
 
 def test_pareto_is_open_where_a_smaller_candidate_may_be_as_good() -> None:
     """A smaller candidate of unclear quality leaves it open, and the advice is about quality."""
     others = {"Q5_K_M": [size(-300), change(0.2, 0.4)], "Q8_0": [size(900), change(-0.4, 0.1)]}
-    verdict = judge_pareto(others, (SIZE, DELTA_PPL), SUBJECT)
+    verdict = judge_pareto(others, (SIZE, PPL), SUBJECT)
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert verdict.advice.startswith("Q5_K_M ΔPPL: about 190 more chunks")
+    assert verdict.advice.startswith("Q5_K_M PPL: about 190 more chunks")
 
 
 def test_pareto_twins_do_not_dominate_each_other() -> None:
     """A candidate that is equal in everything is better in nothing."""
-    verdict = judge_pareto({"twin": [size(0), change(0, 0)]}, (SIZE, DELTA_PPL), SUBJECT)
+    verdict = judge_pareto({"twin": [size(0), change(0, 0)]}, (SIZE, PPL), SUBJECT)
     assert verdict.outcome is Outcome.PASS
 
 

@@ -59,11 +59,7 @@ def chunk_mean_interval(
 def chunk_difference_interval(
     base: Chunks, other: Chunks, confidence: float = DECISION_CONFIDENCE, *, unit: str
 ) -> Estimate:
-    """The mean of ``other - base`` over tokens scored by both, paired by chunk.
-
-    Raises:
-        MeasurementError: as `chunk_mean_interval`, or the arms did not score the same tokens.
-    """
+    """The mean of ``other - base`` over tokens scored by both, paired by chunk."""
     return chunk_mean_interval(paired_differences(base, other), confidence, unit=unit)
 
 

@@ -213,13 +213,8 @@ def neighbour_estimates(
 
     Args:
         series: at least two series in the claimed order.
-        compare: how two of them are compared: `delta_ppl` for NLL by chunk,
-            `unpaired_change_interval` for the repetitions of two measurements.
+        compare: such as `delta_ppl` or `unpaired_change_interval`.
         confidence: two-sided coverage of all intervals together.
-
-    Raises:
-        ValueError: fewer than two series.
-        MeasurementError: as `compare`.
     """
     shared = shared_confidence(confidence, len(series) - 1)
     return tuple(compare(a, b, confidence=shared) for a, b in pairwise(series))

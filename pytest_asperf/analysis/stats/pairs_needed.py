@@ -33,9 +33,7 @@ def least_pairs(sd: float, tolerance: float, alpha: float = 0.05, beta: float = 
 def detectable_tolerance(sd: float, pairs: int) -> float:
     """The tolerance that `PairedTest` decides within `pairs` in 85 % of A/A runs or more.
 
-    Args:
-        sd: `robust_sd` of the log cost ratios of equal builds on this machine.
-        pairs: the budget.
+    `sd` is the `robust_sd` of log cost ratios of equal builds on this machine.
     """
     return math.expm1(sd * math.sqrt(_PAIRS_AT_UNIT_EFFECT / pairs))
 
