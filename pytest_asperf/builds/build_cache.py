@@ -22,7 +22,8 @@ from pytest_asperf.config.build_sources import (
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.errors import AsperfError, ConfigError, printable
 from pytest_asperf.hardware.machine_lock import MachineQueue
-from pytest_asperf.modelfiles.cache import explained, locked
+from pytest_asperf.modelfiles.cache import locked
+from pytest_asperf.modelfiles.cache_errors import explained
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,7 +18,7 @@ from pytest_asperf.builds.step import StepFailure
 from pytest_asperf.builds.store import Recipe
 from pytest_asperf.builds.surroundings import child_environment, compiles_with
 from pytest_asperf.errors import BuildError, printable, shown
-from pytest_asperf.modelfiles.cache import explained
+from pytest_asperf.modelfiles.cache_errors import explained
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

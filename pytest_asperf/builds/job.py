@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.builds.step import counted, run_step
 from pytest_asperf.errors import BuildError, printable
-from pytest_asperf.modelfiles.cache import explained
+from pytest_asperf.modelfiles.cache_errors import explained
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,12 +6,12 @@ come from the weights' headers, so layers that differ from one another are count
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.safetensors_read import list_tensors
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _INDEX: Final = "model.safetensors.index.json"
-_MAX_JSON_BYTES: Final = 64 * 1024 * 1024
 _MAX_PARTS: Final = 1000
 _TABLE: Final = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|wpe)\.weight$")
 _HEAD: Final = re.compile(r"(^|\.)(lm_head|embed_out)\.weight$")
@@ -186,15 +185,9 @@ def _parts(folder: Path) -> Iterable[str]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            content = json.loads(file.read(_MAX_JSON_BYTES))
-    except OSError as error:
-        raise _untold(path, f"it cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise _untold(path, "it is not JSON") from error
-    if not isinstance(content, dict):
-        raise _untold(path, "it is not a JSON table")
-    return content
+        return read_json_table(path)
+    except UnreadableTextError as error:
+        raise _untold(path, f"it {error}") from error
 
 
 def _untold(path: Path, reason: str) -> ModelError:
