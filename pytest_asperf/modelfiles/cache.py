@@ -1,6 +1,6 @@
 """The cache of made model files: each is built once, whole, and can prove that it is intact.
 
-Beside `<file>` stand `<file>.json` (size, SHA-256 and recipe, written last) and `<file>.lock`.
+Beside `<file>` are `<file>.json` (size, SHA-256 and recipe, written last) and `<file>.lock`.
 A file without its sidecar counts as absent, so that a run killed at any moment leaves nothing that
 a later one would use. Lock files stay: removing one under a waiting process would let two build.
 """
@@ -93,7 +93,7 @@ def build_once(
         build: writes the file to the path it is given, beside `target`. What it raises passes
             through, after its half file has been removed.
         recipe: what the file is made from, kept in its sidecar.
-        on_wait: told once, in a sentence, that another process is building.
+        on_wait: receives a sentence once, that another process is building.
 
     Raises:
         CacheError: the folder cannot be made or written to, or its disk is full.
@@ -111,7 +111,7 @@ def build_once(
 
 
 def verify(path: Path, *, full: bool = False) -> str | None:
-    """Return what is wrong with a cached file, or None.
+    """The problem with a cached file, None where it is intact.
 
     Args:
         path: the file.
@@ -135,7 +135,7 @@ def verify(path: Path, *, full: bool = False) -> str | None:
 
 
 def _is_intact(path: Path) -> bool:
-    """Tell whether a file is the one that was written; hashed only if touched since it was that.
+    """Whether a file is the one that was written; hashed only if it was touched since.
 
     The system keeps the time of any change (ctime), and no program can set it.
     """
@@ -153,7 +153,7 @@ def _is_intact(path: Path) -> bool:
 
 
 def discard(path: Path) -> None:
-    """Remove a cached file, so that it is built again when it is next asked for.
+    """Remove a cached file, so that it is built again when it is next needed.
 
     Raises:
         CacheError: the folder cannot be written to.
@@ -164,7 +164,7 @@ def discard(path: Path) -> None:
 
 
 def entries(cache: Path, *, full: bool = False) -> tuple[CacheEntry, ...]:
-    """Return every model file in the cache, verified.
+    """Every model file in the cache, verified.
 
     Args:
         cache: the cache folder; one that does not exist is empty.
@@ -175,7 +175,7 @@ def entries(cache: Path, *, full: bool = False) -> tuple[CacheEntry, ...]:
     """
     with explained(cache):
         try:
-            # Asked for by itself, because rglob is silent about a folder that it cannot read.
+            # Listed by itself, because rglob is silent about a folder that it cannot read.
             within = [path for path in cache.iterdir() if path.name != BUILDS_FOLDER]
         except FileNotFoundError:
             return ()
@@ -257,11 +257,11 @@ def _build(target: Path, build: Callable[[Path], None], recipe: Mapping[str, str
             record[_CHANGED] = _changed_ns(target)
             write_json(_beside(target, _SIDECAR), record, owner=target)
     except BaseException as error:
-        # Asked before the half file goes, because that makes room.
-        told = no_room(error, temporary) if isinstance(error, Exception) else None
+        # Checked before the half file goes, because that makes room.
+        full = no_room(error, temporary) if isinstance(error, Exception) else None
         _remove(temporary)
-        if told is not None and not isinstance(error, CacheError):
-            raise told from error
+        if full is not None and not isinstance(error, CacheError):
+            raise full from error
         raise
 
 
@@ -271,7 +271,7 @@ def locked(target: Path, on_wait: Callable[[str], None] | None) -> Iterator[None
 
     Args:
         target: what is made; its folder exists.
-        on_wait: told once, in a sentence, that another process holds it.
+        on_wait: receives a sentence once, that another process holds it.
 
     Raises:
         CacheError: the folder cannot be written to.
@@ -333,7 +333,7 @@ def write_json(path: Path, content: Mapping[str, object], *, owner: Path) -> Non
 
 
 def read_json(path: Path) -> dict[str, object]:
-    """Return what a small file of ours holds; nothing where that cannot be read."""
+    """The content of a small file of ours, empty where it cannot be read."""
     try:
         with path.open("rb") as file:
             content = json.loads(file.read(_MAX_SIDECAR_BYTES))
@@ -347,7 +347,7 @@ def _size(path: Path) -> int:
 
 
 def _changed_ns(path: Path) -> list[int]:
-    """Return when each of a model's files was last changed in any way."""
+    """The time of the last change of each of a model's files."""
     return [file.stat().st_ctime_ns for file in files_of(path)]
 
 
@@ -359,8 +359,8 @@ def _remove(path: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    for one in {path, *files_of(path)}:
-        _sync_one(one)
+    for file in {path, *files_of(path)}:
+        _sync_one(file)
 
 
 def _sync_one(path: Path) -> None:

@@ -224,7 +224,7 @@ def _tokenizer_sha256(folder: Path) -> str:
         raise _incomplete(folder, f"has no tokenizer (none of {', '.join(_TOKENIZERS)})")
     if path.name != "tokenizer.json":
         return hashlib.sha256(path.read_bytes()).hexdigest()
-    # Saved anew it is spelled otherwise; what splits text stays.
+    # A saved copy is spelled differently; what splits text stays.
     content = _json(path)
     model = content.get("model")
     if not isinstance(model, dict) or "vocab" not in model:
@@ -241,5 +241,5 @@ def _tokenizer_sha256(folder: Path) -> str:
 
 
 def shown_level(info: MlxInfo) -> str:
-    """Return what to call a folder's weights in a message."""
+    """A folder's weights as a message names them."""
     return printable(info.level or ("quantised" if info.is_quantised else "of another type"))

@@ -48,8 +48,8 @@ def resolve_mlx(
         ref: the model and the level; no level means the folder as it is.
         cache: the cache folder.
         quantize: makes a folder of another level; called only when none is cached.
-        quantizer_id: gives the converter's build, asked only where a level has to be made.
-        on_wait: told once, in a sentence, when another process is making the folder.
+        quantizer_id: gives the converter's build, called only to make a level.
+        on_wait: receives a sentence once, when another process is making the folder.
 
     Raises:
         ModelError: the source is missing or broken, or the level cannot be made from it.

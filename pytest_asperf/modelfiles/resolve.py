@@ -35,9 +35,9 @@ def resolve(
         ref: the model and the level; no level means the model's own file.
         cache: the cache folder.
         quantize: makes a file of another level; called only when none is cached.
-        quantizer_id: gives the quantiser's build, asked only where a level has to be made: another
+        quantizer_id: gives the quantiser's build, called only to make a level: another
             build makes its own files.
-        on_wait: told once, in a sentence, when another process is making the file.
+        on_wait: receives a sentence once, when another process is making the file.
 
     Raises:
         ModelError: the source is missing or broken, or the level cannot be made from it.
@@ -112,9 +112,9 @@ def published(ref: ModelRef) -> tuple[str, Path]:
 
 
 def _require_level(path: Path, level: str) -> None:
-    if found := contradiction(inspect_gguf(path), level):
+    if other := contradiction(inspect_gguf(path), level):
         raise MislabelledError(
-            f"{path} is {found}, not {level}",
+            f"{path} is {other}, not {level}",
             why="it would be measured under another level's name",
             remedy="correct the level, or the file that stands for it",
         )
