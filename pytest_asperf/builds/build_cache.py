@@ -22,7 +22,8 @@ from pytest_asperf.config.build_sources import (
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.errors import AsperfError, ConfigError, printable
 from pytest_asperf.hardware.machine_lock import MachineQueue
-from pytest_asperf.modelfiles.cache import explained, locked
+from pytest_asperf.modelfiles.cache import locked
+from pytest_asperf.modelfiles.cache_errors import explained
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,17 +51,17 @@ class ReadyBuild:
     made: MadeBuild | None = None
 
     def rows(self) -> tuple[tuple[str, str], ...]:
-        """Return how it came about as label and text, for proof of path."""
+        """Its making as label and text, for proof of path."""
         if self.made is None:
             return ()
         facts, found = self.made.facts, self.made.found
         variables = [f"{name}={text}" for name, text in facts.get("compiles_with", {}).items()]
-        told = ", ".join([*facts.get("cmake", ()), *variables, *_packages(found)])
-        return (("made", printable(f"{self.made.title}{': ' if told else ''}{told}", 400)),)
+        details = ", ".join([*facts.get("cmake", ()), *variables, *_packages(found)])
+        return (("made", printable(f"{self.made.title}{': ' if details else ''}{details}", 400)),)
 
 
 class BuildCache:
-    """Makes builds, each once; a failure is kept as long as the workshop is.
+    """Makes builds, each once; a failure is remembered and not tried again.
 
     Args:
         cache: the cache folder.
@@ -78,7 +79,7 @@ class BuildCache:
         self._known: dict[Source, MadeBuild | AsperfError] = {}
 
     def ready(self, build: Build, engine: Engine) -> ReadyBuild:
-        """Return what a worker on a build is started from, made if need be.
+        """The build that a worker starts from, made if need be.
 
         Args:
             build: the build.
@@ -151,7 +152,7 @@ class BuildCache:
                 found = make_environment(source, job)
             return finish(folder, recipe, found)
         except BaseException as error:
-            # A compilation that was stopped is gone on with.
+            # A stopped compilation is resumed next time.
             if isinstance(error, Exception) or isinstance(source, Packages):
                 empty(folder)
             raise
@@ -160,7 +161,7 @@ class BuildCache:
 
 
 def recipe_of(source: Packages | Checkout, *, cache: Path) -> Recipe:
-    """Return everything that decides a build.
+    """Everything that decides a build.
 
     Raises:
         BuildError: what it is made from is not there.
@@ -199,7 +200,7 @@ def require_engine(build: Build, engine: Engine) -> None:
     (own, *_) = sorted(build.source.engines)
     raise ConfigError(
         f"the engine is {engine}, and the build {build.name} is one of {own}",
-        why="an engine cannot be held against a release of another",
+        why="an engine cannot be compared with a release of another",
         remedy=f"measure on {own} with --asperf-engine={own} or engine = {own!r} of the model, or "
         f"name a build of {engine}",
     )

@@ -1,7 +1,7 @@
 """A commit of a llama.cpp checkout to a folder of its programs, by git, CMake and a compiler.
 
-The checkout is only read: its commit is exported, and configured and compiled in the cache. What an
-interrupted run compiled is gone on from.
+The checkout is only read: its commit is exported, and configured and compiled in the cache. An
+interrupted compilation is resumed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pytest_asperf.builds.step import StepFailure
 from pytest_asperf.builds.store import Recipe
 from pytest_asperf.builds.surroundings import child_environment, compiles_with
 from pytest_asperf.errors import BuildError, printable, shown
-from pytest_asperf.modelfiles.cache import explained
+from pytest_asperf.modelfiles.cache_errors import explained
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ _WHY: Final = "the programs are built from it"
 
 
 def checkout_recipe(source: Checkout) -> Recipe:
-    """Return everything that decides a build of a commit.
+    """Everything that decides a build of a commit.
 
     Raises:
         BuildError: there is no checkout of llama.cpp, or no such commit in it.
@@ -75,7 +75,7 @@ def make_tools(source: Checkout, commit: str, job: Job) -> dict[str, Any]:
     """
     tree, build = job.folder / "source", job.folder / "build"
     env = child_environment(source.env)
-    # The exported tree is no checkout: git would go up and tell of another one.
+    # The exported tree is no checkout: git would go up and describe another one.
     env["GIT_CEILING_DIRECTORIES"] = str(job.folder.parent)
     with explained(job.folder.parent):
         if not tree.exists():
@@ -117,8 +117,8 @@ def _compiled(source: Checkout, commit: str, job: Job, env: Mapping[str, str]) -
     with explained(job.folder.parent):
         query.parent.mkdir(parents=True, exist_ok=True)
         query.touch()
-    words = ("--no-warn-unused-cli", *_OPTIONS, *says, *source.cmake)
-    job.run([cmake, "-S", tree, "-B", build, *words], env)
+    options = ("--no-warn-unused-cli", *_OPTIONS, *says, *source.cmake)
+    job.run([cmake, "-S", tree, "-B", build, *options], env)
     programs = _programs(build, job.title)
     job.run([cmake, "--build", build, "--config", "Release", "--target", *programs], env)
     return programs

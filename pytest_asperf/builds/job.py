@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_asperf.builds.step import counted, run_step
 from pytest_asperf.errors import BuildError, printable
-from pytest_asperf.modelfiles.cache import explained
+from pytest_asperf.modelfiles.cache_errors import explained
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pytest_asperf.config.progress import Notify
-
-_TOLD_CHARS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +45,17 @@ class Job:
         """
         self.notify.progress(f"building {self.title}", 0, 100)
 
-        def told(line: str) -> None:
+        def on_line(line: str) -> None:
             if (share := counted(line)) is not None:
                 self.notify.progress(f"building {self.title}", *share)
 
         try:
             with explained(self.log.parent), self.log.open("ab"):
                 pass
-            run_step(command, cwd=self.folder, env=env, log=self.log, on_line=told)
+            run_step(command, cwd=self.folder, env=env, log=self.log, on_line=on_line)
         except FileNotFoundError as error:
             raise BuildError(
                 f"{self.title}: {printable(command[0], 200)} cannot be started: {error.strerror}",
                 why="it makes the build",
-                remedy="install it, or mend PATH",
+                remedy="install it, or correct PATH",
             ) from error

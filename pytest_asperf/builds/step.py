@@ -80,7 +80,7 @@ def run_step(
         cwd: the folder it runs in.
         env: its environment.
         log: the file that its output is added to.
-        on_line: told each line as it comes.
+        on_line: receives each line as it comes.
 
     Raises:
         StepFailure: it ended with another status than 0.
@@ -98,7 +98,7 @@ def run_step(
             # A group of its own: compilers are grandchildren, and all of them have to go.
             start_new_session=True,
         )
-        output = cast("IO[bytes]", process.stdout)  # a pipe was asked for
+        output = cast("IO[bytes]", process.stdout)  # it is a pipe
         try:
             while raw := output.readline(_LINE_BYTES):
                 file.write(raw)
@@ -131,7 +131,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def counted(line: str) -> tuple[int, int] | None:
-    """Return how far a compilation is by a line of it, `done` of `total`; None where none says."""
+    """The progress that a compiler's line reports, `done` of `total`; None for other lines."""
     match = _COUNTED.match(line)
     return (int(match[1]), int(match[2] or 100)) if match else None
 

@@ -1,6 +1,6 @@
 """Where made builds are kept: a folder each below the cache, whole once its record is written.
 
-`<cache>/builds/NAME-KEY/` holds one build; beside it stand `.log`, what was printed while it was
+`<cache>/builds/NAME-KEY/` holds one build; beside it are `.log`, what was printed while it was
 made, and `.lock`. The record, `made.json` in the folder, is written last: a folder without one is
 what a killed process left.
 """
@@ -17,7 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.modelfiles.cache import BUILDS_FOLDER, explained, locked, read_json, write_json
+from pytest_asperf.modelfiles.cache import BUILDS_FOLDER, locked, read_json, write_json
+from pytest_asperf.modelfiles.cache_errors import explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -45,11 +46,11 @@ class Recipe:
     @property
     def key(self) -> str:
         """The first digits of a hash over all that decides it."""
-        told = json.dumps({"format": _FORMAT, **self.facts}, sort_keys=True)
-        return hashlib.sha256(told.encode()).hexdigest()[:_KEY_DIGITS]
+        content = json.dumps({"format": _FORMAT, **self.facts}, sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:_KEY_DIGITS]
 
     def folder(self, cache: Path) -> Path:
-        """Return where it is kept."""
+        """The folder that it is kept in."""
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", self.title).strip("-.")[:_SLUG_CHARS]
         return cache / BUILDS_FOLDER / f"{slug}-{self.key}"
 
@@ -62,7 +63,7 @@ class MadeBuild:
         folder: its folder.
         title: what it is called; of an unfinished one the folder's name.
         facts: what it is made of.
-        found: what was found in it once it was made.
+        found: its packages or programs.
         nbytes: its size.
         made_at: when it was made, seconds since 1970; None of an unfinished one.
         used_at: when it was last used.
@@ -133,7 +134,7 @@ def made_builds(cache: Path) -> Iterator[MadeBuild]:
 
 
 def discard(made: MadeBuild, on_wait: Callable[[str], None] | None = None) -> None:
-    """Remove a build, so that it is made again when it is next asked for.
+    """Remove a build, so that it is made again when it is next needed.
 
     Whoever is making it is waited for.
 

@@ -1,4 +1,4 @@
-"""What of the environment decides a build, and what is kept from disturbing it."""
+"""The environment variables that decide a build, and those that are kept from it."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ print(json.dumps({
 _INSTALLED: Final = """
 import importlib.metadata, json, sysconfig
 paths = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-found = importlib.metadata.distributions(path=paths)
-print(json.dumps({each.metadata["Name"]: each.version for each in found}))
+packages = importlib.metadata.distributions(path=paths)
+print(json.dumps({package.metadata["Name"]: package.version for package in packages}))
 """
 
 
@@ -113,7 +113,7 @@ def _ask(python: Path, program: str) -> dict[str, Any]:
             remedy="name a Python that runs, as `python` of the build",
         ) from error
     if not isinstance(answer, dict):
-        raise AssertionError(f"{python} prints more than it was asked for")
+        raise AssertionError(f"{python} prints something else than a table")
     return answer
 
 

@@ -1,7 +1,6 @@
-"""Where an engine's build comes from, as a user writes it: words and tables to frozen sources.
+"""Sources of an engine's build, parsed from options and tables.
 
-Only what is written is read here, and what tells a file from a folder. Whether a build can be made
-is found out where it is made.
+Whether a build can be made is found out where it is made.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ Source: TypeAlias = Interpreter | ToolsFolder | Packages | Checkout
 
 
 def runs_on(source: Source, engine: Engine) -> bool:
-    """Tell whether a build of this source may be of an engine."""
+    """Whether a build of this source may be of an engine."""
     if isinstance(source, ToolsFolder | Checkout):
         return engine == "llama_tools"
     if isinstance(source, Packages) and source.engines:
@@ -148,7 +147,7 @@ def runs_on(source: Source, engine: Engine) -> bool:
 
 
 def source_text(source: Source) -> str:
-    """Return what a source is, in words."""
+    """A source as a message names it."""
     match source:
         case Interpreter():
             return f"the interpreter {source.python}"
@@ -178,13 +177,13 @@ def split_build(text: str, *, where: str) -> tuple[str, tuple[str, ...]]:
 
 
 def parse_source(text: str, folder: Path, *, where: str, known: Collection[str]) -> Source:
-    """Read a build that stands on the command line and has no name in the configuration.
+    """Read a build that the command line names and the configuration does not.
 
     Args:
         text: a requirement, or the path of a wheel or source distribution, of an interpreter, of a
             folder of programs, or of a checkout with `@COMMIT` behind it.
         folder: where relative paths start.
-        where: the option that it stands in, for the message.
+        where: the option, for the message.
         known: names that would have been builds too.
 
     Raises:
@@ -248,7 +247,7 @@ def parse_table(keys: Mapping[str, Any], folder: Path, *, where: str) -> Source:
 
 
 def _kind_of(keys: Collection[str], *, where: str) -> str:
-    """Return which key says where a build comes from; those of another kind are refused."""
+    """The key that says where a build comes from; keys of another kind are refused."""
     kind = next((kind for kind in _KEYS if kind in keys), "python")
     for key in keys:
         if key not in _KEYS[kind]:

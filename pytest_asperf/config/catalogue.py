@@ -86,7 +86,7 @@ class Catalogue:
             address: `name`, `name:LEVEL`, or with or without `:LEVEL` the path of a GGUF file, or
                 for MLX the path of a folder, or a hub's `owner/name`; `name+layers=8`, with or
                 without `:LEVEL`, is a variant of a model.
-            where: the option, key or test that it stands in, for the message.
+            where: the option, key or test, for the message.
             engine: the engine asked for; None is the model's own, else the session's.
 
         Raises:
@@ -107,7 +107,7 @@ class Catalogue:
         Args:
             text: `current`, the name of a build, or what `parse_source` reads, then engine settings
                 over it; settings alone are settings over `current`.
-            where: the option or key that it stands in, for the message.
+            where: the option or key, for the message.
             engine: what `current` is a build of; None is the session's engine.
 
         Raises:
@@ -203,18 +203,18 @@ def load_catalogue(rootdir: Path, shipped: Sequence[ModelSpec]) -> Catalogue:
 
 def _find_document(rootdir: Path) -> CheckedTable:
     """The table that holds our settings, empty where no file has one."""
-    found = [
+    documents = [
         document
         for file in ("pyproject.toml", "asperf.toml")
         if (document := _read_document(rootdir / file)).values
     ]
-    if len(found) > 1:
+    if len(documents) > 1:
         raise ConfigError(
             f"{rootdir}: both pyproject.toml ([tool.asperf]) and asperf.toml hold settings",
             why="which of the two a run would follow is a guess",
             remedy="keep them in one of the two files",
         )
-    return found[0] if found else CheckedTable("pyproject.toml", {})
+    return documents[0] if documents else CheckedTable("pyproject.toml", {})
 
 
 def _read_document(path: Path) -> CheckedTable:

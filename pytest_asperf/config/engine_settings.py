@@ -103,12 +103,12 @@ class EngineSettings:
         return replace(self, **changed)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what was set, by name; unset values are left out."""
+        """The settings that were set, by name."""
         return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
 
     @property
     def kv_types(self) -> tuple[str, str]:
-        """The types of K and V; `f16` where none is asked for, which MLX takes as its own type."""
+        """The types of K and V; `f16` where none is set, which MLX takes as its own type."""
         if self.kv_bits is not None:
             level = MlxScheme(self.kv_bits, self.kv_group_size or MLX_GROUP_SIZE).level
             return level, level
@@ -162,7 +162,7 @@ def parse_settings(
     Args:
         table: the settings by name.
         where: file and table, option, or test and marker, for messages.
-        separator: stands between that and a setting's name.
+        separator: text between that and a setting's name.
 
     Raises:
         ConfigError: an unknown setting, or an unusable value.
@@ -183,7 +183,7 @@ def parse_kv_type(name: str, *, where: str) -> EngineSettings:
     Args:
         name: a type of llama.cpp's for both (`q8_0`) or for K and V (`q8_0/f16`), or MLX's bits,
             with the size of a group or not (`8bit`, `4bit-g32`).
-        where: the marker that it stands in, for the message.
+        where: test and marker, for the message.
 
     Raises:
         ConfigError: no such type.

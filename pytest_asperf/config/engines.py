@@ -1,4 +1,4 @@
-"""What each engine can be asked for: its name, its levels, and how a level is made.
+"""Engines: their names, their levels, and how each level is made.
 
 A level's name says by itself which engines have it, so a marker can be read before the engine is
 known, and refused with the reason once it is.
@@ -138,7 +138,7 @@ _NEAREST: Final[dict[Engine, dict[str, str]]] = {
 
 
 def mlx_scheme(level: str) -> MlxScheme | None:
-    """Return how MLX makes a quantised level, None for a name that is none of its own."""
+    """MLX's quantisation for a level, None for a name that it does not have."""
     match = _MLX_AFFINE.fullmatch(level.lower())
     if match:
         return MlxScheme(int(match["bits"]), int(match["group"] or MLX_GROUP_SIZE))
@@ -184,14 +184,14 @@ def parse_level(name: str, *, where: str, engine: Engine | None = None) -> str:
 
     Args:
         name: a level as a user writes it; case does not matter.
-        where: the option, marker or key that it stands in, for the message.
+        where: the option, marker or key, for the message.
         engine: the engine that must have it; None where that is not known yet.
 
     Raises:
         ConfigError: no such level, or not on this engine.
     """
-    found = level_engines(name)
-    if found is None:
+    known = level_engines(name)
+    if known is None:
         valid = level_names(engine)
         near = suggest(name.upper(), valid) or suggest(name.lower(), valid)
         raise ConfigError(
@@ -199,7 +199,7 @@ def parse_level(name: str, *, where: str, engine: Engine | None = None) -> str:
             why="the level decides which file is made and measured",
             remedy=f"use one of {listing(valid)}",
         )
-    level, engines = found
+    level, engines = known
     if engine is not None and engine not in engines:
         raise ConfigError(
             f"{where}: {engine} has no level {level}{_nearest(level, engine)}",
@@ -221,7 +221,7 @@ def level_names(engine: Engine | None) -> tuple[str, ...]:
 
 
 def level_recipe(level: str, engine: Engine) -> dict[str, Any]:
-    """Return what an engine's `quantize` takes for a level that it has."""
+    """The arguments of an engine's `quantize` for one of its levels."""
     if engine != "mlx":
         return {"ftype": LLAMA_FTYPES[level]}
     if level in FLOAT_LEVELS:

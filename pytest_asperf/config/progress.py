@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Notify(Protocol):
-    """Where the lab says what it is doing."""
+    """Receives the progress of a measurement."""
 
     def progress(self, label: str, done: int, total: int) -> None:
         """`done` of `total` steps of a measurement are over."""

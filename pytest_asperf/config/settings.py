@@ -127,12 +127,12 @@ def parse_path(value: object, folder: Path) -> Path:
 
 
 def has_separator(text: str) -> bool:
-    """Tell whether a text names a place among folders, on any platform."""
+    """Whether a text is a path with folders, on any platform."""
     return "/" in text or "\\" in text
 
 
 def is_path(name: str) -> bool:
-    """Tell whether an address without its level is a path and not a model's name."""
+    """Whether an address without its level is a path and not a model's name."""
     return name.lower().endswith(".gguf") or has_separator(name)
 
 
@@ -235,10 +235,10 @@ def _address(value: object, folder: Path) -> str:
 def _interpreter(value: object, folder: Path) -> Path:
     name = _text(value)
     # Links are not resolved: a virtual environment is known by the link's own place.
-    found = shutil.which(parse_path(name, folder) if has_separator(name) else name)
-    if found is None:
+    program = shutil.which(parse_path(name, folder) if has_separator(name) else name)
+    if program is None:
         raise ValueError(": no such program")
-    return Path(found)
+    return Path(program)
 
 
 def _tools(value: object, folder: Path) -> Path:

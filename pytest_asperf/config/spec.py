@@ -1,4 +1,4 @@
-"""What can be asked for: levels, engine settings, models, workloads. Frozen, validated once.
+"""Models, builds and speculative pairs as a run names them: frozen, validated once.
 
 Everything below the shell speaks in these; there are no keyword dictionaries past this point.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """An engine build that can be held against another: where it comes from, and settings over it.
+    """An engine build that can be compared with another: its source, and settings over it.
 
     Attributes:
         name: what it was called.

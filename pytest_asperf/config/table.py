@@ -61,7 +61,7 @@ class CheckedTable:
         place: file and table, or test and marker, as an error names them.
         values: what was written.
         noun: what an error calls a key.
-        separator: stands between the place and a key.
+        separator: text between the place and a key.
     """
 
     place: str

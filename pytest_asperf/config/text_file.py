@@ -1,4 +1,4 @@
-"""Small files of text that a user names: read whole, and never without end.
+"""Small files that a user names, of text or JSON: read whole, and never without end.
 
 A pipe or a device may block for ever, and so may a file of the kernel's: such "regular" files
 (`/proc/kmsg`) have size 0, and a file of size 0 holds nothing to read.
@@ -6,8 +6,9 @@ A pipe or a device may block for ever, and so may a file of the kernel's: such "
 
 from __future__ import annotations
 
+import json
 import stat
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +21,7 @@ class UnreadableTextError(ValueError):
 
 
 def read_bytes(path: Path, at_most: int = _MAX_BYTES) -> bytes:
-    """Return what a regular file holds.
+    """The content of a regular file.
 
     Raises:
         UnreadableTextError: it cannot be read, is not a regular file, or is too large.
@@ -42,7 +43,7 @@ def read_bytes(path: Path, at_most: int = _MAX_BYTES) -> bytes:
 
 
 def read_text(path: Path, at_most: int = _MAX_BYTES) -> str:
-    """Return the text of a regular file in UTF-8, with line ends as Python has them.
+    """The text of a regular file in UTF-8, with line ends as Python has them.
 
     Raises:
         UnreadableTextError: as for `read_bytes`, or it is not UTF-8.
@@ -52,3 +53,20 @@ def read_text(path: Path, at_most: int = _MAX_BYTES) -> str:
     except UnicodeDecodeError as error:
         raise UnreadableTextError(f"is not UTF-8: byte {error.start}") from error
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_json_table(path: Path) -> dict[str, Any]:
+    """The table that a JSON file holds.
+
+    Raises:
+        UnreadableTextError: as for `read_bytes`, or it is not JSON, or not a table.
+    """
+    try:
+        content = json.loads(read_bytes(path))
+    except UnreadableTextError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise UnreadableTextError("is not JSON") from error
+    if not isinstance(content, dict):
+        raise UnreadableTextError("is not a JSON table")
+    return content

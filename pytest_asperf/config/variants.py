@@ -39,7 +39,7 @@ class Variant:
 
 
 def parse_variant(text: str, *, where: str) -> Variant:
-    """Read what stands behind the plus of `asperf-target+layers=8`.
+    """Read the text after the plus of `asperf-target+layers=8`.
 
     Raises:
         ConfigError: no such variant, or not the number it needs.

@@ -36,7 +36,7 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """The name it is asked for by."""
+        """The name that a test asks for."""
         if self.kind == "sd":
             return self.kind
         return f"{self.kind}{self.n_tokens}" + (f"@d{self.depth}" if self.depth else "")

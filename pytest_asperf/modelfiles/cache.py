@@ -1,24 +1,23 @@
 """The cache of made model files: each is built once, whole, and can prove that it is intact.
 
-Beside `<file>` stand `<file>.json` (size, SHA-256 and recipe, written last) and `<file>.lock`.
+Beside `<file>` are `<file>.json` (size, SHA-256 and recipe, written last) and `<file>.lock`.
 A file without its sidecar counts as absent, so that a run killed at any moment leaves nothing that
 a later one would use. Lock files stay: removing one under a waiting process would let two build.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
-import resource
 import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.errors import CacheError, printable
+from pytest_asperf.errors import CacheError
+from pytest_asperf.modelfiles.cache_errors import explained, files_of, no_room
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,7 +33,6 @@ _MODELS: Final = ("*.gguf", "*.mlx")
 #: The folder of the cache that holds builds of engines: no models of ours are in it.
 BUILDS_FOLDER: Final = "builds"
 _POLL_SECONDS: Final = 0.2
-_FULL_BELOW_BYTES: Final = 64 * 1024
 _MAX_SIDECAR_BYTES: Final = 64 * 1024
 
 
@@ -95,7 +93,7 @@ def build_once(
         build: writes the file to the path it is given, beside `target`. What it raises passes
             through, after its half file has been removed.
         recipe: what the file is made from, kept in its sidecar.
-        on_wait: told once, in a sentence, that another process is building.
+        on_wait: receives a sentence once, that another process is building.
 
     Raises:
         CacheError: the folder cannot be made or written to, or its disk is full.
@@ -113,7 +111,7 @@ def build_once(
 
 
 def verify(path: Path, *, full: bool = False) -> str | None:
-    """Return what is wrong with a cached file, or None.
+    """The problem with a cached file, None where it is intact.
 
     Args:
         path: the file.
@@ -137,7 +135,7 @@ def verify(path: Path, *, full: bool = False) -> str | None:
 
 
 def _is_intact(path: Path) -> bool:
-    """Tell whether a file is the one that was written; hashed only if touched since it was that.
+    """Whether a file is the one that was written; hashed only if it was touched since.
 
     The system keeps the time of any change (ctime), and no program can set it.
     """
@@ -155,7 +153,7 @@ def _is_intact(path: Path) -> bool:
 
 
 def discard(path: Path) -> None:
-    """Remove a cached file, so that it is built again when it is next asked for.
+    """Remove a cached file, so that it is built again when it is next needed.
 
     Raises:
         CacheError: the folder cannot be written to.
@@ -166,7 +164,7 @@ def discard(path: Path) -> None:
 
 
 def entries(cache: Path, *, full: bool = False) -> tuple[CacheEntry, ...]:
-    """Return every model file in the cache, verified.
+    """Every model file in the cache, verified.
 
     Args:
         cache: the cache folder; one that does not exist is empty.
@@ -177,7 +175,7 @@ def entries(cache: Path, *, full: bool = False) -> tuple[CacheEntry, ...]:
     """
     with explained(cache):
         try:
-            # Asked for by itself, because rglob is silent about a folder that it cannot read.
+            # Listed by itself, because rglob is silent about a folder that it cannot read.
             within = [path for path in cache.iterdir() if path.name != BUILDS_FOLDER]
         except FileNotFoundError:
             return ()
@@ -259,44 +257,12 @@ def _build(target: Path, build: Callable[[Path], None], recipe: Mapping[str, str
             record[_CHANGED] = _changed_ns(target)
             write_json(_beside(target, _SIDECAR), record, owner=target)
     except BaseException as error:
-        # Asked before the half file goes, because that makes room.
-        told = _no_room(error, temporary) if isinstance(error, Exception) else None
+        # Checked before the half file goes, because that makes room.
+        full = no_room(error, temporary) if isinstance(error, Exception) else None
         _remove(temporary)
-        if told is not None and not isinstance(error, CacheError):
-            raise told from error
+        if full is not None and not isinstance(error, CacheError):
+            raise full from error
         raise
-
-
-def _no_room(error: Exception, temporary: Path) -> CacheError | None:
-    """Return the error for a half file that had no room to become whole, None for other causes."""
-    if _is_full(error, temporary.parent):
-        return disk_full(temporary.parent)
-    return _cut_off(temporary.parent, error) if _is_cut_off(error, temporary) else None
-
-
-def _is_cut_off(error: Exception, temporary: Path) -> bool:
-    # numpy reports a write that was cut short as an OSError without a number, an engine in its own
-    # words; what tells then is that the file ends at the limit.
-    if isinstance(error, OSError) and error.errno in {None, errno.EFBIG}:
-        return True
-    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    files = _files(temporary) if temporary.exists() else []
-    return limit != resource.RLIM_INFINITY and any(f.stat().st_size >= limit for f in files)
-
-
-def _cut_off(folder: Path, error: Exception) -> CacheError:
-    return CacheError(
-        f"a file in the cache folder {folder} could not be written whole: {printable(error)}",
-        why="what is measured has to be complete before that",
-        remedy="raise the limit on the size of files (ulimit -f) or the quota, or set ASPERF_CACHE"
-        " to a folder without one",
-    )
-
-
-def _is_full(error: Exception, folder: Path) -> bool:
-    # llama.cpp and numpy report a failed write without saying why.
-    says_so = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
-    return says_so or shutil.disk_usage(folder).free < _FULL_BELOW_BYTES
 
 
 @contextmanager
@@ -305,7 +271,7 @@ def locked(target: Path, on_wait: Callable[[str], None] | None) -> Iterator[None
 
     Args:
         target: what is made; its folder exists.
-        on_wait: told once, in a sentence, that another process holds it.
+        on_wait: receives a sentence once, that another process holds it.
 
     Raises:
         CacheError: the folder cannot be written to.
@@ -345,32 +311,6 @@ def _remove_leftovers(target: Path) -> None:
             _remove(leftover)
 
 
-@contextmanager
-def explained(folder: Path) -> Iterator[None]:
-    """Turn an `OSError` of the cache's own work into the error a user can act on."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise disk_full(folder) from error
-        if error.errno == errno.EFBIG:
-            raise _cut_off(folder, error) from error
-        raise CacheError(
-            f"the cache folder {folder} cannot be used: {error}",
-            why="what a measurement needs is made once and kept there",
-            remedy="make it a folder that you may write to, or set ASPERF_CACHE to another one",
-        ) from error
-
-
-def disk_full(folder: Path) -> CacheError:
-    """Return the error for a cache folder on a disk without space."""
-    return CacheError(
-        f"the disk of the cache folder {folder} is full",
-        why="what is measured has to be complete before that",
-        remedy="free some space, or set ASPERF_CACHE to a folder on a larger disk",
-    )
-
-
 def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
@@ -393,7 +333,7 @@ def write_json(path: Path, content: Mapping[str, object], *, owner: Path) -> Non
 
 
 def read_json(path: Path) -> dict[str, object]:
-    """Return what a small file of ours holds; nothing where that cannot be read."""
+    """The content of a small file of ours, empty where it cannot be read."""
     try:
         with path.open("rb") as file:
             content = json.loads(file.read(_MAX_SIDECAR_BYTES))
@@ -402,18 +342,13 @@ def read_json(path: Path) -> dict[str, object]:
     return content if isinstance(content, dict) else {}
 
 
-def _files(path: Path) -> list[Path]:
-    """Return a model's files: itself, or all that is in its folder, sorted."""
-    return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-
-
 def _size(path: Path) -> int:
-    return sum(file.stat().st_size for file in _files(path))
+    return sum(file.stat().st_size for file in files_of(path))
 
 
 def _changed_ns(path: Path) -> list[int]:
-    """Return when each of a model's files was last changed in any way."""
-    return [file.stat().st_ctime_ns for file in _files(path)]
+    """The time of the last change of each of a model's files."""
+    return [file.stat().st_ctime_ns for file in files_of(path)]
 
 
 def _remove(path: Path) -> None:
@@ -424,8 +359,8 @@ def _remove(path: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    for one in {path, *_files(path)}:
-        _sync_one(one)
+    for file in {path, *files_of(path)}:
+        _sync_one(file)
 
 
 def _sync_one(path: Path) -> None:
@@ -439,6 +374,6 @@ def _sync_one(path: Path) -> None:
 def _sha256(path: Path) -> str:
     """Return the SHA-256 of a file, or one over names and SHA-256 of a folder's files."""
     if path.is_dir():
-        return _joined({str(f.relative_to(path)): _sha256(f) for f in _files(path)})
+        return _joined({str(f.relative_to(path)): _sha256(f) for f in files_of(path)})
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

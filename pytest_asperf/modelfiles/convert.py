@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter
 
+from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.hf_tokenizer import read_vocabulary
 from pytest_asperf.modelfiles.safetensors_read import read_safetensors
@@ -40,8 +40,6 @@ LLAMA_PARTS: Final = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-
-_MAX_JSON_BYTES: Final = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +135,9 @@ def _stored_tensors(
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            content = json.loads(file.read(_MAX_JSON_BYTES))
-    except FileNotFoundError as error:
-        raise _incomplete(path, "there is no such file") from error
-    except OSError as error:
-        raise _incomplete(path, f"it cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise _incomplete(path, "it is not JSON") from error
-    if not isinstance(content, dict):
-        raise _incomplete(path, "it is not a JSON table")
-    return content
+        return read_json_table(path)
+    except UnreadableTextError as error:
+        raise _incomplete(path, f"it {error}") from error
 
 
 def _incomplete(path: Path, reason: str) -> ModelError:

@@ -53,7 +53,7 @@ def hash_files(path: Path, *, cache: Path) -> HashedFiles:
 
 
 def state_of(path: Path) -> FileState:
-    """Return what differs after a file was written to or replaced; nothing where it is missing."""
+    """The differences after a file was written to or replaced; none where it is missing."""
     try:
         files = hashed_files(path) if path.is_dir() else (path,)
         stats = [(str(file), file.stat()) for file in files]

@@ -236,7 +236,7 @@ class _Cursor:
 
 
 def _walk_strings(window: bytes, start: int, at_most: int) -> tuple[int, int]:
-    """Return where the last whole string of the window ends, and how many were passed."""
+    """The end of the window's last whole string, and the number of strings before it."""
     unpack, size = _U64.unpack_from, len(window)
     position, walked = start, 0
     while walked < at_most and position + 8 <= size:

@@ -362,7 +362,7 @@ def _refuse_part(path: Path, fields: _Fields) -> None:
 
 
 def _layers_with_kv(tensors: Iterable[TensorInfo]) -> frozenset[int]:
-    """Return the layers that keep K and V; recurrent ones (told by `ssm_` tensors) keep none."""
+    """Return the layers that keep K and V; recurrent ones (known by `ssm_` tensors) keep none."""
     names: dict[int, set[str]] = {}
     for tensor in tensors:
         if match := _LAYER.match(tensor.name):

@@ -6,12 +6,12 @@ come from the weights' headers, so layers that differ from one another are count
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.safetensors_read import list_tensors
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _INDEX: Final = "model.safetensors.index.json"
-_MAX_JSON_BYTES: Final = 64 * 1024 * 1024
 _MAX_PARTS: Final = 1000
 _TABLE: Final = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|wpe)\.weight$")
 _HEAD: Final = re.compile(r"(^|\.)(lm_head|embed_out)\.weight$")
@@ -69,7 +68,7 @@ class HfSizes:
     expert_share: float
 
     def share_read(self, name: str) -> float:
-        """Return which share of a tensor decoding one token reads."""
+        """The share of a tensor that decoding one token reads."""
         unused = _HEAD if self.is_tied else _TABLE
         if _OTHER.search(name) or unused.search(f"{name.rpartition('.')[0]}.weight"):
             return 0.0
@@ -120,7 +119,7 @@ def _kv_elements(shapes: Mapping[str, tuple[int, ...]], config: _Config) -> tupl
     k, v = rows(_K) + own, rows(_V) + own
     latent = rows(_LATENT)
     if not k + latent and not any(_STATE.search(name) for name in shapes):
-        raise _untold(config.path, "none of its layers has a K matrix under a known name")
+        raise _unusable(config.path, "none of its layers has a K matrix under a known name")
     # Layers without a matrix of their own for V cache K twice; of latent ones V is a view.
     return k + latent, max(k, v) if v or not latent else 0
 
@@ -141,10 +140,10 @@ class _Config:
         return value if type(value) is int and 1 <= value < 1 << 31 else None
 
     def number(self, *keys: str) -> int:
-        found = next((n for key in keys if (n := self.optional(key)) is not None), None)
-        if found is None:
-            raise _untold(self.path, f"it states none of {', '.join(keys)}")
-        return found
+        size = next((n for key in keys if (n := self.optional(key)) is not None), None)
+        if size is None:
+            raise _unusable(self.path, f"it states none of {', '.join(keys)}")
+        return size
 
     @property
     def slides(self) -> bool:
@@ -169,7 +168,7 @@ def _shapes(folder: Path) -> tuple[dict[str, tuple[int, ...]], bool]:
     ]
     shapes = {tensor.name: tensor.shape for tensor in tensors}
     if not any(_TABLE.search(name) for name in shapes):
-        raise _untold(folder, "its tensors are not named as transformers names them")
+        raise _unusable(folder, "its tensors are not named as transformers names them")
     return shapes, any(tensor.dtype == "U32" for tensor in tensors)
 
 
@@ -180,27 +179,21 @@ def _parts(folder: Path) -> Iterable[str]:
     names = sorted(set(map(str, files.values()))) if isinstance(files, dict) else []
     # A name out of a file must not lead out of the folder.
     if not 0 < len(names) <= _MAX_PARTS or any("/" in name or "\\" in name for name in names):
-        raise _untold(folder / _INDEX, "it names no files beside it")
+        raise _unusable(folder / _INDEX, "it names no files beside it")
     return names
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            content = json.loads(file.read(_MAX_JSON_BYTES))
-    except OSError as error:
-        raise _untold(path, f"it cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise _untold(path, "it is not JSON") from error
-    if not isinstance(content, dict):
-        raise _untold(path, "it is not a JSON table")
-    return content
+        return read_json_table(path)
+    except UnreadableTextError as error:
+        raise _unusable(path, f"it {error}") from error
 
 
-def _untold(path: Path, reason: str) -> ModelError:
+def _unusable(path: Path, reason: str) -> ModelError:
     return ModelError(
         f"{path}: {reason}",
-        why="the model's sizes cannot be told from it",
+        why="the model's sizes are read from it",
         remedy="give a folder with config.json and safetensors as transformers writes them, or the "
         "GGUF file",
     )

@@ -31,9 +31,9 @@ def hf_source(spec: ModelSpec, folder: Path) -> Path:
     if spec.hub_id is None or folder.is_dir():
         return folder
     hub = hub_folder(os.environ)
-    found = _snapshot(hub, spec.hub_id)
-    if found is not None:
-        return found
+    snapshot = _snapshot(hub, spec.hub_id)
+    if snapshot is not None:
+        return snapshot
     raise ModelError(
         f"{spec.hub_id} is neither the folder {folder} nor in the local Hugging Face cache {hub}",
         why="nothing is downloaded: a measurement never begins with a transfer of gigabytes that "
@@ -43,7 +43,7 @@ def hf_source(spec: ModelSpec, folder: Path) -> Path:
 
 
 def hub_folder(env: Mapping[str, str]) -> Path:
-    """Return where `huggingface_hub` keeps what it fetched."""
+    """The folder in which `huggingface_hub` keeps its downloads."""
     home = Path(env.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
     home = Path(env.get("HF_HOME") or home)
     return Path(env.get("HF_HUB_CACHE") or home / "hub").expanduser()

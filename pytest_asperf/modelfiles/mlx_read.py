@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.capacity import kv_cache_bytes
 from pytest_asperf.config.engines import FLOAT_LEVELS, MlxScheme
+from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
 from pytest_asperf.errors import MislabelledError, ModelError, printable
 from pytest_asperf.modelfiles.gguf_header import corrupt
 from pytest_asperf.modelfiles.hf_sizes import inspect_hf
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from pytest_asperf.modelfiles.hf_sizes import HfSizes
     from pytest_asperf.modelfiles.safetensors_read import TensorEntry
 
-_MAX_JSON_BYTES: Final = 256 * 2**20
 #: Files of a tokenizer, any of which will do.
 _TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "vocab.json", "tiktoken.model")
 #: What decides how a model computes and reads text; the rest of a folder is for people.
@@ -154,15 +154,9 @@ def _configuration(folder: Path) -> dict[str, Any]:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            content = json.loads(file.read(_MAX_JSON_BYTES))
-    except OSError as error:
-        raise _incomplete(path, f"cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise corrupt(path, "it is not JSON") from error
-    if not isinstance(content, dict):
-        raise corrupt(path, "it is not a JSON table")
-    return content
+        return read_json_table(path)
+    except UnreadableTextError as error:
+        raise _incomplete(path, str(error)) from error
 
 
 def _incomplete(path: Path, what: str) -> ModelError:
@@ -230,7 +224,7 @@ def _tokenizer_sha256(folder: Path) -> str:
         raise _incomplete(folder, f"has no tokenizer (none of {', '.join(_TOKENIZERS)})")
     if path.name != "tokenizer.json":
         return hashlib.sha256(path.read_bytes()).hexdigest()
-    # Saved anew it is spelled otherwise; what splits text stays.
+    # A saved copy is spelled differently; what splits text stays.
     content = _json(path)
     model = content.get("model")
     if not isinstance(model, dict) or "vocab" not in model:
@@ -247,5 +241,5 @@ def _tokenizer_sha256(folder: Path) -> str:
 
 
 def shown_level(info: MlxInfo) -> str:
-    """Return what to call a folder's weights in a message."""
+    """A folder's weights as a message names them."""
     return printable(info.level or ("quantised" if info.is_quantised else "of another type"))

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.engines import mlx_scheme
 from pytest_asperf.errors import MislabelledError, ModelError
-from pytest_asperf.modelfiles.cache import build_once, folder_sha256
+from pytest_asperf.modelfiles.cache import folder_sha256
 from pytest_asperf.modelfiles.hub_cache import hf_source
+from pytest_asperf.modelfiles.maker import ModelMaker
 from pytest_asperf.modelfiles.mlx_read import (
     MlxInfo,
     hashed_files,
@@ -15,7 +16,7 @@ from pytest_asperf.modelfiles.mlx_read import (
     shown_level,
     unquantised_misfit,
 )
-from pytest_asperf.modelfiles.resolve import cached_path, published, variant_recipe, without_source
+from pytest_asperf.modelfiles.resolve import published, without_source
 from pytest_asperf.modelfiles.variant_folders import (
     require_variable_folder,
     write_variant_folder,
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pytest_asperf.config.spec import ModelRef, ModelSpec
-    from pytest_asperf.config.variants import Variant
-    from pytest_asperf.modelfiles.resolve import Quantize
+    from pytest_asperf.config.spec import ModelRef
+    from pytest_asperf.modelfiles.maker import Quantize
 
 
 #: Part of the key of every folder made here: raise it when the same input gives another folder.
@@ -48,8 +48,8 @@ def resolve_mlx(
         ref: the model and the level; no level means the folder as it is.
         cache: the cache folder.
         quantize: makes a folder of another level; called only when none is cached.
-        quantizer_id: gives the converter's build, asked only where a level has to be made.
-        on_wait: told once, in a sentence, when another process is making the folder.
+        quantizer_id: gives the converter's build, called only to make a level.
+        on_wait: receives a sentence once, when another process is making the folder.
 
     Raises:
         ModelError: the source is missing or broken, or the level cannot be made from it.
@@ -66,8 +66,12 @@ def resolve_mlx(
             return inspect_mlx(spec.gguf)
         raise without_source(spec)
     source = inspect_mlx(hf_source(spec, spec.hf_folder))
+    maker = ModelMaker(spec, cache, ".mlx", on_wait)
     if spec.variant is not None:
-        source = _varied(spec, spec.variant, source, cache=cache, on_wait=on_wait)
+        require_variable_folder(source)
+        sha256 = folder_sha256(hashed_files(source.path), cache=cache)
+        path = maker.variant(spec.variant, source.path, sha256, write_variant_folder)
+        source = inspect_mlx(path)
     if level is None or level == source.level:
         return source
     if source.is_quantised:
@@ -78,8 +82,6 @@ def resolve_mlx(
             "each level under `files`",
         )
     recipe = {
-        "model": spec.name,
-        "level": level,
         "source_sha256": folder_sha256(hashed_files(source.path), cache=cache),
         "quantizer": quantizer_id(),
         "maker": str(_MAKER_VERSION),
@@ -91,31 +93,7 @@ def resolve_mlx(
         _require_whole(source.path, made, level)
         _require_level(made, level)
 
-    path = build_once(
-        cached_path(cache, spec, recipe, ".mlx"), build, recipe=recipe, on_wait=on_wait
-    )
-    return inspect_mlx(path)
-
-
-def _varied(
-    spec: ModelSpec,
-    variant: Variant,
-    source: MlxInfo,
-    *,
-    cache: Path,
-    on_wait: Callable[[str], None] | None,
-) -> MlxInfo:
-    require_variable_folder(source)
-    sha256 = folder_sha256(hashed_files(source.path), cache=cache)
-    recipe = variant_recipe(spec, variant, sha256)
-
-    def build(target: Path) -> None:
-        write_variant_folder(source.path, target, variant)
-
-    path = build_once(
-        cached_path(cache, spec, recipe, ".mlx"), build, recipe=recipe, on_wait=on_wait
-    )
-    return inspect_mlx(path)
+    return inspect_mlx(maker.made(level, recipe, build))
 
 
 def _require_level(info: MlxInfo, level: str) -> None:

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_asperf.errors import MislabelledError, ModelError, listing
-from pytest_asperf.modelfiles.cache import build_once, file_sha256
+from pytest_asperf.modelfiles.cache import file_sha256
 from pytest_asperf.modelfiles.convert import CONVERTER_VERSION, HF_FILES, hf_to_gguf
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import contradiction, require_quantizable
+from pytest_asperf.modelfiles.maker import ModelMaker, Quantize
 from pytest_asperf.modelfiles.variant_gguf import require_variable, write_variant
-from pytest_asperf.modelfiles.variants import VARIANTS_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
+    from pathlib import Path
 
     from pytest_asperf.config.spec import ModelRef, ModelSpec
-    from pytest_asperf.config.variants import Variant
-
-#: Writes the first file, quantised to the level named, to the second path.
-Quantize = Callable[[Path, Path, str], None]
 
 
 def resolve(
@@ -43,9 +35,9 @@ def resolve(
         ref: the model and the level; no level means the model's own file.
         cache: the cache folder.
         quantize: makes a file of another level; called only when none is cached.
-        quantizer_id: gives the quantiser's build, asked only where a level has to be made: another
+        quantizer_id: gives the quantiser's build, called only to make a level: another
             build makes its own files.
-        on_wait: told once, in a sentence, when another process is making the file.
+        on_wait: receives a sentence once, when another process is making the file.
 
     Raises:
         ModelError: the source is missing or broken, or the level cannot be made from it.
@@ -61,30 +53,26 @@ def resolve(
         source = spec.gguf
     else:
         raise without_source(spec)
+    maker = ModelMaker(spec, cache, ".gguf", on_wait)
     if spec.variant is not None:
-        source = _varied(spec, spec.variant, source, cache=cache, on_wait=on_wait)
+        require_variable(inspect_gguf(source))
+        sha256 = file_sha256(source, cache=cache)
+        source = maker.variant(spec.variant, source, sha256, write_variant)
     info = inspect_gguf(source)
-    if ref.level is None:
-        return source
-    if ref.level == info.level:
-        _require_level(source, ref.level)
-        return source
     level = ref.level
+    if level is None:
+        return source
+    if level == info.level:
+        _require_level(source, level)
+        return source
     require_quantizable(info, level)
-    recipe = {
-        "model": spec.name,
-        "level": level,
-        "source_sha256": file_sha256(source, cache=cache),
-        "quantizer": quantizer_id(),
-    }
+    recipe = {"source_sha256": file_sha256(source, cache=cache), "quantizer": quantizer_id()}
 
     def build(target: Path) -> None:
         quantize(source, target, level)
         _require_level(target, level)
 
-    return build_once(
-        cached_path(cache, spec, recipe, ".gguf"), build, recipe=recipe, on_wait=on_wait
-    )
+    return maker.made(level, recipe, build)
 
 
 def published_file(ref: ModelRef) -> Path:
@@ -124,9 +112,9 @@ def published(ref: ModelRef) -> tuple[str, Path]:
 
 
 def _require_level(path: Path, level: str) -> None:
-    if found := contradiction(inspect_gguf(path), level):
+    if other := contradiction(inspect_gguf(path), level):
         raise MislabelledError(
-            f"{path} is {found}, not {level}",
+            f"{path} is {other}, not {level}",
             why="it would be measured under another level's name",
             remedy="correct the level, or the file that stands for it",
         )
@@ -135,46 +123,13 @@ def _require_level(path: Path, level: str) -> None:
 def _converted(
     spec: ModelSpec, folder: Path, *, cache: Path, on_wait: Callable[[str], None] | None
 ) -> Path:
-    # Variants are made of the one file that the model itself is converted to.
-    spec = replace(spec, name=spec.name.partition("+")[0])
+    # Variants are made from the one file that the model itself is converted to.
+    maker = ModelMaker(replace(spec, name=spec.name.partition("+")[0]), cache, ".gguf", on_wait)
     recipe = {
-        "model": spec.name,
-        "level": "F16",
         "converter": str(CONVERTER_VERSION),
         **{f"{name} sha256": _source_sha256(folder / name, cache) for name in HF_FILES},
     }
-    target = cached_path(cache, spec, recipe, ".gguf")
-    return build_once(target, lambda path: hf_to_gguf(folder, path), recipe=recipe, on_wait=on_wait)
-
-
-def _varied(
-    spec: ModelSpec,
-    variant: Variant,
-    source: Path,
-    *,
-    cache: Path,
-    on_wait: Callable[[str], None] | None,
-) -> Path:
-    require_variable(inspect_gguf(source))
-    recipe = variant_recipe(spec, variant, file_sha256(source, cache=cache))
-
-    def build(target: Path) -> None:
-        write_variant(source, target, variant)
-
-    return build_once(
-        cached_path(cache, spec, recipe, ".gguf"), build, recipe=recipe, on_wait=on_wait
-    )
-
-
-def variant_recipe(spec: ModelSpec, variant: Variant, source_sha256: str) -> dict[str, str]:
-    """Return what a variant's file, or folder, is made of."""
-    return {
-        "model": spec.name,
-        "level": "F16",
-        "variant": f"{variant.kind}={variant.n}",
-        "variants": str(VARIANTS_VERSION),
-        "source_sha256": source_sha256,
-    }
+    return maker.made("F16", recipe, lambda path: hf_to_gguf(folder, path))
 
 
 def _source_sha256(path: Path, cache: Path) -> str:
@@ -186,13 +141,6 @@ def _source_sha256(path: Path, cache: Path) -> str:
             why="a GGUF file is made from it",
             remedy="give a folder in Hugging Face format, with its config, weights and tokenizer",
         ) from error
-
-
-def cached_path(cache: Path, spec: ModelSpec, recipe: Mapping[str, str], suffix: str) -> Path:
-    """Return a name in the cache that a person can read and that another recipe cannot have."""
-    key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:16]
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", spec.name)[:64]
-    return cache / "models" / f"{name}-{recipe['level']}-{key}{suffix}"
 
 
 def without_source(spec: ModelSpec) -> ModelError:

@@ -119,7 +119,7 @@ def list_tensors(path: Path) -> tuple[TensorEntry, ...]:
 
 
 def data_start(path: Path) -> int:
-    """Return where the first tensor's bytes begin in a safetensors file.
+    """The offset of the first tensor's bytes in a safetensors file.
 
     Raises:
         ModelError: the file is missing, truncated or corrupt.

@@ -19,7 +19,7 @@ _BLOCK_BYTES: Final = 1 << 20
 
 
 def same_tensors(one: Info, other: Info) -> bool:
-    """Tell whether two files, or folders, hold the same tensors to the last bit.
+    """Whether two files, or folders, hold the same tensors to the last bit.
 
     The weights are read only where names, types and shapes agree.
     """

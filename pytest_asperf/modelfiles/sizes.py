@@ -1,4 +1,4 @@
-"""What a model asks of memory, told from a GGUF file's tensor list or a Hugging Face folder.
+"""The memory that a model needs, from a GGUF file's tensor list or a Hugging Face folder.
 
 Nothing is converted or quantised for it. A level that a model does not have yet is estimated from
 the shapes of its matrices and the bits per weight that the level came to elsewhere.
@@ -65,7 +65,7 @@ class KvCache:
 
 
 def demand_of(ref: ModelRef, kv: KvCache) -> Demand:
-    """Return what a model at a level asks of memory.
+    """The memory that a model needs at a level.
 
     Args:
         ref: the model; without a level, its file as it is, and F16 of a Hugging Face folder.
@@ -140,7 +140,7 @@ def _of_folder(ref: ModelRef, sizes: HfSizes, kv: KvCache) -> Demand:
     if sizes.is_packed:
         raise ModelError(
             f"{sizes.folder} is quantised already",
-            why="sizes at a level are told from the shapes of the original weights",
+            why="sizes at a level follow from the shapes of the original weights",
             remedy="give the folder of the original weights",
         )
     bits = _bits_held(level, kv.float_bytes)

@@ -105,7 +105,7 @@ def write_variant_folder(source: Path, dest: Path, variant: Variant) -> None:
     _require_even_heads(source, settings, variant)
     named = (_named(name, values, variant.kind) for name, values in varied.all_tensors())
     dest.mkdir()
-    _write_safetensors(dest / "model.safetensors", dict(each for each in named if each))
+    _write_safetensors(dest / "model.safetensors", dict(tensor for tensor in named if tensor))
     config = settings | _changes(settings, varied)
     (dest / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
     for path in source.glob("tokenizer*"):
@@ -146,7 +146,7 @@ def _named(name: str, values: NDArray[Any], kind: str) -> tuple[str, NDArray[Any
 
 
 def _changes(settings: Mapping[str, Any], varied: VariedModel) -> dict[str, Any]:
-    """Return what the variant's configuration has otherwise than the model's."""
+    """The keys in which the variant's configuration differs from the model's."""
     kind, sizes = varied.variant.kind, varied.state_space
     changes: dict[str, Any] = {
         "num_hidden_layers": varied.n_layers,

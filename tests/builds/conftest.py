@@ -100,8 +100,8 @@ def write_sdist() -> Callable[..., Path]:
 
 
 @dataclass
-class Told:
-    """What was told of progress."""
+class ProgressNotes:
+    """Reported progress, kept."""
 
     waits: list[str] = field(default_factory=list)
     steps: list[tuple[str, int, int]] = field(default_factory=list)
@@ -119,15 +119,15 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    """Where a workshop tells its progress."""
-    return Told()
+def notes() -> ProgressNotes:
+    """Where a build cache reports its progress."""
+    return ProgressNotes()
 
 
 @pytest.fixture
-def build_cache(tmp_path: Path, told: Told) -> Callable[[], BuildCache]:
-    """Return a function that opens a workshop, always on the same cache."""
-    return lambda: BuildCache(tmp_path / "cache", lock_path=tmp_path / "turn", notify=told)
+def build_cache(tmp_path: Path, notes: ProgressNotes) -> Callable[[], BuildCache]:
+    """Return a function that opens a build cache, always on the same cache."""
+    return lambda: BuildCache(tmp_path / "cache", lock_path=tmp_path / "turn", notify=notes)
 
 
 @pytest.fixture(scope="session")

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_asperf.builds.build_cache import BuildCache
-    from tests.builds.conftest import Told
+    from tests.builds.conftest import ProgressNotes
 
-    OpenWorkshop = Callable[[], BuildCache]
+    OpenBuildCache = Callable[[], BuildCache]
     Git = Callable[..., str]
 
 CMAKE = """
@@ -76,7 +76,7 @@ def said(tools: Path | None) -> str:
 
 
 def test_a_commit_becomes_a_folder_of_programs(
-    checkout: Path, git: Git, build_cache: OpenWorkshop, told: Told
+    checkout: Path, git: Git, build_cache: OpenBuildCache, notes: ProgressNotes
 ) -> None:
     """It is exported, configured with the arguments given, compiled once, and left alone."""
     digest = git(checkout, "rev-parse", "b1")
@@ -95,13 +95,13 @@ def test_a_commit_becomes_a_folder_of_programs(
         "llama-batched-bench",
     }
     assert ready.rows() == (("made", f"llama.cpp {digest[:10]}: -DSPEED=fast"),)
-    assert {(step[1], step[2]) for step in told.steps if step[1]}  # the compiler's own count
+    assert {(step[1], step[2]) for step in notes.steps if step[1]}  # the compiler's own count
     assert git(checkout, "status", "--porcelain") == before
     assert git(checkout, "worktree", "list").count("\n") == 0
 
     same = Checkout(checkout, digest, ("-DSPEED=fast",))
     assert build_cache().ready(Build("same", same), "llama_tools").engine == ready.engine
-    assert len(told.waits) == 1
+    assert len(notes.waits) == 1
     new = Checkout(checkout, "HEAD")
     assert said(build_cache().ready(Build("new", new), "llama_tools").engine.tools).startswith(
         "two"
@@ -109,7 +109,7 @@ def test_a_commit_becomes_a_folder_of_programs(
 
 
 def test_what_was_compiled_is_gone_on_from(
-    checkout: Path, git: Git, build_cache: OpenWorkshop, tmp_path: Path
+    checkout: Path, git: Git, build_cache: OpenBuildCache, tmp_path: Path
 ) -> None:
     """After Ctrl-C the next run resumes, and starts over where what is left does not do."""
     commit(checkout, git, "b2")
@@ -124,19 +124,19 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from pytest_asperf.config.build_sources import Checkout
-from pytest_asperf.builds.build_cache import Workshop
+from pytest_asperf.builds.build_cache import BuildCache
 class Loud:
-    def progress(self, *told): print(*told, flush=True)
+    def progress(self, *step): print(*step, flush=True)
     def done(self): pass
     def wait(self, *_): pass
 folder = Path(sys.argv[1])
-room = Workshop(folder / "cache", lock_path=folder / "turn", notify=Loud())
+room = BuildCache(folder / "cache", lock_path=folder / "turn", notify=Loud())
 room.made(Checkout(folder / "llama.cpp", "slow"))
 """
 
 
 def test_ctrl_c_keeps_what_is_compiled(
-    tmp_path: Path, checkout: Path, git: Git, build_cache: OpenWorkshop
+    tmp_path: Path, checkout: Path, git: Git, build_cache: OpenBuildCache
 ) -> None:
     """Stopped, it counts as unfinished; the compiler has gone, and a second run ends the work."""
     note, go = tmp_path / "pid", tmp_path / "go"
@@ -168,8 +168,8 @@ def test_ctrl_c_keeps_what_is_compiled(
     assert made.folder == folder
 
 
-def test_a_compilers_error_is_told(
-    checkout: Path, git: Git, build_cache: OpenWorkshop, tmp_path: Path
+def test_a_compilers_error_is_shown(
+    checkout: Path, git: Git, build_cache: OpenBuildCache, tmp_path: Path
 ) -> None:
     """The compiler's own words are the detail, and nothing is left but the log."""
     commit(checkout, git, "b2", tiny="const char * told(void) { return nonesuch; }")
@@ -182,23 +182,23 @@ def test_a_compilers_error_is_told(
 
 
 @pytest.mark.parametrize(
-    ("named", "told"),
+    ("named", "problem"),
     [
         ("b9999", "has no commit 'b9999'.*fetch"),
         ("b1:main.c", "has no commit"),
     ],
 )
 def test_an_unknown_commit(
-    checkout: Path, build_cache: OpenWorkshop, named: str, told: str, tmp_path: Path
+    checkout: Path, build_cache: OpenBuildCache, named: str, problem: str, tmp_path: Path
 ) -> None:
     """A commit that the checkout has not is refused before anything is made."""
-    with pytest.raises(BuildError, match=f"(?s){told}"):
+    with pytest.raises(BuildError, match=f"(?s){problem}"):
         build_cache().made(Checkout(checkout, named))
     assert not (tmp_path / "cache").exists()
 
 
 def test_a_folder_that_is_no_checkout(
-    tmp_path: Path, checkout: Path, git: Git, build_cache: OpenWorkshop
+    tmp_path: Path, checkout: Path, git: Git, build_cache: OpenBuildCache
 ) -> None:
     """No repository, no CMakeLists.txt, and none of llama.cpp's programs are three errors."""
     with pytest.raises(BuildError, match="is no git checkout"):
@@ -217,7 +217,7 @@ def test_a_folder_that_is_no_checkout(
 def test_a_missing_program(
     tmp_path: Path,
     checkout: Path,
-    build_cache: OpenWorkshop,
+    build_cache: OpenBuildCache,
     monkeypatch: pytest.MonkeyPatch,
     missing: str,
 ) -> None:
@@ -235,8 +235,8 @@ def test_a_missing_program(
         build_cache().made(Checkout(checkout, "b1"))
 
 
-def test_no_compiler(checkout: Path, build_cache: OpenWorkshop) -> None:
-    """CMake without a compiler is told as what it is."""
+def test_no_compiler(checkout: Path, build_cache: OpenBuildCache) -> None:
+    """CMake without a compiler is reported as missing."""
     source = Checkout(checkout, "b1", env=(("CC", "/nowhere/cc"),))
     with pytest.raises(BuildError, match=r"(?s)no working C or C\+\+ compiler.*build-essential"):
         build_cache().made(source)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_asperf.builds.build_cache import BuildCache
-    from tests.builds.conftest import Told
+    from tests.builds.conftest import ProgressNotes
 
-    OpenWorkshop = Callable[[], BuildCache]
+    OpenBuildCache = Callable[[], BuildCache]
     Write = Callable[..., Path]
 
 PYTHON = Path(sys.executable)
@@ -40,7 +40,7 @@ def said(python: Path, program: str) -> str:
 
 
 def test_a_wheel_is_installed_once(
-    tmp_path: Path, build_cache: OpenWorkshop, told: Told, write_wheel: Write
+    tmp_path: Path, build_cache: OpenBuildCache, notes: ProgressNotes, write_wheel: Write
 ) -> None:
     """A build is made the first time, found the second, and its record says what is in it."""
     wheel = write_wheel(tmp_path, "tiny", tiny="answer = 42")
@@ -49,17 +49,17 @@ def test_a_wheel_is_installed_once(
     assert said(interpreter_of(made.folder), "import tiny; print(tiny.answer)") == "42"
     assert made.found["packages"] == {"tiny": "1.0"}
     assert made.nbytes > 0
-    assert len(told.waits) == 1
+    assert len(notes.waits) == 1
 
     ready = build_cache().ready(Build("new", source), "llama_cpp")
     assert ready.engine == EngineBuild("llama_cpp", interpreter_of(made.folder))
     assert ready.rows() == (("made", "tiny-1.0-py3-none-any.whl: 1 other packages"),)
-    assert len(told.waits) == 1
+    assert len(notes.waits) == 1
 
     interpreter_of(made.folder).unlink()  # as when the Python that it links to is upgraded
     assert build_cache().made(source).folder == made.folder
     assert interpreter_of(made.folder).exists()
-    assert len(told.waits) == 2
+    assert len(notes.waits) == 2
 
 
 def test_all_that_decides_an_environment_is_in_its_key(
@@ -102,7 +102,7 @@ def test_an_address_with_a_password_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_variables_are_no_business_of_the_installers_cache(
-    tmp_path: Path, build_cache: OpenWorkshop, monkeypatch: pytest.MonkeyPatch, write_sdist: Write
+    tmp_path: Path, build_cache: OpenBuildCache, monkeypatch: pytest.MonkeyPatch, write_sdist: Write
 ) -> None:
     """A wheel compiled without them is not taken with them, nor left for those without."""
     monkeypatch.setenv("PIP_CACHE_DIR", str(tmp_path / "installer"))
@@ -133,9 +133,9 @@ def test_variables_for_a_compiler_are_compiled_with(env: dict[str, str], is_comp
 
 
 def test_what_fails_to_compile_says_so(
-    tmp_path: Path, build_cache: OpenWorkshop, told: Told, write_sdist: Write
+    tmp_path: Path, build_cache: OpenBuildCache, notes: ProgressNotes, write_sdist: Write
 ) -> None:
-    """The first error and the last lines are told, the log is kept, and nothing else is."""
+    """The first error and the last lines are shown, the log is kept, and nothing else is."""
     fault = "print('tiny.c:1: error: \\x1b[31mno semicolon'); raise SystemExit(3)"
     source = Packages(files=(write_sdist(tmp_path, "tiny", fault=fault),))
     room = build_cache()
@@ -152,11 +152,11 @@ def test_what_fails_to_compile_says_so(
     assert not any(path.is_dir() for path in (tmp_path / "cache" / "builds").iterdir())
     with pytest.raises(BuildError):
         room.made(source)
-    assert len(told.waits) == 1  # is not tried again
+    assert len(notes.waits) == 1  # is not tried again
 
 
 def test_what_a_killed_process_left_is_made_anew(
-    tmp_path: Path, build_cache: OpenWorkshop, write_wheel: Write
+    tmp_path: Path, build_cache: OpenBuildCache, write_wheel: Write
 ) -> None:
     """A folder without a record counts as absent."""
     source = Packages(files=(write_wheel(tmp_path, "tiny", tiny=""),))
@@ -168,7 +168,7 @@ def test_what_a_killed_process_left_is_made_anew(
 
 
 def test_two_at_once_make_one(
-    tmp_path: Path, build_cache: OpenWorkshop, told: Told, write_wheel: Write
+    tmp_path: Path, build_cache: OpenBuildCache, notes: ProgressNotes, write_wheel: Write
 ) -> None:
     """Who comes second waits for the first, and takes what that made."""
     source = Packages(files=(write_wheel(tmp_path, "tiny"),))
@@ -177,7 +177,7 @@ def test_two_at_once_make_one(
         thread.start()
     for thread in threads:
         thread.join()
-    assert [wait.endswith("the first time") for wait in told.waits].count(True) == 1
+    assert [wait.endswith("the first time") for wait in notes.waits].count(True) == 1
 
 
 SCRIPT = """
@@ -224,7 +224,7 @@ def test_ctrl_c_ends_the_compiler_and_leaves_nothing(tmp_path: Path, write_sdist
 
 
 def test_no_index_is_said_plainly(
-    tmp_path: Path, build_cache: OpenWorkshop, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, build_cache: OpenBuildCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a network the index, the remedy and the way around are named."""
     for name, text in (
@@ -245,7 +245,7 @@ def test_no_index_is_said_plainly(
 
 
 def test_an_unknown_version_names_those_there_are(
-    tmp_path: Path, build_cache: OpenWorkshop, monkeypatch: pytest.MonkeyPatch, write_wheel: Write
+    tmp_path: Path, build_cache: OpenBuildCache, monkeypatch: pytest.MonkeyPatch, write_wheel: Write
 ) -> None:
     """A version that the index has not is answered with what it has."""
     write_wheel(tmp_path, "llama_cpp_python", "0.0.1")
@@ -259,7 +259,7 @@ def test_an_unknown_version_names_those_there_are(
 
 
 def test_a_missing_wheel_names_its_neighbours(
-    tmp_path: Path, build_cache: OpenWorkshop, write_wheel: Write
+    tmp_path: Path, build_cache: OpenBuildCache, write_wheel: Write
 ) -> None:
     """A path that leads nowhere is refused before anything is made."""
     write_wheel(tmp_path, "tiny", "2.0")
@@ -268,7 +268,7 @@ def test_a_missing_wheel_names_its_neighbours(
     assert not (tmp_path / "cache").exists()
 
 
-def test_an_interpreter_that_does_not_run(tmp_path: Path, build_cache: OpenWorkshop) -> None:
+def test_an_interpreter_that_does_not_run(tmp_path: Path, build_cache: OpenBuildCache) -> None:
     """The interpreter below is asked first."""
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho broken >&2; exit 3\n")
@@ -278,7 +278,7 @@ def test_an_interpreter_that_does_not_run(tmp_path: Path, build_cache: OpenWorks
 
 
 def test_a_cache_that_cannot_be_written_to(
-    tmp_path: Path, build_cache: OpenWorkshop, write_wheel: Write
+    tmp_path: Path, build_cache: OpenBuildCache, write_wheel: Write
 ) -> None:
     """The cache is named, with the variable that names another."""
     (tmp_path / "cache").write_text("")
@@ -287,7 +287,7 @@ def test_a_cache_that_cannot_be_written_to(
 
 
 @pytest.mark.parametrize("engine", [each for each in ENGINES if each != "mlx"])
-def test_a_build_of_one_engine_is_none_of_another(build_cache: OpenWorkshop, engine: str) -> None:
+def test_a_build_of_one_engine_is_none_of_another(build_cache: OpenBuildCache, engine: str) -> None:
     """The engine that a requirement brings is held against the model's, before it is made."""
     build = Build("new", Packages(("mlx-lm==0.31.3",), engines=frozenset({"mlx"})))
     with pytest.raises(ConfigError, match=f"the engine is {engine}, and the build new is"):

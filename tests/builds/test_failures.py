@@ -13,7 +13,7 @@ from pytest_asperf.errors import AsperfError, BuildError, CacheError
 PLACES = {"folder": Path("/cache/builds/x"), "log": Path("/cache/builds/x.log")}
 
 
-def told(*lines: str) -> AsperfError:
+def error_of(*lines: str) -> AsperfError:
     """Return the error for an installation that printed these lines."""
     failure = StepFailure("pip", 1, lines)
     return environment_failure(failure, "llama-cpp-python==9", **PLACES)
@@ -21,7 +21,7 @@ def told(*lines: str) -> AsperfError:
 
 def test_offline() -> None:
     """It says why each try failed, and then that there is no version."""
-    error = told(
+    error = error_of(
         "WARNING: Retrying (Retry(total=4, connect=None, read=None, redirect=None, status=None)) "
         "after connection broken by 'NewConnectionError('<pip._vendor.urllib3.connection."
         "HTTPSConnection object at 0x7f>: Failed to establish a new connection: [Errno -3] "
@@ -37,7 +37,7 @@ def test_offline() -> None:
 
 def test_a_version_that_one_index_lacks_while_another_is_down() -> None:
     """An index that answered has the last word."""
-    error = told(
+    error = error_of(
         "WARNING: Retrying after connection broken by 'NewConnectionError(...)'",
         "ERROR: Could not find a version that satisfies the requirement llama-cpp-python==9 "
         f"(from versions: {', '.join(f'0.3.{n}' for n in range(37))})",
@@ -50,7 +50,7 @@ def test_a_version_that_one_index_lacks_while_another_is_down() -> None:
 
 def test_a_full_disk() -> None:
     """Whoever runs out of space, it is the cache's disk."""
-    error = told(
+    error = error_of(
         "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
     )
     assert isinstance(error, CacheError)
@@ -59,9 +59,11 @@ def test_a_full_disk() -> None:
 
 def test_no_ensurepip() -> None:
     """Debian splits it off."""
-    error = told("The virtual environment was not created successfully because ensurepip is not")
+    error = error_of(
+        "The virtual environment was not created successfully because ensurepip is not"
+    )
     assert "python3-venv" not in error.remedy
-    error = told("available.  ensurepip is not available.  apt install python3.11-venv")
+    error = error_of("available.  ensurepip is not available.  apt install python3.11-venv")
     assert "python3-venv" in error.remedy
 
 
@@ -76,7 +78,7 @@ def test_no_ensurepip() -> None:
 )
 def test_no_compiler(line: str) -> None:
     """What has no compiler says so, in a release as in a checkout."""
-    for error in (told(line), compile_failure(StepFailure("cmake", 1, (line,)), "x", **PLACES)):
+    for error in (error_of(line), compile_failure(StepFailure("cmake", 1, (line,)), "x", **PLACES)):
         assert "no working C or C++ compiler" in error.what
         assert "build-essential" in error.remedy
 

@@ -196,8 +196,8 @@ def test_a_folder_gives_the_same_file_twice(tiny: Any, tiny_gguf: Path, tmp_path
 @pytest.mark.parametrize(
     ("file", "change", "message"),
     [
-        ("config.json", None, "config.json: there is no such file"),
-        ("tokenizer.json", None, "tokenizer.json: there is no such file"),
+        ("config.json", None, "config.json: it cannot be read: No such file"),
+        ("tokenizer.json", None, "tokenizer.json: it cannot be read: No such file"),
         ("model.safetensors", None, "model.safetensors cannot be read"),
         ("config.json", {"architectures": ["GPT2LMHeadModel"]}, "GPT2LMHeadModel"),
         ("config.json", {"rope_scaling": {"type": "yarn"}}, "rope_scaling"),

@@ -14,11 +14,13 @@ from pytest_asperf.modelfiles.cache import entries
 from pytest_asperf.modelfiles.convert import hf_to_gguf
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
 from pytest_asperf.modelfiles.levels import contradiction, require_quantizable
-from pytest_asperf.modelfiles.resolve import Quantize, resolve
+from pytest_asperf.modelfiles.resolve import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from pytest_asperf.modelfiles.maker import Quantize
 
 
 def refuse(_source: Path, _target: Path, level: str) -> None:

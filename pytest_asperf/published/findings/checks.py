@@ -86,9 +86,9 @@ class Monotonic:
 
     def judge(self, evidence: Evidence, subject: Subject) -> Verdict:
         """Judge the steps, the error shared among them."""
-        each = shared_confidence(DECISION_CONFIDENCE, len(self.values) - 1)
+        confidence = shared_confidence(DECISION_CONFIDENCE, len(self.values) - 1)
         steps = [
-            evidence.estimate(FormulaTerm("difference", (b, a)), each)
+            evidence.estimate(FormulaTerm("difference", (b, a)), confidence)
             for (_, a), (_, b) in pairwise(self.values)
         ]
         labels = [label for label, _ in self.values]
@@ -118,10 +118,10 @@ class Pareto:
         """Judge the differences from the chosen candidate, the error shared among them."""
         candidates = dict(self.candidates)
         own = candidates.pop(self.chosen)
-        each = shared_confidence(DECISION_CONFIDENCE, len(candidates) * len(own))
+        confidence = shared_confidence(DECISION_CONFIDENCE, len(candidates) * len(own))
         differences = {
             name: [
-                evidence.estimate(FormulaTerm("difference", pair), each)
+                evidence.estimate(FormulaTerm("difference", pair), confidence)
                 for pair in zip(terms, own, strict=True)
             ]
             for name, terms in candidates.items()
@@ -146,9 +146,9 @@ class Implication:
 
     def judge(self, evidence: Evidence, subject: Subject) -> Verdict:
         """Judge each case, the error shared among them."""
-        each = shared_confidence(DECISION_CONFIDENCE, 2 * len(self.cases))
+        confidence = shared_confidence(DECISION_CONFIDENCE, 2 * len(self.cases))
         cases = [
-            (label, evidence.estimate(where, each), evidence.estimate(effect, each))
+            (label, evidence.estimate(where, confidence), evidence.estimate(effect, confidence))
             for label, where, effect in self.cases
         ]
         return judge_implication(cases, self.limit, subject)
@@ -179,7 +179,7 @@ def _limits(place: CheckedTable) -> FindingCheck:
 def _monotonic(place: CheckedTable) -> FindingCheck:
     place.only(("kind", "values", "labels", "direction"))
     direction = place.choice("direction", _DIRECTIONS)
-    return Monotonic(_values(place, least=2), "rising" if direction == "rising" else "falling")
+    return Monotonic(_values(place, at_least=2), "rising" if direction == "rising" else "falling")
 
 
 def _compared(place: CheckedTable) -> FindingCheck:
@@ -248,20 +248,20 @@ _KINDS: Final[Mapping[str, Callable[[CheckedTable], FindingCheck]]] = {
 
 
 def _estimates(values: Sequence[tuple[str, Term]], evidence: Evidence) -> tuple[JudgedFigure, ...]:
-    each = shared_confidence(DECISION_CONFIDENCE, len(values))
-    return tuple((label, evidence.estimate(term, each)) for label, term in values)
+    confidence = shared_confidence(DECISION_CONFIDENCE, len(values))
+    return tuple((label, evidence.estimate(term, confidence)) for label, term in values)
 
 
-def _values(place: CheckedTable, *, least: int = 1) -> tuple[tuple[str, Term], ...]:
-    terms = _terms(place, "values", least=least)
+def _values(place: CheckedTable, *, at_least: int = 1) -> tuple[tuple[str, Term], ...]:
+    terms = _terms(place, "values", at_least=at_least)
     return tuple(zip(_labels(place, terms), terms, strict=True))
 
 
-def _terms(place: CheckedTable, key: str, *, least: int = 1) -> tuple[Term, ...]:
+def _terms(place: CheckedTable, key: str, *, at_least: int = 1) -> tuple[Term, ...]:
     value = place.values.get(key)
-    if not isinstance(value, list) or len(value) < least:
-        place.refuse(key, f"write a list of at least {least} terms")
-    return tuple(parse_term(each, place, key) for each in value)
+    if not isinstance(value, list) or len(value) < at_least:
+        place.refuse(key, f"write a list of at least {at_least} terms")
+    return tuple(parse_term(term, place, key) for term in value)
 
 
 def _labels(place: CheckedTable, terms: Sequence[Term]) -> tuple[str, ...]:

@@ -1,10 +1,10 @@
-"""From recorded figures to estimates: what each may stand for, given its spread and its rounding.
+"""Estimates from recorded figures, given their spread and their rounding.
 
-The interval of a single figure is Student's t on the published spread. Where none is published the
-spread is assumed (`claims.spreads`), so that a claim passes only if it would survive it. A figure
-printed without its raw value stands for everything that rounds to it. What follows from several
-figures takes the extremes over their intervals, the error shared among them (Bonferroni), which is
-wider than needed and never too narrow.
+The interval of a single figure is Student's t on the published spread. Where none is published, the
+spread is assumed (`published.findings.spreads`), so that a finding passes only if it survives that
+spread. A figure printed without its raw value may be anything that rounds to it. A result of
+several figures takes the extremes over their intervals, the error shared among them (Bonferroni),
+which is wider than needed and never too narrow.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class Evidence:
     def all_cells(self, term: Term) -> Iterator[RecordedCell]:
         """Yield the figures of a term and, of those that are derived, their inputs."""
         if isinstance(term, FormulaTerm):
-            for each in term.of:
-                yield from self.all_cells(each)
+            for inner in term.of:
+                yield from self.all_cells(inner)
             return
         if isinstance(term, PrintedTerm):
             yield self.cells[term.id]
@@ -126,8 +126,8 @@ class Evidence:
         cell = self.cell(term.id)
         yield cell
         if isinstance(term, FigureTerm) and self._follows_from_others(cell):
-            for each in _derivation(cell).of:
-                yield from self.all_cells(each)
+            for inner in _derivation(cell).of:
+                yield from self.all_cells(inner)
 
     def _is_certain(self, id: str) -> bool:  # noqa: A002  # it is what the field is called
         cell = self.cells[id]
@@ -152,7 +152,7 @@ class Evidence:
 
     def _computed(self, term: FormulaTerm, confidence: float) -> _Box:
         formula = FORMULAS[term.name]
-        boxes = [self._box(each, confidence) for each in term.of]
+        boxes = [self._box(inner, confidence) for inner in term.of]
         try:
             point = formula.compute(*(box.point for box in boxes))
         except ZeroDivisionError:
@@ -226,7 +226,7 @@ def _scaled(value: float, log_change: float) -> float:
 
 
 def _printed(cell: RecordedCell) -> _Box:
-    """Return what a document prints, a bound as all that it allows."""
+    """A figure as printed, a bound as everything that it allows."""
     printed = cell.printed
     if printed.low is not None and printed.high is not None:
         return _Box(cell.value, *cell.allowed())
@@ -249,7 +249,7 @@ def _own_spread(cell: RecordedCell) -> bool:
 
 
 def _own_interval(cell: RecordedCell, confidence: float) -> tuple[float, float, str] | None:
-    """Return by how much a figure may be too high or too low, and how that is known."""
+    """The amounts by which a figure may be too high and too low, and how they are known."""
     spread, n = cell.spread, cell.spread.n
     if spread.interval is not None and spread.confidence is not None:
         factor = _quantile(n, confidence) / _quantile(n, spread.confidence)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.guards import Consequence
 from pytest_asperf.analysis.verdict import Outcome, Subject, guarded
-from pytest_asperf.published.findings.validity import automatic_trips
+from pytest_asperf.published.findings.validity import estimated_figures
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.published.findings.evidence import Evidence
     from pytest_asperf.published.findings.model import Finding
 
-_REMEDY: Final = "measure it anew; these figures cannot be used for the finding"
+_REMEDY: Final = "measure again; these figures cannot be used for the finding"
 _OPEN: Final = "more runs, published with n and spread, would decide it"
 _FAILED: Final = "do not rely on the statement; `asperf findings --markdown` shows the figures"
 
@@ -27,29 +27,29 @@ def judge_recorded(finding: Finding, evidence: Evidence) -> Verdict:
         evidence: the recorded figures.
 
     Raises:
-        ConfigError: a guard cannot be asked of its figures.
+        ConfigError: a guard cannot check its figures.
     """
     terms = list(finding.check.terms())
     figures = dict.fromkeys(cell.id for term in terms for cell in evidence.all_cells(term))
     subject = Subject(
         finding.id,
         "recorded",
-        tuple(("figure", each) for each in figures),
+        tuple(("figure", cell_id) for cell_id in figures),
         if_failed=_FAILED,
     )
     verdict = finding.check.judge(evidence, subject)
     if verdict.outcome is Outcome.INCONCLUSIVE:
         verdict = replace(verdict, advice=_OPEN)
-    asked = [
+    declared = [
         guard_finding
         for guard in finding.guards
-        if (guard_finding := guard.ask(evidence)) is not None
+        if (guard_finding := guard.check(evidence)) is not None
     ]
-    guard_findings = (*asked, *automatic_trips(terms, evidence))
+    guard_findings = (*declared, *estimated_figures(terms, evidence))
     left = guarded(verdict, guard_findings, remedy=_REMEDY)
     if left.outcome is not Outcome.INVALID:
         return left
-    # Which guard it was is what a reader looks up; what the broken figures give is not told.
+    # A reader looks up the guard; the broken figures' result is left out.
     first, *others = dict.fromkeys(
         guard_finding.guard
         for guard_finding in guard_findings
@@ -61,5 +61,5 @@ def judge_recorded(finding: Finding, evidence: Evidence) -> Verdict:
 
 def published_text(finding: Finding, evidence: Evidence) -> str:
     """Return the figures that the documents give for a finding, as printed."""
-    cells = [evidence.cells[each] for each in finding.published]
+    cells = [evidence.cells[cell_id] for cell_id in finding.published]
     return ", ".join(f"{cell.printed.text} {cell.unit}".rstrip() for cell in cells)

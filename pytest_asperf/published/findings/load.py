@@ -59,7 +59,7 @@ def parse_findings(texts: Iterable[tuple[str, str]], records: Records) -> Findin
     Raises:
         ConfigError: a text cannot be used; names text, finding and key.
     """
-    found: dict[str, Finding] = {}
+    by_id: dict[str, Finding] = {}
     reference: dict[str, str] = {}
     tables = {f"{d.source.id}/{table.id}" for d in records.documents for table in d.tables}
     cells = {cell.id: cell for cell in records.cells()}
@@ -72,15 +72,15 @@ def parse_findings(texts: Iterable[tuple[str, str]], records: Records) -> Findin
             place = file.inner(f"finding {name}", entry)
             finding = _finding(place, tables)
             _check_figures(finding, evidence, place)
-            if finding.id in found:
+            if finding.id in by_id:
                 raise twice(f"{where}: finding", finding.id)
-            found[finding.id] = finding
+            by_id[finding.id] = finding
         for entry in file.entries("reference") if "reference" in file.values else ():
             place = file.inner("reference", entry)
             place.only(("table", "why"))
             table = place.choice("table", tables)
             reference[table] = place.text("why", required=True)
-    return Findings(tuple(found.values()), records, evidence, tuple(reference.items()))
+    return Findings(tuple(by_id.values()), records, evidence, tuple(reference.items()))
 
 
 @cache
@@ -115,7 +115,7 @@ def _finding(place: CheckedTable, tables: Iterable[str]) -> Finding:
         check=parse_check(place.inner("check", place.values.get("check"))),
         guards=tuple(parse_guard(place.inner("guard", guard)) for guard in guards),
         live=place.text("live"),
-        expected=Outcome(place.choice("expected", [str(each) for each in Outcome])),
+        expected=Outcome(place.choice("expected", [str(outcome) for outcome in Outcome])),
         **texts,
     )
 

@@ -54,7 +54,7 @@ class Finding:
     because: str
 
     def suits(self, profile: str) -> bool:
-        """Tell whether it is about a profile; a chip stands for all its bins."""
+        """Whether it is about a profile; a chip means all its bins."""
         return not self.hardware or any(
             profile == name or profile.partition("-")[0] == name for name in self.hardware
         )

@@ -47,7 +47,7 @@ class AssumedSpread:
         return self.cv == 0
 
     def fits(self, cell: RecordedCell) -> bool:
-        """Tell whether it holds for a figure."""
+        """Whether it holds for a figure."""
         own = not self.source or cell.id.startswith(f"{self.source}/")
         return own and cell.metric in self.metrics
 

@@ -67,7 +67,7 @@ def parse_term(value: object, place: CheckedTable, key: str) -> Term:
     Args:
         value: an id; `{ printed = id }`; `{ variation = id }`; or
             `{ formula = name, of = [terms] }`, with a `unit` where it needs one.
-        place: the table that it stands in, for messages.
+        place: its table, for messages.
         key: its key there.
 
     Raises:
@@ -79,8 +79,8 @@ def parse_term(value: object, place: CheckedTable, key: str) -> Term:
 def ids_of(term: Term) -> Iterator[str]:
     """Yield the ids of the recorded figures in a term."""
     if isinstance(term, FormulaTerm):
-        for each in term.of:
-            yield from ids_of(each)
+        for inner in term.of:
+            yield from ids_of(inner)
     else:
         yield term.id
 
@@ -113,7 +113,7 @@ def _parsed(value: object, place: CheckedTable, key: str, depth: int) -> Term:
             why="the finding is judged by what follows from them",
             remedy=f"name {count} of them, in that order",
         )
-    inputs = tuple(_parsed(each, inner, "of", depth + 1) for each in of)
+    inputs = tuple(_parsed(term, inner, "of", depth + 1) for term in of)
     return FormulaTerm(formula.name, inputs, inner.text("unit"))
 
 

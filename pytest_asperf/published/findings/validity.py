@@ -27,7 +27,7 @@ class Guard:
 
     Attributes:
         kind: which.
-        inputs: the figures that it is asked of, by what they are to it.
+        inputs: the figures that it checks, by their role.
         arm: of a comparison, the figures of the arm; each has its counterpart in `baseline`.
         baseline: the figures of the baseline.
     """
@@ -38,12 +38,12 @@ class Guard:
     baseline: tuple[Term, ...] = ()
 
     def terms(self) -> Iterator[Term]:
-        """Yield what it is asked of."""
+        """Yield the figures that it checks."""
         yield from (term for _, term in self.inputs)
         yield from (*self.arm, *self.baseline)
 
-    def ask(self, evidence: Evidence) -> GuardFinding | None:
-        """Return how it trips, or None.
+    def check(self, evidence: Evidence) -> GuardFinding | None:
+        """Its finding about the figures, None where they pass.
 
         Raises:
             ConfigError: the figures make no sense to it, such as a rate of 0.
@@ -58,8 +58,8 @@ class Guard:
         except ValueError as error:
             figures = ", ".join(id for term in self.terms() for id in ids_of(term))  # noqa: A001
             raise ConfigError(
-                f"guard {self.kind} cannot be asked of {figures}: {error}",
-                why="a guard that cannot be asked protects nothing",
+                f"guard {self.kind} cannot check {figures}: {error}",
+                why="a guard that cannot check protects nothing",
                 remedy="name figures of the quantity that it needs",
             ) from error
 
@@ -99,13 +99,13 @@ def parse_guard(place: CheckedTable) -> Guard:
     return Guard(kind, tuple(inputs))
 
 
-def automatic_trips(terms: Iterable[Term], evidence: Evidence) -> Iterator[GuardFinding]:
+def estimated_figures(terms: Iterable[Term], evidence: Evidence) -> Iterator[GuardFinding]:
     """Yield what holds of any recorded figure: one that is no measurement shows nothing."""
-    told = set()
+    reported = set()
     for term in terms:
         for cell in evidence.all_cells(term):
-            if cell.kind in {"estimated", "stated"} and cell.id not in told:
-                told.add(cell.id)
+            if cell.kind in {"estimated", "stated"} and cell.id not in reported:
+                reported.add(cell.id)
                 guard_finding = guards.estimate(f"{cell.id} ({cell.kind})", 0)
                 if guard_finding is not None:
                     yield guard_finding
@@ -115,7 +115,7 @@ def _list(place: CheckedTable, key: str) -> tuple[Term, ...]:
     value = place.values.get(key)
     if not isinstance(value, list) or not value:
         place.refuse(key, "write a list of figures")
-    return tuple(parse_term(each, place, key) for each in value)
+    return tuple(parse_term(term, place, key) for term in value)
 
 
 def _step(values: Mapping[str, float]) -> tuple[float, float]:

@@ -76,7 +76,7 @@ def _check(
 ) -> DerivedCheck:
     inputs = tuple(by_id[id] for id in derivation.inputs)  # noqa: A001  # what the field is called
     formula = FORMULAS[derivation.formula]
-    boxes = [each.allowed() for each in inputs]
+    boxes = [cell.allowed() for cell in inputs]
     if cell.printed.form == "range" and formula.name == "span":
         low, high, follows = _span(cell, boxes)
     else:
@@ -86,7 +86,7 @@ def _check(
         cell=cell,
         derivation=derivation,
         inputs=inputs,
-        computed=formula.compute(*(each.value for each in inputs)),
+        computed=formula.compute(*(cell.value for cell in inputs)),
         low=low,
         high=high,
         follows=follows,
@@ -117,7 +117,7 @@ def _span(cell: RecordedCell, boxes: Sequence[tuple[float, float]]) -> tuple[flo
 
 
 def _overlap(computed: tuple[float, float], printed: tuple[float, float]) -> bool:
-    """Return whether a computed value can print so; ends that merely touch cannot.
+    """Whether a computed value can print so; ends that merely touch cannot.
 
     Only a value without any leeway may lie on the end itself: 27.5 prints as 28.
     """

@@ -43,7 +43,7 @@ class Formula:
 
 
 def _largest(*inputs: float) -> float:
-    return max(abs(each) for each in inputs)
+    return max(abs(value) for value in inputs)
 
 
 def _speculation(accept_percent: float, k: float, target: float, draft: float) -> float:
@@ -89,4 +89,4 @@ _FORMULAS = (
     ),
 )
 
-FORMULAS: Mapping[str, Formula] = MappingProxyType({each.name: each for each in _FORMULAS})
+FORMULAS: Mapping[str, Formula] = MappingProxyType({formula.name: formula for formula in _FORMULAS})

@@ -104,7 +104,7 @@ def shipped_records() -> Records:
 
 @dataclass(frozen=True, slots=True)
 class _Ids:
-    """Where a cell stands, and what a reference from it means."""
+    """A cell's place, and the ids that references from it mean."""
 
     source: str
     table: str
@@ -131,7 +131,7 @@ def _records(
     files: dict[str, str] = {}
     for where, text in texts:
         document = _document(text, printable(where, 200), hardware)
-        if document.source.id in {each.source.id for each in documents}:
+        if document.source.id in {known.source.id for known in documents}:
             raise twice(f"{where}: source", document.source.id)
         documents.append(document)
         files[document.source.id] = where
@@ -147,7 +147,7 @@ def _document(text: str, where: str, hardware: Collection[str]) -> Document:
     tables: list[Table] = []
     for entry in file.entries("table"):
         table = _table(file, entry, source.id, hardware)
-        if table.id in {each.id for each in tables}:
+        if table.id in {known.id for known in tables}:
             raise twice(f"{where}: table", table.id)
         tables.append(table)
     return Document(source, tuple(tables))
@@ -292,7 +292,7 @@ def _derivation(place: CheckedTable, defaults: CheckedTable, ids: _Ids) -> Deriv
             why="a derived figure is recomputed from its inputs",
             remedy=f"name {count} of them, in that order",
         )
-    resolved = tuple(ids.resolved(each, f"{giver}: from") for each in inputs)
+    resolved = tuple(ids.resolved(reference, f"{giver}: from") for reference in inputs)
     return Derivation(formula.name, resolved, follows, why)
 
 
@@ -324,18 +324,18 @@ def _check_inputs(records: Records, files: Mapping[str, str]) -> None:
     for document in records.documents:
         where = files.get(document.source.id, document.source.id)
         for cell in document.cells():
-            for each in cell.derivation.inputs if cell.derivation else ():
-                found = by_id.get(each)
-                if found is None:
-                    problem = f"is not recorded{suggest(each, by_id)}"
-                elif found.printed.middle is None:
-                    problem = f"is {shown(found.printed.text, 40)}, not one number"
-                elif each == cell.id:
+            for input_id in cell.derivation.inputs if cell.derivation else ():
+                source = by_id.get(input_id)
+                if source is None:
+                    problem = f"is not recorded{suggest(input_id, by_id)}"
+                elif source.printed.middle is None:
+                    problem = f"is {shown(source.printed.text, 40)}, not one number"
+                elif input_id == cell.id:
                     problem = "is the figure itself"
                 else:
                     continue
                 raise ConfigError(
-                    f"{where}: {cell.id}: its input {printable(each, 200)} {problem}",
+                    f"{where}: {cell.id}: its input {printable(input_id, 200)} {problem}",
                     why="a derived figure is recomputed from its inputs",
                     remedy="name numbers by column, row/column, table/row/column or full id",
                 )

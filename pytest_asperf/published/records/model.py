@@ -272,8 +272,8 @@ class Records:
         Raises:
             ConfigError: there is none.
         """
-        found = _find("source", id, self.documents, lambda document: document.source.id)
-        return found.source
+        document = _find("source", id, self.documents, lambda known: known.source.id)
+        return document.source
 
     def table(self, id: str) -> Table:  # noqa: A002  # it is what the field is called
         """Return a table by `source-id/table-id`.

@@ -62,7 +62,7 @@ class PrintedValue:
         return low, high
 
     def ends_allowed(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Return what may stand behind the two ends of a range.
+        """The values that the two ends of a range may stand for.
 
         Raises:
             ValueError: it has only one end, or none.
@@ -85,7 +85,7 @@ class PrintedValue:
 
 
 def read_printed(value: Decimal | int | str) -> PrintedValue:
-    """Return what a cell says.
+    """The value that a cell prints.
 
     Args:
         value: a number with the decimals as printed, or the text of a cell.
@@ -96,21 +96,21 @@ def read_printed(value: Decimal | int | str) -> PrintedValue:
     if isinstance(value, int | Decimal):
         number = _within_reason(Decimal(value))
         return PrintedValue(str(value), "point", number, number)
-    found = _PRINTED.fullmatch(value)
-    if found is None:
+    match = _PRINTED.fullmatch(value)
+    if match is None:
         return PrintedValue(value, "word")
-    low = _within_reason(Decimal(found["low"]))
-    high = _within_reason(Decimal(found["high"])) if found["high"] else low
+    low = _within_reason(Decimal(match["low"]))
+    high = _within_reason(Decimal(match["high"])) if match["high"] else low
     if high < low:
         raise ValueError
-    bound = "at-least" if found["plus"] else _BOUNDS.get(found["mark"] or "")
+    bound = "at-least" if match["plus"] else _BOUNDS.get(match["mark"] or "")
     if bound == "at-least":
         return PrintedValue(value, "at-least", low=low)
     if bound == "at-most":
         return PrintedValue(value, "at-most", high=high)
-    if found["high"]:
+    if match["high"]:
         return PrintedValue(value, "range", low, high)
-    return PrintedValue(value, "approximate" if found["mark"] else "point", low, high)
+    return PrintedValue(value, "approximate" if match["mark"] else "point", low, high)
 
 
 def _within_reason(number: Decimal) -> Decimal:

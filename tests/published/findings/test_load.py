@@ -137,5 +137,5 @@ def test_a_guard_that_makes_no_sense_says_so(
         '\nbandwidth = "r/t/a/tg"'
     )
     findings = make_findings("a = { tg = 10, lines = 0 }", finding_text(FINE, guard))
-    with pytest.raises(ConfigError, match=r"roofline-low cannot be asked of .*r/t/a/lines"):
+    with pytest.raises(ConfigError, match=r"roofline-low cannot check .*r/t/a/lines"):
         judge_recorded(findings.findings[0], findings.evidence)
