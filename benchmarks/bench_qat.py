@@ -11,7 +11,7 @@ from bench_mlx_ppl import Silent
 from models import shipped_target
 from timing import table
 
-from pytest_asperf.analysis.stats.intervals import chunk_difference_interval, delta_ppl
+from pytest_asperf.analysis.stats.chunk_intervals import chunk_difference_interval, delta_ppl
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.engine_process import EngineBuild

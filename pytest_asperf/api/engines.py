@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_asperf.analysis.verdict import (
-    Outcome,
-    Verdict,
-    VerdictError,
-    parse_percent,
-)
+from pytest_asperf.analysis.limit_verdict import parse_percent
+from pytest_asperf.analysis.verdict import Outcome, Verdict, VerdictError
 from pytest_asperf.config.engines import parse_engine, parse_level
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import ConfigError

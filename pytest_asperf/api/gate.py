@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_asperf.analysis.verdict import (
-    Outcome,
-    Verdict,
-    VerdictError,
-    parse_percent,
-)
+from pytest_asperf.analysis.limit_verdict import parse_percent
+from pytest_asperf.analysis.verdict import Outcome, Verdict, VerdictError
 from pytest_asperf.api.throughput import _DEFAULT_WORKLOAD
 from pytest_asperf.gate.cells import GateCell, GateCheck, parse_gated, shared_by
 from pytest_asperf.gate.judge import GateLimits, judge_cells

@@ -7,25 +7,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.analysis import metrics
+from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, parse_percent
+from pytest_asperf.analysis.order_verdict import judge_monotonic, judge_pareto
+from pytest_asperf.analysis.stats.chunk_intervals import chunk_difference_interval, delta_ppl
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate
 from pytest_asperf.analysis.stats.intervals import (
-    chunk_difference_interval,
-    delta_ppl,
     neighbour_estimates,
     paired_change_interval,
-    shared_confidence,
     unpaired_change_interval,
 )
-from pytest_asperf.analysis.verdict import (
-    Subject,
-    Verdict,
-    guarded,
-    judge_above,
-    judge_below,
-    judge_monotonic,
-    judge_pareto,
-    parse_percent,
-)
+from pytest_asperf.analysis.stats.quantiles import shared_confidence
+from pytest_asperf.analysis.verdict import Subject, Verdict, guarded
 from pytest_asperf.api.measurement_context import Reading, settle, unknown_word
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import ConfigError, listing, shown

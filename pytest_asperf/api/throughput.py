@@ -8,12 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import metrics
-from pytest_asperf.analysis.verdict import (
-    Outcome,
-    Verdict,
-    judge_invalid,
-    judge_within,
-)
+from pytest_asperf.analysis.limit_verdict import judge_within
+from pytest_asperf.analysis.verdict import Outcome, Verdict, judge_invalid
 from pytest_asperf.api.measurement_context import Reading, settle
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import ConfigError, shown

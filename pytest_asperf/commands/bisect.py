@@ -171,7 +171,7 @@ def _question(asked: _BisectOptions, project: Project) -> BisectRequest:
     Raises:
         ConfigError: one is not usable.
     """
-    from pytest_asperf.analysis.verdict import parse_percent
+    from pytest_asperf.analysis.limit_verdict import parse_percent
     from pytest_asperf.bisect.run import BisectRequest
     from pytest_asperf.config.engines import parse_engine
     from pytest_asperf.config.workload import parse_workload

@@ -215,7 +215,7 @@ def _gate(asked: _GateOptions, project: Project, max_ppl_delta: str) -> _Gate:
     Raises:
         ConfigError: one is not usable.
     """
-    from pytest_asperf.analysis.verdict import parse_percent
+    from pytest_asperf.analysis.limit_verdict import parse_percent
     from pytest_asperf.config.engines import parse_engine
     from pytest_asperf.gate.cells import parse_gated
     from pytest_asperf.gate.judge import GateLimits

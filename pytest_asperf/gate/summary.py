@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.analysis.stats.sequential import ALPHA
+from pytest_asperf.analysis.stats.sequential_frame import ALPHA
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.errors import printable
 from pytest_asperf.gate.cells import NOT_RUN
