@@ -40,10 +40,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.metrics import Comparison
     from pytest_asperf.api.measurement_context import MeasurementContext, Reading
     from pytest_asperf.measure.ab_speed import ABResult
-    from pytest_asperf.measure.results import (
-        LadderResult,
-        LevelResult,
-    )
+    from pytest_asperf.measure.results import LadderResult, LevelResult
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pytest_asperf.errors import ConfigError, listing, shown, suggest
 from pytest_asperf.report.rows import verdict_row
 from pytest_asperf.verdicts.speculation import (
     PLACES,
-    RunningArm,
+    RatioSide,
     gain_verdict,
     loss_verdict,
     lossless_verdict,
@@ -32,7 +32,7 @@ def assert_sd_gain(
     *,
     when_ratio: float = RULE_RATIO,
     at_least: str | float = "0%",
-    only: RunningArm | None = None,
+    only: RatioSide | None = None,
 ) -> Verdict:
     """Claim that speculation gains from a speed ratio on, and does not gain below it.
 
@@ -63,11 +63,11 @@ def assert_sd_gain(
             why="the claim is about pairs from that ratio on",
             remedy="write a number above 0, such as 2.5",
         )
-    if only is not None and only not in get_args(RunningArm):
+    if only is not None and only not in get_args(RatioSide):
         raise ConfigError(
-            f"assert_sd_gain: only={shown(only)}{suggest(only, get_args(RunningArm))}",
+            f"assert_sd_gain: only={shown(only)}{suggest(only, get_args(RatioSide))}",
             why="it decides which side of the ratio is gated",
-            remedy=f"use one of {listing(get_args(RunningArm))}, or leave it out for both",
+            remedy=f"use one of {listing(get_args(RatioSide))}, or leave it out for both",
         )
     result, subject = _measured(speculation, "SD gain", limit)
     verdict = gain_verdict(result, subject, when_ratio=when_ratio, at_least=limit, only=only)

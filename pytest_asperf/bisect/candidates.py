@@ -46,7 +46,7 @@ class Candidate:
 
 
 def builds_between(ends: tuple[Build, Build], *, where: str) -> tuple[Candidate, ...]:
-    """Return the builds from one to another in their order, both ends among them.
+    """The builds from one to another in their order, both ends among them.
 
     Args:
         ends: the older build and the newer one: the same package at two releases, or the same
@@ -110,7 +110,7 @@ def _releases(
 
 
 def _moved(base: Packages, candidate: Packages) -> tuple[Requirement, Requirement] | None:
-    """Return the one requirement in which two environments differ, None where there is none."""
+    """The one requirement in which two environments differ, None where there is none."""
     from packaging.requirements import Requirement  # noqa: PLC0415  # as above
 
     one, other = set(base.requirements), set(candidate.requirements)
@@ -135,7 +135,7 @@ def _pinned(requirement: Requirement) -> Version | None:
 
 
 def _index_versions(package: str, base: Packages, options: Sequence[str]) -> list[str]:
-    """Return the releases that an interpreter's pip finds and can install, yanked ones left out."""
+    """The releases that an interpreter's pip finds and can install, yanked ones left out."""
     words = ["index", "versions", package, *options]
     python = base.python
     status, printed, log = _run([str(python), "-m", "pip", *words], base.env)
@@ -187,7 +187,7 @@ class _Commit(NamedTuple):
     subject: str
 
     def candidate(self, end: Build, source: Checkout) -> Candidate:
-        """Return the build of an end of the line, at this commit of its checkout."""
+        """The build of an end of the line, at this commit of its checkout."""
         place = end.name.rpartition("@")[0] or source.repository
         name = f"{place}@{self.digest[:_HASH_DIGITS]}{_settings(end)}"
         build = replace(end, name=name, source=replace(source, commit=self.digest))
@@ -195,14 +195,14 @@ class _Commit(NamedTuple):
 
 
 def _called(commit: Candidate, end: Build) -> Candidate:
-    """Return an end's commit: where the end has a name of its own, by that."""
+    """An end's commit: where the end has a name of its own, by that."""
     return (
         commit if "@" in end.name else replace(commit, build=replace(commit.build, name=end.name))
     )
 
 
 def _settings(build: Build) -> str:
-    """Return a build's engine settings as they are written behind its name."""
+    """A build's engine settings as they are written behind its name."""
     return "".join(f",{key}={value}" for key, value in build.settings.as_dict().items())
 
 
@@ -220,7 +220,7 @@ def _git(repository: Path, *words: str) -> str:
 
 
 def _run(command: Sequence[str], declared: Iterable[tuple[str, str]] = ()) -> tuple[int, str, str]:
-    """Return a program's status, what it printed, and its log."""
+    """A program's status, what it printed, and its log."""
     try:
         ended = subprocess.run(
             command,

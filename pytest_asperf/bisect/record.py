@@ -53,7 +53,7 @@ class JudgedGate:
 
 
 def judged(verdict: Verdict, elapsed_s: float) -> JudgedGate:
-    """Return what is kept of a gate's verdict."""
+    """What is kept of a gate's verdict."""
     effect = verdict.figures[0][1] if verdict.figures else None
     if effect is not None and effect.unit != CHANGE:
         point, low, high = (ratio - 1 for ratio in (effect.point, effect.low, effect.high))
@@ -80,22 +80,22 @@ class BisectRecord:
     @property
     def findings(self) -> dict[GateStep, GateAnswer]:
         """What the search needs of it."""
-        return {gate: found.finding for gate, found in self.gates.items()}
+        return {gate: judged_gate.finding for gate, judged_gate in self.gates.items()}
 
-    def keep(self, gate: GateStep, found: JudgedGate) -> None:
+    def keep(self, gate: GateStep, judged_gate: JudgedGate) -> None:
         """Add a gate, and write the file.
 
         Raises:
             CacheError: it cannot be written.
         """
-        self.gates[gate] = found
+        self.gates[gate] = judged_gate
         record = {
             "schema": _SCHEMA,
             "decided_by": self.decided_by,
             "seed": self.seed,
             "gates": [
-                {"base": gate.base, "candidate": gate.candidate, **_plain(found)}
-                for gate, found in self.gates.items()
+                {"base": gate.base, "candidate": gate.candidate, **_plain(judged_gate)}
+                for gate, judged_gate in self.gates.items()
             ],
         }
         store_record(self.path, record, what="the state of the bisection")
@@ -105,7 +105,7 @@ class BisectRecord:
 def kept_bisection(
     cache: Path, decided_by: Mapping[str, Any], *, seed: int, fresh: bool
 ) -> Iterator[tuple[BisectRecord, str]]:
-    """Give the record of a bisection, with what an earlier run found, and a remark on it.
+    """The record of a bisection, with what an earlier run found, and a remark on it.
 
     Builds that could not be made are left out of it: what they lacked, such as the network, may be
     there now.
@@ -113,8 +113,8 @@ def kept_bisection(
     Args:
         cache: the cache folder.
         decided_by: everything that decides the run; equal runs share a record.
-        seed: the seed of a run that is begun anew.
-        fresh: begin anew whatever is there.
+        seed: the seed of a run that begins again.
+        fresh: begin again whatever is there.
 
     Raises:
         CacheError: the folder cannot be written to, or another process runs the same bisection.
@@ -159,17 +159,17 @@ def _opened(record: BisectRecord, *, fresh: bool) -> tuple[BisectRecord, str]:
         record.path.replace(aside)
         return record, f"the state of an earlier run cannot be read; it is set aside as {aside}"
     record.seed = seed
-    record.gates = {gate: found for gate, found in gates.items() if not found.is_unmade}
+    record.gates = {gate: kept for gate, kept in gates.items() if not kept.is_unmade}
     if not gates:
         return record, ""
-    told = f"{len(record.gates)} gates of an earlier run are kept (--fresh forgets them)"
+    remark = f"{len(record.gates)} gates of an earlier run are kept (--fresh forgets them)"
     if len(record.gates) < len(gates):
-        told += "; what could not be made is tried again"
-    return record, told
+        remark += "; what could not be made is tried again"
+    return record, remark
 
 
-def _plain(found: JudgedGate) -> dict[str, Any]:
-    return {key: value for key, value in asdict(found).items() if value is not None}
+def _plain(judged_gate: JudgedGate) -> dict[str, Any]:
+    return {key: value for key, value in asdict(judged_gate).items() if value is not None}
 
 
 def _read_gate(row: dict[str, Any]) -> tuple[GateStep, JudgedGate]:
@@ -186,14 +186,14 @@ def _read_gate(row: dict[str, Any]) -> tuple[GateStep, JudgedGate]:
             confidence=_number(effect["confidence"]),
         )
     base, candidate = _whole(row["base"]), _whole(row["candidate"])
-    found = JudgedGate(
+    judged_gate = JudgedGate(
         Outcome(row["outcome"]),
         str(row["told"]),
         _number(row["elapsed_s"]),
         effect,
         is_unmade=row["is_unmade"] is True,
     )
-    return GateStep(base, candidate), found
+    return GateStep(base, candidate), judged_gate
 
 
 def _number(value: object) -> float:

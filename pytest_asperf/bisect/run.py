@@ -1,4 +1,4 @@
-"""A bisection at work: gates until there is an answer, each kept as soon as it is over."""
+"""Runs a bisection: gates until there is an answer, each kept as soon as it is over."""
 
 from __future__ import annotations
 
@@ -85,52 +85,50 @@ class BisectRequest:
 
 
 class Watcher(Protocol):
-    """Where a bisection says what it is doing."""
+    """Shows the progress of a bisection."""
 
     def begins(self, probe: Probe, number: int) -> None:
         """A gate begins."""
 
-    def ends(self, gate: GateStep, found: JudgedGate) -> None:
+    def ends(self, gate: GateStep, judged_gate: JudgedGate) -> None:
         """It is over."""
 
 
 def bisect(
-    question: BisectRequest, runner: MeasurementRunner, record: BisectRecord, watcher: Watcher
+    request: BisectRequest, runner: MeasurementRunner, record: BisectRecord, watcher: Watcher
 ) -> Answer:
     """Gate one build after the other until there is an answer.
 
     Args:
-        question: what is bisected.
+        request: what is bisected.
         runner: measures.
-        record: what was found before; every gate is added to it.
-        watcher: told of each gate.
+        record: earlier gates; every gate is added to it.
+        watcher: sees each gate.
 
     Raises:
         AsperfError: the candidate or the baseline cannot be measured at all, or the model, the
             cache or the machine cannot.
         KeyboardInterrupt: it was stopped; the gates that are over are kept.
     """
-    while isinstance(step := next_step(question.n, record.findings), Probe):
+    while isinstance(step := next_step(request.n, record.findings), Probe):
         watcher.begins(step, len(record.gates) + 1)
-        found = _gate(question, runner, step, record.seed)
-        record.keep(step.gate, found)
-        watcher.ends(step.gate, found)
+        judged_gate = _gate(request, runner, step, record.seed)
+        record.keep(step.gate, judged_gate)
+        watcher.ends(step.gate, judged_gate)
     return step
 
 
-def _gate(
-    question: BisectRequest, runner: MeasurementRunner, probe: Probe, seed: int
-) -> JudgedGate:
+def _gate(request: BisectRequest, runner: MeasurementRunner, probe: Probe, seed: int) -> JudgedGate:
     gate = probe.gate
-    base, candidate = (question.candidates[i].build for i in (gate.base, gate.candidate))
-    budget = replace(question.limits.budget, seed=_seed_of(gate, seed))
+    base, candidate = (request.candidates[i].build for i in (gate.base, gate.candidate))
+    budget = replace(request.limits.budget, seed=_seed_of(gate, seed))
     if probe.purpose in {"candidate", "confirm"}:
         fewest = max(budget.min_pairs, min(_PAIRS_OF_A_SIZE, budget.max_pairs))
         budget = replace(budget, min_pairs=fewest)
-    limits = replace(question.limits, budget=budget, comparisons=gates_at_most(question.n))
+    limits = replace(request.limits, budget=budget, comparisons=gates_at_most(request.n))
     began = time.monotonic()
     try:
-        (result,) = judge_cells(runner, [question.cell], (base, candidate), limits)
+        (result,) = judge_cells(runner, [request.cell], (base, candidate), limits)
         if result.interrupted:
             raise KeyboardInterrupt
         verdict = result.verdict or result.unbroken()
@@ -144,6 +142,6 @@ def _gate(
 
 
 def _seed_of(gate: GateStep, seed: int) -> int:
-    """Return a gate's own seed: a coin that fell the same way in each would be no fair one."""
+    """A gate's own seed: a coin that fell the same way in each would be no fair one."""
     own = random.Random(f"{seed} {gate.base} {gate.candidate}")  # noqa: S311  # logged
     return own.randrange(2**31)

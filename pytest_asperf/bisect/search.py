@@ -38,7 +38,7 @@ class GateStep:
 
 @dataclass(frozen=True, slots=True)
 class GateAnswer:
-    """What a gate found.
+    """The answer of a gate.
 
     Attributes:
         outcome: its verdict; INVALID where the build could not be made, or not measured.
@@ -97,7 +97,7 @@ class Answer:
 
 
 def gates_to_name(n: int) -> int:
-    """Return the most gates that name the culprit among n builds: ``ceil(log2 n) + 2``.
+    """The most gates that name the culprit among n builds: ``ceil(log2 n) + 2``.
 
     They are the candidate's, the probes', and that of the culprit against its predecessor. It holds
     where one build makes all later ones fail, every gate is decided and no build is skipped.
@@ -106,12 +106,12 @@ def gates_to_name(n: int) -> int:
 
 
 def gates_at_most(n: int) -> int:
-    """Return the most gates that are judged, whatever they find: those that share the error."""
+    """The most gates that are judged, whatever they find: those that share the error."""
     return min(n + 1, gates_to_name(n) + _RESERVE + _MAPPED)
 
 
 def next_step(n: int, findings: Mapping[GateStep, GateAnswer]) -> Probe | Answer:
-    """Return the next gate, or the answer.
+    """The next gate, or the answer.
 
     Args:
         n: builds after the baseline, the candidate among them; 1 or more.
@@ -121,8 +121,8 @@ def next_step(n: int, findings: Mapping[GateStep, GateAnswer]) -> Probe | Answer
     spent = sum(finding.is_judged for finding in findings.values()) >= gates_at_most(n)
     if isinstance(step, Probe) and spent:
         # Only where builds that had been passed over were tried again, and led another way.
-        sides = narrowed(n, findings) or GateStep(0, n)
-        return Answer(Ending.RANGE, sides.base, sides.candidate, _USED_UP)
+        builds = narrowed(n, findings) or GateStep(0, n)
+        return Answer(Ending.RANGE, builds.base, builds.candidate, _USED_UP)
     return step
 
 
@@ -149,7 +149,7 @@ def _next_step(n: int, findings: Mapping[GateStep, GateAnswer]) -> Probe | Answe
 
 
 def narrowed(n: int, findings: Mapping[GateStep, GateAnswer]) -> GateStep | None:
-    """Return the two builds that the culprit lies between so far; None before the first FAIL."""
+    """The two builds that the culprit lies between so far; None before the first FAIL."""
     first = findings.get(GateStep(0, n))
     if first is None or first.outcome is not Outcome.FAIL:
         return None
@@ -159,7 +159,7 @@ def narrowed(n: int, findings: Mapping[GateStep, GateAnswer]) -> GateStep | None
 
 
 def steps(n: int, findings: Mapping[GateStep, GateAnswer]) -> tuple[GateStep, ...]:
-    """Return the neighbours among the builds judged against the baseline whose effects differ.
+    """The neighbours among the builds judged against the baseline whose effects differ.
 
     They differ where their intervals do not meet. The baseline's own effect is none, exactly.
     """
@@ -189,11 +189,11 @@ class _Search:
 
     @property
     def step(self) -> GateStep:
-        """The gate of the answer's two sides."""
+        """The gate of the answer's two builds."""
         return GateStep(self.after, self.at)
 
     def probe(self) -> int | None:
-        """Return the build to gate next; None where the search is over."""
+        """The build to gate next; None where the search is over."""
         while (build := self._choose()) is not None:
             finding = self._findings.get(GateStep(0, build))
             if finding is None:
@@ -206,21 +206,21 @@ class _Search:
         return None
 
     def failed(self, first: GateAnswer) -> list[GateAnswer]:
-        """Return the gates that failed, with the candidate's."""
+        """The gates that failed, with the candidate's."""
         return [first, *(f for f in self.used.values() if f.outcome is Outcome.FAIL)]
 
     def why_no_culprit(self, direct: GateAnswer) -> str:
-        """Return why no single build is the answer, given the gate of its two sides."""
+        """Why no single build is the answer, given the gate of its two builds."""
         if self._choose() is not None:
             return _USED_UP
         if self.at - self.after > 1:
             return "no build between the two could be judged PASS or FAIL"
-        return "" if direct.is_judged else "the two could not be held against each other"
+        return "" if direct.is_judged else "the two could not be compared"
 
     def _may_go_on(self) -> bool:
         # The candidate's gate is behind it, and the confirming one before it.
-        most = gates_to_name(self._n) + _RESERVE - 2
-        return sum(finding.is_judged for finding in self.used.values()) < most
+        max_gates = gates_to_name(self._n) + _RESERVE - 2
+        return sum(finding.is_judged for finding in self.used.values()) < max_gates
 
     def _choose(self) -> int | None:
         between = range(self.after + 1, self.at)
@@ -235,23 +235,23 @@ class _Search:
 
 
 def _contradiction(direct: GateAnswer, failed: Collection[GateAnswer]) -> str:
-    """Return what speaks against one step that explains every FAIL, empty where nothing does."""
+    """Why one step does not explain every FAIL; empty where it does."""
     if direct.outcome in {Outcome.PASS, Outcome.INCONCLUSIVE}:
-        return f"the one against the other directly is {direct.outcome}"
+        return f"the comparison of the two directly is {direct.outcome}"
     if direct.is_judged and not _meet([direct, *failed]):
         return "its step is not as large as the effect of other builds that fail"
     return ""
 
 
 def _meet(findings: Collection[GateAnswer]) -> bool:
-    """Tell whether one effect lies in the intervals of all."""
+    """Whether one effect lies in the intervals of all."""
     return max(f.low for f in findings) <= min(f.high for f in findings)
 
 
 def _next_mapped(
     n: int, findings: Mapping[GateStep, GateAnswer], searched: Collection[int]
 ) -> Probe | None:
-    """Return the gate that halves the widest gap among the builds judged against the baseline."""
+    """The gate that halves the widest gap among the builds judged against the baseline."""
     against_base = {
         i: f for i in range(1, n + 1) if (f := findings.get(GateStep(0, i))) is not None
     }

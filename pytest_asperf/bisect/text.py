@@ -1,4 +1,4 @@
-"""How a bisection reads: what it will cost, a line for each gate, the answer, the map."""
+"""The text of a bisection: what it will cost, a line for each gate, the answer, the map."""
 
 from __future__ import annotations
 
@@ -28,45 +28,45 @@ if TYPE_CHECKING:
 _PURPOSES: Final = {
     "candidate": "does the candidate fail at all?",
     "search": "before the culprit, or not?",
-    "confirm": "the two sides against each other",
+    "confirm": "the two neighbours of the step against each other",
     "map": "the effect over the builds",
 }
 
 
-def announcement(question: BisectRequest) -> tuple[str, ...]:
-    """Return what is bisected, and how many gates it may take."""
-    n, most = question.n, gates_at_most(question.n)
-    ends = (question.candidates[0].build.name, question.candidates[-1].build.name)
+def announcement(request: BisectRequest) -> tuple[str, ...]:
+    """What is bisected, and how many gates it may take."""
+    n, max_gates = request.n, gates_at_most(request.n)
+    ends = (request.candidates[0].build.name, request.candidates[-1].build.name)
     return (
         printable(
             f"{n} builds after {ends[0]}, up to {ends[1]}: which is the first to fail "
-            f"{question.cell.name} of {question.cell.ref.title} within "
-            f"+{100 * question.limit:g} %?"
+            f"{request.cell.name} of {request.cell.ref.title} within "
+            f"+{100 * request.limit:g} %?"
         ),
         (
-            f"{min(most, gates_to_name(n))} gates name it where all later builds fail too; the "
-            f"error of 5 % is shared by {most} at most"
+            f"{min(max_gates, gates_to_name(n))} gates name it where all later builds fail too; "
+            f"the error of 5 % is shared by {max_gates} at most"
         ),
     )
 
 
-def gate_line(question: BisectRequest, gate: GateStep, found: JudgedGate) -> str:
-    """Return a gate that is over, on one line."""
-    base, candidate = (question.candidates[i].build.name for i in (gate.base, gate.candidate))
-    effect = f" {found.effect}, {found.effect.n} {found.effect.counted}" if found.effect else ""
-    told = effect or f" {found.told}"
+def gate_line(request: BisectRequest, gate: GateStep, judged: JudgedGate) -> str:
+    """A gate that is over, on one line."""
+    base, candidate = (request.candidates[i].build.name for i in (gate.base, gate.candidate))
+    effect = judged.effect
+    text = f"{effect}, {effect.n} {effect.counted}" if effect else judged.told.strip()
     return printable(
-        f"{found.outcome:12}  {candidate} against {base}: {told.strip()} ({found.elapsed_s:.0f} s)"
+        f"{judged.outcome:12}  {candidate} against {base}: {text} ({judged.elapsed_s:.0f} s)"
     )
 
 
-def known_so_far(question: BisectRequest, record: BisectRecord) -> str:
-    """Return what an interrupted bisection knows."""
-    sides = narrowed(question.n, record.findings)
-    if sides is None:
+def known_so_far(request: BisectRequest, record: BisectRecord) -> str:
+    """What an interrupted bisection knows."""
+    ends = narrowed(request.n, record.findings)
+    if ends is None:
         return "stopped: nothing is known yet"
-    left = sides.candidate - sides.base
-    after, at = (question.candidates[i].build.name for i in (sides.base, sides.candidate))
+    left = ends.candidate - ends.base
+    after, at = (request.candidates[i].build.name for i in (ends.base, ends.candidate))
     which = f"it is {at}" if left == 1 else f"it is one of {left} behind {after}, up to {at}"
     return printable(
         f"stopped after {_gates(len(record.gates))}: if one build made it slower, {which}; "
@@ -74,11 +74,11 @@ def known_so_far(question: BisectRequest, record: BisectRecord) -> str:
     )
 
 
-def answer_sections(question: BisectRequest, record: BisectRecord, answer: Answer) -> list[Section]:
-    """Return the answer: what it is, how large, and how to see it again."""
-    found = record.gates.get(answer.step)
+def answer_sections(request: BisectRequest, record: BisectRecord, answer: Answer) -> list[Section]:
+    """The answer: what it is, how large, and how to see it again."""
+    judged_gate = record.gates.get(answer.step)
     title = {
-        Ending.CULPRIT: f"culprit: {_named(question, answer.at)}",
+        Ending.CULPRIT: f"culprit: {_named(request, answer.at)}",
         Ending.RANGE: f"no single culprit: one of {answer.at - answer.after} builds",
         Ending.MAP: "no single culprit: more than one step",
         Ending.NO_REGRESSION: "nothing to bisect",
@@ -86,30 +86,32 @@ def answer_sections(question: BisectRequest, record: BisectRecord, answer: Answe
     }[answer.ending]
     checks = [CheckLine("because", "measured", answer.why)] if answer.why else []
     if answer.ending in {Ending.CULPRIT, Ending.RANGE}:
-        checks.append(_plain("before", f"{_named(question, answer.after)} passes"))
+        checks.append(_plain("before", f"{_named(request, answer.after)} passes"))
     if answer.ending is Ending.RANGE:
-        checks.append(_plain("behind", f"{_named(question, answer.at)} fails"))
-    if found is not None and answer.ending is not Ending.MAP:
-        checks.append(_plain("effect", _sized(question, found)))
-    elapsed_s = sum(each.elapsed_s for each in record.gates.values())
-    most = gates_at_most(question.n)
-    judged = sum(found.outcome is not Outcome.INVALID for found in record.gates.values())
+        checks.append(_plain("behind", f"{_named(request, answer.at)} fails"))
+    if judged_gate is not None and answer.ending is not Ending.MAP:
+        checks.append(_plain("effect", _sized(request, judged_gate)))
+    elapsed_s = sum(gate.elapsed_s for gate in record.gates.values())
+    max_gates = gates_at_most(request.n)
+    judged = sum(
+        judged_gate.outcome is not Outcome.INVALID for judged_gate in record.gates.values()
+    )
     skipped = len(record.gates) - judged
     also = f", {skipped} not judged" if skipped else ""
-    checks.append(_plain("gates", f"{judged} of at most {most}{also}, {_time(elapsed_s)}"))
+    checks.append(_plain("gates", f"{judged} of at most {max_gates}{also}, {_time(elapsed_s)}"))
     if answer.ending in {Ending.CULPRIT, Ending.RANGE}:
-        checks += _again(question, record, answer.step)
+        checks += _again(request, record, answer.step)
     return [Section(printable(title), tuple(checks))]
 
 
-def map_rows(question: BisectRequest, record: BisectRecord) -> list[tuple[str, ...]]:
-    """Return the effect over the builds against the baseline, with the steps marked."""
-    marks = {gate.candidate: gate.base for gate in steps(question.n, record.findings)}
+def map_rows(request: BisectRequest, record: BisectRecord) -> list[tuple[str, ...]]:
+    """The effect over the builds against the baseline, with the steps marked."""
+    marks = {gate.candidate: gate.base for gate in steps(request.n, record.findings)}
     rows: list[tuple[str, ...]] = [("build", "against the baseline", "verdict", "step")]
-    rows.append((printable(question.candidates[0].build.name), "", "baseline", ""))
-    for number in range(1, question.n + 1):
-        found = record.gates.get(GateStep(0, number))
-        if found is None:
+    rows.append((printable(request.candidates[0].build.name), "", "baseline", ""))
+    for number in range(1, request.n + 1):
+        judged_gate = record.gates.get(GateStep(0, number))
+        if judged_gate is None:
             continue
         mark = ""
         if number in marks:
@@ -117,18 +119,18 @@ def map_rows(question: BisectRequest, record: BisectRecord) -> list[tuple[str, .
             mark = "worse" if up else "better"
             if number - marks[number] > 1:
                 mark += f", within {number - marks[number]} builds"
-        effect = "" if found.effect is None else str(found.effect)
-        name = printable(question.candidates[number].build.name)
-        rows.append((name, effect, str(found.outcome), mark))
+        effect = "" if judged_gate.effect is None else str(judged_gate.effect)
+        name = printable(request.candidates[number].build.name)
+        rows.append((name, effect, str(judged_gate.outcome), mark))
     return rows
 
 
-def map_sections(question: BisectRequest, record: BisectRecord) -> list[Section]:
-    """Return how to look closer at each step of the map."""
+def map_sections(request: BisectRequest, record: BisectRecord) -> list[Section]:
+    """How to look closer at each step of the map."""
     checks = tuple(
         check
-        for gate in steps(question.n, record.findings)
-        for check in _again(question, record, gate)
+        for gate in steps(request.n, record.findings)
+        for check in _again(request, record, gate)
     )
     return [Section("the steps", checks)] if checks else []
 
@@ -137,40 +139,40 @@ def _plain(name: str, text: str) -> CheckLine:
     return CheckLine(name, "measured", printable(text))
 
 
-def _named(question: BisectRequest, number: int) -> str:
-    candidate = question.candidates[number]
+def _named(request: BisectRequest, number: int) -> str:
+    candidate = request.candidates[number]
     return f"{candidate.build.name}" + (f" ({candidate.about})" if candidate.about else "")
 
 
-def _sized(question: BisectRequest, found: JudgedGate) -> str:
-    if found.effect is None:
-        return found.told
-    is_ppl = question.cell.workload is GateCheck.PPL
-    what = "PPL" if is_ppl else f"cost of {question.cell.name}"
-    effect = found.effect
+def _sized(request: BisectRequest, judged_gate: JudgedGate) -> str:
+    if judged_gate.effect is None:
+        return judged_gate.told
+    is_ppl = request.cell.workload is GateCheck.PPL
+    what = "PPL" if is_ppl else f"cost of {request.cell.name}"
+    effect = judged_gate.effect
     return (
-        f"{effect} in {what} of {question.cell.ref.title}, {effect.n} {effect.counted}, "
+        f"{effect} in {what} of {request.cell.ref.title}, {effect.n} {effect.counted}, "
         f"{100 * effect.confidence:.4g} %"
     )
 
 
 def _middle(record: BisectRecord, number: int) -> float:
-    found = record.gates.get(GateStep(0, number))
-    return 0.0 if found is None or found.effect is None else found.effect.point
+    judged_gate = record.gates.get(GateStep(0, number))
+    return 0.0 if judged_gate is None or judged_gate.effect is None else judged_gate.effect.point
 
 
-def _again(question: BisectRequest, record: BisectRecord, step: GateStep) -> list[CheckLine]:
-    """Return the commands that show a step again, or look into it, and what changed in it."""
-    builds = [candidate.build for candidate in question.candidates]
+def _again(request: BisectRequest, record: BisectRecord, step: GateStep) -> list[CheckLine]:
+    """The commands that show a step again, or look into it, and what changed in it."""
+    builds = [candidate.build for candidate in request.candidates]
     base, candidate = builds[step.base], builds[step.candidate]
     between = range(step.base + 1, step.candidate)
     is_open = any(GateStep(0, build) not in record.gates for build in between)
-    if not all(_is_known(question, number) for number in (step.base, step.candidate)):
-        told = " and ".join(build.name for build in (base, candidate))
-        text = f"declare {told} in [tool.asperf.builds] with all that the ends have, and gate them"
+    if not all(_is_known(request, number) for number in (step.base, step.candidate)):
+        names = " and ".join(build.name for build in (base, candidate))
+        text = f"declare {names} in [tool.asperf.builds] with all that the ends have, and gate them"
     else:
-        listed = ",".join(builds[i].name for i in between) if question.is_listed else ""
-        text = _command(question, (base, candidate), record.seed, listed, is_open=is_open)
+        listed = ",".join(builds[i].name for i in between) if request.is_listed else ""
+        text = _command(request, (base, candidate), record.seed, listed, is_open=is_open)
     checks = [_plain("closer" if is_open else "again", text)]
     if isinstance(base.source, Checkout) and isinstance(candidate.source, Checkout):
         words = ["show", candidate.source.commit]
@@ -182,22 +184,22 @@ def _again(question: BisectRequest, record: BisectRecord, step: GateStep) -> lis
 
 
 def _command(
-    question: BisectRequest, builds: tuple[Build, Build], seed: int, listed: str, *, is_open: bool
+    request: BisectRequest, builds: tuple[Build, Build], seed: int, listed: str, *, is_open: bool
 ) -> str:
-    cell, names = question.cell, [build.name for build in builds]
+    cell, names = request.cell, [build.name for build in builds]
     if is_open:
         words = ["bisect", *names, *(["--builds", listed] if listed else [])]
     else:
         words = ["gate", *names]
     words += ["--model", cell.ref.label, "--workload", cell.name]
-    tolerance = f"{100 * question.limits.budget.tolerance:g}%"
+    tolerance = f"{100 * request.limits.budget.tolerance:g}%"
     return shlex.join(["asperf", *words, "--tolerance", tolerance, "--seed", str(seed)])
 
 
-def _is_known(question: BisectRequest, number: int) -> bool:
+def _is_known(request: BisectRequest, number: int) -> bool:
     """Whether a build's name means it on a command line: the ends' do, and any that says it all."""
-    source = question.candidates[number].build.source
-    if question.is_listed or number in {0, question.n}:
+    source = request.candidates[number].build.source
+    if request.is_listed or number in {0, request.n}:
         return True
     if isinstance(source, Packages):
         return not source.env and len(source.requirements) == 1 and not source.files

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.sequential_frame import ALPHA
 from pytest_asperf.analysis.verdict import Outcome
@@ -133,7 +133,7 @@ def proof_rows(results: Sequence[CellResult]) -> list[ProofRow]:
     return list(rows)
 
 
-def document(outcome: GateOutcome) -> dict[str, Any]:
+def document(outcome: GateOutcome) -> dict[str, object]:
     """The outcome as plain data."""
     return {
         "schema": 1,
@@ -149,7 +149,7 @@ def document(outcome: GateOutcome) -> dict[str, Any]:
     }
 
 
-def _cell_data(result: CellResult) -> dict[str, Any]:
+def _cell_data(result: CellResult) -> dict[str, object]:
     cell = result.cell
     return {
         "workload": cell.name,

@@ -1,4 +1,4 @@
-"""Speculation under two builds: its time in pairs, what it accepts, and whether it is lossless.
+"""Speculation in two arms: its time in pairs, what it accepts, and whether it is lossless.
 
 Before the pairs every prompt runs once in either arm, untimed, for what is accepted; the candidate
 generates without the draft too, and its outputs are compared. Then each turn of a pair is a prompt.
@@ -210,4 +210,4 @@ def _as_run(arm: Arm) -> LocatedModel:
 
 
 def _counted(run: Generation) -> tuple[int, int]:
-    return sum(one.drafted for one in run.rounds), sum(one.accepted for one in run.rounds)
+    return sum(r.drafted for r in run.rounds), sum(r.accepted for r in run.rounds)

@@ -60,7 +60,7 @@ class Corpus:
     text: str
 
     def section(self, chunks: Sequence[Sequence[int]], total: int) -> ScoredText:
-        """Return which part of it a number of chunks from its beginning is.
+        """The part of it that these chunks from its beginning are.
 
         Args:
             chunks: the tokens of each.
@@ -70,7 +70,7 @@ class Corpus:
 
 
 def read_corpus(spec: ModelSpec, shipped: Path) -> Corpus:
-    """Return the text that a model is scored on and fed from: its own, or the shipped one.
+    """The text that a model is scored on and fed from: its own, or the shipped one.
 
     Raises:
         ModelError: it cannot be read, or has no text in it.

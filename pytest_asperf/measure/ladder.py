@@ -71,13 +71,7 @@ def scored_chunks(
 def scoring_groups(
     base: LocatedModel, models: Sequence[LocatedModel], free_bytes: float
 ) -> tuple[list[list[LocatedModel]], str]:
-    """Return which levels are scored in one pass with the baseline, and what is to be said of it.
-
-    Args:
-        base: the baseline.
-        models: the levels.
-        free_bytes: memory that models can be loaded into.
-    """
+    """The levels of each pass with the baseline, and a remark where they are several passes."""
     size = base.size_bytes + sum(model.size_bytes for model in models)
     usable = _MEMORY_SHARE * free_bytes
     if len(models) < 2 or size <= usable:
@@ -104,7 +98,7 @@ def score_ladder(
         names: the baseline, then the levels.
         chunks: tokens by chunk.
         concurrency: levels scored at a time.
-        progress: told chunks done and chunks in all.
+        progress: takes chunks done and chunks in all.
 
     Returns:
         For each model its scores by chunk, and what its context resolved to.

@@ -67,7 +67,7 @@ class LocatedModel:
     def bytes_per_token(
         self, depth: int, loaded: Mapping[str, Any], context: Mapping[str, Any]
     ) -> int | None:
-        """Return the bytes that one step of TG reads at a depth, None where that is not known.
+        """The bytes that one step of TG reads at a depth, None where that is not known.
 
         Args:
             depth: positions in the KV cache.
@@ -75,8 +75,8 @@ class LocatedModel:
             context: what the context resolved to.
         """
         if self.info is None:
-            told: int | None = loaded.get("bytes_per_token")
-            return told
+            reported: int | None = loaded.get("bytes_per_token")
+            return reported
         float_bytes = KV_BYTES_PER_ELEMENT.get(str(loaded.get("dtype")), 2.0)
         type_k, type_v = str(context["type_k"]), str(context["type_v"])
         sizes = kv_bytes_per_element(type_k, float_bytes), kv_bytes_per_element(type_v, float_bytes)
@@ -106,13 +106,13 @@ class ModelLocator:
         self._located: dict[ModelRef, tuple[FileState, LocatedModel]] = {}
 
     def on(self, build: EngineBuild) -> ModelLocator:
-        """Return a shelf in the same cache whose models another build makes."""
+        """A locator in the same cache whose models another build makes."""
         return ModelLocator(
             build, cache=self._cache, call_timeout_s=self._call_timeout_s, on_wait=self._on_wait
         )
 
     def describe(self) -> dict[str, Any]:
-        """Return what the engine says of itself, asked once."""
+        """What the engine reports of itself, read once."""
         if self._description is None:
             try:
                 with Worker(self._build) as worker:
@@ -124,7 +124,7 @@ class ModelLocator:
         return self._description
 
     def locate(self, ref: ModelRef) -> LocatedModel:
-        """Return a model's file, made if need be; located again where its files have changed.
+        """A model's file, made if need be; located again where its files have changed.
 
         Raises:
             ModelError: the file is missing, broken, or cannot be made.
@@ -141,7 +141,7 @@ class ModelLocator:
         return located
 
     def source_sha256(self, spec: ModelSpec) -> str | None:
-        """Return the hash of the folder that a model's files are made from, None without one."""
+        """The hash of the folder that a model's files are made from, None without one."""
         if spec.hf_folder is None:
             return None
         return folder_sha256(hashed_files(hf_source(spec, spec.hf_folder)), cache=self._cache)
@@ -180,7 +180,7 @@ class ModelLocator:
         if path is None or not path.is_file():
             raise ModelError(
                 f"{ref.label}: there is no script {path or 'of this level'}",
-                why="the scripted engine does what a model's script says",
+                why="the scripted engine replays a model's script",
                 remedy="write one with pytest_asperf.testing.write_script",
             )
         files = hash_files(path, cache=self._cache)
@@ -195,12 +195,12 @@ class ModelLocator:
 
 
 def is_unchanged(model: LocatedModel) -> bool:
-    """Tell whether a model's files are those that were hashed when it was located."""
+    """Whether a model's files are those that were hashed when it was located."""
     return model.files is None or model.files.is_unchanged
 
 
 def source_state(ref: ModelRef) -> FileState:
-    """Return what differs once the files that a model is, or is made from, have changed."""
+    """What differs once the files that a model is, or is made from, have changed."""
     spec = ref.spec
     files = dict(spec.files)
     named = [files[ref.level]] if ref.level in files else [*files.values()]
@@ -212,7 +212,7 @@ def source_state(ref: ModelRef) -> FileState:
 
 
 def work_of(base: LocatedModel, chunks: Sequence[Sequence[int]]) -> dict[str, str]:
-    """Return what scores must have been taken on to be compared: by name, a hash of each part.
+    """Hashes of the baseline, tokens and tokenizer, to check that two scores are comparable.
 
     Args:
         base: the baseline, whose tokenizer all levels have.
@@ -226,7 +226,7 @@ def work_of(base: LocatedModel, chunks: Sequence[Sequence[int]]) -> dict[str, st
 
 
 def shown_same(base: LocatedModel, model: LocatedModel) -> str:
-    """Return how the files show that a level is its baseline over again; empty where they do not.
+    """How the files show that a level is its baseline; empty where they do not.
 
     One file under other settings is something else: with another KV cache, for one.
     """
@@ -240,13 +240,13 @@ def shown_same(base: LocatedModel, model: LocatedModel) -> str:
 
 
 def why_lossless(base: LocatedModel, model: LocatedModel) -> str:
-    """Return why a level may score exactly as its baseline does; empty where it may not."""
+    """Why a level may score exactly as its baseline does; empty where it may not."""
     types = float_types(base.info, model.info)
     return f"{types[0]} and {types[1]} hold the same weights unquantised" if types else ""
 
 
 def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:
-    """Return the model, if its tokens are the baseline's.
+    """The model, if its tokens are the baseline's.
 
     Raises:
         ModelError: they are not.
@@ -269,9 +269,9 @@ def require_same_start(
     model: LocatedModel,
     loaded: Mapping[str, Any],
 ) -> None:
-    """Refuse a level that begins a text otherwise than its baseline.
+    """Refuse a level that begins a text with BOS where its baseline does not, or the reverse.
 
-    Equal tokenizers do not show it: whether BOS comes first stands beside them.
+    Equal tokenizers do not show it: it is a setting beside them.
 
     Args:
         base: the baseline.
@@ -280,7 +280,7 @@ def require_same_start(
         loaded: what that resolved to.
 
     Raises:
-        ModelError: one of them begins with BOS, and the other does not.
+        ModelError: only one of them begins with BOS.
     """
     if base_loaded.get("add_bos") == loaded.get("add_bos"):
         return

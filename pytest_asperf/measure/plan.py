@@ -1,4 +1,4 @@
-"""How much is measured, and where a measurement says what it is doing."""
+"""How much is measured."""
 
 from __future__ import annotations
 

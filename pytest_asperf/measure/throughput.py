@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 _CHARACTERS_PER_TOKEN: Final = 12
 
 #: Tokens of a text that may be repeated for longer workloads: a chunk, which PPL needs as well.
-LEAST_TOKENS: Final = 512
+MIN_TOKENS: Final = 512
 
 #: Steps of a TG warm-up: enough to touch all weights and to compile what is compiled.
 _WARM_UP_STEPS: Final = 8
 
-#: A load that takes less than this share of the time measured after it is made anew each time.
+#: A load that takes less than this share of the time measured after it is repeated each time.
 _CHEAP_LOAD: Final = 0.5
 
 #: Loads shorter than that share of this are cheap however short the run.
@@ -57,16 +57,12 @@ class TimedLoad:
 
 
 def loads_each_run(loaded: Mapping[str, Any]) -> bool:
-    """Tell whether an engine loads a model anew, and warms it up, for each run that it times.
-
-    Args:
-        loaded: what the engine says of a load.
-    """
+    """Whether an engine loads and warms up a model for each run that it times."""
     return bool(loaded.get("loads_each_run"))
 
 
 def load_is_cheap(load_ns: float, measured_ns: float) -> bool:
-    """Tell whether a model may be loaded anew each time something is measured on it.
+    """Whether a model may be loaded again each time something is measured on it.
 
     Args:
         load_ns: time that a load takes until it is ready for what is measured.
@@ -76,7 +72,7 @@ def load_is_cheap(load_ns: float, measured_ns: float) -> bool:
 
 
 def workload_tokens(worker: Worker, name: str, corpus: Corpus, workload: Workload) -> list[int]:
-    """Return the tokens a workload is fed with: real text, so that experts route as they do.
+    """The tokens a workload is fed with: real text, so that experts route as they do.
 
     Args:
         worker: where the model is loaded.
@@ -89,13 +85,13 @@ def workload_tokens(worker: Worker, name: str, corpus: Corpus, workload: Workloa
     """
     wanted = workload.n_ctx
     tokens = worker.tokenize(name, corpus.text[: wanted * _CHARACTERS_PER_TOKEN])
-    least = min(wanted, LEAST_TOKENS)
-    if len(tokens) < least:
+    n_needed = min(wanted, MIN_TOKENS)
+    if len(tokens) < n_needed:
         raise ModelError(
             f"{name}: the corpus {corpus.path} gives {len(tokens)} tokens, and {workload.name} "
-            f"needs {least}",
+            f"needs {n_needed}",
             why="throughput is measured on real text, not on a few words over and over",
-            remedy=f"name a corpus of at least {LEAST_TOKENS} tokens",
+            remedy=f"name a corpus of at least {MIN_TOKENS} tokens",
         )
     return (tokens * (wanted // len(tokens) + 1))[:wanted]
 
@@ -122,9 +118,9 @@ def measure_throughput(
         workload: what is timed.
         repetitions: rounds.
         seed: of the order within each round.
-        progress: told runs done and runs in all.
+        progress: takes runs done and runs in all.
         loaded: what loading each model resolved to.
-        reload: loads a model anew.
+        reload: loads a model again.
 
     Returns:
         For each model its loads: one for each repetition, or one for all.
@@ -132,7 +128,7 @@ def measure_throughput(
     # The order must be repeatable from the logged seed, not unguessable.
     order = random.Random(seed)  # noqa: S311
     names = list(tokens)
-    # What loads by itself, and warms itself up, is left alone; it shares the rounds' order.
+    # An engine that loads and warms up for each run is left alone; it shares the rounds' order.
     kept = [name for name in names if not loads_each_run(loaded[name])]
     warm_ups: dict[str, list[RawRun]] = {name: [] for name in names}
     reloads = True

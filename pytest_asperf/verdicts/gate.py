@@ -324,8 +324,8 @@ def _advice(outcome: Outcome | None, subject: Subject, pairs_left: int | None, r
         return subject.if_failed
     if pairs_left is None:
         return (
-            f"more pairs would not: the effect lies {reason}, or is lost in the machine's noise; "
-            "quieten it (asperf doctor), or claim another"
+            f"more pairs will not decide this: the effect lies {reason}, or the machine is too "
+            "noisy. Run `asperf doctor`, or change the tolerance"
         )
     return (
         f"about {pairs_left} more pairs would decide it (--asperf-max-pairs, "

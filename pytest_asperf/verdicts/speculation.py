@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.measure.speculation_result import Divergence, SpeculationResult
 
-RunningArm = Literal["above", "below"]
+RatioSide = Literal["above", "below"]
 
 #: Bound on a FAIL of a sampler that has the target's distribution.
 _ALPHA: Final = 0.05
@@ -56,7 +56,7 @@ def gain_verdict(
     *,
     when_ratio: float,
     at_least: float,
-    only: RunningArm | None,
+    only: RatioSide | None,
 ) -> Verdict:
     """Judge the claim that speculation gains from a speed ratio on, and not below it.
 
@@ -67,21 +67,21 @@ def gain_verdict(
         at_least: the gain that counts as one, a fraction.
         only: the one side of the ratio that is gated, None for both.
     """
-    sides: list[RunningArm] = ["above", "below"]
+    sides: list[RatioSide] = ["above", "below"]
     if result.ratio.shown_at_least(when_ratio):
         sides = ["above"]
     elif result.ratio.shown_below(when_ratio):
         sides = ["below"]
-    found = {side: _on_side(result.gain, side, at_least, only) for side in sides}
-    outcomes = {outcome for outcome, _ in found.values()}
+    by_side = {side: _on_side(result.gain, side, at_least, only) for side in sides}
+    outcomes = {outcome for outcome, _ in by_side.values()}
     outcome = outcomes.pop() if len(outcomes) == 1 else Outcome.INCONCLUSIVE
-    said = " or ".join(dict.fromkeys(text for _, text in found.values()))
+    answer = " or ".join(dict.fromkeys(text for _, text in by_side.values()))
     gain = result.gain.text(apart_from=(at_least,))
     verdict = Verdict(
         outcome,
         subject,
         threshold=_rule(when_ratio, at_least, only),
-        measured=f"{said}: gain {gain} at a ratio of {result.ratio.text()}, "
+        measured=f"{answer}: gain {gain} at a ratio of {result.ratio.text()}, "
         f"{break_even_text(result)} beside the rule's {when_ratio:g} x",
         figures=(("gain", result.gain), ("speed ratio", result.ratio)),
         advice=_advice(outcome, sides, result),
@@ -91,7 +91,7 @@ def gain_verdict(
 
 
 def stopped_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
-    """Return what the finished pairs of a measurement say that was stopped from outside."""
+    """The finished pairs of a measurement that was stopped from outside."""
     verdict = Verdict(
         Outcome.INCONCLUSIVE,
         subject,
@@ -137,7 +137,7 @@ def more_gain_verdict(
 def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     """Judge the claim that greedy output with a draft is the target's own, up to near-ties."""
     runs = list(result.runs)
-    parted = [one for one in result.divergences if one.guard_finding]
+    parted = [d for d in result.divergences if d.guard_finding]
     outcome = Outcome.FAIL if parted else Outcome.PASS
     verdict = Verdict(
         outcome,
@@ -146,14 +146,14 @@ def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
         measured=parting_text(result.divergences, len({run.prompt for run in runs})),
         figures=(("gain", result.gain),),
         advice=CHANGED_OUTPUT if parted else "",
-        details=tuple(divergence_text(result.categories, one) for one in result.divergences),
+        details=tuple(divergence_text(result.categories, d) for d in result.divergences),
     )
     others = [
         guard_finding
         for guard_finding in result.guard_findings
         if guard_finding.guard != "divergent-output"
     ]
-    return guarded(verdict, others, remedy="mend what the guard found")
+    return guarded(verdict, others, remedy="correct what the guard found")
 
 
 def sampled_verdict(places: Sequence[float], subject: Subject) -> Verdict:
@@ -190,9 +190,9 @@ def sampled_verdict(places: Sequence[float], subject: Subject) -> Verdict:
 
 
 def _on_side(
-    gain: Estimate, side: RunningArm, at_least: float, only: RunningArm | None
+    gain: Estimate, side: RatioSide, at_least: float, only: RatioSide | None
 ) -> tuple[Outcome, str]:
-    """Return the outcome where the ratio is on a side of the claim's, and what it says."""
+    """The outcome where the ratio is on one side of the claim's, in words too."""
     if only not in {None, side}:
         return Outcome.PASS, f"only ratios {only} the rule's are gated, and this one is not"
     if not gain.has_interval:
@@ -205,16 +205,16 @@ def _on_side(
     return _ABOVE_NONE if excluded else _ABOVE_OPEN
 
 
-def _rule(when_ratio: float, at_least: float, only: RunningArm | None) -> str:
+def _rule(when_ratio: float, at_least: float, only: RatioSide | None) -> str:
     limit = limit_text(at_least, CHANGE)
-    parts: dict[RunningArm, str] = {
+    parts: dict[RatioSide, str] = {
         "above": f"above {limit} at a speed ratio of {when_ratio:g} x or more",
         "below": f"not above {limit} at a lower one",
     }
     return parts[only] if only else ", ".join(parts.values())
 
 
-def _advice(outcome: Outcome, sides: Sequence[RunningArm], result: SpeculationResult) -> str:
+def _advice(outcome: Outcome, sides: Sequence[RatioSide], result: SpeculationResult) -> str:
     if outcome is Outcome.PASS:
         return ""
     if outcome is Outcome.INCONCLUSIVE:
@@ -248,23 +248,23 @@ def _details(result: SpeculationResult) -> tuple[str, ...]:
 
 
 def parting_text(divergences: Sequence[Divergence], n_prompts: int) -> str:
-    """Return on how many prompts outputs part, and how near to a tie."""
+    """On how many prompts outputs part, and how near to a tie."""
     if not divergences:
         return f"the same tokens on all of {n_prompts} prompts"
-    widest = max(one.margin.largest for one in divergences)
-    prompts = len({one.prompt for one in divergences})
+    widest = max(d.margin.largest for d in divergences)
+    prompts = len({d.prompt for d in divergences})
     return (
         f"outputs part on {prompts} of {n_prompts} prompts, first differences up to {widest:.3g} "
         "below the likeliest token's logit"
     )
 
 
-def divergence_text(categories: Sequence[str], one: Divergence) -> str:
-    """Return where outputs part, and by how much."""
-    batched, single = one.margin.batched, one.margin.single
+def divergence_text(categories: Sequence[str], parting: Divergence) -> str:
+    """Where outputs part, and by how much."""
+    batched, single = parting.margin.batched, parting.margin.single
     return (
-        f"{categories[one.prompt]} prompt {one.prompt + 1}, token {one.position + 1}: "
-        f"{one.tokens[0]} alone, {one.tokens[1]} with the draft; below the likeliest by "
+        f"{categories[parting.prompt]} prompt {parting.prompt + 1}, token {parting.position + 1}: "
+        f"{parting.tokens[0]} alone, {parting.tokens[1]} with the draft; below the likeliest by "
         f"{batched[0]:.3g} and {batched[1]:.3g} in the batch, by {single[0]:.3g} and "
         f"{single[1]:.3g} in a single step"
     )

@@ -245,4 +245,4 @@ def test_sides_that_cannot_be_held_against_each_other_name_no_culprit() -> None:
     judge = one_step(8, 4)
     answer, _ = run(8, lambda gate: GateAnswer(BROKEN) if gate == GateStep(3, 4) else judge(gate))
     assert (answer.ending, answer.after, answer.at) == (Ending.RANGE, 3, 4)
-    assert answer.why == "the two could not be held against each other"
+    assert answer.why == "the two could not be compared"

@@ -35,6 +35,16 @@ def test_equal_builds_pass(gate: Command) -> None:
     assert "SCRIPT 1 MiB; 0/1 layers on a GPU, in both" in done.output
 
 
+def test_times_of_one_model_take_turns(gate: Command) -> None:
+    """A disturbance of seconds then meets all workloads, and a load serves them all."""
+    log = gate.folder / "log"
+    gate.script(log=str(log))
+    assert gate("current", "current", "--workloads", "tg32,pp64").exit_code == 0
+    done = [line.split()[0] for line in log.read_text().splitlines()]
+    timed = [op for op in done if op in {"generate", "prompt"}]
+    assert "generate" in timed[timed.index("prompt") :]
+
+
 def test_a_slower_candidate_fails_with_its_note(gate: Command) -> None:
     """The note, what differs, and Markdown and JSON say so; the job's summary is added to."""
     summary, data = gate.folder / "gate.md", gate.folder / "gate.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -83,7 +84,8 @@ def test_a_cell_that_could_not_run_says_why() -> None:
     assert result_line(result, outcome.plan).startswith("NOT RUN      tg128  m  m has no file; 0 s")
     assert "make one" in notes(outcome.results)[0]
     assert "NOT RUN | tg128 | m | m has no file | 0 s |" in markdown(outcome)
-    assert document(outcome)["cells"][1]["error"].startswith("m has no file")
+    cells: Any = document(outcome)["cells"]
+    assert cells[1]["error"].startswith("m has no file")
 
 
 def test_a_stopped_gate_exits_with_130_and_keeps_what_was_decided() -> None:
