@@ -81,7 +81,6 @@ def llama_log() -> Iterator[list[str]]:
 @pytest.fixture
 def quantize(llama_log: list[str]) -> Callable[[Path, Path, str], None]:
     """Return llama.cpp's own quantiser on one thread."""
-
     import llama_cpp
 
     def run(source: Path, target: Path, level: str) -> None:
