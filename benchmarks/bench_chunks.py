@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE
-from pytest_asperf.analysis.stats.intervals import LEAST_CHUNKS, t_quantile
+from pytest_asperf.analysis.stats.quantiles import t_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -35,7 +35,6 @@ from pytest_asperf.commands.options import (
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import (
     AsperfError,
-    BuildError,
     ConfigError,
     EngineError,
     ModelError,
@@ -50,10 +49,11 @@ if TYPE_CHECKING:
     from pytest_asperf.commands.project import Project
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.spec import Build, ModelRef, Pairing
-    from pytest_asperf.gate.cells import GateCell
+    from pytest_asperf.config.workload import Workload
+    from pytest_asperf.gate.cells import CellResult, GateCheck
+    from pytest_asperf.gate.judge import GateLimits
     from pytest_asperf.gate.plan import GatePlan
-    from pytest_asperf.gate.summary import CellResult, GateOutcome
-    from pytest_asperf.measure.ab_speed import Budget
+    from pytest_asperf.gate.summary import GateOutcome
     from pytest_asperf.measure.runner import MeasurementRunner
 
 _STEP_SUMMARY: Final = "GITHUB_STEP_SUMMARY"
@@ -183,8 +183,7 @@ class _Gate:
         moe: a mixture of experts beside them, None where the models are the user's own.
         pairs: whose speculation is gated.
         workloads: named by the user; none for the default cells.
-        budget: what each cell may cost.
-        max_ppl_delta: ΔPPL of the same file to stay below, a fraction.
+        limits: what is accepted, and what each cell may cost.
     """
 
     builds: tuple[Build, Build]
@@ -192,9 +191,8 @@ class _Gate:
     models: tuple[ModelRef, ...]
     moe: ModelRef | None
     pairs: tuple[Pairing, ...]
-    workloads: tuple[str, ...]
-    budget: Budget
-    max_ppl_delta: float
+    workloads: tuple[Workload | GateCheck, ...]
+    limits: GateLimits
 
     def plan(self, runner: MeasurementRunner) -> GatePlan:
         """Return the cells; models that are not made yet are made, to know their context."""
@@ -217,9 +215,10 @@ def _gate(asked: _GateOptions, project: Project, max_ppl_delta: str) -> _Gate:
     Raises:
         ConfigError: one is not usable.
     """
-    from pytest_asperf.analysis.verdict import parse_percent
+    from pytest_asperf.analysis.limit_verdict import parse_percent
     from pytest_asperf.config.engines import parse_engine
-    from pytest_asperf.gate.cells import require_workload
+    from pytest_asperf.gate.cells import parse_gated
+    from pytest_asperf.gate.judge import GateLimits
     from pytest_asperf.gate.plan import engine_of
     from pytest_asperf.measure.ab_speed import Budget
 
@@ -228,14 +227,15 @@ def _gate(asked: _GateOptions, project: Project, max_ppl_delta: str) -> _Gate:
     builds = _builds(asked, project, named)
     engine = engine_of(named, builds, settings.engine)
     names = [name for word in asked.workloads for name in word.split(",")]
-    workloads = tuple(require_workload(name.strip(), where="--workload") for name in names)
+    workloads = dict.fromkeys(parse_gated(name.strip(), where="--workload") for name in names)
     models, moe = _models(asked, project, engine)
     budget = Budget(
         settings.tolerance, settings.max_pairs, settings.max_seconds, project.draw_seed()
     )
     limit = parse_percent(max_ppl_delta, where="--max-ppl-delta")
     pairs = _pairs(asked, project, engine, models)
-    return _Gate(builds, engine, models, moe, pairs, tuple(dict.fromkeys(workloads)), budget, limit)
+    limits = GateLimits(budget, limit)
+    return _Gate(builds, engine, models, moe, pairs, tuple(workloads), limits)
 
 
 def _builds(asked: _GateOptions, project: Project, engine: Engine | None) -> tuple[Build, Build]:
@@ -320,56 +320,45 @@ def _paused(status: Status) -> Iterator[None]:
 
 def _run(gate: _Gate, plan: GatePlan, runner: MeasurementRunner, status: Status) -> GateOutcome:
     """Decide the cells, and print each when it is decided."""
+    from pytest_asperf.analysis.verdict import Outcome
+    from pytest_asperf.gate.cells import shared_by
+    from pytest_asperf.gate.judge import judge_cells
     from pytest_asperf.gate.summary import GateOutcome, result_line
 
     out = Console(highlight=False)
     began = time.monotonic()
     results: list[CellResult] = []
     interrupted = False
+    limits = replace(gate.limits, comparisons=shared_by(plan.cells))
     try:
-        for cell in plan.cells:
-            results.append(_decide(gate, plan, cell, runner))
+        for result in judge_cells(runner, plan.cells, gate.builds, limits):
+            interrupted |= result.interrupted
+            if result.interrupted and result.word == Outcome.INCONCLUSIVE:
+                continue
+            results.append(_reworded(result))
             with _paused(status):
                 _print_whole(out, result_line(results[-1], plan))
     except KeyboardInterrupt:
         interrupted = True
     base, candidate = (build.name for build in gate.builds)
     elapsed_s = time.monotonic() - began
-    limits = _limits(gate)
-    return GateOutcome((base, candidate), plan, limits, tuple(results), elapsed_s, interrupted)
+    return GateOutcome(
+        (base, candidate), plan, _limits(gate), tuple(results), elapsed_s, interrupted
+    )
 
 
-def _decide(gate: _Gate, plan: GatePlan, cell: GateCell, runner: MeasurementRunner) -> CellResult:
-    """Decide one cell; what an engine or a build cannot do is a result too.
-
-    Raises:
-        BuildError: a build cannot be made, and no cell can be decided.
-    """
-    from pytest_asperf.gate.cells import judge_cell, shared_by
-    from pytest_asperf.gate.summary import CellResult
-
-    began = time.monotonic()
-    try:
-        verdict = judge_cell(
-            runner,
-            cell,
-            gate.builds,
-            budget=gate.budget,
-            max_ppl_delta=gate.max_ppl_delta,
-            comparisons=shared_by(plan.cells),
-        )
-    except BuildError:
-        raise
-    except AsperfError as error:
-        error.reword(in_own_words)
-        return CellResult(cell, time.monotonic() - began, error=error)
-    return CellResult(cell, time.monotonic() - began, verdict.reworded(in_own_words))
+def _reworded(result: CellResult) -> CellResult:
+    """The result with its advice in the command's own options."""
+    if result.error is not None:
+        result.error.reword(in_own_words)
+    verdict = result.verdict and result.verdict.reworded(in_own_words)
+    return replace(result, verdict=verdict)
 
 
 def _limits(gate: _Gate) -> str:
     return (
-        f"Accepted: {100 * gate.budget.tolerance:g} % slower, ΔPPL below "
-        f"{100 * gate.max_ppl_delta:g} %."
+        f"Accepted: {100 * gate.limits.budget.tolerance:g} % slower, ΔPPL below "
+        f"{100 * gate.limits.max_ppl_delta:g} %."
     )
 
 
@@ -385,12 +374,12 @@ def _print_plan(gate: _Gate, plan: GatePlan, out: Console, *, only_list: bool) -
         print_text(out, f"left out: {one.what}: {one.reason}")
     print_text(
         out,
-        f"at most {gate.budget.max_pairs} pairs and {gate.budget.max_seconds:g} s a "
-        f"cell, --seed={gate.budget.seed}",
+        f"at most {gate.limits.budget.max_pairs} pairs and {gate.limits.budget.max_seconds:g} s a "
+        f"cell, --seed={gate.limits.budget.seed}",
     )
     print_text(out, "")
     for cell in plan.cells if only_list else ():
-        _print_whole(out, f"{cell.workload:12} {printable(cell.what)}")
+        _print_whole(out, f"{cell.name:12} {printable(cell.what)}")
 
 
 def _print_outcome(outcome: GateOutcome) -> None:
