@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import pytest_asperf
 from pytest_asperf.testing import write_script
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 #: `worker` is loaded by other processes, and `findings` are tests.
@@ -89,6 +90,14 @@ class Project:
     def run(self, *args: str) -> pytest.RunResult:
         """Run pytest in this process; a warning is an error."""
         return self.pytester.runpytest_inprocess(*self.plugins, "-W", "error", *args)
+
+    def letters(self, sources: Iterable[str], *args: str) -> str:
+        """Run test modules in one session; the letters of their outcomes, in their order."""
+        for number, source in enumerate(sources):
+            self.test(source, name=f"test_{number:02}")
+        lines = self.run(*args).outlines
+        found = (re.match(r"test_\d\d\.py (\S+) ", line) for line in lines)
+        return "".join(match[1] for match in found if match)
 
 
 @pytest.fixture(autouse=True)

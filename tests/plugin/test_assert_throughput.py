@@ -43,16 +43,17 @@ def test_a_broken_measurement_is_invalid(project: Project) -> None:
     project.run().stdout.fnmatch_lines(["test_it.py V *"])
 
 
-@pytest.mark.parametrize("limit", ["40 tok/min", "40", "5%", "-1 tok/s", 0, float("nan"), True])
 @pytest.mark.parametrize("where", ["at_least", "at_most"])
-def test_another_unit_is_refused(project: Project, where: str, limit: object) -> None:
+def test_another_unit_is_refused(project: Project, where: str) -> None:
     """A limit that is not in tok/s is refused before anything is measured."""
-    shown = 'float("nan")' if limit != limit else repr(limit)  # noqa: PLR0124  # only NaN differs
+    limits = ["'40 tok/min'", "'40'", "'5%'", "'-1 tok/s'", "0", "float('nan')", "True"]
     project.script("f16", faults={"load": "crash"})
-    project.test(CLAIM.format(claim=f"throughput, {where}={shown}"))
+    for number, limit in enumerate(limits):
+        project.test(CLAIM.format(claim=f"throughput, {where}={limit}"), name=f"test_{number}")
     result = project.run()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"assert_throughput: {where}: * is not a rate in tok/s"])
+    result.assert_outcomes(failed=len(limits))
+    refusal = f"assert_throughput: {where}: * is not a rate in tok/s"
+    result.stdout.fnmatch_lines([refusal] * len(limits))
 
 
 @pytest.mark.parametrize("limits", ["", ", at_least=2, at_most=1"])

@@ -28,7 +28,7 @@ def test_a_ladder_of_mlx_levels(small: Project, rows: Callable[..., list[dict[st
 @pytest.mark.quant_ladder("8bit", "4BIT-g32")
 def test_each(perplexity, quant):
     assert perplexity.level == quant
-    assert_ppl_delta(perplexity, below="1000%")
+    assert_ppl_delta(perplexity, below="150%")
 
 @pytest.mark.quant_ladder("8bit", "4bit-g32")
 def test_all(ladder):
@@ -57,7 +57,7 @@ def test_throughput_and_bandwidth(
     small.test("""
 @pytest.mark.model("asperf-draft:8bit")
 def test_it(throughput):
-    assert_bandwidth_utilization(throughput("tg4@d8"), at_most=1e6)
+    assert_bandwidth_utilization(throughput("tg4@d8"), at_least=1e-4, at_most=10)
 """)
     (reading, verdict) = rows("--asperf-engine=mlx")
     assert verdict["outcome"] == "PASS"

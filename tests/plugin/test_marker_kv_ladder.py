@@ -20,7 +20,7 @@ def test_a_ladder_on_llama_cpp(live: Project, rows: Callable[..., list[dict[str,
 def test_each(perplexity, kv_type):
     assert perplexity.level == kv_type
     assert perplexity.kld.point > 0
-    assert_ppl_delta(perplexity, below="1000%")
+    assert_ppl_delta(perplexity, below="15%")
 
 @pytest.mark.kv_ladder("q8_0", "q4_0")
 def test_all(ladder):

@@ -41,9 +41,12 @@ PATCH: Final = Path(__file__).parents[2] / "fixtures" / "builds" / "q4_k_mins_mi
 PLAIN_CPU: Final = " ".join(
     f"-DGGML_{name}=OFF" for name in ("NATIVE", "AVX", "AVX2", "FMA", "F16C", "BMI2")
 )
-#: The version that is installed here, so that nothing but the sabotage differs.
-RELEASE: Final = f"llama-cpp-python=={version('llama-cpp-python')}"
 MAX_PPL_DELTA: Final = 0.005
+
+
+def _release() -> str:
+    """The version that is installed here, so that nothing but the sabotage differs."""
+    return f"llama-cpp-python=={version('llama-cpp-python')}"
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class MeasurementContext:
         cell = GateCell(
             ModelRef(spec.on("llama_cpp"), address), parse_gated(workload, where="test")
         )
-        builds = _build("normal", RELEASE), sabotaged
+        builds = _build("normal", _release()), sabotaged
         (result,) = judge_cells(self.runner, [cell], builds, GateLimits(budget, MAX_PPL_DELTA))
         return result.unbroken()
 
@@ -87,7 +90,7 @@ def measurement(silent: Silent) -> Iterator[MeasurementContext]:
 @pytest.fixture(scope="module")
 def plain_cpu() -> Build:
     """The release compiled for any x86-64 or Arm of the last twenty years."""
-    return _build("plain CPU", RELEASE, env={"CMAKE_ARGS": PLAIN_CPU})
+    return _build("plain CPU", _release(), env={"CMAKE_ARGS": PLAIN_CPU})
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +98,7 @@ def broken_kernel(tmp_path_factory: pytest.TempPathFactory) -> Build:
     """The release with a patch in its vendored sources, as an sdist of its own."""
     folder = tmp_path_factory.mktemp("patched")
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary=llama-cpp-python"]
-    subprocess.run([*command, "--dest", str(folder), RELEASE], check=True, capture_output=True)
+    subprocess.run([*command, "--dest", str(folder), _release()], check=True, capture_output=True)
     (sdist,) = folder.glob("*.tar.gz")
     return _build("broken kernel", str(patched(sdist, folder / "repacked")))
 

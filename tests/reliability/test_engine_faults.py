@@ -156,7 +156,14 @@ def _model(engine: Engine, cache: Path) -> Path:
     return locator.locate(ModelRef(replace(spec, engine=made_by), "F16")).path
 
 
-@pytest.fixture(scope="module", params=["llama_cpp", "mlx", "llama_tools"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("llama_cpp", marks=pytest.mark.live),
+        pytest.param("mlx", marks=[pytest.mark.live, pytest.mark.mlx]),
+        pytest.param("llama_tools", marks=pytest.mark.live),
+    ],
+)
 def engine(request: pytest.FixtureRequest) -> Engine:
     """An engine that is installed here."""
     if request.param == "mlx":
