@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.config.spec import ModelRef
-    from pytest_asperf.hardware.in_force import Ceiling
     from pytest_asperf.measure.ab_speed import Budget
+    from pytest_asperf.measure.ceiling import BandwidthBounds
     from pytest_asperf.measure.results import (
         ThroughputResult,
     )
@@ -46,16 +46,14 @@ class MeasurementContext:
     Attributes:
         runner: measures.
         record: takes a row for the summary.
-        ceiling: gives what bounds a TG reading; raises HardwareError where that is unknown.
-        roof: gives what no TG reading can exceed, None where that is unknown.
+        bounds: which memory bandwidth bounds TG.
         max_cv: coefficient of variation of a reading's runs that is accepted.
         budget: what pairs may cost.
     """
 
     runner: MeasurementRunner
     record: Callable[[ReportRow], None]
-    ceiling: Callable[[ThroughputResult], Ceiling]
-    roof: Callable[[ThroughputResult], Ceiling | None]
+    bounds: BandwidthBounds
     max_cv: float
     budget: Budget
 
@@ -66,7 +64,7 @@ class MeasurementContext:
             MeasurementError: it is.
         """
         what = f"{result.workload.name} {result.ran.model}"
-        guard_findings = throughput_trips(result, self.roof(result), self.max_cv)
+        guard_findings = throughput_trips(result, self.bounds.peak(result), self.max_cv)
         require_valid(what, guard_findings)
         self.record(
             throughput_row(

@@ -117,7 +117,7 @@ def assert_bandwidth_utilization(
             remedy='use a generation workload such as throughput("tg128"), of a model whose '
             "tensors have the usual names",
         )
-    ceiling = reading.measurement.ceiling(reading.result)
+    ceiling = reading.measurement.bounds.expected(reading.result)
     share = metrics.bandwidth_utilisation(reading.rate, n_bytes, ceiling.gbs)
     subject = reading.subject(f"utilisation of {ceiling.gbs:.4g} GB/s ({ceiling.kind}) by")
     verdict = judge_within(share, subject, at_least=at_least, at_most=at_most)

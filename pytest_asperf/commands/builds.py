@@ -17,6 +17,7 @@ from pytest_asperf.commands.command_words import Command
 from pytest_asperf.commands.console import StatusNotify, print_sections, print_text, stderr_console
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import AsperfError, ConfigError, printable
+from pytest_asperf.measure import compose
 from pytest_asperf.modelfiles.cache import BUILDS_FOLDER
 from pytest_asperf.report.sections import CheckLine, Section, size
 
@@ -93,7 +94,7 @@ def make_builds(
             )
         with stderr_console().status(printable(f"making {build.name}")) as status:
             notify = StatusNotify(stderr_console(), status)
-            build_cache = _build_cache(project, notify)
+            build_cache = compose.build_cache(project.settings, notify)
             folder = recipe_of(source, cache=project.cache).folder(project.cache)
             if again and (old := finished(folder)):
                 discard(old, notify.wait)
@@ -143,18 +144,6 @@ def prune_builds(
         for made in gone:
             discard(made, told)
     typer.echo(f"removed {total}")
-
-
-def _build_cache(project: Project, notify: StatusNotify) -> BuildCache:
-    from pytest_asperf.builds.build_cache import BuildCache
-    from pytest_asperf.hardware.machine_lock import machine_lock_path
-
-    return BuildCache(
-        project.cache,
-        lock_path=machine_lock_path(),
-        notify=notify,
-        wait_s=project.settings.wait,
-    )
 
 
 def _declared_check(build: Build, project: Project) -> CheckLine:

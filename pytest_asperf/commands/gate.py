@@ -41,6 +41,7 @@ from pytest_asperf.errors import (
     ModelError,
     printable,
 )
+from pytest_asperf.measure import compose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,7 +142,7 @@ def gate_builds(
         gate = _gate(asked, project, max_ppl_delta)
         with (
             console.status("gating") as status,
-            project.runner(gate.engine, console, status) as runner,
+            project.runner(gate.engine, console, status, baseline=gate.builds[0]) as runner,
         ):
             plan = gate.plan(runner)
             with _paused(status):
@@ -221,7 +222,6 @@ def _gate(asked: _GateOptions, project: Project, max_ppl_delta: str) -> _Gate:
     from pytest_asperf.config.engines import parse_engine
     from pytest_asperf.gate.cells import require_workload
     from pytest_asperf.gate.plan import engine_of
-    from pytest_asperf.measure.ab_speed import Budget
 
     settings = project.settings
     named = None if asked.engine is None else parse_engine(asked.engine, where="--engine")
@@ -230,9 +230,7 @@ def _gate(asked: _GateOptions, project: Project, max_ppl_delta: str) -> _Gate:
     names = [name for word in asked.workloads for name in word.split(",")]
     workloads = tuple(require_workload(name.strip(), where="--workload") for name in names)
     models, moe = _models(asked, project, engine)
-    budget = Budget(
-        settings.tolerance, settings.max_pairs, settings.max_seconds, project.draw_seed()
-    )
+    budget = compose.gate_budget(settings, project.draw_seed())
     limit = parse_percent(max_ppl_delta, where="--max-ppl-delta")
     pairs = _pairs(asked, project, engine, models)
     return _Gate(builds, engine, models, moe, pairs, tuple(dict.fromkeys(workloads)), budget, limit)

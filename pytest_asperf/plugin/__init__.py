@@ -119,13 +119,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.plugin.parsing import usage_errors
+    from pytest_asperf.plugin.selection import name_models, plan_ladders
     from pytest_asperf.plugin.stash import session_of
 
     with suppress(AsperfError) if _is_xdist_worker(session.config) else usage_errors():
-        run = session_of(session.config)
-        run.check()
-        run.name_models(items)
-        run.plan_ladders(items)
+        ours = session_of(session.config)
+        ours.check()
+        name_models(ours, items)
+        plan_ladders(session.config, items)
     if not _is_xdist_worker(session.config):
         _end_as_by_ctrl_c(session.config)
 

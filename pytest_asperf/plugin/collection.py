@@ -8,7 +8,7 @@ import pytest
 
 from pytest_asperf.analysis.verdict import VerdictError
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.plugin.parsing import read_marks, usage_errors
+from pytest_asperf.plugin.parsing import marks_of, read_marks, usage_errors
 from pytest_asperf.plugin.skips import skip
 from pytest_asperf.plugin.stash import note, session_of
 
@@ -137,7 +137,7 @@ def check_item(item: pytest.Item) -> None:
     Raises:
         ConfigError: a marker's arguments are not usable, or the marker has no effect here.
     """
-    marks = read_marks(item)
+    marks = marks_of(item)
     names = set(_fixture_names(item))
     if marks.ladder is not None and marks.kv_ladder is not None:
         raise ConfigError(

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 # Each run inside this process forgets what it imported, and numpy cannot be imported twice.
+import pytest_asperf.measure.runner
+import pytest_asperf.plugin.fixture_values  # noqa: F401
 from pytest_asperf.testing import write_script
 
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ def project(
     monkeypatch.setenv("COLUMNS", "200")
     # The same as own_lock does, undone when the test is over.
     monkeypatch.setattr(
-        "pytest_asperf.plugin.session.machine_lock_path", lambda: session_cache / "lock"
+        "pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: session_cache / "lock"
     )
     project = Project(pytester, plugins)
     (project.path / "conftest.py").write_text(own_lock)
