@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
 from pytest_asperf.analysis.verdict import (
     Outcome,
     Verdict,
@@ -114,7 +115,7 @@ def assert_no_regression(
     share = None
     if tolerance is not None:
         share = parse_percent(tolerance, where="assert_no_regression: tolerance")
-    limit = parse_percent(ppl_below, where="assert_no_regression: ppl_below")
+    limit = parse_ppl_limit(ppl_below, where="assert_no_regression: ppl_below")
     verdicts: list[Verdict] = []
     interrupted = False
     for judged in gate.judged(share, limit):

@@ -99,6 +99,11 @@ def print_text(console: Console, text: str) -> None:
         console.print(Text(line), soft_wrap=True)
 
 
+def print_whole(out: Console, line: str) -> None:
+    """Print a line that a terminal wraps anywhere, and that a file keeps whole."""
+    out.print(Text(line), soft_wrap=True)
+
+
 def _columns(console: Console) -> int | None:
     return console.width if console.is_terminal else None
 

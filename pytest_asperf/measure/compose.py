@@ -1,6 +1,6 @@
 """From settings to what measures: pytest's sessions and the commands both open it here.
 
-Importing this costs no numpy and starts nothing: a command that measures nothing uses it too.
+Importing this loads no numpy and starts nothing: commands that measure nothing use it too.
 """
 
 # ruff: noqa: PLC0415  # the docstring says why
@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_asperf.config.build_sources import ToolsFolder
-from pytest_asperf.hardware import machine_lock
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus
 
@@ -63,16 +62,19 @@ def engine_build(settings: Settings, engine: Engine) -> EngineBuild:
 
 def machine_queue(settings: Settings, on_wait: Callable[[str], None]) -> MachineQueue:
     """Where measurements on this machine wait for one another."""
-    return machine_lock.MachineQueue(machine_lock.machine_lock_path(), on_wait, settings.wait)
+    from pytest_asperf.hardware.machine_lock import MachineQueue, machine_lock_path
+
+    return MachineQueue(machine_lock_path(), on_wait, settings.wait)
 
 
 def build_cache(settings: Settings, notify: Notify) -> BuildCache:
     """The builds of engines that were installed or compiled."""
     from pytest_asperf.builds.build_cache import BuildCache
+    from pytest_asperf.hardware.machine_lock import machine_lock_path
 
     return BuildCache(
         cache_folder(settings),
-        lock_path=machine_lock.machine_lock_path(),
+        lock_path=machine_lock_path(),
         notify=notify,
         wait_s=settings.wait,
     )
@@ -95,6 +97,7 @@ def open_runner(
         seed: of the random order of throughput runs.
         baseline: a gate's; its folder of programs makes the models if the settings name none.
     """
+    from pytest_asperf.hardware.machine_lock import machine_lock_path
     from pytest_asperf.measure.plan import MeasurementPlan
     from pytest_asperf.measure.runner import MeasurementRunner
 
@@ -112,7 +115,7 @@ def open_runner(
             wait_s=settings.wait,
             self_check_every=settings.self_check,
         ),
-        lock_path=machine_lock.machine_lock_path(),
+        lock_path=machine_lock_path(),
         notify=notify,
     )
 
