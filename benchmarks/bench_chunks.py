@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE
-from pytest_asperf.analysis.stats.intervals import LEAST_CHUNKS, t_quantile
+from pytest_asperf.analysis.stats.quantiles import t_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Draw = Callable[[tuple[int, int]], Array]
 
-FIXTURE: Final = Path(__file__).parents[2] / "fixtures" / "chunk_differences.json"
+FIXTURE: Final = Path(__file__).parents[1] / "fixtures" / "chunk_differences.json"
 COUNTS: Final = (2, 3, 4, 5, 6, 8, 16, 40)
 #: Nominal error of a bound in percent, and what the worst symmetric shape may add to it.
 NOMINAL: Final = 5.0

@@ -22,7 +22,7 @@ from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import Build, ModelRef
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.hardware.machine_lock import machine_lock_path
-from pytest_asperf.measure.ab_speed import Budget
+from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment
 from pytest_asperf.measure.plan import MeasurementPlan
 from pytest_asperf.measure.runner import MeasurementRunner
 from pytest_asperf.modelfiles.cache import cache_root
@@ -62,20 +62,18 @@ def main() -> bool:
     share = parser.parse_args().gates
     cases = [slow_by for slow_by, n_gates in _CASES for _ in range(round(n_gates * share))]
     random.Random(0).shuffle(cases)  # noqa: S311  # repeatable, not unguessable
-    workloads_pairs: dict[float, list[WorkloadPairs]] = {slow_by: [] for slow_by, _ in _CASES}
+    timed: dict[float, list[WorkloadPairs]] = {slow_by: [] for slow_by, _ in _CASES}
     began = time.monotonic()
     with suppress(KeyboardInterrupt):  # the table is of the gates that are finished
         for seed, slow_by in enumerate(cases):
-            workloads_pairs[slow_by].append(_gate(slow_by, seed))
+            timed[slow_by].append(_gate(slow_by, seed))
             elapsed_s = time.monotonic() - began
             print(f"{seed + 1}/{len(cases)} gates, {elapsed_s:.0f} s", file=sys.stderr)
     print(f"### Live gates, tg128 of asperf-target at tolerance {_TOLERANCE:.0%}\n")
     header = ("candidate", "gates", "PASS", "FAIL", "INCONCLUSIVE", "pairs", "seconds", "spread")
-    print(table(header, [_row(slow_by, done) for slow_by, done in workloads_pairs.items()]))
-    fails = {slow_by: _outcomes(done)[Outcome.FAIL] for slow_by, done in workloads_pairs.items()}
-    found = all(
-        fails[s] >= len(workloads_pairs[s]) - 20 + _LEAST_FOUND for s in workloads_pairs if s
-    )
+    print(table(header, [_row(slow_by, done) for slow_by, done in timed.items()]))
+    fails = {slow_by: _outcomes(done)[Outcome.FAIL] for slow_by, done in timed.items()}
+    found = all(fails[s] >= len(timed[s]) - 20 + _LEAST_FOUND for s in timed if s)
     return fails[0.0] <= _MOST_FALSE and found
 
 
@@ -97,29 +95,28 @@ def _gate(slow_by: float, seed: int) -> WorkloadPairs:
         )
         budget = Budget(_TOLERANCE, 60, _MAX_SECONDS, seed)
         workloads = (parse_workload("tg128", where="here"),)
-        duel = runner.duel(ModelRef(shipped_target(), "F16"), workloads, builds, budget, 1)
-    if duel.interrupted:  # a gate keeps its pairs; the benchmark ends
+        sides = runner.under((ModelRef(shipped_target(), "F16"),), builds)
+        result = runner.compare(sides, SpeedExperiment(workloads, budget))
+    if result.interrupted:  # a gate keeps its pairs; the benchmark ends
         raise KeyboardInterrupt
-    return duel.workloads_pairs[0]
+    return result.by_workload[0]
 
 
-def _outcomes(workloads_pairs: list[WorkloadPairs]) -> Counter[Outcome]:
-    return Counter(
-        workload_pairs.test.outcome or Outcome.INCONCLUSIVE for workload_pairs in workloads_pairs
-    )
+def _outcomes(timed: list[WorkloadPairs]) -> Counter[Outcome]:
+    return Counter(workload_pairs.test.outcome or Outcome.INCONCLUSIVE for workload_pairs in timed)
 
 
-def _row(slow_by: float, workloads_pairs: list[WorkloadPairs]) -> tuple[str, ...]:
-    outcomes = _outcomes(workloads_pairs)
-    pairs = sorted(len(workload_pairs.pairs) for workload_pairs in workloads_pairs)
-    seconds = sorted(workload_pairs.elapsed_s for workload_pairs in workloads_pairs)
+def _row(slow_by: float, timed: list[WorkloadPairs]) -> tuple[str, ...]:
+    outcomes = _outcomes(timed)
+    pairs = sorted(len(workload_pairs.pairs) for workload_pairs in timed)
+    seconds = sorted(workload_pairs.elapsed_s for workload_pairs in timed)
     spread = statistics.median(
         statistics.stdev([pair.log_ratio for pair in workload_pairs.pairs])
-        for workload_pairs in workloads_pairs
+        for workload_pairs in timed
     )
     return (
         f"+{slow_by:.0%}" if slow_by else "equal",
-        str(len(workloads_pairs)),
+        str(len(timed)),
         *(str(outcomes[o]) for o in (Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE)),
         f"{statistics.median(pairs):g} (90 %: {pairs[int(0.9 * len(pairs))]})",
         f"{statistics.median(seconds):.0f} (90 %: {seconds[int(0.9 * len(seconds))]:.0f})",

@@ -11,14 +11,14 @@ from bench_mlx_ppl import Silent
 from models import shipped_target
 from timing import table
 
-from pytest_asperf.analysis.stats.intervals import chunk_difference_interval, delta_ppl
+from pytest_asperf.analysis.stats.chunk_intervals import chunk_difference_interval, delta_ppl
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.hardware.machine_lock import machine_lock_path
-from pytest_asperf.measure.ab_speed import Budget
+from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment
 from pytest_asperf.measure.plan import MeasurementPlan
-from pytest_asperf.measure.runner import MeasurementRunner
+from pytest_asperf.measure.runner import ComparedSide, MeasurementRunner
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 
@@ -50,9 +50,10 @@ def main() -> bool:
         lock_path=machine_lock_path(),
         notify=Silent(),
     ) as runner:
-        duels = {
-            level: runner.engine_duel(
-                refs["PTQ", level], runner, refs["QAT", level], _WORKLOAD, _BUDGET
+        timed = {
+            level: runner.compare(
+                tuple(ComparedSide(runner, (refs[way, level],)) for way in ("PTQ", "QAT")),
+                SpeedExperiment((_WORKLOAD,), _BUDGET),
             )
             for level in _LEVELS
         }
@@ -60,7 +61,7 @@ def main() -> bool:
     for error in result.failures.values():
         raise error
     print(f"### Each against F16, {_CHUNKS} chunks, {_WORKLOAD.name}\n")
-    rows = [_row(way, level, result.rungs[ref], duels[level]) for (way, level), ref in refs.items()]
+    rows = [_row(way, level, result.rungs[ref], timed[level]) for (way, level), ref in refs.items()]
     header = ("level", "", "MB", "PPL", "ΔPPL [90 % interval]", "KLD, nats", "TG, tok/s (median)")
     print(table(header, rows))
     print("\n### QAT against PTQ, paired\n")
@@ -68,19 +69,19 @@ def main() -> bool:
         (level, *_compared(result.rungs[refs["QAT", level]], result.rungs[refs["PTQ", level]]))
         for level in _LEVELS
     ]
-    rates = [_rate(duels[level]) for level in _LEVELS]
+    rates = [_rate(timed[level]) for level in _LEVELS]
     names = ("level", "PPL", "KLD, nats", "size, bytes", "TG, times", "pairs")
     print(table(names, [(*row, *rate) for row, rate in zip(compared, rates, strict=True)]))
-    return all(str(duel.workloads_pairs[0].test.outcome) == "PASS" for duel in duels.values())
+    return all(str(pairs.by_workload[0].test.outcome) == "PASS" for pairs in timed.values())
 
 
-def _row(way: str, level: str, found: LevelResult, duel: ABResult) -> tuple[str, ...]:
+def _row(way: str, level: str, found: LevelResult, pairs: ABResult) -> tuple[str, ...]:
     compared = found.comparison
     if compared.kld is None:
         raise ValueError("a ladder without KLD")
     runs_ns = sorted(
         run
-        for pair in duel.workloads_pairs[0].pairs
+        for pair in pairs.by_workload[0].pairs
         for run in (pair.candidate_runs_ns if way == "QAT" else pair.baseline_runs_ns)
     )
     return (
@@ -104,8 +105,8 @@ def _compared(qat: LevelResult, ptq: LevelResult) -> tuple[str, ...]:
     return ppl.text(), kld.text().replace(" nats", ""), f"{bytes_more:+d}"
 
 
-def _rate(duel: ABResult) -> tuple[str, str]:
-    test = duel.workloads_pairs[0].test
+def _rate(pairs: ABResult) -> tuple[str, str]:
+    test = pairs.by_workload[0].test
     return test.estimate.as_ratio().inverted().text(), str(test.n)
 
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from models import BUILD, SETTINGS
 from timing import table
 
+from pytest_asperf.builds.build_cache import ReadyBuild
 from pytest_asperf.config.spec import ModelRef, Pairing
 from pytest_asperf.config.variants import Variant
+from pytest_asperf.hardware.detect import detect
+from pytest_asperf.measure.ab_arms import Arm
 from pytest_asperf.measure.ab_speed import Budget
+from pytest_asperf.measure.experiment import MachineLease
 from pytest_asperf.measure.model_locator import ModelLocator
-from pytest_asperf.measure.speculation import DraftTargetFiles, SpeculationLease, run_speculation
+from pytest_asperf.measure.noise_store import NoiseStore
+from pytest_asperf.measure.speculation import GainExperiment
 from pytest_asperf.modelfiles.cache import cache_root
-from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 from pytest_asperf.report.speculation_rows import break_even_text
 
 if TYPE_CHECKING:
@@ -82,11 +88,13 @@ def measure(
     draft = replace(draft, name=name, variant=Variant("layers", _DRAFT_LAYERS))
     pairing = Pairing(ModelRef(target, "F16"), ModelRef(draft, "Q8_0"), k=4, n_tokens=n_tokens)
     pairing = replace(pairing, prompts=prompts)
-    files = DraftTargetFiles(
-        pairing, locator.locate(pairing.target), locator.locate(ModelRef(draft, "Q8_0"))
+    arms = tuple(
+        Arm(ref.title, ReadyBuild(BUILD), ref.spec.settings, locator.locate(ref))
+        for ref in (pairing.target, ModelRef(draft, "Q8_0"))
     )
-    lease = SpeculationLease(BUILD, locator.describe(), 600, lambda _done, _total: None)
-    return run_speculation(files, lease, budget, limit=0.0)
+    noise = partial(NoiseStore, cache_root(os.environ), detect())
+    lease = MachineLease((arms,), shipped_corpus(), 600, lambda *_: None, noise)
+    return GainExperiment(pairing, budget, limit=0.0).run(lease)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def _built(root: Path) -> Path:
 
 def _source(root: Path) -> Path:
     wanted = f"llama-cpp-python=={version('llama-cpp-python')}"
-    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:"]
+    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary=llama-cpp-python"]
     subprocess.run([*pip, "--dest", str(root), wanted], check=True)
     (archive,) = root.glob("llama_cpp_python-*.tar.gz")
     with tarfile.open(archive) as tar:

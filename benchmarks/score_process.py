@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.analysis.metrics import summarise_ppl
+from pytest_asperf.analysis.metrics import compare_scores
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.engine_process import EngineBuild, Worker
@@ -55,7 +55,7 @@ def _score_one(level: str, path: Path, corpus: Path, chunks: int | None) -> dict
             worker, [level], parts, concurrency=1, progress=lambda _done, _total: None
         )[level]
     return {
-        "ppl": {level: _figure(summarise_ppl(scores).ppl)},
+        "ppl": {level: _figure(compare_scores(scores, scores).ppl)},
         "levels": {},
         "beyond_floor_nats": _beyond_floor(scores),
     }

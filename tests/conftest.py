@@ -29,6 +29,18 @@ _DISTURBING = (
 #: Gives the shipped draft's GGUF file at a level.
 Draft = Callable[[str], Path]
 
+#: Fixtures that start a real engine.
+_LIVE = {"draft", "live", "llama_log", "mlx", "tools"}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what needs a real engine, so that `-m "not live"` runs where none is installed."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if "mlx" in fixtures:
+        item.add_marker("mlx")
+    if fixtures & _LIVE:
+        item.add_marker("live")
+
 
 @pytest.fixture(scope="session")
 def mlx() -> EngineBuild:

@@ -153,6 +153,7 @@ def test_a_refusal_names_its_model(tmp_path: Path) -> None:
             worker.prompt("fake:Q8_0", [0] * 8, 0)
 
 
+@pytest.mark.live
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process choose its cores")
 def test_a_worker_keeps_to_the_cores_it_is_confined_to() -> None:
     """Every thread of the process moves, and one that it starts later inherits the choice."""

@@ -47,6 +47,6 @@ def test_only_text_has_a_nearest_word() -> None:
 @pytest.mark.parametrize("value", [Hostile(), 10**5000, "9" * 10**6], ids=["object", "int", "text"])
 def test_a_setting_that_cannot_be_shown_is_refused(value: object) -> None:
     """An engine setting of any kind and length is refused by its name."""
-    with pytest.raises(ConfigError, match="n_gpu_layers = ") as caught:
+    with pytest.raises(ConfigError, match="n_gpu_layers: ") as caught:
         parse_model(("asperf-draft",), {"n_gpu_layers": value}, where="test_it")
     assert len(caught.value.what) < 300

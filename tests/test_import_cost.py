@@ -12,6 +12,8 @@ import pytest
 
 import pytest_asperf
 
+pytestmark = pytest.mark.serial
+
 HEAVY = {
     *("filelock", "gguf", "llama_cpp", "matplotlib", "mlx", "mlx_lm", "numpy", "platformdirs"),
     *("psutil", "rich", "scipy", "sqlalchemy", "typer"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from pytest_asperf.analysis.limit_verdict import judge_above, judge_below
 from pytest_asperf.analysis.stats.estimate import limit_text
-from pytest_asperf.analysis.verdict import Outcome, Verdict, judge_above, judge_below
+from pytest_asperf.analysis.verdict import Outcome, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Judge(Protocol):
-    """How one figure is judged."""
+    """Judges one figure."""
 
     def __call__(self, estimate: Estimate, /, *, subject: Subject) -> Verdict:
-        """Return the verdict on it."""
+        """The verdict on one figure."""
         ...
 
 
@@ -90,7 +91,7 @@ def joined(
     subject: Subject,
     threshold: str,
 ) -> Verdict:
-    """Return the verdict on a claim that holds where all of several do.
+    """The verdict on a claim that holds if several parts all hold.
 
     Args:
         verdicts: label and verdict of each.
@@ -102,7 +103,7 @@ def joined(
     unshown = [pair for pair in verdicts if pair[1].outcome is not Outcome.PASS]
     outcome = Outcome.FAIL if failed else Outcome.INCONCLUSIVE if unshown else Outcome.PASS
     named = failed or unshown or list(verdicts)
-    told = ", ".join(f"{label} {verdict.measured}" for label, verdict in named[:_NAMED])
+    shown = ", ".join(f"{label} {verdict.measured}" for label, verdict in named[:_NAMED])
     more = f", and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
     count = f"of {len(verdicts)}"
     if failed:
@@ -110,4 +111,4 @@ def joined(
     else:
         head = f"{len(verdicts) - len(unshown)} {count} shown"
     advice = "; ".join(dict.fromkeys(v.advice for _, v in named if v.advice))
-    return Verdict(outcome, subject, threshold, f"{head}; {told}{more}", figures, advice)
+    return Verdict(outcome, subject, threshold, f"{head}; {shown}{more}", figures, advice)

@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
+from pytest_asperf.analysis.stats.chunk_intervals import (
+    chunk_mean_interval,
+    delta_ppl,
+    share_interval,
+)
 from pytest_asperf.analysis.stats.estimate import CHANGE, DECISION_CONFIDENCE, SHARE, Estimate
-from pytest_asperf.analysis.stats.intervals import chunk_mean_interval, delta_ppl, share_interval
 from pytest_asperf.errors import MeasurementError
 
 if TYPE_CHECKING:
@@ -47,7 +51,6 @@ DELTA_PPL: Final = Metric("ΔPPL", CHANGE, "lower")
 KLD: Final = Metric("KLD", "nats", "lower")
 SAME_TOP: Final = Metric("same top token", SHARE, "higher")
 SIZE: Final = Metric("size", "MB", "lower")
-BANDWIDTH_UTILISATION: Final = Metric("bandwidth utilisation", SHARE, "higher")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +92,6 @@ class PlusMinus:
 
     def __str__(self) -> str:
         return f"{self.value:.6f} ± {self.error:.6f}"
-
-
-@dataclass(frozen=True, slots=True)
-class PplSummary:
-    """PPL of one model over a corpus, as llama-perplexity's "Final estimate" prints it."""
-
-    ppl: PlusMinus
-    n_tokens: int
-    n_chunks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +184,6 @@ def perplexity(nll: Sequence[float]) -> float:
     """
     _check_column("nll", nll, length=len(nll))
     return math.exp(float(np.mean(nll)))
-
-
-def summarise_ppl(chunks: Sequence[ChunkScore]) -> PplSummary:
-    """Return PPL over all tokens and its ± (`perplexity` in perplexity.cpp).
-
-    Raises:
-        MeasurementError: no chunks.
-    """
-    nll = _all_tokens([chunk.nll for chunk in chunks])
-    return PplSummary(_exp(_mean(nll)), n_tokens=len(nll), n_chunks=len(chunks))
 
 
 def compare_scores(

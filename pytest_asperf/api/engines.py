@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_asperf.analysis.verdict import (
-    Outcome,
-    Verdict,
-    VerdictError,
-    parse_percent,
-)
+from pytest_asperf.analysis.limit_verdict import parse_percent
+from pytest_asperf.analysis.verdict import Outcome, Verdict, VerdictError
 from pytest_asperf.config.engines import parse_engine, parse_level
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import ConfigError
+from pytest_asperf.measure.ab_speed import SpeedExperiment
 from pytest_asperf.measure.engine_matching import (
     BITS_WITHIN,
     EngineComparison,
@@ -21,6 +18,7 @@ from pytest_asperf.measure.engine_matching import (
     require_matched_bits,
     terms_of,
 )
+from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.report.rows import verdict_row
 from pytest_asperf.verdicts.gate import faster_verdict
 
@@ -48,7 +46,7 @@ class Engines:
     budget: Budget = field(repr=False)
     record: Callable[[ReportRow], None] = field(repr=False)
 
-    def duel(
+    def compare(
         self, faster: str, than: str, on: str, *, by: float, bits_within: float
     ) -> EngineComparison:
         """Run the pairs of two engines, or return what the same claim gave before.
@@ -78,18 +76,20 @@ class Engines:
         of_both = level or base_level or self.level or "F16"
         refs = [self._ref(engine, level, of_both) for engine, level in named]
         runners = [self.runner(engine) for engine, _ in named]
-        model, base = (runner.locate(ref) for runner, ref in zip(runners, refs, strict=True))
+        model, base = (r.locate(ref) for r, ref in zip(runners, refs, strict=True))
         require_matched_bits((model, base), bits_within)
         # Faster by a half is a cost of two thirds.
         budget = replace(self.budget, tolerance=1 / (1 + by) - 1, one_limit=True)
-        duel = runners[1].engine_duel(base.ref, runners[0], model.ref, workload, budget)
+        runner, base_runner = runners
+        sides = ComparedSide(base_runner, (base.ref,)), ComparedSide(runner, (model.ref,))
+        result = base_runner.compare(sides, SpeedExperiment((workload,), budget))
         terms = terms_of(
             (base, model),
-            duel.ran,
-            same_tokens=duel.same_tokens,
-            source_sha256=runners[0].source_sha256(model.ref.spec),
+            result.ran,
+            same_tokens=result.same_tokens,
+            source_sha256=runner.source_sha256(model.ref.spec),
         )
-        return EngineComparison(duel, (base_engine, engine), by, terms)
+        return EngineComparison(result, (base_engine, engine), by, terms)
 
     def _ref(self, engine: Engine, level: str | None, of_both: str) -> ModelRef:
         """Return the model on an engine, at the level named with it or at the nearest to it."""
@@ -146,10 +146,10 @@ def assert_faster(
         )
     least = parse_percent(by, where="assert_faster: by")
     within = parse_percent(bits_within, where="assert_faster: bits_within")
-    versus = engines.duel(faster, than, on, by=least, bits_within=within)
+    versus = engines.compare(faster, than, on, by=least, bits_within=within)
     verdict = faster_verdict(versus)
     engines.record(verdict_row(verdict, "\n".join(verdict.details[:2])))
-    if versus.duel.interrupted:
+    if versus.result.interrupted:
         raise KeyboardInterrupt
     if verdict.outcome is not Outcome.PASS:
         raise VerdictError(verdict)

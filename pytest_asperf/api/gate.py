@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
-from pytest_asperf.analysis.verdict import (
-    Outcome,
-    Verdict,
-    VerdictError,
-    parse_percent,
-)
+from pytest_asperf.analysis.verdict import Outcome, Verdict, VerdictError
 from pytest_asperf.api.throughput import _DEFAULT_WORKLOAD
-from pytest_asperf.gate.cells import GateCell, judge_workloads, require_workload, shared_by
+from pytest_asperf.gate.cells import GateCell, GateCheck, parse_gated, shared_by
+from pytest_asperf.gate.judge import GateLimits, judge_cells
 from pytest_asperf.report.rows import verdict_row
 
 if TYPE_CHECKING:
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.api.measurement_context import MeasurementContext
     from pytest_asperf.config.spec import Build, ModelRef, Pairing
-    from pytest_asperf.gate.cells import JudgedCell
+    from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.measure.ab_speed import Budget
 
 
@@ -32,17 +29,15 @@ class GatedWorkloads:
     Nothing runs before the claim, because its limits decide how long to measure.
 
     Attributes:
-        workloads: names of what is decided.
+        cells: what is decided.
     """
 
-    ref: ModelRef = field(repr=False)
-    workloads: tuple[str, ...]
+    cells: tuple[GateCell, ...]
     builds: tuple[Build, Build] = field(repr=False)
     budget: Budget = field(repr=False)
     measurement: MeasurementContext = field(repr=False)
-    pairing: Pairing = field(repr=False)
 
-    def judged(self, tolerance: float | None, ppl_below: float) -> Iterator[JudgedCell]:
+    def judged(self, tolerance: float | None, ppl_below: float) -> Iterator[CellResult]:
         """Measure, or give what the same claim gave before.
 
         Args:
@@ -50,19 +45,11 @@ class GatedWorkloads:
             ppl_below: ΔPPL to stay below, a fraction.
 
         Yields:
-            Each verdict.
+            Each result.
         """
         budget = self.budget if tolerance is None else replace(self.budget, tolerance=tolerance)
-        return judge_workloads(
-            self.measurement.runner,
-            self.ref,
-            self.workloads,
-            self.builds,
-            budget=budget,
-            max_ppl_delta=ppl_below,
-            comparisons=shared_by(GateCell(self.ref, name) for name in self.workloads),
-            pairing=self.pairing,
-        )
+        limits = GateLimits(budget, ppl_below, shared_by(self.cells))
+        return judge_cells(self.measurement.runner, self.cells, self.builds, limits)
 
 
 @dataclass(frozen=True)
@@ -83,11 +70,16 @@ class Gate:
         Raises:
             ConfigError: no such workload.
         """
-        chosen = dict.fromkeys(names or (_DEFAULT_WORKLOAD,))
-        workloads = tuple(require_workload(name, where="gate") for name in chosen)
-        return GatedWorkloads(
-            self.ref, workloads, self.builds, self.budget, self.measurement, self.pairing
+        gated = dict.fromkeys(
+            parse_gated(name, where="gate") for name in names or (_DEFAULT_WORKLOAD,)
         )
+        cells = tuple(
+            GateCell(
+                self.ref, workload, self.pairing if workload is GateCheck.SPECULATION else None
+            )
+            for workload in gated
+        )
+        return GatedWorkloads(cells, self.builds, self.budget, self.measurement)
 
 
 #: From the best to the worst.
@@ -118,10 +110,10 @@ def assert_no_regression(
     limit = parse_ppl_limit(ppl_below, where="assert_no_regression: ppl_below")
     verdicts: list[Verdict] = []
     interrupted = False
-    for judged in gate.judged(share, limit):
-        verdicts.append(judged.verdict)
-        gate.measurement.record(verdict_row(judged.verdict, judged.note))
-        interrupted |= judged.interrupted
+    for result in gate.judged(share, limit):
+        verdicts.append(result.unbroken())
+        gate.measurement.record(verdict_row(verdicts[-1], result.note))
+        interrupted |= result.interrupted
     if interrupted:
         raise KeyboardInterrupt
     gravest = max(verdicts, key=lambda verdict: _SEVERITY.index(verdict.outcome))

@@ -7,28 +7,22 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.analysis import metrics
+from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, parse_percent
+from pytest_asperf.analysis.order_verdict import judge_monotonic, judge_pareto
+from pytest_asperf.analysis.stats.chunk_intervals import chunk_difference_interval, delta_ppl
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate
 from pytest_asperf.analysis.stats.intervals import (
-    chunk_difference_interval,
-    delta_ppl,
     neighbour_estimates,
     paired_change_interval,
-    shared_confidence,
     unpaired_change_interval,
 )
-from pytest_asperf.analysis.verdict import (
-    Subject,
-    Verdict,
-    guarded,
-    judge_above,
-    judge_below,
-    judge_monotonic,
-    judge_pareto,
-    parse_percent,
-)
+from pytest_asperf.analysis.stats.quantiles import shared_confidence
+from pytest_asperf.analysis.verdict import Subject, Verdict, guarded
 from pytest_asperf.api.measurement_context import Reading, settle, unknown_word
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import ConfigError, listing, shown
+from pytest_asperf.measure.ab_speed import SpeedExperiment
+from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.measure.validity import level_trips, require_valid, twin_trips
 from pytest_asperf.report.rows import level_row
 from pytest_asperf.verdicts.readings import vetted_order
@@ -179,7 +173,7 @@ class Ladder:
         results = self.measurement.runner.throughputs(tuple(refs.values()), parsed)
         return {name: self.measurement.reading(results[ref]) for name, ref in refs.items()}
 
-    def duel(self, level: str, other: str, workload: str, within: float) -> ABResult:
+    def compare(self, level: str, other: str, workload: str, within: float) -> ABResult:
         """Time two rungs in pairs until they are shown to be alike, or not to be.
 
         Args:
@@ -190,7 +184,8 @@ class Ladder:
         """
         parsed, runner = parse_workload(workload, where="ladder"), self.measurement.runner
         budget = replace(self.measurement.budget, tolerance=within, both_sides=True)
-        return runner.engine_duel(self.rungs[other], runner, self.rungs[level], parsed, budget)
+        sides = tuple(ComparedSide(runner, (self.rungs[name],)) for name in (other, level))
+        return runner.compare(sides, SpeedExperiment((parsed,), budget))
 
     def subject(self, what: str) -> Subject:
         """Return what a claim about the whole ladder is about."""
@@ -297,7 +292,7 @@ def assert_monotonic(
         subject = Subject("rate", "live", readings[0].result.ran.rows())
     verdict = judge_monotonic(labels, differences, subject, direction=direction)
     verdict = guarded(replace(verdict, details=details), guard_findings, remedy=OTHER_LEVELS)
-    return settle(vetted_order(verdict, readings), measurement)
+    return settle(vetted_order(verdict, [reading.runs for reading in readings]), measurement)
 
 
 def assert_pareto_optimal(

@@ -8,21 +8,15 @@ from typing import TYPE_CHECKING, Literal
 
 from pytest_asperf.analysis import guards, metrics
 from pytest_asperf.analysis.combined_verdict import judge_each
-from pytest_asperf.analysis.stats.estimate import CHANGE, DECISION_CONFIDENCE, Estimate
-from pytest_asperf.analysis.stats.intervals import (
+from pytest_asperf.analysis.limit_verdict import judge_below, judge_within, parse_percent
+from pytest_asperf.analysis.stats.chunk_intervals import (
     chunk_difference_interval,
     delta_ppl,
     paired_differences,
-    shared_confidence,
 )
-from pytest_asperf.analysis.verdict import (
-    Subject,
-    guarded,
-    judge_below,
-    judge_invalid,
-    judge_within,
-    parse_percent,
-)
+from pytest_asperf.analysis.stats.estimate import CHANGE, DECISION_CONFIDENCE, Estimate
+from pytest_asperf.analysis.stats.quantiles import shared_confidence
+from pytest_asperf.analysis.verdict import Subject, guarded, judge_invalid
 from pytest_asperf.api.ladder import OTHER_LEVELS, Ladder, Perplexity, metric_of
 from pytest_asperf.api.measurement_context import settle, unknown_word
 from pytest_asperf.errors import ConfigError
@@ -162,9 +156,9 @@ def _as_fast(ladder: Ladder, level: str, other: str, workload: str, within: floa
             why="no number of pairs shows that two rates are the same to the last digit",
             remedy='allow a difference that does not matter, such as within="5%"',
         )
-    duel = ladder.duel(level, other, workload, within)
-    verdict = equivalence_verdict(duel)
-    if duel.interrupted:
+    result = ladder.compare(level, other, workload, within)
+    verdict = equivalence_verdict(result)
+    if result.interrupted:
         ladder.measurement.record(verdict_row(verdict))
         raise KeyboardInterrupt
     return settle(verdict, ladder.measurement)

@@ -16,6 +16,7 @@ from pytest_asperf.analysis.verdict import (
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
 from pytest_asperf.measure.validity import require_valid, throughput_trips
 from pytest_asperf.report.rows import throughput_row, verdict_row
+from pytest_asperf.verdicts.readings import GuardedRates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,6 +120,11 @@ class Reading:
     result: ThroughputResult = field(repr=False)
     measurement: MeasurementContext = field(repr=False)
     guard_findings: tuple[GuardFinding, ...] = ()
+
+    @property
+    def runs(self) -> GuardedRates:
+        """The runs with what guards found in them."""
+        return GuardedRates(self.result.rates, self.guard_findings)
 
     @property
     def rate(self) -> Estimate:

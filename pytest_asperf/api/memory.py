@@ -66,10 +66,10 @@ def assert_fits(
                 why="the reading filled a context of its own",
                 remedy="leave it out, or give the model fixture in place of the reading",
             )
-        return settle(measured_fit(model, hardware, memory), model.measurement)
+        return settle(measured_fit(model.ref, model.result, hardware, memory), model.measurement)
     if context is not None:
         require_positions(context, where="assert_fits: context")
-    return settle(predicted_fit(model, hardware, memory, context), model.measurement)
+    return settle(predicted_fit(model.ref, hardware, memory, context), model.measurement)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.verdict import Subject
-from pytest_asperf.measure.speculation import run_speculation, sample_places
+from pytest_asperf.measure.runner import ComparedSide
+from pytest_asperf.measure.speculation import GainExperiment, PlacesExperiment
 from pytest_asperf.report.speculation_rows import speculation_rows
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from pytest_asperf.api.measurement_context import MeasurementContext
     from pytest_asperf.config.spec import ModelRef, Pairing
     from pytest_asperf.measure.ab_speed import Budget
+    from pytest_asperf.measure.experiment import Experiment
+    from pytest_asperf.measure.runner import Result
     from pytest_asperf.measure.speculation_result import SpeculationResult
 
 
@@ -55,11 +58,7 @@ class Speculation:
             AsperfError: it cannot be measured, or what was measured is broken.
             KeyboardInterrupt: it was stopped before a pair was finished.
         """
-        result = self.measurement.runner.speculation(
-            self.pairing,
-            (self.budget, limit),
-            lambda files, lease: run_speculation(files, lease, self.budget, limit=limit),
-        )
+        result = self._measured(GainExperiment(self.pairing, self.budget, limit))
         for row in speculation_rows(result):
             self.measurement.record(row)
         return result
@@ -72,12 +71,12 @@ class Speculation:
 
     def places(self, n_tokens: int) -> tuple[float, ...]:
         """Sample with the draft, and place each token in the target's own distribution."""
-        seed = self.budget.seed
-        return self.measurement.runner.speculation(
-            self.pairing,
-            ("places", n_tokens, seed),
-            lambda files, lease: tuple(sample_places(files, lease, n_tokens=n_tokens, seed=seed)),
-        )
+        return self._measured(PlacesExperiment(self.pairing, n_tokens, self.budget.seed))
+
+    def _measured(self, experiment: Experiment[Result]) -> Result:
+        refs = (self.pairing.target, *([self.pairing.draft] if self.pairing.draft else []))
+        runner = self.measurement.runner
+        return runner.compare((ComparedSide(runner, refs),), experiment)
 
     @property
     def gain(self) -> Estimate:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, get_args
 
+from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.speculation_model import RULE_RATIO
-from pytest_asperf.analysis.verdict import parse_percent
 from pytest_asperf.api.measurement_context import settle
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
 from pytest_asperf.report.rows import verdict_row

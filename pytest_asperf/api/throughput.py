@@ -8,12 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import metrics
-from pytest_asperf.analysis.verdict import (
-    Outcome,
-    Verdict,
-    judge_invalid,
-    judge_within,
-)
+from pytest_asperf.analysis.limit_verdict import judge_within
+from pytest_asperf.analysis.verdict import Outcome, Verdict, judge_invalid
 from pytest_asperf.api.measurement_context import Reading, settle
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import ConfigError, shown
@@ -80,7 +76,7 @@ def assert_throughput(
     low, high = _rate(at_least, "at_least"), _rate(at_most, "at_most")
     reading = _reading(throughput)
     verdict = judge_within(reading.rate, reading.subject(), at_least=low, at_most=high)
-    return settle(vetted(verdict, reading, (low, high)), reading.measurement)
+    return settle(vetted(verdict, reading.runs, (low, high)), reading.measurement)
 
 
 def assert_bandwidth_utilization(
@@ -132,7 +128,9 @@ def assert_bandwidth_utilization(
         remedy = "measure a model several times the cache's size"
         verdict = judge_invalid(subject, verdict.threshold, [problem], remedy=remedy)
     unit = share.point / reading.rate.point
-    return settle(vetted(verdict, reading, (at_least, at_most), unit=unit), reading.measurement)
+    return settle(
+        vetted(verdict, reading.runs, (at_least, at_most), unit=unit), reading.measurement
+    )
 
 
 def _reading(throughput: Throughput | Reading) -> Reading:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards.surroundings import coefficient_of_variation
+from pytest_asperf.analysis.stats.chunk_intervals import chunk_mean_interval
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.stats.intervals import (
-    chunk_mean_interval,
     mean_interval_t,
     median_interval,
     summary_interval_t,

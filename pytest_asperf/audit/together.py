@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
-from pytest_asperf.analysis.stats.intervals import delta_ppl
+from pytest_asperf.analysis.stats.chunk_intervals import delta_ppl
 from pytest_asperf.audit.judge import judge_file
 from pytest_asperf.audit.judge_table import judge_table
 from pytest_asperf.audit.known import Known

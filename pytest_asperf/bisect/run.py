@@ -7,13 +7,13 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pytest_asperf import __version__
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.bisect.record import JudgedGate, judged
 from pytest_asperf.bisect.search import Probe, gates_at_most, next_step
 from pytest_asperf.builds.surroundings import compiles_with
 from pytest_asperf.errors import BuildError, EngineError, printable
-from pytest_asperf.gate.cells import judge_cell
+from pytest_asperf.gate.cells import GateCheck
+from pytest_asperf.gate.judge import judge_cells
 from pytest_asperf.hardware.records import machine_key
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pytest_asperf.bisect.record import BisectRecord
     from pytest_asperf.bisect.search import Answer, GateStep
     from pytest_asperf.gate.cells import GateCell
+    from pytest_asperf.gate.judge import GateLimits
     from pytest_asperf.hardware.machine import Machine
-    from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.runner import MeasurementRunner
 
 #: Pairs of the gates that a size is quoted from, however early they are decided.
@@ -38,15 +38,13 @@ class BisectRequest:
     Attributes:
         candidates: the builds in their order; the first is the baseline.
         cell: what each of them is gated on.
-        budget: what a gate may cost, and the slowdown that is accepted.
-        max_ppl_delta: ΔPPL that is accepted, a fraction.
+        limits: what each gate accepts, and what it may cost.
         is_listed: whether the builds between the ends were named one by one.
     """
 
     candidates: tuple[Candidate, ...]
     cell: GateCell
-    budget: Budget
-    max_ppl_delta: float
+    limits: GateLimits
     is_listed: bool = False
 
     @property
@@ -54,28 +52,35 @@ class BisectRequest:
         """Builds that may be the culprit."""
         return len(self.candidates) - 1
 
+    @property
+    def limit(self) -> float:
+        """The slowdown, or ΔPPL, that is accepted, a fraction."""
+        is_ppl = self.cell.workload is GateCheck.PPL
+        return self.limits.max_ppl_delta if is_ppl else self.limits.budget.tolerance
+
     def decided_by(
-        self, machine: Machine, node: str, contents: Mapping[str, str | None]
+        self, version: str, machine: Machine, node: str, contents: Mapping[str, str | None]
     ) -> Mapping[str, Any]:
-        """Return everything that decides the run, as plain data.
+        """Everything that decides the run, as plain data.
 
         Args:
+            version: of this package.
             machine: the kind of machine.
             node: its name.
             contents: hashes of the files that weights and packages are in, by path.
         """
-        budget = asdict(self.budget)
+        budget = asdict(self.limits.budget)
         del budget["seed"]
         return {
-            "asperf": __version__,
+            "asperf": version,
             "machine": {**machine_key(machine), "node": node},
             "builds": [repr(candidate.build) for candidate in self.candidates],
             "model": repr(self.cell.ref),
             "contents": dict(contents),
             "compiles_with": compiles_with(()),
-            "workload": self.cell.workload,
+            "workload": self.cell.name,
             "budget": budget,
-            "max_ppl_delta": self.max_ppl_delta,
+            "max_ppl_delta": self.limits.max_ppl_delta,
         }
 
 
@@ -118,20 +123,17 @@ def _gate(
 ) -> JudgedGate:
     gate = probe.gate
     base, candidate = (question.candidates[i].build for i in (gate.base, gate.candidate))
-    budget = replace(question.budget, seed=_seed_of(gate, seed))
+    budget = replace(question.limits.budget, seed=_seed_of(gate, seed))
     if probe.purpose in {"candidate", "confirm"}:
         fewest = max(budget.min_pairs, min(_PAIRS_OF_A_SIZE, budget.max_pairs))
         budget = replace(budget, min_pairs=fewest)
+    limits = replace(question.limits, budget=budget, comparisons=gates_at_most(question.n))
     began = time.monotonic()
     try:
-        verdict = judge_cell(
-            runner,
-            question.cell,
-            (base, candidate),
-            budget=budget,
-            max_ppl_delta=question.max_ppl_delta,
-            comparisons=gates_at_most(question.n),
-        )
+        (result,) = judge_cells(runner, [question.cell], (base, candidate), limits)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        verdict = result.verdict or result.unbroken()
     except (BuildError, EngineError) as error:
         if probe.purpose == "candidate":
             raise  # one of the two ends: there is nothing to bisect without it

@@ -16,7 +16,7 @@ from pytest_asperf.bisect.search import (
 )
 from pytest_asperf.config.build_sources import Checkout, Packages
 from pytest_asperf.errors import printable
-from pytest_asperf.gate.cells import PPL
+from pytest_asperf.gate.cells import GateCheck
 from pytest_asperf.report.sections import CheckLine, Section
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ def announcement(question: BisectRequest) -> tuple[str, ...]:
     """Return what is bisected, and how many gates it may take."""
     n, most = question.n, gates_at_most(question.n)
     ends = (question.candidates[0].build.name, question.candidates[-1].build.name)
-    limit = question.max_ppl_delta if question.cell.workload == PPL else question.budget.tolerance
     return (
         printable(
             f"{n} builds after {ends[0]}, up to {ends[1]}: which is the first to fail "
-            f"{question.cell.workload} of {question.cell.ref.title} within +{100 * limit:g} %?"
+            f"{question.cell.name} of {question.cell.ref.title} within "
+            f"+{100 * question.limit:g} %?"
         ),
         (
             f"{min(most, gates_to_name(n))} gates name it where all later builds fail too; the "
@@ -145,7 +145,8 @@ def _named(question: BisectRequest, number: int) -> str:
 def _sized(question: BisectRequest, found: JudgedGate) -> str:
     if found.effect is None:
         return found.told
-    what = "PPL" if question.cell.workload == PPL else f"cost of {question.cell.workload}"
+    is_ppl = question.cell.workload is GateCheck.PPL
+    what = "PPL" if is_ppl else f"cost of {question.cell.name}"
     effect = found.effect
     return (
         f"{effect} in {what} of {question.cell.ref.title}, {effect.n} {effect.counted}, "
@@ -188,8 +189,8 @@ def _command(
         words = ["bisect", *names, *(["--builds", listed] if listed else [])]
     else:
         words = ["gate", *names]
-    words += ["--model", cell.ref.label, "--workload", cell.workload]
-    tolerance = f"{100 * question.budget.tolerance:g}%"
+    words += ["--model", cell.ref.label, "--workload", cell.name]
+    tolerance = f"{100 * question.limits.budget.tolerance:g}%"
     return shlex.join(["asperf", *words, "--tolerance", tolerance, "--seed", str(seed)])
 
 

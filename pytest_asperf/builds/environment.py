@@ -1,8 +1,11 @@
-"""Packages to an environment of their own, by uv where it is on PATH, else by venv and pip."""
+"""Packages to an environment of their own, by venv and pip.
+
+pip alone reads the mirrors, proxies and credentials that a user configured for it, and lists an
+index's releases for `asperf bisect`.
+"""
 
 from __future__ import annotations
 
-import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,19 +29,15 @@ if TYPE_CHECKING:
     from pytest_asperf.builds.job import Job
     from pytest_asperf.config.build_sources import Packages
 
-#: What a build's own variables are meant for: of these an index may also have made wheels, which
-#: would be installed as they are.
+#: Packages whose ready-made wheels would ignore a build's variables for the compiler.
 _COMPILED: Final = ("llama-cpp-python",)
 
 
 def environment_recipe(source: Packages, *, cache: Path) -> Recipe:
-    """Return everything that decides an environment.
-
-    A requirement without a version is part of it as written: what it stands for is decided when the
-    environment is made.
+    """Everything that decides an environment; requirements without a version count as written.
 
     Raises:
-        BuildError: a wheel is missing or is none, or the interpreter does not run.
+        BuildError: a wheel is missing, or the interpreter does not run.
     """
     return Recipe(
         " ".join([*source.requirements, *(path.name for path in source.files)]),
@@ -54,63 +53,52 @@ def environment_recipe(source: Packages, *, cache: Path) -> Recipe:
 
 
 def interpreter_of(folder: Path) -> Path:
-    """Return the interpreter of a made environment."""
+    """The interpreter of a made environment."""
     return folder / "env" / "bin" / "python"
 
 
 def make_environment(source: Packages, job: Job) -> dict[str, Any]:
-    """Make an environment in a job's folder, and return what it has.
+    """Make an environment in a job's folder; the result lists its packages.
 
     Raises:
         BuildError: it cannot be made.
         CacheError: its disk is full.
     """
     env = child_environment(source.env)
-    steps, installer = _steps(source, job.folder / "env")
     try:
-        for step in steps:
+        for step in _steps(source, job.folder / "env"):
             job.run(step, env)
     except StepFailure as error:
-        raise environment_failure(
-            error, source_text(source), folder=job.folder, log=job.log, installer=installer
-        ) from None
-    return {"packages": installed(interpreter_of(job.folder)), "installer": installer}
+        title = source_text(source)
+        raise environment_failure(error, title, folder=job.folder, log=job.log) from None
+    return {"packages": installed(interpreter_of(job.folder))}
 
 
-def _steps(source: Packages, where: Path) -> tuple[list[list[str | Path]], str]:
-    """Return the commands that make an environment and fill it, and who does the latter."""
-    python, uv = where / "bin" / "python", shutil.which("uv")
-    # Wheels that were compiled here are cached by name and version, whatever they were compiled
-    # with: neither is such a wheel to be taken, nor ours to be left.
-    fresh = bool(compiles_with(source.env))
-    if uv is not None:
-        cache = ["--no-cache"] if fresh else []
-        return [
-            [uv, "venv", "--no-project", "--python", source.python, where],
-            [uv, "pip", "install", *cache, "--python", python, *_options(source)],
-        ], "uv"
-    cache = ["--no-cache-dir"] if fresh else []
-    options = ["install", "-v", "--no-input", *cache, *_options(source)]
+def _steps(source: Packages, where: Path) -> list[list[str | Path]]:
+    """The commands that make an environment and install into it."""
+    # pip caches compiled wheels by name and version, whatever they were compiled with. A build with
+    # variables for the compiler neither takes such a wheel nor leaves one.
+    fresh = ["--no-cache-dir"] if compiles_with(source.env) else []
+    install = ["install", "-v", "--no-input", *fresh, *_packages(source)]
+    python = where / "bin" / "python"
     venv: list[str | Path] = [source.python, "-I", "-m", "venv"]
     if source.python == Path(sys.executable) and find_spec("pip"):
-        # Our own pip does, where the environment is of our Python: its own takes 5 s to get.
+        # Our own pip installs into it: a pip of its own takes 5 s to set up.
         pip: list[str | Path] = [source.python, "-I", "-m", "pip", "--python", python]
-        return [[*venv, "--without-pip", where], [*pip, *options]], "pip"
-    return [[*venv, where], [python, "-I", "-m", "pip", *options]], "pip"
+        return [[*venv, "--without-pip", where], [*pip, *install]]
+    return [[*venv, where], [python, "-I", "-m", "pip", *install]]
 
 
-def _options(source: Packages) -> list[str | Path]:
-    """Return what is installed, behind the options that both installers have."""
+def _packages(source: Packages) -> list[str | Path]:
+    """What is installed, after options that compile it where the build's variables decide."""
     declared = compiles_with(source.env).keys() & dict(source.env).keys()
-    # Of a file it is no question: it is a wheel or it is not.
-    is_asked = bool(declared and source.requirements)
-    compiled = [f"--no-binary={name}" for name in _COMPILED if is_asked]
+    compiled = [f"--no-binary={name}" for name in _COMPILED if declared and source.requirements]
     return [*compiled, "--", *source.requirements, *source.files]
 
 
 def _file_sha256(path: Path, cache: Path) -> str:
     if not path.is_file():
-        near = sorted(each.name for each in path.parent.glob("*") if each.name.endswith(ARCHIVES))
+        near = sorted(file.name for file in path.parent.glob("*") if file.name.endswith(ARCHIVES))
         raise BuildError(
             f"there is no file {path}",
             why="the build is installed from it",

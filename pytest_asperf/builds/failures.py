@@ -1,4 +1,4 @@
-"""What went wrong while a build was made, by what pip, uv, git, CMake and compilers print."""
+"""What went wrong while a build was made, by what pip, CMake and compilers print."""
 
 from __future__ import annotations
 
@@ -18,18 +18,12 @@ _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded", re.IGN
 _OFFLINE: Final = re.compile(
     r"Name or service not known|Temporary failure in name resolution|nodename nor servname"
     r"|Network is unreachable|NewConnectionError|Connection refused|No route to host|ProxyError"
-    r"|ConnectTimeout|dns error|error sending request|network was disabled|tcp connect error",
+    r"|ConnectTimeout",
     re.IGNORECASE,
 )
 _HOST: Final = re.compile(r"https?://[^\s'\"`)>]+|host='(?P<host>[^']+)'")
-#: pip's answer where an index knows the package and not the version, or neither.
-_NO_VERSION: Final = re.compile(
-    r"No matching distribution found for|there (is|are) no versions? of"
-    r"|was not found in the package|no version of|requires a different Python"
-    r"|has no wheels with a matching"
-)
-#: What pip and uv put before it.
-_PREFIX: Final = re.compile(r"^\s*(ERROR|error|cause):\s*")
+_NO_VERSION: Final = re.compile(r"No matching distribution found for|requires a different Python")
+_PREFIX: Final = re.compile(r"^\s*ERROR:\s*")
 _VERSIONS: Final = re.compile(r"\(from versions: (?P<versions>[^)]*)\)")
 _NO_COMPILER: Final = re.compile(
     r"No CMAKE_C(XX)?_COMPILER could be found|CMAKE_C(XX)?_COMPILER not set|is not able to compile"
@@ -45,17 +39,14 @@ _NEEDED: Final = "a gate needs both of its builds"
 _INDEX: Final = "https://pypi.org/simple"
 
 
-def environment_failure(
-    error: StepFailure, title: str, *, folder: Path, log: Path, installer: str
-) -> AsperfError:
-    """Return the error for packages that could not be installed.
+def environment_failure(error: StepFailure, title: str, *, folder: Path, log: Path) -> AsperfError:
+    """The error for packages that could not be installed.
 
     Args:
-        error: what failed.
-        title: what the build is called.
+        error: the failed step.
+        title: the build, as a message names it.
         folder: the build's folder.
-        log: all that was printed.
-        installer: pip or uv.
+        log: the file with everything that was printed.
     """
     if first_match(_FULL, error.lines):
         return disk_full(folder.parent)
@@ -63,7 +54,7 @@ def environment_failure(
     known = [v.strip() for v in versions["versions"].split(",")] if versions else []
     is_known = bool(known) and known != ["none"]
     if first_match(_OFFLINE, error.lines) and not is_known:
-        return _offline(error, title, log, installer)
+        return _offline(error, title, log)
     if line := next((line for line in error.lines if _NO_VERSION.search(line)), None):
         newest = f"; the newest it has: {', '.join(known[-_VERSIONS_SHOWN:])}" if is_known else ""
         return BuildError(
@@ -77,8 +68,9 @@ def environment_failure(
     if first_match(_NO_ENSUREPIP, error.lines):
         return BuildError(
             f"no environment can be made for {title}: this Python has no ensurepip",
-            why="pip comes into a new environment by it",
-            remedy="install the system's package for it (python3-venv), or uv, which needs none",
+            why="it installs pip into a new environment",
+            remedy="install the system's package for it (python3-venv), or pip beside "
+            "pytest-asperf (in an environment that uv made: uv pip install pip)",
             opt_out="name the path of an interpreter that has the engine installed",
             detail=_detail(error, log),
         )
@@ -86,18 +78,18 @@ def environment_failure(
 
 
 def compile_failure(error: StepFailure, what: str, *, folder: Path, log: Path) -> AsperfError:
-    """Return the error for something that could not be configured or compiled.
+    """The error for something that could not be configured or compiled.
 
     Args:
-        error: what failed.
+        error: the failed step.
         what: what could not be done, in words.
         folder: the build's folder.
-        log: all that was printed.
+        log: the file with everything that was printed.
     """
     if first_match(_FULL, error.lines):
         return disk_full(folder.parent)
-    remedy = "mend what the first error below names; for a release that this machine's compiler is "
-    remedy += "too new or too old for, set CC and CXX in the build's env"
+    remedy = "correct what the first error below names; if this machine's compiler is too new or "
+    remedy += "too old for the release, set CC and CXX in the build's env"
     ended = f"{error.program} ended with {_status(error.status)}"
     if first_match(_NO_COMPILER, error.lines):
         what = f"{what}: no working C or C++ compiler"
@@ -112,14 +104,13 @@ def compile_failure(error: StepFailure, what: str, *, folder: Path, log: Path) -
     )
 
 
-def _offline(error: StepFailure, title: str, log: Path, installer: str) -> BuildError:
-    found = first_match(_HOST, error.lines)
-    index = (found["host"] or found[0]) if found else _INDEX
-    variable = "UV_DEFAULT_INDEX" if installer == "uv" else "PIP_INDEX_URL"
+def _offline(error: StepFailure, title: str, log: Path) -> BuildError:
+    host = first_match(_HOST, error.lines)
+    index = (host["host"] or host[0]) if host else _INDEX
     return BuildError(
         f"{title} cannot be had: the package index {printable(index, 200)} cannot be reached",
         why="a requirement is downloaded the first time, with what it depends on",
-        remedy=f"go online for the first run, or name an index that can be reached with {variable}",
+        remedy="go online for the first run, or name a reachable index with PIP_INDEX_URL",
         opt_out="name the path of an interpreter that has it installed",
         detail=_detail(error, log),
     )

@@ -23,13 +23,13 @@ _COMPILE: Final = frozenset({
 _COMPILE_PREFIXES: Final = ("CMAKE_", "SKBUILD_")
 #: Says how fast, not what.
 _PARALLEL: Final = "CMAKE_BUILD_PARALLEL_LEVEL"
-#: Settings of the installers themselves.
-_INSTALLER_PREFIXES: Final = ("PIP_", "UV_")
+#: pip's own settings.
+_INSTALLER_PREFIX: Final = "PIP_"
 
-#: What would lead Python, pip, uv or git to another environment or checkout than the one meant.
+#: What would lead Python, pip or git to another environment or checkout than the one meant.
 _DISTURBING: Final = frozenset({
     "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "__PYVENV_LAUNCHER__",
-    "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV", "UV_PYTHON",
+    "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV",
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
 })  # fmt: skip
 
@@ -53,16 +53,16 @@ print(json.dumps({each.metadata["Name"]: each.version for each in found}))
 def compiles_with(declared: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the variables that decide what a compiler makes: declared ones over inherited."""
     inherited = {name: text for name, text in os.environ.items() if _decides(name)}
-    own = {name: text for name, text in declared if not name.startswith(_INSTALLER_PREFIXES)}
+    own = {name: text for name, text in declared if not name.startswith(_INSTALLER_PREFIX)}
     return {name: text for name, text in (inherited | own).items() if name != _PARALLEL}
 
 
 def installs_with(declared: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return hashes of the installers' variables: an index's address may hold a password."""
+    """Hashes of pip's variables: an index's address may hold a password."""
     return {
         name: hashlib.sha256(text.encode()).hexdigest()
         for name, text in declared
-        if name.startswith(_INSTALLER_PREFIXES)
+        if name.startswith(_INSTALLER_PREFIX)
     }
 
 

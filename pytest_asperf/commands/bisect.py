@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 import typer
 from rich.console import Console
 
+from pytest_asperf import __version__
 from pytest_asperf.bisect.search import Ending
 from pytest_asperf.commands.console import (
     print_error,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from pytest_asperf.bisect.search import Answer, GateStep, Probe
     from pytest_asperf.commands.project import Project
     from pytest_asperf.config.spec import Build
+    from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.runner import MeasurementRunner
 
 _EXIT_CODES: Final = {Ending.CULPRIT: 0, Ending.BROKEN: 2}
@@ -173,7 +175,8 @@ def _request(options: _BisectOptions, project: Project) -> BisectRequest:
     from pytest_asperf.bisect.run import BisectRequest
     from pytest_asperf.config.engines import parse_engine
     from pytest_asperf.config.workload import parse_workload
-    from pytest_asperf.gate.cells import PPL, GateCell
+    from pytest_asperf.gate.cells import GateCell, GateCheck
+    from pytest_asperf.gate.judge import GateLimits
     from pytest_asperf.gate.plan import engine_of
     from pytest_asperf.measure.ab_speed import Budget
 
@@ -183,8 +186,9 @@ def _request(options: _BisectOptions, project: Project) -> BisectRequest:
     ends = find(options.base, where="BASE"), find(options.candidate, where="CAND")
     engine = engine_of(named, ends, settings.engine)
     ref = catalogue.find(options.model or settings.default_model, where="--model", engine=engine)
-    if options.workload != PPL:
-        parse_workload(options.workload, where="--workload")
+    workload: Workload | GateCheck = GateCheck.PPL
+    if options.workload != GateCheck.PPL:
+        workload = parse_workload(options.workload, where="--workload")
     between = None
     if options.builds is not None:
         texts = split_builds(options.builds, catalogue.folder)
@@ -198,10 +202,9 @@ def _request(options: _BisectOptions, project: Project) -> BisectRequest:
         seed=0,
     )
     limit = parse_ppl_limit(options.max_ppl_delta, where="--max-ppl-delta")
-    cell = GateCell(ref, options.workload)
-    return BisectRequest(
-        _candidates(ends, between), cell, budget, limit, is_listed=between is not None
-    )
+    limits = GateLimits(budget, limit)
+    cell = GateCell(ref, workload)
+    return BisectRequest(_candidates(ends, between), cell, limits, is_listed=between is not None)
 
 
 def _candidates(ends: tuple[Build, Build], between: list[Build] | None) -> tuple[Candidate, ...]:
@@ -234,7 +237,7 @@ def _bisect(request: BisectRequest, project: Project, *, fresh: bool) -> Answer:
     with console.status("bisecting") as status, project.runner(engine, console, status) as runner:
         contents = _contents(request, runner, project.cache)
         decided_by = {
-            **request.decided_by(detect(), platform.node(), contents),
+            **request.decided_by(__version__, detect(), platform.node(), contents),
             "chunks": project.settings.chunks,
             "seed": project.settings.seed,
         }

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from pytest_asperf.analysis.stats.estimate import percent_text
 from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance, is_fit, unfit_text
 from pytest_asperf.errors import printable
-from pytest_asperf.measure.ab_speed import Budget
-from pytest_asperf.measure.noise_store import calibration_of
+from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment
+from pytest_asperf.measure.calibration import calibration_of
 from pytest_asperf.report.sections import CheckLine, Section, condition_check
 
 if TYPE_CHECKING:
@@ -68,13 +68,12 @@ def calibrate(
         KeyboardInterrupt: it was stopped; nothing is kept.
     """
     budget = Budget(tolerance, pairs, math.inf, seed, min_pairs=pairs)
-    duel = runner.duel(ref, workloads, (build, build), budget, len(workloads))
-    if duel.interrupted:
+    experiment = SpeedExperiment(workloads, budget, len(workloads))
+    result = runner.compare(runner.under((ref,), (build, build)), experiment)
+    if result.interrupted:
         raise KeyboardInterrupt
-    found = [
-        calibration_of(workload_pairs, duel, ref.label) for workload_pairs in duel.workloads_pairs
-    ]
-    conditions = duel.surroundings.conditions
+    found = [calibration_of(pairs, result, ref.label) for pairs in result.by_workload]
+    conditions = result.surroundings.conditions
     refused = _refused(found, conditions)
     if not refused:
         runner.noise.keep(found)

@@ -39,7 +39,6 @@ from pytest_asperf.commands.options import (
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import (
     AsperfError,
-    BuildError,
     ConfigError,
     ModelError,
 )
@@ -50,9 +49,9 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from pytest_asperf.commands.gate_request import GateRequest
-    from pytest_asperf.gate.cells import GateCell
+    from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.gate.plan import GatePlan
-    from pytest_asperf.gate.summary import CellResult, GateOutcome
+    from pytest_asperf.gate.summary import GateOutcome
     from pytest_asperf.measure.runner import MeasurementRunner
 
 
@@ -173,49 +172,36 @@ def _run(
     gate: GateRequest, plan: GatePlan, runner: MeasurementRunner, status: Status
 ) -> GateOutcome:
     """The decided cells; each is printed at once."""
+    from pytest_asperf.analysis.verdict import Outcome
+    from pytest_asperf.gate.cells import shared_by
+    from pytest_asperf.gate.judge import judge_cells
     from pytest_asperf.gate.summary import GateOutcome, result_line
 
     out = Console(highlight=False)
     began = time.monotonic()
     results: list[CellResult] = []
     interrupted = False
+    limits = replace(gate.limits, comparisons=shared_by(plan.cells))
     try:
-        for cell in plan.cells:
-            results.append(_decide(gate, plan, cell, runner))
+        for result in judge_cells(runner, plan.cells, gate.builds, limits):
+            interrupted |= result.interrupted
+            if result.interrupted and result.word == Outcome.INCONCLUSIVE:
+                continue
+            results.append(_reworded(result))
             with _paused(status):
                 print_whole(out, result_line(results[-1], plan))
     except KeyboardInterrupt:
         interrupted = True
     base, candidate = (build.name for build in gate.builds)
     elapsed_s = time.monotonic() - began
-    limits = gate.limits_text
-    return GateOutcome((base, candidate), plan, limits, tuple(results), elapsed_s, interrupted)
+    return GateOutcome(
+        (base, candidate), plan, gate.limits_text, tuple(results), elapsed_s, interrupted
+    )
 
 
-def _decide(
-    gate: GateRequest, plan: GatePlan, cell: GateCell, runner: MeasurementRunner
-) -> CellResult:
-    """One decided cell, or the error that an engine or a build answered it with.
-
-    Raises:
-        BuildError: a build cannot be made, so that no cell can be decided.
-    """
-    from pytest_asperf.gate.cells import judge_cell, shared_by
-    from pytest_asperf.gate.summary import CellResult
-
-    began = time.monotonic()
-    try:
-        verdict = judge_cell(
-            runner,
-            cell,
-            gate.builds,
-            budget=gate.budget,
-            max_ppl_delta=gate.max_ppl_delta,
-            comparisons=shared_by(plan.cells),
-        )
-    except BuildError:
-        raise
-    except AsperfError as error:
-        error.reword(in_own_words)
-        return CellResult(cell, time.monotonic() - began, error=error)
-    return CellResult(cell, time.monotonic() - began, verdict.reworded(in_own_words))
+def _reworded(result: CellResult) -> CellResult:
+    """The result with its advice in the command's own options."""
+    if result.error is not None:
+        result.error.reword(in_own_words)
+    verdict = result.verdict and result.verdict.reworded(in_own_words)
+    return replace(result, verdict=verdict)

@@ -35,12 +35,12 @@ def print_plan(gate: GateRequest, plan: GatePlan, out: Console, *, only_list: bo
         print_text(out, f"left out: {left_out.what}: {left_out.reason}")
     print_text(
         out,
-        f"at most {gate.budget.max_pairs} pairs and {gate.budget.max_seconds:g} s a "
-        f"cell, --seed={gate.budget.seed}",
+        f"at most {gate.limits.budget.max_pairs} pairs and {gate.limits.budget.max_seconds:g} s a "
+        f"cell, --seed={gate.limits.budget.seed}",
     )
     print_text(out, "")
     for cell in plan.cells if only_list else ():
-        print_whole(out, f"{cell.workload:12} {printable(cell.what)}")
+        print_whole(out, f"{cell.name:12} {printable(cell.what)}")
 
 
 def print_outcome(outcome: GateOutcome) -> None:

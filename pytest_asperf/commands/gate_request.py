@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from pytest_asperf.commands.project import Project
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.spec import Build, ModelRef, Pairing
+    from pytest_asperf.config.workload import Workload
+    from pytest_asperf.gate.cells import GateCheck
+    from pytest_asperf.gate.judge import GateLimits
     from pytest_asperf.gate.plan import GatePlan
-    from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.runner import MeasurementRunner
 
 #: Taken for a model's context if its file cannot be made by this engine.
@@ -46,8 +48,7 @@ class GateRequest:
         moe: a mixture of experts beside them; None if the user named the models.
         pairs: drafts and targets whose speculation is gated.
         workloads: named by the user; none for the default cells.
-        budget: what each cell may cost.
-        max_ppl_delta: ΔPPL of the same file to stay below, a fraction.
+        limits: what is accepted, and what each cell may cost.
     """
 
     builds: tuple[Build, Build]
@@ -55,16 +56,15 @@ class GateRequest:
     models: tuple[ModelRef, ...]
     moe: ModelRef | None
     pairs: tuple[Pairing, ...]
-    workloads: tuple[str, ...]
-    budget: Budget
-    max_ppl_delta: float
+    workloads: tuple[Workload | GateCheck, ...]
+    limits: GateLimits
 
     @property
     def limits_text(self) -> str:
         """What is accepted, in a sentence."""
         return (
-            f"Accepted: {100 * self.budget.tolerance:g} % slower, ΔPPL below "
-            f"{100 * self.max_ppl_delta:g} %."
+            f"Accepted: {100 * self.limits.budget.tolerance:g} % slower, ΔPPL below "
+            f"{100 * self.limits.max_ppl_delta:g} %."
         )
 
     def plan(self, runner: MeasurementRunner) -> GatePlan:
@@ -90,7 +90,8 @@ def read_request(options: GateOptions, project: Project) -> GateRequest:
     """
     from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
     from pytest_asperf.config.engines import parse_engine
-    from pytest_asperf.gate.cells import require_workload
+    from pytest_asperf.gate.cells import parse_gated
+    from pytest_asperf.gate.judge import GateLimits
     from pytest_asperf.gate.plan import engine_of
 
     settings = project.settings
@@ -98,14 +99,13 @@ def read_request(options: GateOptions, project: Project) -> GateRequest:
     builds = _builds(options, project, named)
     engine = engine_of(named, builds, settings.engine)
     names = [name for word in options.workloads for name in word.split(",")]
-    workloads = tuple(require_workload(name.strip(), where="--workload") for name in names)
+    workloads = dict.fromkeys(parse_gated(name.strip(), where="--workload") for name in names)
     models, moe = _models(options, project, engine)
     budget = compose.gate_budget(settings, project.draw_seed())
     limit = parse_ppl_limit(options.max_ppl_delta, where="--max-ppl-delta")
     pairs = _pairs(options, project, engine, models)
-    return GateRequest(
-        builds, engine, models, moe, pairs, tuple(dict.fromkeys(workloads)), budget, limit
-    )
+    limits = GateLimits(budget, limit)
+    return GateRequest(builds, engine, models, moe, pairs, tuple(workloads), limits)
 
 
 def _builds(options: GateOptions, project: Project, engine: Engine | None) -> tuple[Build, Build]:

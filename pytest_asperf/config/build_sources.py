@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias
 
 from pytest_asperf.config.engines import DISTRIBUTIONS, parse_engine
-from pytest_asperf.config.settings import has_separator, parse_path, parse_values, unknown_key
+from pytest_asperf.config.settings import has_separator, path_rule, setting_rules
+from pytest_asperf.config.table import TABLE, TEXTS, CheckedTable, Rule, unusable
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from packaging.requirements import Requirement
 
@@ -40,8 +41,40 @@ _SETTING: Final = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")
 _URL_REQUIREMENT: Final = re.compile(r"[\w.\[\],-]+\s*@\s*[a-z][a-z+]*://", re.IGNORECASE)
 _VERSIONED: Final = re.compile(r"[\w.-]+\s*(\[|[<>!~=]=|[<>])")
 _VARIABLE: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_COMMIT: Final = re.compile(r"[A-Za-z0-9_][\w./^~@{}-]{0,199}", re.ASCII)
-_CMAKE: Final = re.compile(r"-[DGTA][^\0]+")
+_COMMIT_TEXT: Final = re.compile(r"[A-Za-z0-9_][\w./^~@{}-]{0,199}", re.ASCII)
+_CMAKE_ARGUMENT: Final = re.compile(r"-[DGTA][^\0]+")
+_SETTINGS_LAST: Final = "write settings as key=value, behind the build"
+
+
+def _matching(pattern: re.Pattern[str]) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise ValueError
+        return value
+
+    return read
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return TEXTS.read([value] if isinstance(value, str) else value)
+
+
+def _variables(value: object) -> dict[str, str]:
+    for name, text in TABLE.read(value).items():
+        if not _VARIABLE.fullmatch(name) or not isinstance(text, str) or "\0" in text:
+            raise ValueError(f": {shown(name, 80)} = {shown(text, 80)}")
+    return TABLE.read(value)
+
+
+_COMMIT: Final = Rule(
+    _matching(_COMMIT_TEXT), "a commit of the checkout: a hash, a tag or a branch"
+)
+_CMAKE: Final = Rule(
+    lambda value: tuple(map(_matching(_CMAKE_ARGUMENT), _texts(value))),
+    "a list of arguments such as -DGGML_METAL=ON",
+)
+_TEXTS: Final = Rule(_texts, "a list of texts")
+_ENV: Final = Rule(_variables, 'a table of texts: { CMAKE_ARGS = "-DGGML_METAL=on" }')
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +173,7 @@ def split_build(text: str, *, where: str) -> tuple[str, tuple[str, ...]]:
     first = next((i for i, word in enumerate(words) if _SETTING.match(word)), len(words))
     for word in words[first:]:
         if not _SETTING.match(word):
-            _refuse(word, "settings as key=value, behind the build", where=where)
+            raise unusable(where, word, _SETTINGS_LAST)
     return ",".join(words[:first]) or "current", tuple(words[first:])
 
 
@@ -166,7 +199,7 @@ def parse_source(text: str, folder: Path, *, where: str, known: Collection[str])
         return _packages([text], folder, where=where)
     _, comma, behind = text.partition(",")
     if comma:
-        _refuse(behind, "settings as key=value, behind the build", where=where)
+        raise unusable(where, behind, _SETTINGS_LAST)
     raise ConfigError(
         f"{where}: unknown build {shown(text)}{suggest(text, [*known, *DISTRIBUTIONS])}",
         why="the two builds are what a gate compares",
@@ -188,43 +221,30 @@ def parse_table(keys: Mapping[str, Any], folder: Path, *, where: str) -> Source:
     Raises:
         ConfigError: a key that is unknown, unusable or beside another kind of source.
     """
-    for key in keys:
-        if key not in BUILD_KEYS:
-            raise unknown_key(key, (*BUILD_KEYS, "settings"), where=where)
+    table = CheckedTable(where, keys, separator=".")
+    table.only((*BUILD_KEYS, "settings"))
     kind = _kind_of(keys, where=where)
-
-    def texts(key: str) -> list[str]:
-        value = keys.get(key, [])
-        value = [value] if isinstance(value, str) else value
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            _refuse(value, "a list of texts", where=f"{where}.{key}")
-        return value
-
-    def place(key: str, default: str | None = None) -> Any:
-        given = {key: keys.get(key, default)}
-        return parse_values(given, where=f"{where}.{{}}".format, folder=folder)[key]
-
-    match kind:
-        case "tools":
-            return ToolsFolder(place("tools"))
-        case "requirements":
-            return _packages(
-                texts("requirements"),
-                folder,
-                where=f"{where}.requirements",
-                env=_env(keys.get("env", {}), where=f"{where}.env"),
-                python=place("python", sys.executable),
-                engine=keys.get("engine"),
-            )
-        case "checkout":
-            return _checkout(
-                _path(keys["checkout"], folder, where=f"{where}.checkout"),
-                keys.get("commit"),
-                where=where,
-                cmake=texts("cmake"),
-                env=_env(keys.get("env", {}), where=f"{where}.env"),
-            )
-    return Interpreter(place("python", sys.executable))
+    rules = setting_rules(folder)
+    if kind == "tools":
+        return ToolsFolder(table.need("tools", rules["tools"]))
+    env = tuple(sorted((table.get("env", _ENV) or {}).items()))
+    if kind == "checkout":
+        checkout = table.need("checkout", path_rule(folder))
+        commit, cmake = table.need("commit", _COMMIT), table.get("cmake", _CMAKE) or ()
+        return Checkout(checkout, commit, cmake, env)
+    python = table.get("python", rules["python"]) or Path(sys.executable)
+    if kind == "python":
+        return Interpreter(python)
+    engine = keys.get("engine")
+    requirements = table.need("requirements", _TEXTS)
+    return _packages(
+        requirements,
+        folder,
+        where=table.at("requirements"),
+        env=env,
+        python=python,
+        engine=None if engine is None else parse_engine(engine, where=table.at("engine")),
+    )
 
 
 def _kind_of(keys: Collection[str], *, where: str) -> str:
@@ -242,10 +262,11 @@ def _kind_of(keys: Collection[str], *, where: str) -> str:
 
 def _place(text: str, folder: Path, *, where: str) -> Source:
     """Read a path by what is there."""
-    path = _path(text, folder, where=where)
+    path = path_rule(folder).checked(text, where)
     repository, at, commit = text.rpartition("@")
     if at and not path.exists() and not text.lower().endswith(ARCHIVES):
-        return _checkout(_path(repository, folder, where=where), commit, where=where)
+        repository_path = path_rule(folder).checked(repository, where)
+        return Checkout(repository_path, _COMMIT.checked(commit, where))
     if path.name.lower().endswith(ARCHIVES):
         return _packages([text], folder, where=where)
     if not path.exists():
@@ -256,50 +277,30 @@ def _place(text: str, folder: Path, *, where: str) -> Source:
             "of a folder of llama.cpp's programs, or of a checkout with @COMMIT behind it",
         )
     if not path.is_dir():
-        return Interpreter(
-            parse_values({"python": text}, where=lambda _: where, folder=folder)["python"]
-        )
+        return Interpreter(setting_rules(folder)["python"].checked(text, where))
     if (path / ".git").exists() and not (path / "llama-bench").exists():
-        _refuse(text, f"the commit to build behind it, such as {text}@HEAD", where=where)
+        raise unusable(where, text, f"write the commit to build behind it, such as {text}@HEAD")
     if (path / "pyproject.toml").is_file():
-        remedy = "a wheel or source distribution made of it (pip wheel --no-deps FOLDER), whose "
-        _refuse(text, f"{remedy}content says which build it is", where=where)
-    found = parse_values({"tools": text}, where=lambda _: where, folder=folder)
-    return ToolsFolder(found["tools"])
-
-
-def _checkout(
-    repository: Path,
-    commit: object,
-    *,
-    where: str,
-    cmake: Iterable[str] = (),
-    env: tuple[tuple[str, str], ...] = (),
-) -> Checkout:
-    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
-        accepted = "a commit of the checkout: a hash, a tag or a branch"
-        _refuse(commit, f"commit = {accepted}", where=where)
-    for argument in cmake:
-        if not _CMAKE.fullmatch(argument):
-            _refuse(argument, "arguments such as -DGGML_METAL=ON", where=f"{where}.cmake")
-    return Checkout(repository, commit, tuple(cmake), env)
+        remedy = "name a wheel or source distribution of it (pip wheel --no-deps FOLDER makes one)"
+        raise unusable(where, text, remedy, why="a folder's content changes; a build must not")
+    return ToolsFolder(setting_rules(folder)["tools"].checked(text, where))
 
 
 def _packages(
-    words: list[str],
+    words: Sequence[str],
     folder: Path,
     *,
     where: str,
     env: tuple[tuple[str, str], ...] = (),
     python: Path | None = None,
-    engine: object = None,
+    engine: Engine | None = None,
 ) -> Packages:
     if not words:
-        _refuse(words, "at least one requirement", where=where)
+        raise unusable(where, words, "write at least one requirement")
     files, requirements, names = [], [], set()
     for word in words:
         if word.lower().endswith(ARCHIVES) and not _URL_REQUIREMENT.match(word):
-            path = _path(word, folder, where=where)
+            path = path_rule(folder).checked(word, where)
             files.append(path)
             names.add(_canonical(path.name.partition("-")[0]))
         else:
@@ -308,7 +309,7 @@ def _packages(
             names.add(_canonical(requirement.name))
     engines = {DISTRIBUTIONS[name] for name in names if name in DISTRIBUTIONS}
     if engine is not None:
-        engines = {parse_engine(engine, where=where)}
+        engines = {engine}
     elif not engines and not files:
         _refuse_unknown(requirements, where=where)
     if "mlx" in engines and engine is None and "mlx-lm" not in names:
@@ -353,30 +354,6 @@ def _refuse_unknown(requirements: list[str], *, where: str) -> Never:
     )
 
 
-def _env(value: object, *, where: str) -> tuple[tuple[str, str], ...]:
-    if not isinstance(value, dict):
-        _refuse(value, 'a table: { CMAKE_ARGS = "-DGGML_METAL=on" }', where=where)
-    for name, text in value.items():
-        if not _VARIABLE.fullmatch(name) or not isinstance(text, str) or "\0" in text:
-            _refuse(text, "environment variables as NAME = text", where=f"{where}.{shown(name)}")
-    return tuple(sorted(value.items()))
-
-
-def _path(value: object, folder: Path, *, where: str) -> Path:
-    try:
-        return parse_path(value, folder)
-    except ValueError:
-        _refuse(value, "the path of a file or folder", where=where)
-
-
 def _canonical(name: str) -> str:
     """Return a package's name as PEP 503 spells it."""
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _refuse(value: object, accepted: str, *, where: str) -> Never:
-    raise ConfigError(
-        f"{where}: {shown(value)} is not usable",
-        why="what it should say cannot be told from it",
-        remedy=f"write {accepted}",
-    )

@@ -11,7 +11,6 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.build_sources import (
@@ -29,16 +28,17 @@ from pytest_asperf.config.settings import (
     is_path,
     parse_path,
     parse_values,
+    path_rule,
     split_address,
-    unknown_key,
 )
 from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
-from pytest_asperf.config.toml_table import parse_toml, read_toml_text
+from pytest_asperf.config.table import CheckedTable, Rule, unusable
+from pytest_asperf.config.toml_file import parse_toml, read_toml_text
 from pytest_asperf.config.variants import parse_variant
 from pytest_asperf.errors import ConfigError, listing, printable, shown, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pytest_asperf.config.engines import Engine
@@ -145,7 +145,7 @@ class Catalogue:
         try:
             path = parse_path(text, self.folder)
         except ValueError:
-            raise _unusable(text, "the path of a file", where=where) from None
+            raise unusable(where, text, "write the path of a file") from None
         name = self.names.get(path, path.name)
         name = re.sub(r"[^A-Za-z0-9._/-]", "_", name).lstrip(".-")[-64:] or "_"
         if engine == "mlx" and not text.lower().endswith(".gguf"):
@@ -188,40 +188,25 @@ def load_catalogue(rootdir: Path, shipped: Sequence[ModelSpec]) -> Catalogue:
         ConfigError: the file cannot be read, or something in it is not usable.
     """
     document = _find_document(rootdir)
+    document.only((*_SETTINGS, "models", "builds"))
     models = _models(document, rootdir, shipped)
     builds = _builds(document, rootdir)
-    tables = {"models", "builds"}
-    values = {key: value for key, value in document.table.items() if key not in tables}
-    for key in values:
-        if key not in _SETTINGS:
-            raise unknown_key(key, (*_SETTINGS, *tables), where=document.where())
-    settings = Settings(**parse_values(values, where=document.where, folder=rootdir))
+    values = {key: value for key, value in document.values.items() if key in _SETTINGS}
+    settings = Settings(**parse_values(values, where=document.at, folder=rootdir))
     catalogue = Catalogue(rootdir, (*shipped, *models), settings, builds)
     if "default_model" in values:
         # An option may name another engine yet; a script has every level.
-        where = document.where("default_model")
+        where = document.at("default_model")
         catalogue.find(settings.default_model, where=where, engine="scripted")
     return catalogue
 
 
-@dataclass(frozen=True, slots=True)
-class _Document:
-    """The table that holds our settings, and how a message names a key of it."""
-
-    file: str
-    section: tuple[str, ...]
-    table: dict[str, object]
-
-    def where(self, *keys: str) -> str:
-        path = ".".join((*self.section, *keys))
-        return f"{self.file}: {path}" if path else self.file
-
-
-def _find_document(rootdir: Path) -> _Document:
+def _find_document(rootdir: Path) -> CheckedTable:
+    """The table that holds our settings, empty where no file has one."""
     found = [
         document
         for file in ("pyproject.toml", "asperf.toml")
-        if (document := _read_document(rootdir / file)).table
+        if (document := _read_document(rootdir / file)).values
     ]
     if len(found) > 1:
         raise ConfigError(
@@ -229,18 +214,16 @@ def _find_document(rootdir: Path) -> _Document:
             why="which of the two a run would follow is a guess",
             remedy="keep them in one of the two files",
         )
-    return found[0] if found else _Document("pyproject.toml", ("tool", "asperf"), {})
+    return found[0] if found else CheckedTable("pyproject.toml", {})
 
 
-def _read_document(path: Path) -> _Document:
+def _read_document(path: Path) -> CheckedTable:
     content = _read_toml(path)
+    document = CheckedTable(path.name, content)
     # A file of our own needs no [tool.asperf], but a table moved there may keep its name.
     own = path.name == "asperf.toml" and content.keys() != {"tool"}
-    section = () if own else ("tool", "asperf")
-    document = _Document(path.name, (), content)
-    for key in section:
-        table = _table(document.table.get(key, {}), document.where(key))
-        document = _Document(path.name, (*document.section, key), table)
+    for key in () if own else ("tool", "asperf"):
+        document = document.inner(key, document.values.get(key, {}), separator=".")
     return document
 
 
@@ -250,25 +233,29 @@ def _read_toml(path: Path) -> dict[str, object]:
     return parse_toml(read_toml_text(path), printable(path, 300))
 
 
-def _models(document: _Document, folder: Path, shipped: Sequence[ModelSpec]) -> list[ModelSpec]:
+def _entries(document: CheckedTable, key: str) -> Iterator[tuple[str, CheckedTable]]:
+    """The tables of `models` or `builds` by their names."""
+    tables = document.inner(key, document.values.get(key, {}), separator=".")
+    for name, entry in tables.values.items():
+        yield name, tables.inner(name if _NAME.fullmatch(name) else shown(name, 80), entry)
+
+
+def _models(document: CheckedTable, folder: Path, shipped: Sequence[ModelSpec]) -> list[ModelSpec]:
     models: list[ModelSpec] = []
-    for name, entry in _table(document.table.get("models", {}), document.where("models")).items():
-        where = document.where("models", name if _NAME.fullmatch(name) else shown(name))
-        _check_name(name, shipped=shipped, others=models, where=where)
-        models.append(_model(name, _table(entry, where), folder=folder, where=where))
+    for name, table in _entries(document, "models"):
+        _check_name(name, shipped=shipped, others=models, where=str(table))
+        models.append(_model(name, table, folder))
     return models
 
 
-def _builds(document: _Document, folder: Path) -> tuple[Build, ...]:
+def _builds(document: CheckedTable, folder: Path) -> tuple[Build, ...]:
     builds = []
-    table = _table(document.table.get("builds", {}), document.where("builds"))
-    for name, entry in table.items():
-        where = document.where("builds", name if _NAME.fullmatch(name) else shown(name))
+    for name, table in _entries(document, "builds"):
         if not _NAME.fullmatch(name) or name == "current":
-            raise _unusable(name, "another name of A-Z a-z 0-9 . _ -", where=where)
-        keys = dict(_table(entry, where))
-        settings = _engine_settings(keys.pop("settings", {}), where=f"{where}.settings")
-        builds.append(Build(name, parse_table(keys, folder, where=where), settings))
+            raise unusable(str(table), name, "write another name of A-Z a-z 0-9 . _ -")
+        keys = {key: value for key, value in table.values.items() if key != "settings"}
+        source = parse_table(keys, folder, where=str(table))
+        builds.append(Build(name, source, _engine_settings(table)))
     return tuple(builds)
 
 
@@ -305,38 +292,27 @@ def _check_name(
             )
 
 
-def _model(name: str, table: dict[str, object], *, folder: Path, where: str) -> ModelSpec:
-    for key in table:
-        if key not in _MODEL_KEYS:
-            raise unknown_key(key, _MODEL_KEYS, where=where)
-    if len([key for key in _SOURCES if key in table]) != 1:
+def _model(name: str, table: CheckedTable, folder: Path) -> ModelSpec:
+    table.only(_MODEL_KEYS)
+    if len([key for key in _SOURCES if key in table.values]) != 1:
         raise ConfigError(
-            f"{where}: a model has exactly one of {', '.join(_SOURCES)}",
+            f"{table}: a model has exactly one of {', '.join(_SOURCES)}",
             why="they say where its weights come from",
             remedy="keep `hf` for a Hugging Face folder, `gguf` for one file to quantise from, or"
             " `files` for published files by level",
         )
-
-    def path(key: str) -> Path | None:
-        return _path(table[key], folder, where=f"{where}.{key}") if key in table else None
-
-    settings = _table(table.get("settings", {}), f"{where}.settings")
-    own = {key: settings.pop(key) for key in ENGINES if isinstance(settings.get(key), dict)}
+    path = path_rule(folder)
+    engine = table.values.get("engine")
     return ModelSpec(
         name=name,
-        hf_folder=path("hf"),
-        hub_id=_hub_id(table.get("hf")),
-        gguf=path("gguf"),
-        files=_files(table["files"], folder, where=f"{where}.files") if "files" in table else (),
-        engine=parse_engine(table["engine"], where=f"{where}.engine")
-        if "engine" in table
-        else None,
-        settings=_engine_settings(settings, where=f"{where}.settings"),
-        own_settings=tuple(
-            (engine, _engine_settings(value, where=f"{where}.settings.{engine}"))
-            for engine, value in own.items()
-        ),
-        corpus=path("corpus"),
+        hf_folder=table.get("hf", path),
+        hub_id=_hub_id(table.values.get("hf")),
+        gguf=table.get("gguf", path),
+        files=_files(table, path) if "files" in table.values else (),
+        engine=None if engine is None else parse_engine(engine, where=table.at("engine")),
+        settings=_engine_settings(table, without=ENGINES),
+        own_settings=_own_settings(table),
+        corpus=table.get("corpus", path),
     )
 
 
@@ -344,52 +320,38 @@ def _hub_id(text: object) -> str | None:
     return text if isinstance(text, str) and _HUB_ID.fullmatch(text) else None
 
 
-def _files(value: object, folder: Path, *, where: str) -> tuple[tuple[str, Path], ...]:
+def _files(model: CheckedTable, path: Rule[Path]) -> tuple[tuple[str, Path], ...]:
+    table = model.inner("files", model.values["files"])
     files: dict[str, Path] = {}
-    for key, file in _table(value, where).items():
-        level = parse_level(key, where=where)
+    for key in table.values:
+        level = parse_level(key, where=str(table))
         if level in files:
             raise ConfigError(
-                f"{where}: level {level} stands twice, in different spellings",
+                f"{table}: level {level} stands twice, in different spellings",
                 why="which of the two files would be measured is a guess",
                 remedy="keep one of them",
             )
-        files[level] = _path(file, folder, where=f"{where}.{key}")
+        files[level] = table.need(key, path)
     if not files:
-        raise _unusable(value, "at least one LEVEL = path", where=where)
+        model.refuse("files", "write at least one LEVEL = path")
     return tuple(files.items())
 
 
-def _engine_settings(value: object, *, where: str) -> EngineSettings:
-    each = (
-        parse_settings({key: _scalar(item, f"{where}.{key}")}, where=f"{where}.{key}")
-        for key, item in _table(value, where).items()
-    )
-    return reduce(EngineSettings.merged, each, EngineSettings())
+def _engine_settings(table: CheckedTable, *, without: Collection[str] = ()) -> EngineSettings:
+    settings = table.inner("settings", table.values.get("settings", {}))
+    values = {
+        key: value
+        for key, value in settings.values.items()
+        if key not in without or not isinstance(value, dict)
+    }
+    return parse_settings(values, where=str(settings), separator=".")
 
 
-def _scalar(value: object, where: str) -> object:
-    if isinstance(value, (dict, list)):
-        raise _unusable(value, "a single value", where=where)
-    return value
-
-
-def _table(value: object, where: str) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise _unusable(value, "a table", where=where)
-    return value
-
-
-def _path(value: object, folder: Path, *, where: str) -> Path:
-    try:
-        return parse_path(value, folder)
-    except ValueError:
-        raise _unusable(value, "the path of a file or folder", where=where) from None
-
-
-def _unusable(value: object, accepted: str, *, where: str) -> ConfigError:
-    return ConfigError(
-        f"{where}: {shown(value)} is not usable",
-        why="what it should say cannot be told from it",
-        remedy=f"write {accepted}",
+def _own_settings(table: CheckedTable) -> tuple[tuple[Engine, EngineSettings], ...]:
+    """A model's settings for single engines: `settings.mlx.kv_bits`."""
+    settings = table.inner("settings", table.values.get("settings", {}))
+    return tuple(
+        (engine, parse_settings(value, where=settings.at(engine), separator="."))
+        for engine in ENGINES
+        if isinstance(value := settings.values.get(engine), dict)
     )

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from pytest_asperf.config.engines import MLX_GROUP_SIZE, MlxScheme, mlx_scheme
+from pytest_asperf.config.table import CheckedTable, Rule, number, one_of, whole
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 FlashAttention = Literal["auto", "on", "off"]
 
@@ -127,25 +131,50 @@ class EngineSettings:
 _OF_KV: Final = ("type_k", "type_v", "kv_bits", "kv_group_size")
 
 
-_MLX_KV: Final = {"kv_bits": MLX_KV_BITS, "kv_group_size": MLX_KV_GROUP_SIZES}
+def _one_number(numbers: tuple[int, ...]) -> Rule[int]:
+    def read(value: object) -> int:
+        if type(value) is not int or value not in numbers:
+            raise ValueError
+        return value
+
+    return Rule(read, listing(map(str, numbers)))
 
 
-def parse_settings(table: dict[str, object], *, where: str) -> EngineSettings:
-    """Read engine settings from a table of a configuration file or a marker.
+_RULES: Final[Mapping[str, Rule[Any]]] = {
+    "threads": whole(1, _LARGEST),
+    "n_gpu_layers": whole(0, _LARGEST),
+    "flash_attn": one_of(get_args(FlashAttention)),
+    "type_k": one_of(KV_TYPES),
+    "type_v": one_of(KV_TYPES),
+    "kv_bits": _one_number(MLX_KV_BITS),
+    "kv_group_size": _one_number(MLX_KV_GROUP_SIZES),
+    "n_batch": whole(1, _LARGEST),
+    "n_ubatch": whole(1, _LARGEST),
+    "slow_by": number("a share from 0 to 10, such as 0.07", usable=lambda share: 0 <= share <= 10),
+}
+
+
+def parse_settings(
+    table: Mapping[str, object], *, where: str, separator: str = ": "
+) -> EngineSettings:
+    """Read engine settings from a configuration file, an option or a marker.
+
+    Args:
+        table: the settings by name.
+        where: file and table, option, or test and marker, for messages.
+        separator: stands between that and a setting's name.
 
     Raises:
-        ConfigError: an unknown key, or a value of the wrong kind.
+        ConfigError: an unknown setting, or an unusable value.
     """
-    valid = [f.name for f in fields(EngineSettings)]
-    for key, value in table.items():
-        if key not in valid:
-            raise ConfigError(
-                f"{where}: unknown engine setting {shown(key, 80)}{suggest(key, valid)}",
-                why="a setting that is silently ignored measures something else than was asked",
-                remedy=f"use one of {listing(valid)}",
-            )
-        _check_setting(key, value, where=where)
-    return EngineSettings(**table)  # type: ignore[arg-type]  # checked key by key above
+    checked = CheckedTable(where, table, "engine setting", separator)
+    checked.only(_RULES)
+    return EngineSettings(
+        **{
+            key: checked.need(key, _RULES[key].because("the engine would run something else"))
+            for key in table
+        }
+    )
 
 
 def parse_kv_type(name: str, *, where: str) -> EngineSettings:
@@ -174,27 +203,3 @@ def parse_kv_type(name: str, *, where: str) -> EngineSettings:
         remedy=f"on llama.cpp use one of {listing(KV_TYPES)}, or two as K/V, such as q8_0/f16; on "
         f"mlx one of {listing(mlx_names)}, or with the size of a group, such as 4bit-g32",
     )
-
-
-def _check_setting(key: str, value: object, *, where: str) -> None:
-    if key == "flash_attn":
-        words = get_args(FlashAttention)
-        accepted, ok = listing(words), isinstance(value, str) and value in words
-    elif key == "slow_by":
-        accepted = "a share from 0 to 10, such as 0.07"
-        ok = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 10
-    elif key in {"type_k", "type_v"}:
-        accepted, ok = listing(KV_TYPES), isinstance(value, str) and value in KV_TYPES
-    elif key in _MLX_KV:
-        accepted = listing(map(str, _MLX_KV[key]))
-        ok = type(value) is int and value in _MLX_KV[key]
-    else:
-        least = 0 if key == "n_gpu_layers" else 1
-        accepted = f"a whole number from {least} to {_LARGEST}"
-        ok = isinstance(value, int) and not isinstance(value, bool) and least <= value <= _LARGEST
-    if not ok:
-        raise ConfigError(
-            f"{where}: {key} = {shown(value)} is not usable",
-            why="the engine would refuse it, or run something else",
-            remedy=f"{key} takes {accepted}",
-        )

@@ -1,23 +1,22 @@
-"""What a test's markers ask for: each marker's arguments to one frozen mark, by a pure function.
+"""Markers' arguments, each parsed into one frozen mark.
 
-Every function takes the marker's `args` and `kwargs` and `where`, the test and marker that a
-message names.
+Every function takes the marker's `args` and `kwargs`, and `where`: test and marker, for messages.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pytest_asperf.config.engine_settings import EngineSettings, parse_kv_type, parse_settings
 from pytest_asperf.config.engines import parse_engine, parse_level
 from pytest_asperf.config.settings import split_address
 from pytest_asperf.config.spec import NGRAM_DRAFT, Rollback
-from pytest_asperf.errors import ConfigError, listing, shown, suggest
+from pytest_asperf.config.table import CheckedTable, Rule, number, one_of, whole
+from pytest_asperf.errors import ConfigError, listing, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     from pytest_asperf.config.engines import Engine
 
@@ -127,7 +126,40 @@ class Marks:
         return named | {level for level in levels if ":" in level}
 
 
-_LEAST: Final = ("min_memory_gb", "min_cpu_cores", "min_gpu_cores")
+_WHY: Final = "the marker decides what the test measures"
+
+
+def _string(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError
+    return value
+
+
+def _or_none(rule: Rule[Any]) -> Rule[Any]:
+    return Rule(lambda value: None if value is None else rule.read(value), rule.accepts)
+
+
+_ADDRESS: Final = Rule(_string, "the address of a model, as a string", _WHY)
+_LEVEL: Final = Rule(_string, "a quantisation level, as a string", _WHY)
+_KV_TYPE: Final = Rule(_string, "a type of KV cache, as a string", _WHY)
+_PROFILE: Final = Rule(_string, "the name of a hardware profile, as a string", _WHY)
+_CHUNKS: Final = _or_none(whole(2, 10**9))
+_LEAST: Final[Mapping[str, Rule[Any]]] = {
+    "min_memory_gb": number("a number above 0", usable=lambda gb: gb > 0),
+    "min_cpu_cores": whole(1, 10**9),
+    "min_gpu_cores": whole(1, 10**9),
+}
+_SPECULATIVE: Final[Mapping[str, Rule[Any]]] = {
+    "draft": Rule(_string, f"the address of a model, or {NGRAM_DRAFT!r}"),
+    "target": _ADDRESS,
+    "k": whole(1, 64),
+    "temperature": number(
+        "a number from 0, which is greedy, to 10", usable=lambda temperature: 0 <= temperature <= 10
+    ),
+    "n_tokens": whole(1, 100_000),
+    "rollback": one_of(get_args(Rollback)),
+    "prompts": _or_none(Rule(_string, "the path of a JSON file")),
+}
 
 
 def parse_model(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> ModelMark:
@@ -136,7 +168,7 @@ def parse_model(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str)
     Raises:
         ConfigError: no address, more than one, an unknown engine or setting, or an unusable value.
     """
-    address, rest = _single("address", args, kwargs, where=where)
+    address, rest = _single("address", _ADDRESS, args, kwargs, where=where)
     engine = parse_engine(rest.pop("engine"), where=where) if "engine" in rest else None
     return ModelMark(address, parse_settings(rest, where=where), engine)
 
@@ -147,8 +179,8 @@ def parse_quant(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str)
     Raises:
         ConfigError: no level, more than one, an unknown level or argument.
     """
-    level, rest = _single("level", args, kwargs, where=where)
-    _refuse_unknown(rest, ("level",), where=where)
+    level, rest = _single("level", _LEVEL, args, kwargs, where=where)
+    _arguments(rest, ("level",), where=where)
     return QuantMark(parse_level(level, where=where))
 
 
@@ -159,8 +191,9 @@ def parse_ladder(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
         ConfigError: no level, an unknown or repeated one, the baseline among them, an unknown
             argument, or a number of chunks that gives no interval.
     """
-    _refuse_unknown(kwargs, ("baseline", "chunks"), where=where)
-    baseline = _level(kwargs.get("baseline", "F16"), where=where)
+    table = _arguments(kwargs, ("baseline", "chunks"), where=where)
+    baseline = _LEVEL.checked(kwargs.get("baseline", "F16"), table.at("baseline"), "baseline")
+    baseline = parse_level(baseline, where=where)
     levels = tuple(_rung(arg, where=where) for arg in args)
     if not levels:
         raise _unusable("no level", 'name at least one, as in quant_ladder("Q8_0")', where=where)
@@ -171,15 +204,7 @@ def parse_ladder(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
             )
         if level in levels[:position]:
             raise _unusable(f"{level} stands twice", "name each level once", where=where)
-    return LadderMark(levels, baseline, _chunks(kwargs, where=where))
-
-
-def _chunks(kwargs: Mapping[str, Any], *, where: str) -> int | None:
-    chunks: object = kwargs.get("chunks")
-    if chunks is None or (type(chunks) is int and chunks >= 2):
-        return chunks
-    remedy = "chunks takes a whole number from 2"
-    raise _unusable(f"chunks={shown(chunks)}", remedy, where=where)
+    return LadderMark(levels, baseline, table.get("chunks", _CHUNKS))
 
 
 def parse_kv_ladder(
@@ -191,10 +216,10 @@ def parse_kv_ladder(
         ConfigError: no type, an unknown or repeated one, the baseline among them, an unknown
             argument, or a number of chunks that gives no interval.
     """
-    _refuse_unknown(kwargs, ("chunks",), where=where)
+    table = _arguments(kwargs, ("chunks",), where=where)
     types: dict[str, EngineSettings] = {}
     for arg in args:
-        settings = parse_kv_type(_text(arg, "a type of KV cache", where=where), where=where)
+        settings = parse_kv_type(_KV_TYPE.checked(arg, where), where=where)
         name = settings.kv_name
         if not name:
             raise _unusable("f16 is the baseline too", "leave it out of the types", where=where)
@@ -203,25 +228,23 @@ def parse_kv_ladder(
         types[name] = settings
     if not types:
         raise _unusable("no type", 'name at least one, as in kv_ladder("q8_0")', where=where)
-    return KvLadderMark(types, _chunks(kwargs, where=where))
+    return KvLadderMark(types, table.get("chunks", _CHUNKS))
 
 
 def parse_hardware(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> HardwareMark:
     """Read `hardware(*names, min_memory_gb=..., min_cpu_cores=..., min_gpu_cores=...)`.
 
     Raises:
-        ConfigError: nothing is asked for, an unknown argument or an unusable value.
+        ConfigError: no requirement, an unknown argument or an unusable value.
     """
-    _refuse_unknown(kwargs, _LEAST, where=where)
-    names = tuple(_text(arg, "the name of a hardware profile", where=where) for arg in args)
-    least = {key: value for key, value in kwargs.items() if value is not None}
-    if not names and not least:
+    table = _arguments(kwargs, _LEAST, where=where)
+    names = tuple(_PROFILE.checked(arg, where) for arg in args)
+    required = [key for key, value in kwargs.items() if value is not None]
+    if not names and not required:
         raise _unusable(
             "nothing is asked for", f"name a profile, or one of {listing(_LEAST)}", where=where
         )
-    for key, value in least.items():
-        _check_least(key, value, where=where)
-    return HardwareMark(names, **least)
+    return HardwareMark(names, **{key: table.need(key, _LEAST[key]) for key in required})
 
 
 def parse_speculative(
@@ -233,78 +256,31 @@ def parse_speculative(
         ConfigError: no draft or target, arguments without a name, an unknown argument or an
             unusable value.
     """
-    names = tuple(field.name for field in fields(SpeculativeMark))
     if args:
         raise _unusable(
             "arguments without a name", "write draft=..., target=..., k=...", where=where
         )
-    _refuse_unknown(kwargs, names, where=where)
+    table = _arguments(kwargs, _SPECULATIVE, where=where)
     for key in ("draft", "target"):
         if key not in kwargs:
             raise _unusable(f"no {key}", f'name it, as in {key}="asperf-{key}:Q8_0"', where=where)
-    for key, value in kwargs.items():
-        accepted, ok = _SPECULATIVE[key]
-        if not ok(value):
-            raise _unusable(f"{key}={shown(value)}", f"{key} takes {accepted}", where=where)
-    return SpeculativeMark(**kwargs)
-
-
-def _is_count(value: object, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
-
-
-def _is_address(value: object) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
-def _is_temperature(value: object) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 <= value <= 10  # type: ignore[operator]  # a number, as just seen
-
-
-#: By argument of `speculative`, what it takes, and whether a value is that.
-_SPECULATIVE: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
-    "draft": (f"the address of a model, or {NGRAM_DRAFT!r}", _is_address),
-    "target": ("the address of a model", _is_address),
-    "k": ("a whole number from 1 to 64", lambda value: _is_count(value, 64)),
-    "temperature": ("a number from 0, which is greedy, to 10", _is_temperature),
-    "n_tokens": ("a whole number from 1 to 100000", lambda value: _is_count(value, 100_000)),
-    "rollback": (
-        f"one of {listing(get_args(Rollback))}",
-        lambda value: isinstance(value, str) and value in get_args(Rollback),
-    ),
-    "prompts": (
-        "the path of a JSON file",
-        lambda value: value is None or (isinstance(value, str) and bool(value)),
-    ),
-}
-
-
-def _check_least(key: str, value: object, *, where: str) -> None:
-    kinds, accepted = (
-        ((int, float), "a number above 0")
-        if key == "min_memory_gb"
-        else ((int,), "a whole number from 1")
-    )
-    usable = isinstance(value, kinds) and not isinstance(value, bool)
-    if not usable or not 0 < value < math.inf:  # type: ignore[operator]  # a number if usable
-        raise _unusable(f"{key}={shown(value)}", f"{key} takes {accepted}", where=where)
+    return SpeculativeMark(**{key: table.need(key, _SPECULATIVE[key]) for key in kwargs})
 
 
 def _single(
-    name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
+    name: str, rule: Rule[str], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
 ) -> tuple[str, dict[str, Any]]:
-    """Return the one argument that may be named or not, and the other keywords."""
+    """The one argument that may be named or not, and the other keywords."""
     rest = dict(kwargs)
     given = [*args, *([rest.pop(name)] if name in rest else [])]
     if len(given) != 1:
         raise _unusable(f"{len(given)} arguments for {name}", "give exactly one", where=where)
-    return _text(given[0], f"the {name}", where=where), rest
+    return rule.checked(given[0], where, name), rest
 
 
 def _rung(value: object, *, where: str) -> str:
     """Read a level, or the address of another model at a level."""
-    text = _text(value, "a quantisation level", where=where)
+    text = _LEVEL.checked(value, where)
     if ":" not in text:
         return parse_level(text, where=where)
     name, level = split_address(text)
@@ -315,27 +291,11 @@ def _rung(value: object, *, where: str) -> str:
     return f"{name}:{parse_level(level, where=where)}"
 
 
-def _level(value: object, *, where: str) -> str:
-    return parse_level(_text(value, "a quantisation level", where=where), where=where)
-
-
-def _text(value: object, meaning: str, *, where: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise _unusable(shown(value), f"write {meaning} as a string", where=where)
-    return value
-
-
-def _refuse_unknown(kwargs: Collection[str], valid: tuple[str, ...], *, where: str) -> None:
-    for key in kwargs:
-        if key not in valid:
-            raise ConfigError(
-                f"{where}: unknown argument {shown(key)}{suggest(key, valid)}",
-                why="an argument that is silently ignored asks for something else than was meant",
-                remedy=f"use one of {listing(valid)}",
-            )
+def _arguments(kwargs: Mapping[str, Any], valid: Collection[str], *, where: str) -> CheckedTable:
+    table = CheckedTable(where, kwargs, "argument")
+    table.only(valid)
+    return table
 
 
 def _unusable(what: str, remedy: str, *, where: str) -> ConfigError:
-    return ConfigError(
-        f"{where}: {what}", why="the marker decides what the test measures", remedy=remedy
-    )
+    return ConfigError(f"{where}: {what}", why=_WHY, remedy=remedy)

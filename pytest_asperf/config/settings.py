@@ -1,25 +1,27 @@
 """How a run measures: one frozen object, from `[tool.asperf]` keys and command-line options alike.
 
-Both spell the same keys, so both are read by the same parsers; only the place that a message names
-differs.
+Both have the same keys, read by the same rules; only the place that a message names differs.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from pytest_asperf.analysis.guards.surroundings import CV_LIMIT
-from pytest_asperf.analysis.verdict import parse_percent
+from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.config.engines import ENGINES, Engine, level_engines
-from pytest_asperf.errors import ConfigError, listing, shown, suggest
+from pytest_asperf.config.table import Rule, one_of, whole
+from pytest_asperf.errors import ConfigError, listing, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
 Source = Literal["auto", "live", "recorded"]
 Inconclusive = Literal["fail", "xfail", "skip"]
@@ -185,45 +187,22 @@ def parse_values(
     Raises:
         ConfigError: an unusable value.
     """
-    values = {}
-    for key, value in table.items():
-        rule = _KEYS[key]
-        try:
-            values[key] = rule.parse(value, folder)
-        except ValueError as error:
-            raise ConfigError(
-                f"{where(key)}: {shown(value)} is not usable{error}",
-                why=rule.why,
-                remedy=f"{key} takes {rule.accepts}",
-            ) from None
-    return values
+    rules = setting_rules(folder)
+    return {key: rules[key].checked(value, where(key), key) for key, value in table.items()}
 
 
-def unknown_key(key: str, valid: Sequence[str], *, where: str) -> ConfigError:
-    """Return the error for a key that nothing reads."""
-    return ConfigError(
-        f"{where}: unknown key {shown(key)}{suggest(key, valid)}",
-        why="a key that is silently ignored leaves a run other than it was meant",
-        remedy=f"use one of {listing(valid)}",
-    )
+def path_rule(folder: Path) -> Rule[Path]:
+    """What a key accepts that names a file or folder; relative paths start from `folder`."""
+    return Rule(partial(parse_path, folder=folder), "the path of a file or folder")
 
 
-def _text(value: object, _folder: Path | None = None) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError
     return value
 
 
-def _one_of(words: tuple[str, ...]) -> Callable[[object, Path], str]:
-    def parse(value: object, _folder: Path) -> str:
-        if isinstance(value, str) and value in words:
-            return value
-        raise ValueError(suggest(value, words))
-
-    return parse
-
-
-def _duration(value: object, _folder: Path) -> float:
+def _duration(value: object) -> float:
     """Read seconds, plain or with a unit."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError
@@ -233,24 +212,17 @@ def _duration(value: object, _folder: Path) -> float:
     return float(match["number"]) * _UNITS_S[match["unit"] or "s"]
 
 
-def _tolerance(value: object, _folder: Path) -> float:
-    try:
-        share = parse_percent(value, where="tolerance")
-    except ConfigError:
-        raise ValueError from None
-    if not 0 < share <= 1:
-        raise ValueError
-    return share
+def _share(accepts: str, most: float, why: str) -> Rule[float]:
+    def read(value: object) -> float:
+        try:
+            share = parse_percent(value, where="")
+        except ConfigError:
+            raise ValueError from None
+        if not 0 < share <= most:
+            raise ValueError
+        return share
 
-
-def _cv(value: object, _folder: Path) -> float:
-    try:
-        share = parse_percent(value, where="max_cv")
-    except ConfigError:
-        raise ValueError from None
-    if not share > 0:
-        raise ValueError
-    return share
+    return Rule(read, f"a share such as {accepts}", why)
 
 
 def _address(value: object, folder: Path) -> str:
@@ -296,89 +268,69 @@ def _report(text: str, folder: Path) -> ReportTarget:
     raise ValueError(suggest(name, get_args(ReportFormat)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """How the value of one key is read, and what to say when it cannot be."""
-
-    parse: Callable[[object, Path], object]
-    accepts: str
-    why: str
+def _or_all(rule: Rule[int]) -> Rule[int | None]:
+    return Rule(
+        lambda value: None if value == "all" else rule.read(value), f"{rule.accepts}, or all"
+    )
 
 
-def _choice(words: tuple[str, ...], why: str) -> _Key:
-    return _Key(_one_of(words), f"one of {listing(words)}", why)
-
-
-def _whole(why: str, *, least: int = 1, most: int = _MOST, or_all: bool = False) -> _Key:
-    """Return how a whole number is read: bounded here, before a system call overflows on it."""
-
-    def parse(value: object, _folder: Path) -> int | None:
-        if or_all and value == "all":
-            return None
-        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
-            return value
-        raise ValueError
-
-    return _Key(parse, f"a whole number from {least} to {most}{', or all' * or_all}", why)
-
-
-_KEYS: Final[Mapping[str, _Key]] = {
-    "hardware": _Key(
-        _text,
-        "the name of a hardware profile, or auto",
-        "the profile decides what the numbers are held against",
-    ),
-    "engine": _choice(ENGINES, "the engine decides what is measured"),
-    "source": _choice(get_args(Source), "recorded numbers must never pass for live ones"),
-    "inconclusive": _choice(
-        get_args(Inconclusive), "it decides what becomes of a test that could not be decided"
-    ),
-    "default_model": _Key(
-        _address,
-        "an address: name, name:LEVEL, or a path",
-        "tests without a model marker measure this model",
-    ),
-    "repetitions": _whole("the interval around a throughput rests on them"),
-    "chunks": _whole("PPL and its interval rest on them", or_all=True),
-    "baseline": _Key(_text, "a build: NAME or PATH, then ,key=value", "a gate compares with it"),
-    "candidate": _Key(_text, "a build: NAME or PATH, then ,key=value", "a gate judges it"),
-    "tolerance": _Key(
-        _tolerance, 'a share such as "5%", above 0 and up to 100 %', "a gate accepts up to it"
-    ),
-    "max_pairs": _whole("a gate gives up after it"),
-    "max_seconds": _whole("a gate gives up after it", most=_WEEK_S),
-    "max_cv": _Key(
-        _cv, 'a share such as "15%", above 0', "limits near noisier runs are not decided"
-    ),
-    "seed": _whole("the same seed replays the same orders", least=0, most=_MOST_SEED),
-    "self_check": _whole("it shows how often this machine FAILs equal builds"),
-    "call_timeout_s": _whole("a hang would hold up every test behind it", most=_WEEK_S),
-    "wait": _Key(
-        _duration,
-        'seconds, or text with a unit such as "90s" or "10min"',
-        "a measurement that never ends would hold up every other",
-    ),
-    "cache": _Key(parse_path, "the path of a folder", "quantised models are kept there"),
-    "python": _Key(
-        _interpreter,
-        "the path of a Python interpreter, or its name on PATH",
-        "the engine runs in that interpreter",
-    ),
-    "findings": _Key(
-        _paths, "a list of paths of TOML files", "findings left out would not be missed"
-    ),
-    "records": _Key(
-        _paths, "a list of paths of TOML files", "findings rest on the figures in them"
-    ),
-    "tools": _Key(
-        _tools,
-        "the path of a folder that has llama-bench, llama-perplexity and llama-quantize",
-        "llama_tools runs the programs in that folder",
-    ),
-    "report": _Key(
-        _reports,
-        f"FORMAT:PATH, or in a configuration file a list of them; "
-        f"FORMAT is one of {listing(get_args(ReportFormat))}",
-        "a report that cannot be written is noticed only after everything was measured",
-    ),
-}
+def setting_rules(folder: Path) -> dict[str, Rule[Any]]:
+    """What each key of `Settings` accepts; relative paths start from `folder`."""
+    path = partial(parse_path, folder=folder)
+    build = Rule(_text, "a build: NAME or PATH, then ,key=value")
+    files = Rule(partial(_paths, folder=folder), "a list of paths of TOML files")
+    count, seconds = whole(1, _MOST), whole(1, _WEEK_S)
+    return {
+        "hardware": Rule(
+            _text,
+            "the name of a hardware profile, or auto",
+            "the profile gives the limits of this machine",
+        ),
+        "engine": one_of(ENGINES).because("the engine decides what is measured"),
+        "source": one_of(get_args(Source)).because(
+            "recorded numbers must never pass for live ones"
+        ),
+        "inconclusive": one_of(get_args(Inconclusive)).because(
+            "it decides what becomes of a test that could not be decided"
+        ),
+        "default_model": Rule(
+            partial(_address, folder=folder),
+            "an address: name, name:LEVEL, or a path",
+            "tests without a model marker measure this model",
+        ),
+        "repetitions": count.because("the interval around a throughput rests on them"),
+        "chunks": _or_all(count).because("PPL and its interval rest on them"),
+        "baseline": build.because("a gate compares with it"),
+        "candidate": build.because("a gate judges it"),
+        "tolerance": _share('"5%", above 0 and up to 100 %', 1.0, "a gate accepts up to it"),
+        "max_pairs": count.because("a gate gives up after it"),
+        "max_seconds": seconds.because("a gate gives up after it"),
+        "max_cv": _share('"15%", above 0', math.inf, "limits near noisier runs are not decided"),
+        "seed": whole(0, _MOST_SEED).because("the same seed replays the same orders"),
+        "self_check": count.because("it shows how often this machine FAILs equal builds"),
+        "call_timeout_s": seconds.because("a hang would hold up every test behind it"),
+        "wait": Rule(
+            _duration,
+            'seconds, or text with a unit such as "90s" or "10min"',
+            "a measurement that never ends would hold up every other",
+        ),
+        "cache": Rule(path, "the path of a folder", "quantised models are kept there"),
+        "python": Rule(
+            partial(_interpreter, folder=folder),
+            "the path of a Python interpreter, or its name on PATH",
+            "the engine runs in that interpreter",
+        ),
+        "findings": files.because("findings left out would not be missed"),
+        "records": files.because("findings rest on the figures in them"),
+        "tools": Rule(
+            partial(_tools, folder=folder),
+            "the path of a folder that has llama-bench, llama-perplexity and llama-quantize",
+            "llama_tools runs the programs in that folder",
+        ),
+        "report": Rule(
+            partial(_reports, folder=folder),
+            f"FORMAT:PATH, or in a configuration file a list of them; "
+            f"FORMAT is one of {listing(get_args(ReportFormat))}",
+            "a report that cannot be written is noticed only after everything was measured",
+        ),
+    }

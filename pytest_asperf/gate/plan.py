@@ -9,8 +9,9 @@ from pytest_asperf.config.build_sources import runs_on
 from pytest_asperf.config.engine_settings import EngineSettings, FlashAttention
 from pytest_asperf.config.engines import ENGINES
 from pytest_asperf.config.spec import ModelRef, Pairing
+from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.gate.cells import LOGITS, PPL, SPECULATION, GateCell
+from pytest_asperf.gate.cells import GateCell, GateCheck
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,12 +38,13 @@ _KV: Final[dict[Engine, EngineSettings]] = {
 _FLASH: Final[tuple[FlashAttention, ...]] = ("on", "off")
 #: Context at which decoding is timed, the largest that leaves room.
 _DEPTHS: Final = (4096, 1024, 256)
-_TG: Final = 128
+_PP: Final = Workload("pp", 512)
+_TG: Final = Workload("tg", 128)
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A default cell that an engine has no counterpart of, whatever the build.
+    """A default cell that no build of an engine can have.
 
     Attributes:
         what: the cell.
@@ -59,7 +61,7 @@ class GatePlan:
 
     Attributes:
         cells: in the order in which they are decided, each once.
-        left_out: of the default cells, those that the engine has no counterpart of.
+        left_out: default cells that no build of the engine can have.
     """
 
     cells: tuple[GateCell, ...]
@@ -67,7 +69,7 @@ class GatePlan:
 
 
 def engine_of(named: Engine | None, builds: Sequence[Build], default: Engine) -> Engine:
-    """Return the engine that is gated: the one named, else one that both builds can be of.
+    """The engine that is gated: the one named, else one that both builds can be of.
 
     Raises:
         ConfigError: the builds are of different engines, or not of the one named.
@@ -86,21 +88,23 @@ def engine_of(named: Engine | None, builds: Sequence[Build], default: Engine) ->
 
 
 def named_cells(
-    models: Sequence[ModelRef], workloads: Sequence[str], pairs: Sequence[Pairing]
+    models: Sequence[ModelRef],
+    workloads: Sequence[Workload | GateCheck],
+    pairs: Sequence[Pairing],
 ) -> GatePlan:
-    """Return the cells of workloads that a user names.
+    """The cells of workloads that a user names.
 
     Args:
         models: the models; each has them all.
-        workloads: their names.
+        workloads: what is timed or checked.
         pairs: whose speculation is gated; none for lookup in each model's own text.
     """
     cells = []
-    for name in workloads:
-        if name == SPECULATION and pairs:
-            cells += [GateCell(pair.target, name, pair) for pair in pairs]
+    for workload in workloads:
+        if workload is GateCheck.SPECULATION and pairs:
+            cells += [GateCell(pair.target, workload, pair) for pair in pairs]
         else:
-            cells += [GateCell(ref, name) for ref in models]
+            cells += [GateCell(ref, workload) for ref in models]
     return GatePlan(tuple(dict.fromkeys(cells)))
 
 
@@ -111,7 +115,7 @@ def default_cells(
     pairs: Sequence[Pairing],
     depth_of: Callable[[ModelRef], int],
 ) -> GatePlan:
-    """Return the cells in which regressions have hidden.
+    """The cells in which regressions have hidden.
 
     Args:
         models: the models; every one gets them all.
@@ -122,8 +126,8 @@ def default_cells(
     """
     cells = [cell for ref in models for cell in _model_cells(ref, depth_of(ref), engine)]
     if moe is not None:
-        cells += [GateCell(moe, name) for name in ("pp512", f"tg{_TG}", PPL, LOGITS)]
-    cells += [GateCell(pair.target, SPECULATION, pair) for pair in pairs]
+        cells += [GateCell(moe, work) for work in (_PP, _TG, GateCheck.PPL, GateCheck.LOGITS)]
+    cells += [GateCell(pair.target, GateCheck.SPECULATION, pair) for pair in pairs]
     reasons = (
         (engine != "mlx", "flash attention on and off", "MLX chooses its kernel by itself"),
         (bool(pairs), "speculation", f"{engine} cannot be stepped and rolled back here"),
@@ -134,24 +138,25 @@ def default_cells(
 
 
 def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[GateCell]:
-    """Return one model's cells: its times, then what it computes, each with other settings too."""
-    deep = f"tg{_TG}@d{depth}"
-    others = [_with(ref, _KV[engine])] if engine in _KV else []
+    """One model's cells: its times, then what it computes, each with other settings too."""
+    deep = replace(_TG, depth=depth)
+    quantised_kv = [_with(ref, _KV[engine])] if engine in _KV else []
     flash = [
         _with(ref, EngineSettings(flash_attn=word)) for word in (_FLASH if engine != "mlx" else ())
     ]
+    checks = (GateCheck.PPL, GateCheck.LOGITS)
     return [
-        *(GateCell(ref, name) for name in ("pp512", f"tg{_TG}", deep)),
-        *(GateCell(other, deep) for other in others),
-        *(GateCell(one, name) for one in flash for name in ("pp512", deep)),
-        *(GateCell(one, name) for name in (PPL, LOGITS) for one in (ref, *others)),
+        *(GateCell(ref, workload) for workload in (_PP, _TG, deep)),
+        *(GateCell(variant, deep) for variant in quantised_kv),
+        *(GateCell(variant, workload) for variant in flash for workload in (_PP, deep)),
+        *(GateCell(variant, check) for check in checks for variant in (ref, *quantised_kv)),
     ]
 
 
 def shipped_models_of(
     engine: Engine, catalogue: Catalogue, *, where: str
 ) -> tuple[ModelRef, ModelRef]:
-    """Return the shipped target and its mixture of experts, at the level that is gated.
+    """The shipped target and its mixture of experts, at the level that is gated.
 
     Raises:
         ConfigError: the engine cannot run them.
@@ -170,7 +175,7 @@ def shipped_models_of(
 
 
 def shipped_pairs(engine: Engine, catalogue: Catalogue, *, where: str) -> tuple[Pairing, ...]:
-    """Return the shipped pair, or nothing where the engine cannot speculate."""
+    """The shipped pair, or nothing where the engine cannot speculate."""
     if engine not in _SHIPPED_PAIR:
         return ()
     draft, target = (
@@ -180,8 +185,8 @@ def shipped_pairs(engine: Engine, catalogue: Catalogue, *, where: str) -> tuple[
 
 
 def deepest(n_ctx_train: int | None) -> int:
-    """Return the context at which decoding is timed by default, for a model trained on so many."""
-    room = (n_ctx_train or _DEPTHS[0] + _TG) - _TG
+    """The context at which decoding is timed by default, for a model trained on so many."""
+    room = (n_ctx_train or _DEPTHS[0] + _TG.n_tokens) - _TG.n_tokens
     return next((depth for depth in _DEPTHS if depth <= room), _DEPTHS[-1])
 
 

@@ -9,7 +9,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from pytest_asperf.config.toml_table import parse_toml
+from pytest_asperf.config.toml_file import parse_toml
 from pytest_asperf.errors import ConfigError, HardwareError, listing, shown, suggest
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The two sides of a gate: a build and a model file each, in a process each."""
+"""The arms of a comparison: a build and a model file each, in a process each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_asperf.measure.throughput import time_workload, workload_tokens
 from pytest_asperf.measure.validity import require_numbers, require_path, require_unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pytest_asperf.builds.build_cache import BuildCache
     from pytest_asperf.config.engine_settings import EngineSettings
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.corpus import Corpus
     from pytest_asperf.measure.model_locator import LocatedModel, ModelLocator
 
-#: What the model is called inside a side's process.
+#: What the model is called inside an arm's process.
 MODEL: Final = "model"
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One side of a gate, before it runs.
+    """A model and the build that runs it.
 
     Attributes:
         name: what a reader calls it: the model, and the build where that tells it apart.
@@ -45,25 +45,8 @@ class Arm:
     model: LocatedModel
 
 
-@dataclass(frozen=True, slots=True)
-class MachineLease:
-    """What measuring two arms needs of the machine, while it is held for that.
-
-    Attributes:
-        arms: baseline and candidate of each model.
-        corpus: the text that the first model is fed from.
-        timeout_s: deadline of one call to an engine.
-        progress: told a label, steps done and steps at most.
-    """
-
-    arms: tuple[tuple[Arm, Arm], ...]
-    corpus: Corpus
-    timeout_s: float
-    progress: Callable[[str, int, int], None]
-
-
 class TimedArm(Protocol):
-    """One arm at work, as the pairs of a gate see it."""
+    """A running arm, as the pairs of a comparison see it."""
 
     @property
     def worker(self) -> Worker:
@@ -74,27 +57,27 @@ class TimedArm(Protocol):
         """What the last load resolved to."""
 
     def fed(self, workload: Workload) -> object:
-        """Return what the workload is fed with, to be compared with the other arm's."""
+        """The tokens or prompts of the workload, to compare between the arms."""
 
     def run(self, workload: Workload, turn: int) -> RawRun:
         """Time one run; the same turn is the same work in both arms."""
 
     def reload(self) -> float:
-        """Load the model anew, and return how long that took in seconds."""
+        """Load the model again; gives the time that took in seconds."""
 
     def ran(self, context: dict[str, Any]) -> Provenance:
-        """Return the proof of path, given what the last run's context resolved to.
+        """The proof of path, with what the last run's context resolved to.
 
         Raises:
-            MeasurementError: the engine says that it did something else than was asked.
+            MeasurementError: the engine did something else than was asked for.
         """
 
 
 class ArmFactory:
-    """Fits out the two sides of gates: their builds made, and one model file for both.
+    """Makes the builds and model files of arms.
 
     Args:
-        own: the build that measures what is no gate.
+        own: the build of arms that name none.
         locator: its models.
         build_cache: makes the builds that gates name.
     """
@@ -102,44 +85,49 @@ class ArmFactory:
     def __init__(self, own: EngineBuild, locator: ModelLocator, build_cache: BuildCache) -> None:
         self._own = own
         self._build_cache = build_cache
-        self._shelves = {own: locator}
+        self._locators = {own: locator}
 
-    def own_arm(self, ref: ModelRef) -> Arm:
-        """Return a side that is a model under the own build."""
-        model = self._shelves[self._own].locate(ref)
-        return Arm(ref.title, ReadyBuild(self._own), ref.spec.settings, model)
-
-    def arms(self, ref: ModelRef, builds: tuple[Build, Build]) -> tuple[Arm, Arm]:
-        """Return the sides that hold two builds against each other on one model.
+    def ready(self, build: Build | None) -> ReadyBuild:
+        """Make a build; the own one is there.
 
         Raises:
-            AsperfError: a build or the model cannot be made.
+            BuildError: it cannot be made.
         """
-        ready = [self._build_cache.ready(build, self._own.engine) for build in builds]
-        model = self._locator(ready[0].engine).locate(ref)
-        base, candidate = (
-            Arm(
-                f"{ref.title} in {build.name}",
-                each,
-                ref.spec.settings.merged(build.settings),
-                model,
-            )
-            for build, each in zip(builds, ready, strict=True)
-        )
-        return base, candidate
+        if build is None:
+            return ReadyBuild(self._own)
+        return self._build_cache.ready(build, self._own.engine)
+
+    def arm(
+        self, ref: ModelRef, build: Build | None, ready: ReadyBuild, baseline: ReadyBuild
+    ) -> Arm:
+        """Locate a model for a build that is made.
+
+        Args:
+            ref: the model.
+            build: the build, None for the own one.
+            ready: the same build, made.
+            baseline: makes the model's file where the own engine is missing.
+
+        Raises:
+            AsperfError: the model cannot be made.
+        """
+        settings = ref.spec.settings
+        if build is None:
+            return Arm(ref.title, ready, settings, self._locators[self._own].locate(ref))
+        model = self._locator(baseline.engine).locate(ref)
+        return Arm(f"{ref.title} in {build.name}", ready, settings.merged(build.settings), model)
 
     def _locator(self, baseline: EngineBuild) -> ModelLocator:
-        """Return what makes models: the own engine, or the baseline where there is none."""
-        own = self._shelves[self._own]
+        own = self._locators[self._own]
         try:
             own.describe()
         except EngineError:
-            return self._shelves.setdefault(baseline, own.on(baseline))
+            return self._locators.setdefault(baseline, own.on(baseline))
         return own
 
 
 class RunningArm:
-    """One arm at work: its process, with the model loaded.
+    """An arm's process, with the model loaded.
 
     Args:
         arm: what runs.
@@ -164,7 +152,7 @@ class RunningArm:
             raise
 
     def load(self) -> float:
-        """Load the model, and return how long that took in seconds."""
+        """Load the model; gives the time that took in seconds."""
         began = time.perf_counter()
         self.loaded = self.worker.load(MODEL, self._arm.model.path, self._arm.settings)
         elapsed_s = time.perf_counter() - began
@@ -172,12 +160,12 @@ class RunningArm:
         return elapsed_s
 
     def reload(self) -> float:
-        """Load the model anew, and return how long that took in seconds."""
+        """Load the model again; gives the time that took in seconds."""
         self.worker.unload(MODEL)
         return self.load()
 
     def fed(self, workload: Workload) -> Sequence[int]:
-        """Return the tokens that a workload is fed with."""
+        """The tokens that a workload is fed with."""
         if workload not in self._tokens:
             self._tokens[workload] = workload_tokens(self.worker, MODEL, self._corpus, workload)
         return self._tokens[workload]
@@ -188,13 +176,10 @@ class RunningArm:
         return require_numbers(f"{workload.name} {self._arm.name}", run)
 
     def ran(self, context: dict[str, Any]) -> Provenance:
-        """Return the proof of path.
-
-        Args:
-            context: what the last run's context resolved to.
+        """The proof of path, with what the last run's context resolved to.
 
         Raises:
-            MeasurementError: the engine says that it did something else than was asked.
+            MeasurementError: the engine did something else than was asked for.
         """
         return require_ran(self._arm, self._described, self.loaded, context)
 
@@ -202,21 +187,19 @@ class RunningArm:
 def require_ran(
     arm: Arm, described: dict[str, Any], loaded: dict[str, Any], context: dict[str, Any]
 ) -> Provenance:
-    """Return an arm's proof of path.
+    """An arm's proof of path, if what ran is what was asked for.
 
     Args:
         arm: what was to run.
-        described: what the engine says of itself.
+        described: what the engine reports of itself.
         loaded: what the load resolved to.
         context: what the last run's context resolved to.
 
     Raises:
-        MeasurementError: the engine says that it did something else than was asked, or the model's
-            files have changed.
+        MeasurementError: the engine did something else, or the model's files have changed.
     """
-    require_unchanged(arm.model)
-    settings = arm.settings.as_dict()
-    model, made = arm.model, arm.build.rows()
+    model = arm.model
+    require_unchanged(model)
     return require_path(
         Provenance(
             arm.name,
@@ -225,8 +208,8 @@ def require_ran(
             described,
             loaded,
             context,
-            settings,
-            made,
+            arm.settings.as_dict(),
+            arm.build.rows(),
             model.title,
         )
     )

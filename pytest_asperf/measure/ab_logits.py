@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.metrics import ChunkScore
     from pytest_asperf.config.engines import Engine
-    from pytest_asperf.measure.ab_arms import Arm, MachineLease
+    from pytest_asperf.measure.ab_arms import Arm
+    from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.results import Provenance
 
 #: What the second load of the model is called, which is fed one token at a time.
@@ -72,7 +73,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class LogitsComparison:
-    """What comparing prefill and decoding gave.
+    """Prefill against decoding in two arms.
 
     Attributes:
         drifts: of baseline and candidate.
@@ -89,33 +90,35 @@ class LogitsComparison:
         return base.ran, candidate.ran
 
 
-def run_logits_gate(lease: MachineLease) -> LogitsComparison:
-    """Score the same tokens in one batch and one at a time, under either build.
+@dataclass(frozen=True, slots=True)
+class LogitsExperiment:
+    """Scores the same tokens in one batch and one at a time, in both arms.
 
     The model is loaded twice in one process, which costs its memory twice where an engine does not
     share weights of one file.
-
-    Args:
-        lease: with baseline and candidate.
-
-    Raises:
-        EngineError: an arm died or refused.
     """
-    began = time.monotonic()
-    drifts = []
-    for done, arm in enumerate(lease.arms[0]):
-        lease.progress("logits", done, 2)
-        drifts.append(_drift(arm, lease))
-    base, candidate = drifts
-    return LogitsComparison((base, candidate), time.monotonic() - began)
+
+    def run(self, lease: MachineLease) -> LogitsComparison:
+        """Score.
+
+        Raises:
+            EngineError: an arm died or refused.
+        """
+        began = time.monotonic()
+        drifts = []
+        for done, (arm,) in enumerate(lease.sides):
+            lease.progress("logits", done, len(lease.sides))
+            drifts.append(_drift(arm, lease))
+        base, candidate = drifts
+        return LogitsComparison((base, candidate), time.monotonic() - began)
 
 
 def _drift(arm: Arm, lease: MachineLease) -> Drift:
-    side = RunningArm(arm, lease.timeout_s, lease.corpus)
-    with side.worker as worker:
+    running = RunningArm(arm, lease.call_timeout_s, lease.corpus)
+    with running.worker as worker:
         settings = arm.settings.merged(_ONE_AT_A_TIME[arm.build.engine.engine])
         worker.load(_SINGLY, arm.model.path, settings)
-        tokens = side.fed(Workload("pp", min(_TOKENS, side.loaded["n_ctx_train"])))
+        tokens = running.fed(Workload("pp", min(_TOKENS, running.loaded["n_ctx_train"])))
         row = worker.score([_SINGLY, MODEL], tokens, 0)
         batched, context = row[MODEL]
-        return Drift(batched, side.ran(context))
+        return Drift(batched, running.ran(context))

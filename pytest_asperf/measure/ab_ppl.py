@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any
 from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.measure.ab_arms import MODEL, RunningArm
+from pytest_asperf.measure.ladder import scored_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from pytest_asperf.measure.ab_arms import MachineLease
     from pytest_asperf.measure.corpus import ScoredText
+    from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.results import Provenance
 
 
 @dataclass(frozen=True, slots=True)
 class PplComparison:
-    """What a PPL gate gave.
+    """PPL of one model file in two arms.
 
     Attributes:
         test: decided, or stopped.
@@ -42,59 +43,69 @@ class PplComparison:
     interrupted: bool
 
 
-def run_ppl_gate(
-    lease: MachineLease,
-    limit: float,
-    *,
-    seed: int,
-    comparisons: int,
-    max_seconds: float,
-    chunks_of: Callable[[RunningArm], tuple[list[Sequence[int]], ScoredText]],
-) -> PplComparison:
-    """Hold the second arm's PPL against the first's on one model file.
+@dataclass(frozen=True, slots=True)
+class PplExperiment:
+    """Scores one model file in two arms until a limit of ΔPPL is decided.
 
-    Args:
-        lease: with baseline and candidate, of the same model file.
+    Attributes:
         limit: ΔPPL to stay below, a fraction.
         seed: of the order in which chunks are drawn.
-        comparisons: tests that share the error, this one among them.
         max_seconds: seconds after which no further chunk is begun.
-        chunks_of: cuts the corpus into chunks with a side's own tokenizer, and says which.
-
-    Raises:
-        MeasurementError: the builds make different tokens of the corpus.
-        EngineError: an arm died or refused.
+        comparisons: tests that share the error, this one among them.
     """
-    with ExitStack() as stack:
-        sides: list[RunningArm] = []
-        for arm in lease.arms[0]:
-            sides.append(RunningArm(arm, lease.timeout_s, lease.corpus))
-            stack.callback(sides[-1].worker.close)
-        (base_chunks, text), (other_chunks, _) = map(chunks_of, sides)
-        chunks = _same_chunks(base_chunks, other_chunks)
-        test = PairedPplTest(limit, n_chunks_total=len(chunks), comparisons=comparisons)
-        contexts: list[dict[str, Any]] = [{}, {}]
-        began = time.monotonic()
-        interrupted = False
-        try:
-            # Drawn without replacement: what the test's error bounds rest on.
-            order = random.Random(seed).sample(chunks, len(chunks))  # noqa: S311  # logged
-            for chunk in order:
-                if test.outcome is not None or time.monotonic() - began > max_seconds:
-                    break
-                lease.progress("ppl", test.n, len(chunks))
-                nll = []
-                for index, side in enumerate(sides):
-                    score, contexts[index] = side.worker.score([MODEL], chunk, len(chunk) // 2)[
-                        MODEL
-                    ]
-                    nll.append(fmean(score.nll))
-                test.update(nll[1] - nll[0])
-        except KeyboardInterrupt:
-            interrupted = True
-        elapsed_s = time.monotonic() - began
-    base, candidate = (side.ran(context) for side, context in zip(sides, contexts, strict=True))
-    return PplComparison(test, elapsed_s, seed, (base, candidate), text, interrupted)
+
+    limit: float
+    seed: int
+    max_seconds: float
+    comparisons: int = 1
+
+    def run(self, lease: MachineLease) -> PplComparison:
+        """Score.
+
+        Raises:
+            MeasurementError: the builds make different tokens of the corpus.
+            EngineError: an arm died or refused.
+        """
+        with ExitStack() as stack:
+            arms: list[RunningArm] = []
+            for (arm,) in lease.sides:
+                arms.append(RunningArm(arm, lease.call_timeout_s, lease.corpus))
+                stack.callback(arms[-1].worker.close)
+            (base_chunks, text), (other_chunks, _) = (
+                scored_chunks(arm.worker, MODEL, lease.corpus, lease.chunks) for arm in arms
+            )
+            chunks = _same_chunks(base_chunks, other_chunks)
+            test = PairedPplTest(
+                self.limit, n_chunks_total=len(chunks), comparisons=self.comparisons
+            )
+            contexts: list[dict[str, Any]] = [{}, {}]
+            began = time.monotonic()
+            interrupted = False
+            try:
+                # Drawn without replacement: what the test's error bounds rest on.
+                order = random.Random(self.seed).sample(chunks, len(chunks))  # noqa: S311  # logged
+                for chunk in order:
+                    if test.outcome is not None or time.monotonic() - began > self.max_seconds:
+                        break
+                    lease.progress("ppl", test.n, len(chunks))
+                    test.update(_delta_nll(arms, chunk, contexts))
+            except KeyboardInterrupt:
+                interrupted = True
+            elapsed_s = time.monotonic() - began
+        base, candidate = (arm.ran(context) for arm, context in zip(arms, contexts, strict=True))
+        return PplComparison(test, elapsed_s, self.seed, (base, candidate), text, interrupted)
+
+
+def _delta_nll(
+    arms: Sequence[RunningArm], chunk: Sequence[int], contexts: list[dict[str, Any]]
+) -> float:
+    """The candidate's mean NLL of a chunk less the baseline's; keeps the contexts' facts."""
+    nll = []
+    for index, arm in enumerate(arms):
+        score, contexts[index] = arm.worker.score([MODEL], chunk, len(chunk) // 2)[MODEL]
+        nll.append(fmean(score.nll))
+    base, candidate = nll
+    return candidate - base
 
 
 def _same_chunks(base: list[Sequence[int]], candidate: list[Sequence[int]]) -> list[Sequence[int]]:

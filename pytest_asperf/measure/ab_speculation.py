@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import RawRun, Worker
 from pytest_asperf.measure.ab_arms import require_ran
-from pytest_asperf.measure.ab_speed import ABResult, Budget, run_gate
+from pytest_asperf.measure.ab_speed import ABResult, Budget, SpeedExperiment, time_pairs
 from pytest_asperf.measure.draft_target import TARGET
 from pytest_asperf.measure.model_locator import same_tokenizer
 from pytest_asperf.measure.speculation import DraftTargetFiles, find_divergences, open_suite
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_asperf.config.spec import Pairing
-    from pytest_asperf.measure.ab_arms import Arm, MachineLease
+    from pytest_asperf.measure.ab_arms import Arm
+    from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.model_locator import LocatedModel
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.worker.speculation import Generation
@@ -59,71 +60,74 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class SpeculationComparison:
-    """What a gate of speculation gave.
+    """Speculation of one target and draft in two arms.
 
     Attributes:
         pairing: what was run.
-        duel: the pairs.
+        speed: the pairs.
         counts: of baseline and candidate.
         categories: of each prompt.
         divergences: where the candidate's outputs with and without the draft part.
     """
 
     pairing: Pairing
-    duel: ABResult
+    speed: ABResult
     counts: tuple[Counts, Counts]
     categories: tuple[str, ...]
     divergences: tuple[Divergence, ...]
 
 
-def run_speculation_gate(
-    lease: MachineLease, pairing: Pairing, budget: Budget, comparisons: int
-) -> SpeculationComparison:
-    """Hold the second arm's speculation against the first's.
+@dataclass(frozen=True, slots=True)
+class SpeculationExperiment:
+    """Speculates with one target and draft in two arms.
 
-    Args:
-        lease: with baseline and candidate of the target, and of the draft where it is a model.
-        pairing: what is run; greedily, whatever it says of a temperature.
+    Attributes:
+        pairing: what is run; greedily, whatever temperature it names.
         budget: what it may cost.
         comparisons: tests that share the error, this one among them.
-
-    Raises:
-        EngineError: an arm died or refused.
-        ModelError: the draft's tokenizer is another, or a prompt cannot be used.
     """
-    pairing = replace(pairing, temperature=0.0)
-    opened: list[SpeculatingArm] = []
 
-    def open_side(index: int) -> SpeculatingArm:
-        target, *draft = (arms[index] for arms in lease.arms)
-        side = SpeculatingArm(target, draft[0] if draft else None, pairing, lease.timeout_s)
-        try:
-            side.rehearse(partial(lease.progress, "sd outputs"), with_alone=index == 1)
-        except BaseException:
-            side.worker.close()
-            raise
-        opened.append(side)
-        return side
+    pairing: Pairing
+    budget: Budget
+    comparisons: int = 1
 
-    duel = run_gate(
-        (partial(open_side, 0), partial(open_side, 1)),
-        (Workload("sd", pairing.n_tokens),),
-        budget,
-        comparisons=comparisons,
-        progress=lease.progress,
-    )
-    base, candidate = opened
-    return SpeculationComparison(
-        pairing,
-        duel,
-        (base.counts, candidate.counts),
-        tuple(category for category, _ in candidate.prompts),
-        candidate.divergences,
-    )
+    def run(self, lease: MachineLease) -> SpeculationComparison:
+        """Count what is accepted, look for changed output, then time the pairs.
+
+        Raises:
+            EngineError: an arm died or refused.
+            ModelError: the draft's tokenizer is another, or a prompt cannot be used.
+        """
+        pairing = replace(self.pairing, temperature=0.0)
+        arms: list[SpeculatingArm] = []
+
+        def open_arm(*, is_candidate: bool) -> SpeculatingArm:
+            target, *draft = lease.sides[is_candidate]
+            timeout_s = lease.call_timeout_s
+            arm = SpeculatingArm(target, draft[0] if draft else None, pairing, timeout_s)
+            try:
+                arm.rehearse(partial(lease.progress, "sd outputs"), with_alone=is_candidate)
+            except BaseException:
+                arm.worker.close()
+                raise
+            arms.append(arm)
+            return arm
+
+        timed = SpeedExperiment((Workload("sd", pairing.n_tokens),), self.budget, self.comparisons)
+        opening = partial(open_arm, is_candidate=False), partial(open_arm, is_candidate=True)
+        speed = time_pairs(lease, opening, timed)
+        base, candidate = arms
+        return SpeculationComparison(
+            pairing,
+            speed,
+            (base.counts, candidate.counts),
+            tuple(category for category, _ in candidate.prompts),
+            candidate.divergences,
+        )
 
 
 class SpeculatingArm:
-    """One arm that speculates: a target and a draft in one process.
+    """An arm that speculates: a target and a draft in one process.
 
     Args:
         target: what runs.
@@ -160,10 +164,10 @@ class SpeculatingArm:
         return self._pair.loaded[TARGET]
 
     def rehearse(self, progress: Callable[[int, int], None], *, with_alone: bool) -> None:
-        """Run every prompt once, and note what is accepted; or what changes by it, too.
+        """Run every prompt once, and count what is accepted.
 
         Args:
-            progress: told prompts done and prompts in all.
+            progress: takes prompts done and prompts in all.
             with_alone: whether outputs are compared with those of the target alone.
         """
         done: list[Generation] = []
@@ -178,7 +182,7 @@ class SpeculatingArm:
         self.divergences = find_divergences(self._pair, self.prompts, runs)
 
     def fed(self, workload: Workload) -> Sequence[object]:  # noqa: ARG002  # there is one
-        """Return the prompts."""
+        """The prompts."""
         return self.prompts
 
     def run(self, workload: Workload, turn: int) -> RawRun:  # noqa: ARG002  # as above
@@ -187,11 +191,11 @@ class SpeculatingArm:
         return RawRun(len(done.tokens), done.elapsed_ns, (), self._pair.contexts[TARGET], 0)
 
     def reload(self) -> float:
-        """Load both models anew, and return how long that took in seconds."""
+        """Load both models again; gives the time that took in seconds."""
         return self._pair.reload()
 
     def ran(self, context: dict[str, Any]) -> Provenance:
-        """Return the target's proof of path."""
+        """The target's proof of path."""
         return require_ran(self._target, self._described, self.loaded, context)
 
     def _generate(self, index: int, *, speculative: bool = True) -> Generation:
@@ -200,7 +204,7 @@ class SpeculatingArm:
 
 
 def _as_run(arm: Arm) -> LocatedModel:
-    """Return an arm's model with the settings that it has there."""
+    """The arm's model with the arm's settings."""
     ref = arm.model.ref
     return replace(arm.model, ref=replace(ref, spec=replace(ref.spec, settings=arm.settings)))
 

@@ -1,4 +1,4 @@
-"""The gate: two builds, or two settings, run in randomised pairs until the answer is decided.
+"""Speed of two arms: randomised pairs of runs until the answer is decided.
 
 One pair is a load of each arm, and turns of one run of each back to back, in an order that a fair
 coin decides and that changes with every turn: what the machine does over a second, it does to both.
@@ -14,7 +14,8 @@ from __future__ import annotations
 import random
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.stats.sequential import EquivalenceTest, PairedTest
@@ -23,7 +24,10 @@ from pytest_asperf.analysis.stats.total_time import (
     total_log_ratio,
     typical_log_ratio,
 )
+from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.engine_process import usable_cores
+from pytest_asperf.hardware.readiness import readiness
+from pytest_asperf.measure.ab_arms import RunningArm
 from pytest_asperf.measure.surroundings import Surroundings
 from pytest_asperf.measure.throughput import load_is_cheap, loads_each_run
 
@@ -31,7 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.measure.ab_arms import TimedArm
+    from pytest_asperf.measure.ab_arms import Arm, TimedArm
+    from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.results import Provenance
 
 #: Timed work of one arm in one pair: long against a scheduler's slice, short against a drift.
@@ -49,7 +54,7 @@ class Budget:
             between, and no total time.
         both_sides: PASS only where it is not faster by more than that either.
         max_pairs: pairs after which it gives up.
-        max_seconds: seconds after which it begins no further pair.
+        max_seconds: seconds of each workload after which it begins no further pair.
         seed: of the coin.
         min_pairs: pairs before which nothing is decided; with as many as `max_pairs` their number
             is fixed.
@@ -63,6 +68,11 @@ class Budget:
     one_limit: bool = False
     both_sides: bool = False
 
+    @property
+    def is_gate(self) -> bool:
+        """Whether only a slowdown is looked for, beyond a tolerance."""
+        return not (self.one_limit or self.both_sides)
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -71,7 +81,7 @@ class Pair:
     Attributes:
         baseline_runs_ns: times of the baseline's runs, by turn.
         candidate_runs_ns: the same of the candidate's.
-        candidate_first: the side on which the coin fell: which one began the first turn. The order
+        candidate_first: whether the candidate ran first in the first turn, by coin. The order
             changes with every turn.
     """
 
@@ -138,10 +148,10 @@ class WorkloadPairs:
 
 @dataclass(frozen=True, slots=True)
 class ABResult:
-    """What a gate gave.
+    """The pairs of two arms.
 
     Attributes:
-        workloads_pairs: by workload, in the order asked for.
+        by_workload: in the order asked for.
         reloads: whether each pair began with a load of each arm.
         draws_cores: whether each pair ran on a draw of the cores, the same for both arms.
         budget: what it could cost.
@@ -151,7 +161,7 @@ class ABResult:
         surroundings: what it ran in.
     """
 
-    workloads_pairs: tuple[WorkloadPairs, ...]
+    by_workload: tuple[WorkloadPairs, ...]
     reloads: bool
     draws_cores: bool
     budget: Budget
@@ -167,81 +177,125 @@ class ABResult:
         return cores + ("loads and runs" if self.reloads else "runs of one load each, not loads")
 
 
-def run_gate(
-    open_sides: tuple[Callable[[], TimedArm], Callable[[], TimedArm]],
-    workloads: Sequence[Workload],
-    budget: Budget,
-    *,
-    comparisons: int,
-    progress: Callable[[str, int, int], None],
-) -> ABResult:
-    """Hold the second side against the first.
+@dataclass(frozen=True, slots=True)
+class SpeedExperiment:
+    """Times workloads of one model in pairs of two arms.
 
-    Args:
-        open_sides: start baseline and candidate; they are ended here.
+    Attributes:
         workloads: what is timed.
         budget: what it may cost.
         comparisons: tests that share the error, these workloads among them.
-        progress: told a label, pairs done and pairs at most.
-
-    Raises:
-        EngineError: an arm died or refused: what it was measuring is not decided but broken.
     """
-    workloads_pairs = [_contest(workload, budget, comparisons) for workload in workloads]
+
+    workloads: tuple[Workload, ...]
+    budget: Budget
+    comparisons: int = 1
+
+    def run(self, lease: MachineLease) -> ABResult:
+        """Time the pairs; every K-th gate of a machine is preceded by a self-check.
+
+        Raises:
+            EngineError: an arm died or refused: what it was measuring is not decided but broken.
+        """
+        (base,), (candidate,) = lease.sides
+        every = lease.self_check_every
+        if every is not None and self.budget.is_gate and lease.noise().count_gate() % every == 0:
+            self._check_itself(lease, base)
+        return time_pairs(lease, _opening(lease, base, candidate), self)
+
+    def _check_itself(self, lease: MachineLease, base: Arm) -> None:
+        """Compare the baseline with itself, and note whether that is a FAIL."""
+        alone = replace(self, comparisons=len(self.workloads))
+        result = time_pairs(lease, _opening(lease, base, base), alone)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        outcomes = [pairs.test.outcome_if_stopped for pairs in result.by_workload]
+        lease.noise().note_self_check(failed=Outcome.FAIL in outcomes)
+
+
+OpenArms = tuple["Callable[[], TimedArm]", "Callable[[], TimedArm]"]
+
+
+def _opening(lease: MachineLease, *arms: Arm) -> OpenArms:
+    base, candidate = (partial(RunningArm, arm, lease.call_timeout_s, lease.corpus) for arm in arms)
+    return base, candidate
+
+
+def time_pairs(lease: MachineLease, open_arms: OpenArms, experiment: SpeedExperiment) -> ABResult:
+    """Time the pairs of two arms, with what is known of the machine's noise.
+
+    Args:
+        lease: where and how.
+        open_arms: start baseline and candidate; they are ended here.
+        experiment: what is timed.
+    """
+    conditions = readiness()
+    result = run_pairs(open_arms, experiment, lease.progress)
+    names = [workload.name for workload in experiment.workloads]
+    surroundings = lease.noise().around(result.ran[0], names, conditions)
+    return replace(result, surroundings=surroundings)
+
+
+def run_pairs(
+    open_arms: OpenArms, experiment: SpeedExperiment, progress: Callable[[str, int, int], None]
+) -> ABResult:
+    """Run pairs of two arms until every workload is decided or the budget is spent."""
+    workloads, budget = experiment.workloads, experiment.budget
+    by_workload = tuple(_no_pairs(workload, experiment) for workload in workloads)
     with ExitStack() as stack:
-        sides: list[TimedArm] = []
-        for open_side in open_sides:
-            sides.append(open_side())
-            stack.callback(sides[-1].worker.close)
-        base, candidate = sides
+        arms: list[TimedArm] = []
+        for open_arm in open_arms:
+            arms.append(open_arm())
+            stack.callback(arms[-1].worker.close)
+        base, candidate = arms
         same_tokens = all(base.fed(w) == candidate.fed(w) for w in workloads)
-        bout = _PairedRunner(base, candidate, random.Random(budget.seed))  # noqa: S311  # logged
-        bout.rehearse(workloads)
-        for side in sides:
-            side.ran(bout.contexts[side])  # what is not what was asked for need not be timed
-        deadline = time.monotonic() + budget.max_seconds
+        paired = _PairedRunner(base, candidate, random.Random(budget.seed))  # noqa: S311  # logged
+        paired.rehearse(workloads)
+        for arm in arms:
+            arm.ran(paired.contexts[arm])  # what is not what was asked for need not be timed
+        deadline = time.monotonic() + budget.max_seconds * len(workloads)
         interrupted = False
         try:
             while time.monotonic() < deadline:
-                undecided = [c for c in workloads_pairs if c.test.outcome is None]
+                undecided = [pairs for pairs in by_workload if pairs.test.outcome is None]
                 if not undecided:
                     break
-                label = ", ".join(c.workload.name for c in undecided)
+                label = ", ".join(pairs.workload.name for pairs in undecided)
                 progress(label, undecided[0].test.n, budget.max_pairs)
-                bout.run_pair(undecided)
+                paired.run_pair(undecided)
         except KeyboardInterrupt:
             interrupted = True
-    ran = (base.ran(bout.contexts[base]), candidate.ran(bout.contexts[candidate]))
     return ABResult(
-        tuple(workloads_pairs),
-        bout.reloads,
-        bout.n_cores is not None,
+        by_workload,
+        paired.reloads,
+        paired.n_cores is not None,
         budget,
-        ran,
+        (base.ran(paired.contexts[base]), candidate.ran(paired.contexts[candidate])),
         same_tokens,
         interrupted,
     )
 
 
-def _contest(workload: Workload, budget: Budget, comparisons: int) -> WorkloadPairs:
+def _no_pairs(workload: Workload, experiment: SpeedExperiment) -> WorkloadPairs:
+    budget = experiment.budget
     kind: type[PairedTest] = EquivalenceTest if budget.both_sides else TotalTimeTest
     test = (PairedTest if budget.one_limit else kind)(
         budget.tolerance,
         one_limit=budget.one_limit,
         min_pairs=min(budget.min_pairs, budget.max_pairs),
         max_pairs=budget.max_pairs,
-        comparisons=comparisons,
+        comparisons=experiment.comparisons,
     )
     return WorkloadPairs(workload, test, [])
 
 
 class _PairedRunner:
-    """The two sides taking turns.
+    """Two arms that take turns.
 
     Attributes:
-        reloads: whether each pair begins with a load of each side, or each run has its own.
-        n_cores: logical cores that each pair draws, None where both sides run on all of them.
-        contexts: what each side's last context resolved to.
+        reloads: whether each pair begins with a load of each arm, or each run has its own.
+        n_cores: logical cores that each pair draws, None where both arms run on all of them.
+        contexts: what each arm's last context resolved to.
     """
 
     def __init__(self, base: TimedArm, candidate: TimedArm, coin: random.Random) -> None:
@@ -252,60 +306,60 @@ class _PairedRunner:
         self._turns: dict[Workload, int] = {}
         self._usable_cores = usable_cores()
         # Of the others each run has a load and a warm-up of its own.
-        self._kept = [side for side in (base, candidate) if not loads_each_run(side.loaded)]
+        self._kept = [arm for arm in (base, candidate) if not loads_each_run(arm.loaded)]
         self.reloads = not self._kept
         self.n_cores: int | None = None
         self.contexts: dict[TimedArm, dict[str, Any]] = {}
 
     def rehearse(self, workloads: Sequence[Workload]) -> None:
         """Run everything once uncounted, and decide turns and reloads from how long it takes."""
-        sides = (self._base, self._candidate)
+        arms = (self._base, self._candidate)
         for workload in workloads:
-            for side in sides:
-                self._time(side, workload)
-            slowest_ns = max(self._turn_ns(side, workload) for side in sides)
+            for arm in arms:
+                self._time(arm, workload)
+            slowest_ns = max(self._turn_ns(arm, workload) for arm in arms)
             self._turns[workload] = min(_MOST_TURNS, max(1, round(_RUN_NS / slowest_ns)))
         if self._kept:
-            self.reloads = load_is_cheap(1e9 * max(side.reload() for side in self._kept), _RUN_NS)
+            self.reloads = load_is_cheap(1e9 * max(arm.reload() for arm in self._kept), _RUN_NS)
         self.n_cores = self._fewest_cores()
 
-    def run_pair(self, workloads_pairs: Sequence[WorkloadPairs]) -> None:
-        """Run one pair of every workload that is still open."""
+    def run_pair(self, undecided: Sequence[WorkloadPairs]) -> None:
+        """Run one pair of every undecided workload."""
         order = [self._base, self._candidate]
         if self._coin.random() < 0.5:
             order.reverse()
         if self.n_cores is not None:
             cores = self._coin.sample(self._usable_cores, self.n_cores)
-            for side in order:
-                side.worker.confine(cores)
+            for arm in order:
+                arm.worker.confine(cores)
         if self.reloads:
-            for side in order:
-                if side in self._kept:
-                    side.reload()
-        for workload_pairs in workloads_pairs:
+            for arm in order:
+                if arm in self._kept:
+                    arm.reload()
+        for pairs in undecided:
             began = time.monotonic()
-            pair = self._run_turns(workload_pairs.workload, order)
-            workload_pairs.elapsed_s += time.monotonic() - began
-            workload_pairs.add(pair)
+            pair = self._run_turns(pairs.workload, order)
+            pairs.elapsed_s += time.monotonic() - began
+            pairs.add(pair)
 
     def _fewest_cores(self) -> int | None:
-        """Return how many cores suffice for either side; None where it needs all, or a device."""
+        """Cores that suffice for either arm; None where one needs all of them, or a device."""
         wanted = 0
-        for side in (self._base, self._candidate):
-            threads = self.contexts[side].get("threads")
-            if side.loaded.get("layers_offloaded") or not isinstance(threads, int):
+        for arm in (self._base, self._candidate):
+            threads = self.contexts[arm].get("threads")
+            if arm.loaded.get("layers_offloaded") or not isinstance(threads, int):
                 return None
             wanted = max(wanted, threads)
         return wanted if wanted < len(self._usable_cores) else None
 
     def _run_turns(self, workload: Workload, order: list[TimedArm]) -> Pair:
-        for side in order:
-            if side in self._kept:
-                self._time(side, workload)  # the load's warm-up
-        times_ns: dict[TimedArm, list[int]] = {side: [] for side in order}
+        for arm in order:
+            if arm in self._kept:
+                self._time(arm, workload)  # the load's warm-up
+        times_ns: dict[TimedArm, list[int]] = {arm: [] for arm in order}
         for number in range(self._turns[workload]):
-            for side in order if number % 2 == 0 else reversed(order):
-                times_ns[side].append(self._time(side, workload))
+            for arm in order if number % 2 == 0 else reversed(order):
+                times_ns[arm].append(self._time(arm, workload))
             self._turns_done += 1
         return Pair(
             tuple(times_ns[self._base]),
@@ -313,13 +367,13 @@ class _PairedRunner:
             candidate_first=order[0] is self._candidate,
         )
 
-    def _turn_ns(self, side: TimedArm, workload: Workload) -> int:
-        """Return what a turn of a side takes: where it loads for each run, that too."""
+    def _turn_ns(self, arm: TimedArm, workload: Workload) -> int:
+        """Time of one turn of an arm, with the load where each run has its own."""
         began_ns = time.perf_counter_ns()
-        run_ns = self._time(side, workload)
-        return time.perf_counter_ns() - began_ns if side not in self._kept else run_ns
+        run_ns = self._time(arm, workload)
+        return time.perf_counter_ns() - began_ns if arm not in self._kept else run_ns
 
-    def _time(self, side: TimedArm, workload: Workload) -> int:
-        run = side.run(workload, self._turns_done)
-        self.contexts[side] = run.context
+    def _time(self, arm: TimedArm, workload: Workload) -> int:
+        run = arm.run(workload, self._turns_done)
+        self.contexts[arm] = run.context
         return run.elapsed_ns

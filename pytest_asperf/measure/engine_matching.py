@@ -259,13 +259,13 @@ class EngineComparison:
     """Two engines held against each other.
 
     Attributes:
-        duel: the pairs; the engine claimed to be faster is their candidate.
+        result: the pairs; the engine claimed to be faster is their candidate.
         engines: baseline and candidate.
         by: by how much it is claimed to be, a fraction.
         terms: what they have in common and what they have not.
     """
 
-    duel: ABResult
+    result: ABResult
     engines: tuple[Engine, Engine]
     by: float
     terms: tuple[Term, ...]

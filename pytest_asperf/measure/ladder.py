@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.metrics import ChunkScore
     from pytest_asperf.engine_process import Worker
+    from pytest_asperf.measure.corpus import Corpus, ScoredText
     from pytest_asperf.measure.model_locator import LocatedModel
 
 #: llama-perplexity's default context, and what published figures use.
@@ -47,6 +48,24 @@ def split_chunks(
             remedy=f"use a text of at least {2 * n_ctx} tokens",
         )
     return [tokens[i * n_ctx : (i + 1) * n_ctx] for i in range(n_chunks)][:at_most]
+
+
+def scored_chunks(
+    worker: Worker, name: str, corpus: Corpus, *limits: int | None
+) -> tuple[list[Sequence[int]], ScoredText]:
+    """The chunks that a model's PPL is taken over, and which part of the corpus they are.
+
+    Args:
+        worker: where the model is loaded.
+        name: the loaded model.
+        corpus: the text.
+        limits: chunks taken from the start, at most; None for all.
+    """
+    tokens = worker.tokenize(name, corpus.text)
+    chunks = every = split_chunks(tokens, n_ctx=PPL_N_CTX, corpus=str(corpus.path))
+    for limit in limits:
+        chunks = chunks[:limit]
+    return chunks, corpus.section(chunks, len(every))
 
 
 def scoring_groups(

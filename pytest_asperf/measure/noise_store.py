@@ -11,9 +11,7 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.analysis.stats.noise import noise_of
 from pytest_asperf.analysis.stats.pairs_needed import is_fit
-from pytest_asperf.analysis.stats.sequential import robust_sd
 from pytest_asperf.config.engines import engine_name
 from pytest_asperf.hardware.records import (
     changed_record,
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.hardware.conditions import Condition
     from pytest_asperf.hardware.machine import Machine
-    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
+    from pytest_asperf.measure.results import Provenance
 
 _SCHEMA: Final = 1
 _NAME: Final = "noise"
@@ -111,11 +109,17 @@ class NoiseStore:
             record[_SELF_CHECKS] = _count(record, _SELF_CHECKS) + 1
             record[_SELF_CHECK_FAILS] = _count(record, _SELF_CHECK_FAILS) + failed
 
-    def around(self, duel: ABResult, conditions: tuple[Condition, ...]) -> Surroundings:
-        """Return what a gate ran in, whose readiness was `conditions`."""
-        base = duel.ran[0]
-        names = [workload_pairs.workload.name for workload_pairs in duel.workloads_pairs]
-        found = {name: self.find(name, base.engine, base.sha256) for name in names}
+    def around(
+        self, base: Provenance, workloads: Iterable[str], conditions: tuple[Condition, ...]
+    ) -> Surroundings:
+        """What is known of the noise around a comparison.
+
+        Args:
+            base: the baseline's proof of path.
+            workloads: names of what was timed.
+            conditions: readiness just before it.
+        """
+        found = {name: self.find(name, base.engine, base.sha256) for name in workloads}
         known = {name: c for name, c in found.items() if c is not None}
         return Surroundings(conditions, known, self.self_checks)
 
@@ -125,44 +129,6 @@ class NoiseStore:
     def _changed(self) -> AbstractContextManager[dict[str, Any]]:
         fresh = {"schema": _SCHEMA, "machine": self._machine}
         return changed_record(self._path, fresh, what="this machine's noise")
-
-
-def calibration_of(workload_pairs: WorkloadPairs, duel: ABResult, model: str) -> Calibration:
-    """Return what a gate of equal builds shows of the machine's noise.
-
-    Args:
-        workload_pairs: the workload.
-        duel: the gate.
-        model: the model's address.
-
-    Raises:
-        MeasurementError: fewer than two pairs.
-    """
-    # A gate judges both, and takes as many pairs as the noisier one needs.
-    costs = (
-        [pair.log_ratio for pair in workload_pairs.pairs],
-        [pair.total_log_ratio for pair in workload_pairs.pairs],
-    )
-    noise = noise_of(
-        max(costs, key=robust_sd),
-        [(pair.baseline_runs_ns, pair.candidate_runs_ns) for pair in workload_pairs.pairs],
-        [pair.in_turn_ns for pair in workload_pairs.pairs],
-        reloads=duel.reloads,
-    )
-    base = duel.ran[0]
-    return Calibration(
-        workload_pairs.workload.name,
-        engine_words(base.engine),
-        model,
-        base.sha256,
-        noise.spread,
-        noise.position.point,
-        noise.position.low,
-        noise.position.high,
-        noise.load_sd,
-        len(workload_pairs.pairs),
-        dt.datetime.now(tz=dt.UTC).date().isoformat(),
-    )
 
 
 def engine_words(engine: Mapping[str, Any]) -> str:

@@ -12,13 +12,14 @@ import time
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.stats.sequential import PairedTest, log_cost_ratio
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.draft_target import TARGET, OpenPair, room_after_prompt
+from pytest_asperf.measure.model_locator import same_tokenizer
 from pytest_asperf.measure.prompts import read_prompts, tokenized
 from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.speculation_result import (
@@ -31,12 +32,12 @@ from pytest_asperf.measure.throughput import load_is_cheap
 from pytest_asperf.measure.validity import require_path, require_unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_asperf.config.spec import Pairing
-    from pytest_asperf.engine_process import EngineBuild
     from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.draft_target import StepCosts
+    from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.model_locator import LocatedModel
     from pytest_asperf.measure.prompts import Prompts
     from pytest_asperf.worker.speculation import Generation
@@ -66,24 +67,52 @@ class DraftTargetFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class SpeculationLease:
-    """What measuring needs of the machine.
+class GainExperiment:
+    """Measures a target with its draft against the target alone.
 
     Attributes:
-        build: the engine and its interpreter.
-        described: what the engine says of itself.
-        timeout_s: deadline of one call to the engine.
-        progress: told pairs done and pairs at most.
+        pairing: the models.
+        budget: what it may cost; its tolerance is not used.
+        limit: the gain in question, a fraction.
     """
 
-    build: EngineBuild
-    described: dict[str, object]
-    timeout_s: float
-    progress: Callable[[int, int], None]
+    pairing: Pairing
+    budget: Budget
+    limit: float
+
+    def run(self, lease: MachineLease) -> SpeculationResult:
+        """Measure until the gain is shown to be above the limit or not above it."""
+        files = _files(self.pairing, lease)
+        return run_speculation(files, lease, self.budget, limit=self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesExperiment:
+    """Places sampled tokens in the target's own distribution.
+
+    Attributes:
+        pairing: the models.
+        n_tokens: tokens to sample, at least.
+        seed: of all draws.
+    """
+
+    pairing: Pairing
+    n_tokens: int
+    seed: int
+
+    def run(self, lease: MachineLease) -> tuple[float, ...]:
+        """Sample with the draft."""
+        files = _files(self.pairing, lease)
+        return tuple(sample_places(files, lease, n_tokens=self.n_tokens, seed=self.seed))
+
+
+def _files(pairing: Pairing, lease: MachineLease) -> DraftTargetFiles:
+    target, *draft = (arm.model for arm in lease.sides[0])
+    return DraftTargetFiles(pairing, target, same_tokenizer(target, draft[0]) if draft else None)
 
 
 def run_speculation(
-    files: DraftTargetFiles, lease: SpeculationLease, budget: Budget, *, limit: float
+    files: DraftTargetFiles, lease: MachineLease, budget: Budget, *, limit: float
 ) -> SpeculationResult:
     """Measure until the gain is shown to be above a limit or not above it.
 
@@ -105,34 +134,35 @@ def run_speculation(
     pairs: list[SuitePair] = []
     divergences: tuple[Divergence, ...] = ()
     interrupted = False
-    with Worker(lease.build, call_timeout_s=lease.timeout_s) as worker:
-        bout = _SpeculationPairs(worker, files, budget.seed)
-        bout.rehearse()
+    with _worker(lease) as worker:
+        described = worker.describe()
+        paired = _SpeculationPairs(worker, files, budget.seed)
+        paired.rehearse()
         deadline = time.monotonic() + budget.max_seconds
         try:
             while test.outcome is None and time.monotonic() < deadline:
-                lease.progress(test.n, budget.max_pairs)
-                pair = bout.run_pair()
+                lease.progress(f"speculation {pairing.label}", test.n, budget.max_pairs)
+                pair = paired.run_pair()
                 # The target alone as the candidate: what it is slower by is the gain.
                 test.update(log_cost_ratio(candidate=pair.alone_ns, baseline=pair.speculative_ns))
                 pairs.append(pair)
                 if _is_decided(test, limit):
                     break
             runs = [run for pair in pairs for run in pair.runs if not pairing.temperature]
-            divergences = find_divergences(bout.pair, bout.prompts, runs)
+            divergences = find_divergences(paired.pair, paired.prompts, runs)
         except KeyboardInterrupt:
             if not pairs:
                 raise
             interrupted = True
-        proofs = tuple(_proof(files, lease, bout.pair, n) for n in bout.pair.loaded)
+        proofs = tuple(_proof(files, described, paired.pair, n) for n in paired.pair.loaded)
     return SpeculationResult(
         pairing=pairing,
-        categories=tuple(category for category, _ in bout.prompts),
+        categories=tuple(category for category, _ in paired.prompts),
         pairs=tuple(pairs),
         gain=test.estimate,
         divergences=divergences,
-        contexts=bout.pair.contexts,
-        reloads=bout.reloads,
+        contexts=paired.pair.contexts,
+        reloads=paired.reloads,
         seed=budget.seed,
         ran=proofs,
         interrupted=interrupted,
@@ -141,7 +171,7 @@ def run_speculation(
 
 def sample_places(
     files: DraftTargetFiles,
-    lease: SpeculationLease,
+    lease: MachineLease,
     *,
     n_tokens: int,
     seed: int,
@@ -161,14 +191,14 @@ def sample_places(
     """
     pairing = replace(files.pairing, n_tokens=2 * (files.pairing.k + 1))
     files = replace(files, pairing=pairing)
-    with Worker(lease.build, call_timeout_s=lease.timeout_s) as worker:
-        bout = _SpeculationPairs(worker, files, seed)
+    with _worker(lease) as worker:
+        paired = _SpeculationPairs(worker, files, seed)
         places: list[float] = []
-        each = -(-n_tokens // (pairing.n_tokens * len(bout.prompts)))
-        for index, (_, prompt) in enumerate(bout.prompts):
-            lease.progress(index, len(bout.prompts))
+        each = -(-n_tokens // (pairing.n_tokens * len(paired.prompts)))
+        for index, (_, prompt) in enumerate(paired.prompts):
+            lease.progress(f"speculation {pairing.label}", index, len(paired.prompts))
             seeds = [seed * 1_000_003 + index * each + n for n in range(each)]
-            places += bout.pair.places(prompt, seeds=seeds, rule=rule)
+            places += paired.pair.places(prompt, seeds=seeds, rule=rule)
     return places
 
 
@@ -177,8 +207,12 @@ def _is_decided(test: PairedTest, limit: float) -> bool:
     return estimate.shown_above(limit) or estimate.shown_at_most(limit)
 
 
+def _worker(lease: MachineLease) -> Worker:
+    return Worker(lease.sides[0][0].build.engine, call_timeout_s=lease.call_timeout_s)
+
+
 def _proof(
-    files: DraftTargetFiles, lease: SpeculationLease, pair: OpenPair, name: str
+    files: DraftTargetFiles, described: dict[str, Any], pair: OpenPair, name: str
 ) -> Provenance:
     model = files.target if name == TARGET else files.draft
     if model is None:
@@ -189,7 +223,7 @@ def _proof(
             model.ref.label,
             model.path,
             model.sha256,
-            lease.described,
+            described,
             pair.loaded[name],
             pair.contexts[name],
             model.ref.spec.settings.as_dict(),

@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.combined_verdict import joined
+<<<<<<< HEAD
+from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, judge_within
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate, percent_text
-from pytest_asperf.analysis.stats.intervals import mean_interval_t, shared_confidence
+from pytest_asperf.analysis.stats.intervals import mean_interval_t
 from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance
-from pytest_asperf.analysis.stats.sequential import ALPHA
+from pytest_asperf.analysis.stats.quantiles import shared_confidence
+from pytest_asperf.analysis.stats.sequential_frame import ALPHA
+from pytest_asperf.analysis.stats.total_time import TotalTimeTest
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded, judge_invalid
+=======
+from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate
+from pytest_asperf.analysis.stats.intervals import mean_interval_t, shared_confidence
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import (
     Outcome,
@@ -23,6 +31,8 @@ from pytest_asperf.analysis.verdict import (
     judge_invalid,
     judge_within,
 )
+from pytest_asperf.verdicts.noise_notes import detectable, disturbances, fitness
+>>>>>>> runner
 from pytest_asperf.verdicts.speculation import CHANGED_OUTPUT, divergence_text, parting_text
 from pytest_asperf.verdicts.two_speeds import total_time_notes, zone_text
 
@@ -33,7 +43,6 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
     from pytest_asperf.measure.engine_matching import EngineComparison
     from pytest_asperf.measure.results import Provenance
-    from pytest_asperf.measure.surroundings import Calibration
 
 #: Where an effect can lie that more pairs do not decide.
 _WITHIN: Final = "near the tolerance"
@@ -52,22 +61,22 @@ _DRIFT_MOST: Final = 10.0
 _LESS_SUPPLIED: Final = 0.10
 
 
-def speed_verdict(workload_pairs: WorkloadPairs, duel: ABResult) -> Verdict:
-    """Return the verdict that a workload's pairs came to."""
-    test = workload_pairs.test
-    subject = _subject(workload_pairs.workload.name, duel.ran, "slower")
+def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
+    """The verdict on a workload's pairs."""
+    test = pairs.test
+    subject = _subject(pairs.workload.name, result.ran, "slower")
     threshold = f"within +{100 * test.tolerance:g} %"
     details = (
         zone_text(test),
-        *total_time_notes(workload_pairs),
-        f"covers the variance of {duel.covers}; order by coin, --asperf-seed={duel.budget.seed}",
-        *_differences(*duel.ran),
-        *_disturbances(duel),
+        *total_time_notes(pairs),
+        _coverage(result),
+        *_differences(*result.ran),
+        *disturbances(result),
         # What a machine's noise is, is known of workloads of one model.
-        *([] if workload_pairs.workload.kind == "sd" else [_detectable(workload_pairs, duel)]),
-        *_fitness(duel),
+        *([] if pairs.workload.kind == "sd" else [detectable(pairs, result)]),
+        *fitness(result),
     )
-    if not workload_pairs.pairs:
+    if not pairs.pairs:
         return _nothing(subject, threshold, "pair", details)
     outcome = test.outcome_if_stopped
     label, decisive = "", test
@@ -82,73 +91,77 @@ def speed_verdict(workload_pairs: WorkloadPairs, duel: ABResult) -> Verdict:
         outcome,
         subject,
         threshold,
-        f"{shown}, {workload_pairs.elapsed_s:.0f} s{bound}",
-        ((label.strip() or workload_pairs.workload.name, ratio),),
+        f"{shown}, {pairs.elapsed_s:.0f} s{bound}",
+        ((label.strip() or pairs.workload.name, ratio),),
         _advice(outcome, subject, test.expected_pairs_left, _WITHIN),
         details,
     )
 
 
 def faster_verdict(versus: EngineComparison) -> Verdict:
-    """Return the verdict that two engines' pairs came to, with what is matched between them."""
-    duel = versus.duel
-    (workload_pairs,) = duel.workloads_pairs
-    engines, test = versus.engines, workload_pairs.test
-    base, candidate = duel.ran
+    """The verdict on the pairs of two engines, with what is matched between them."""
+    result = versus.result
+    (pairs,) = result.by_workload
+    engines, test = versus.engines, pairs.test
+    base, candidate = result.ran
     subject = Subject(
-        f"{workload_pairs.workload.name} {candidate.model} / {base.model}",
+        f"{pairs.workload.name} {candidate.model} / {base.model}",
         "live",
-        _ran_rows(engines, duel.ran),
+        _ran_rows(engines, result.ran),
         if_failed=f"on this machine {engines[1]} is not: claim less, or see what is not matched",
     )
     threshold = f"faster by {100 * versus.by:g} % or more" if versus.by else "faster"
     details = (
         f"matched: {_terms(versus, is_matched=True)}",
         f"not matched: {_terms(versus, is_matched=False) or 'nothing'}",
-        f"covers the variance of {duel.covers}; order by coin, --asperf-seed={duel.budget.seed}",
-        *_disturbances(duel),
-        *_fitness(duel),
+        _coverage(result),
+        *disturbances(result),
+        *fitness(result),
     )
-    if not workload_pairs.pairs:
+    if not pairs.pairs:
         return _nothing(subject, threshold, "pair", details)
     ratio = test.estimate.as_ratio().inverted()
-    measured = (
-        f"{ratio.text(apart_from=(1 + versus.by,))} times as fast, {workload_pairs.elapsed_s:.0f} s"
-    )
+    measured = f"{ratio.text(apart_from=(1 + versus.by,))} times as fast, {pairs.elapsed_s:.0f} s"
     outcome = test.outcome_if_stopped
     return Verdict(
         outcome,
         subject,
         threshold,
         measured,
-        ((workload_pairs.workload.name, ratio),),
+        ((pairs.workload.name, ratio),),
         _advice(outcome, subject, test.expected_pairs_left, _AT_THE_LIMIT),
         details,
     )
 
 
-def equivalence_verdict(duel: ABResult) -> Verdict:
-    """Return the verdict that the pairs of two models came to, that were to be equally fast."""
-    (workload_pairs,) = duel.workloads_pairs
-    base, candidate = duel.ran
-    within = workload_pairs.test.tolerance
+def equivalence_verdict(result: ABResult) -> Verdict:
+    """The verdict on the pairs of two models that are claimed to be equally fast."""
+    (pairs,) = result.by_workload
+    base, candidate = result.ran
+    within = pairs.test.tolerance
     subject = Subject(
-        f"{workload_pairs.workload.name} of {candidate.model} against {base.model}",
+        f"{pairs.workload.name} of {candidate.model} against {base.model}",
         "live",
         _ran_rows((candidate.model, base.model), (candidate, base)),
         if_failed="one is slower: claim less, or see in which the two differ",
     )
     details = (
-        f"covers the variance of {duel.covers}; order by coin, --asperf-seed={duel.budget.seed}",
-        *_disturbances(duel),
-        *_fitness(duel),
+        _coverage(result),
+        *disturbances(result),
+        *fitness(result),
     )
-    if not workload_pairs.pairs:
+    if not pairs.pairs:
         return _nothing(subject, f"within ±{100 * within:g} %", "pair", details)
-    rate = workload_pairs.test.estimate.as_ratio().inverted()
+    rate = pairs.test.estimate.as_ratio().inverted()
     # A rate is the inverse of a cost: the same limits, the other way round.
     verdict = judge_within(rate, subject, at_least=1 / (1 + within), at_most=1 + within)
     return replace(verdict, details=details)
+
+
+def _coverage(result: ABResult) -> str:
+    return (
+        f"covers the variance of {result.covers}; order by coin, --asperf-seed={result.budget.seed}"
+    )
 
 
 def _terms(versus: EngineComparison, *, is_matched: bool) -> str:
@@ -156,33 +169,16 @@ def _terms(versus: EngineComparison, *, is_matched: bool) -> str:
     return "; ".join(term.text(versus.engines) for term in chosen)
 
 
-def gate_note(workload_pairs: WorkloadPairs, duel: ABResult) -> str:
-    """Return what a reader is to be told of this machine whatever the verdict, one remark a line.
-
-    It is told where the machine's noise is not known or exceeds the tolerance, and where equal
-    builds were checked here.
-    """
-    known = duel.surroundings.calibrations.get(workload_pairs.workload.name)
-    remarks = (
-        []
-        if known and _suffices(known, workload_pairs, duel)
-        else [_detectable(workload_pairs, duel)]
-    )
-    checks = duel.surroundings.self_checks
-    if checks.n:
-        remarks.append(f"A/A self-checks on this machine: {checks.fails} FAIL of {checks.n}")
-    return "\n".join((*remarks, *_fitness(duel)))
-
-
-def ppl_verdict(duel: PplComparison) -> Verdict:
-    """Return the verdict that a PPL gate's chunks came to."""
-    test = duel.test
-    subject = _subject("ΔPPL", duel.ran, "worse")
-    subject = replace(subject, ran=(*subject.ran, ("text", str(duel.text))))
+def ppl_verdict(comparison: PplComparison) -> Verdict:
+    """The verdict on the chunks that two builds scored."""
+    test = comparison.test
+    subject = _subject("ΔPPL", comparison.ran, "worse")
+    subject = replace(subject, ran=(*subject.ran, ("text", str(comparison.text))))
     threshold = f"below {100 * test.limit:g} %"
+    scored = f"{test.n} of {test.n_chunks_total} chunks in random order"
     details = (
-        f"{test.n} of {test.n_chunks_total} chunks in random order, --asperf-seed={duel.seed}",
-        *_differences(*duel.ran),
+        f"{scored}, --asperf-seed={comparison.seed}",
+        *_differences(*comparison.ran),
     )
     if not test.n:
         return _nothing(subject, threshold, "chunk", details)
@@ -198,7 +194,7 @@ def ppl_verdict(duel: PplComparison) -> Verdict:
         outcome,
         subject,
         threshold,
-        f"{estimate.text(apart_from=(test.limit,))}, {duel.elapsed_s:.0f} s",
+        f"{estimate.text(apart_from=(test.limit,))}, {comparison.elapsed_s:.0f} s",
         (("ΔPPL", estimate),),
         advice,
         details,
@@ -208,38 +204,38 @@ def ppl_verdict(duel: PplComparison) -> Verdict:
     return guarded(verdict, [guard_finding] if guard_finding else [], remedy=remedy)
 
 
-def logits_verdict(duel: LogitsComparison) -> Verdict:
-    """Return the verdict on prefill against decoding in the candidate."""
-    base, candidate = duel.drifts
+def logits_verdict(comparison: LogitsComparison) -> Verdict:
+    """The verdict on prefill against decoding in the candidate."""
+    base, candidate = comparison.drifts
     subject = replace(
-        _subject("logits of prefill against decoding,", duel.ran, "corrupt"),
+        _subject("logits of prefill against decoding,", comparison.ran, "corrupt"),
         if_failed="prefill and decoding disagree: "
         + ("the baseline's do as well" if _is_corrupt(base.mean_kld) else "the baseline's agree")
         + "; look for a kernel that is used for one of them alone",
     )
-    limit = _drift_limit(_DRIFT, base.mean_kld)
+    mean = _drift_limit(_DRIFT, base.mean_kld)
     largest = _drift_limit(_LARGEST_DRIFT, base.largest_kld)
     figures = (
         ("mean KLD", Estimate.exact(candidate.mean_kld, "nats")),
         ("largest KLD", Estimate.exact(candidate.largest_kld, "nats")),
     )
     verdicts = [
-        (label, judge_below(estimate, most, subject))
-        for (label, estimate), most in zip(figures, (limit, largest), strict=True)
+        (label, judge_below(estimate, limit, subject))
+        for (label, estimate), limit in zip(figures, (mean, largest), strict=True)
     ]
-    told = tuple(
+    by_build = tuple(
         f"{side}: mean KLD {drift.mean_kld:.2g} nats, largest {drift.largest_kld:.2g} at position "
         f"{drift.position} of {len(drift.batched.kld)}, same likeliest token at "
         f"{100 * drift.same_top:.1f} %"
         for side, drift in (("baseline", base), ("candidate", candidate))
     )
-    threshold = f"mean KLD below {limit:.2g} nats, none above {largest:.2g}"
+    threshold = f"mean KLD below {mean:.2g} nats, none above {largest:.2g}"
     verdict = joined(verdicts, figures, subject, threshold)
     measured = (
         f"mean KLD {candidate.mean_kld:.2g} nats ({base.mean_kld:.2g} in the baseline), largest "
-        f"{candidate.largest_kld:.2g}, {duel.elapsed_s:.0f} s"
+        f"{candidate.largest_kld:.2g}, {comparison.elapsed_s:.0f} s"
     )
-    return replace(verdict, measured=measured, details=(*told, *_differences(*duel.ran)))
+    return replace(verdict, measured=measured, details=(*by_build, *_differences(*comparison.ran)))
 
 
 def _drift_limit(floor: float, baseline: float) -> float:
@@ -250,28 +246,28 @@ def _is_corrupt(mean_kld: float) -> bool:
     return mean_kld >= _DRIFT
 
 
-def speculation_verdict(found: SpeculationComparison, comparisons: int) -> Verdict:
-    """Return the verdict on speculation: its time, what the draft supplies, and its output.
+def speculation_verdict(comparison: SpeculationComparison, comparisons: int) -> Verdict:
+    """The verdict on speculation: its time, what the draft supplies, and its output.
 
     Args:
-        found: what was measured.
+        comparison: what was measured.
         comparisons: tests that shared the error of the pairs, of which there are these two.
     """
-    duel = found.duel
-    (workload_pairs,) = duel.workloads_pairs
-    speed = speed_verdict(workload_pairs, duel)
-    base, candidate = found.counts
+    (pairs,) = comparison.speed.by_workload
+    speed = speed_verdict(pairs, comparison.speed)
+    base, candidate = comparison.counts
     subject = replace(
-        _subject(f"speculation {found.pairing.label},", duel.ran, "worse"), ran=speed.subject.ran
+        _subject(f"speculation {comparison.pairing.label},", comparison.speed.ran, "worse"),
+        ran=speed.subject.ran,
     )
     limit = -min(_LESS_SUPPLIED, sum(base.supplied) / len(base.supplied) / 2)
     threshold = f"{speed.threshold}, not {-100 * limit:.2g} points less supplied, lossless"
-    told = tuple(
+    accepted_of = tuple(
         f"{side}: {counts.accepted} of {counts.drafted} drafted tokens accepted"
         for side, counts in (("baseline", base), ("candidate", candidate))
     )
-    output = tuple(divergence_text(found.categories, one) for one in found.divergences)
-    details = (*told, *output, *speed.details)
+    output = tuple(divergence_text(comparison.categories, d) for d in comparison.divergences)
+    details = (*accepted_of, *output, *speed.details)
     if not base.accepted:
         problem = f"the baseline accepts none of {base.drafted} drafted tokens"
         remedy = "take another draft (--draft), or another baseline"
@@ -280,13 +276,13 @@ def speculation_verdict(found: SpeculationComparison, comparisons: int) -> Verdi
         ("time", speed),
         (
             "change of the share that the draft supplies",
-            _supplied_verdict(found.counts, limit, subject, comparisons),
+            _supplied_verdict(comparison.counts, limit, subject, comparisons),
         ),
-        ("output", _output_verdict(found, subject)),
+        ("output", _output_verdict(comparison, subject)),
     ]
     figures = tuple((label, e) for label, verdict in verdicts for _, e in verdict.figures)
     verdict = joined(verdicts, figures, subject, threshold)
-    accepted = ", ".join(f"{c.accepted}/{c.drafted}" for c in found.counts)
+    accepted = ", ".join(f"{c.accepted}/{c.drafted}" for c in comparison.counts)
     measured = f"{verdict.measured}; accepted {accepted}"
     return replace(verdict, measured=measured, details=details)
 
@@ -306,12 +302,12 @@ def _supplied_verdict(
     return judge_above(change, limit, replace(subject, if_failed=advice))
 
 
-def _output_verdict(found: SpeculationComparison, subject: Subject) -> Verdict:
-    is_changed = any(one.guard_finding for one in found.divergences)
+def _output_verdict(comparison: SpeculationComparison, subject: Subject) -> Verdict:
+    is_changed = any(d.guard_finding for d in comparison.divergences)
     outcome = Outcome.FAIL if is_changed else Outcome.PASS
-    told = parting_text(found.divergences, len(found.categories))
+    measured = parting_text(comparison.divergences, len(comparison.categories))
     advice = CHANGED_OUTPUT if is_changed else ""
-    return Verdict(outcome, subject, "lossless", told, (), advice)
+    return Verdict(outcome, subject, "lossless", measured, (), advice)
 
 
 def _subject(what: str, ran: tuple[Provenance, Provenance], complaint: str) -> Subject:
@@ -356,7 +352,7 @@ def _advice(outcome: Outcome | None, subject: Subject, pairs_left: int | None, r
 
 
 def _differences(base: Provenance, candidate: Provenance) -> tuple[str, ...]:
-    """Return what differs between the arms, one line each; the model's row names the arm."""
+    """The facts that differ between the arms, one line each; the model's row names the arm."""
     before, after = dict(base.rows()[1:]), dict(candidate.rows()[1:])
     # How a build was made, for one, is not known of both.
     sides = ((label, before.get(label), after.get(label)) for label in {**before, **after})
@@ -366,51 +362,3 @@ def _differences(base: Provenance, candidate: Provenance) -> tuple[str, ...]:
         if a != b
     ]
     return tuple(differing) or ("nothing in the proof of path differs between the arms",)
-
-
-def _disturbances(duel: ABResult) -> tuple[str, ...]:
-    disturbing = [c for c in duel.surroundings.conditions if c.state == "disturbing"]
-    return tuple(f"disturbing before the gate: {c.name}: {c.detail}" for c in disturbing)
-
-
-def _suffices(known: Calibration, workload_pairs: WorkloadPairs, duel: ABResult) -> bool:
-    """Tell whether the budget suffices for the tolerance on a machine of this noise."""
-    least = detectable_tolerance(known.spread, duel.budget.max_pairs)
-    return workload_pairs.test.tolerance >= least
-
-
-def _detectable(workload_pairs: WorkloadPairs, duel: ABResult) -> str:
-    """Return which tolerance this machine can decide within the budget."""
-    calibrations = duel.surroundings.calibrations
-    known = calibrations.get(workload_pairs.workload.name)
-    if known is None:
-        # Of all workloads at once, so that it is told once.
-        names = [
-            c.workload.name for c in duel.workloads_pairs if c.workload.name not in calibrations
-        ]
-        options = " ".join(f"--workload={name}" for name in names)
-        return (
-            f"the tolerance that this machine can decide is not known for {', '.join(names)}: "
-            f"asperf calibrate {options} would tell"
-        )
-    pairs = duel.budget.max_pairs
-    least = percent_text(detectable_tolerance(known.spread, pairs))
-    basis = (
-        f"A/A spread {percent_text(known.spread)} on {known.model}, {known.pairs} pairs of "
-        f"{known.measured_on}"
-    )
-    if _suffices(known, workload_pairs, duel):
-        return f"{pairs} pairs can decide a tolerance of {least} on this machine ({basis})"
-    return (
-        f"the tolerance of {100 * workload_pairs.test.tolerance:g} % is below {least}, the least "
-        f"that {pairs} pairs of {workload_pairs.workload.name} can decide on this machine ({basis})"
-    )
-
-
-def _fitness(duel: ABResult) -> tuple[str, ...]:
-    checks = duel.surroundings.self_checks
-    if checks.floor <= ALPHA:
-        return ()
-    rate = f"{100 * checks.floor:.2g} % of its gates ({checks.fails} of {checks.n} self-checks)"
-    verdict = f"this machine is not fit for gating: equal builds FAIL in at least {rate}"
-    return (f"{verdict}, and a gate allows {100 * ALPHA:g} %; do not trust its verdicts",)

@@ -1,4 +1,4 @@
-"""Does a model fit: by its sizes, or by what an engine allocated for it."""
+"""Whether a model fits in memory: by its sizes, or by what an engine allocated for it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pytest_asperf.modelfiles.sizes import KvCache, demand_of
 if TYPE_CHECKING:
     from pytest_asperf.analysis.capacity import Demand, MemoryCapacity
     from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.api.measurement_context import Model
-    from pytest_asperf.api.memory import MemoryReading
+    from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.hardware.in_force import Hardware
+    from pytest_asperf.measure.engine_memory import MemoryResult
 
 #: Both engines make room for positions in steps of so many: `GGML_PAD(n_ctx, 256)` in
 #: llama-context.cpp, `KVCache.step` in mlx-lm's cache.py.
@@ -26,15 +26,14 @@ _TOO_LARGE: Final = "use a smaller level, a shorter context or a quantised KV ca
 
 
 def predicted_fit(
-    model: Model, hardware: Hardware, memory: MemoryCapacity, context: int | None
+    ref: ModelRef, hardware: Hardware, memory: MemoryCapacity, context: int | None
 ) -> Verdict:
     """Judge by a model's sizes whether it fits.
 
     Raises:
         ConfigError: the model was trained on less context.
-        ModelError: its sizes cannot be told.
+        ModelError: its sizes are not known.
     """
-    ref = model.ref
     type_k, type_v = ref.spec.settings.kv_types
     per_element = kv_bytes_per_element(type_k), kv_bytes_per_element(type_v)
     demand = demand_of(ref, KvCache(context, per_element))
@@ -50,27 +49,28 @@ def predicted_fit(
     return judge_fit(fit(memory, [demand]), Subject(name, "predicted", ran, _TOO_LARGE))
 
 
-def measured_fit(reading: MemoryReading, hardware: Hardware, memory: MemoryCapacity) -> Verdict:
+def measured_fit(
+    ref: ModelRef, result: MemoryResult, hardware: Hardware, memory: MemoryCapacity
+) -> Verdict:
     """Judge by what an engine allocated whether a model fits.
 
-    What its sizes said is held against that, where they say anything.
+    Where its sizes are known the prediction from them is compared with that.
     """
-    result = reading.result
-    held = result.memory
+    allocated = result.memory
     name = f"fit of {result.ran.model} with {result.n_ctx} tokens on {hardware.name}"
     verdict = judge_fit(
-        Fit(memory, held.weights, held.kv, held.compute),
+        Fit(memory, allocated.weights, allocated.kv, allocated.compute),
         Subject(name, "live", result.ran.rows(), _TOO_LARGE),
     )
     try:
-        demand = expected_demand(reading)
+        demand = expected_demand(ref, result)
     except ModelError as err:
         return replace(verdict, details=(*verdict.details, f"not predicted: {err.what}"))
-    pairs = ((demand.weights_bytes, held.weights), (demand.kv_bytes, held.kv))
+    pairs = ((demand.weights_bytes, allocated.weights), (demand.kv_bytes, allocated.kv))
     known = [(a / 1e6, b / 1e6) for a, b in pairs if a > 0 and b > 0]
     guard_findings = [predicted_against_measured(a, b, unit="MB") for a, b in known]
-    told = " and ".join(f"{a:.4g} beside {b:.4g} MB" for a, b in known)
-    verdict = replace(verdict, details=(*verdict.details, f"predicted beside allocated: {told}"))
+    sizes = " and ".join(f"{a:.4g} beside {b:.4g} MB" for a, b in known)
+    verdict = replace(verdict, details=(*verdict.details, f"predicted beside allocated: {sizes}"))
     return guarded(
         verdict,
         [guard_finding for guard_finding in guard_findings if guard_finding],
@@ -78,18 +78,18 @@ def measured_fit(reading: MemoryReading, hardware: Hardware, memory: MemoryCapac
     )
 
 
-def expected_demand(reading: MemoryReading) -> Demand:
-    """Return what a model's sizes say that its engine allocates for a reading.
+def expected_demand(ref: ModelRef, result: MemoryResult) -> Demand:
+    """The allocation for a filled context that is predicted from the model's sizes.
 
     Raises:
-        ModelError: the sizes cannot be told.
+        ModelError: the sizes are not known.
     """
-    ran = reading.result.ran
+    ran = result.ran
     dtype = ran.loaded.get("dtype")
     float_bytes = None if dtype is None else KV_BYTES_PER_ELEMENT[dtype]
     type_k, type_v = (
         kv_bytes_per_element(str(ran.context[key]), float_bytes or 2.0)
         for key in ("type_k", "type_v")
     )
-    positions = -(-reading.result.n_ctx // _POSITIONS_STEP) * _POSITIONS_STEP
-    return demand_of(reading.ref, KvCache(positions, (type_k, type_v), float_bytes))
+    positions = -(-result.n_ctx // _POSITIONS_STEP) * _POSITIONS_STEP
+    return demand_of(ref, KvCache(positions, (type_k, type_v), float_bytes))

@@ -1,8 +1,8 @@
-"""What guards leave of a verdict on readings that are not paired with one another."""
+"""Verdicts on rates that were not measured in pairs, after their guards."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -14,47 +14,56 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.api.measurement_context import Reading
 
 _REMEDY: Final = (
     "quieten the machine (asperf doctor) and repeat, or accept the spread: --asperf-max-cv"
 )
 
 
+@dataclass(frozen=True, slots=True)
+class GuardedRates:
+    """The runs of one workload on one model.
+
+    Attributes:
+        rates: of each run, tok/s.
+        guard_findings: what guards found in them.
+    """
+
+    rates: Sequence[float]
+    guard_findings: tuple[GuardFinding, ...]
+
+
 def vetted(
-    verdict: Verdict, reading: Reading, limits: Iterable[float | None], *, unit: float = 1.0
+    verdict: Verdict, runs: GuardedRates, limits: Iterable[float | None], *, unit: float = 1.0
 ) -> Verdict:
-    """Return what guards leave of a verdict on one reading.
+    """The verdict on one reading, as its guards leave it.
 
     Args:
         verdict: by the interval.
-        reading: what was judged.
+        runs: what was judged.
         limits: of the claim, None where there is none.
         unit: what a rate of 1 tok/s is in the unit of the limits.
     """
-    runs = [unit * rate for rate in reading.result.rates]
-    is_reached = reaches(runs, (limit for limit in limits if limit is not None))
-    return guarded(verdict, _trips(reading, voids=is_reached), remedy=_REMEDY)
+    rates = [unit * rate for rate in runs.rates]
+    is_reached = reaches(rates, (limit for limit in limits if limit is not None))
+    return guarded(verdict, _weighed(runs, voids=is_reached), remedy=_REMEDY)
 
 
-def vetted_order(verdict: Verdict, readings: Sequence[Reading]) -> Verdict:
-    """Return what guards leave of a verdict on an order: each reading's limit is its neighbours."""
-    runs = [reading.result.rates for reading in readings]
-    met = [reach_one_another(a, b) for a, b in pairwise(runs)]
+def vetted_order(verdict: Verdict, series: Sequence[GuardedRates]) -> Verdict:
+    """The verdict on an order, as guards leave it: each reading's limits are its neighbours."""
+    met = [reach_one_another(a.rates, b.rates) for a, b in pairwise(series)]
     guard_findings = [
         guard_finding
-        for at, reading in enumerate(readings)
-        for guard_finding in _trips(reading, voids=any(met[max(0, at - 1) : at + 1]))
+        for at, runs in enumerate(series)
+        for guard_finding in _weighed(runs, voids=any(met[max(0, at - 1) : at + 1]))
     ]
     return guarded(verdict, guard_findings, remedy=_REMEDY)
 
 
-def _trips(reading: Reading, *, voids: bool) -> Iterator[GuardFinding]:
-    """Yield a reading's trips; a spread that reaches no limit is told and decides nothing."""
-    for guard_finding in reading.guard_findings:
-        is_harmless = guard_finding.guard == "spread" and not voids
-        yield (
-            replace(guard_finding, consequence=Consequence.WARNING)
-            if is_harmless
-            else guard_finding
-        )
+def _weighed(runs: GuardedRates, *, voids: bool) -> Iterator[GuardFinding]:
+    """Yield the findings; a spread that reaches no limit is a warning."""
+    for guard_finding in runs.guard_findings:
+        if guard_finding.guard == "spread" and not voids:
+            yield replace(guard_finding, consequence=Consequence.WARNING)
+        else:
+            yield guard_finding

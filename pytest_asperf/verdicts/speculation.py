@@ -7,16 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.analysis.guards.outputs import NEAR_TIE
+from pytest_asperf.analysis.limit_verdict import judge_above, judge_below
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate, limit_text
 from pytest_asperf.analysis.stats.intervals import unpaired_change_interval
-from pytest_asperf.analysis.verdict import (
-    Outcome,
-    Subject,
-    Verdict,
-    guarded,
-    judge_above,
-    judge_below,
-)
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
 from pytest_asperf.report.speculation_rows import (
     acceptance_text,
     best_text,

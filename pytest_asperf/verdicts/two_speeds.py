@@ -1,4 +1,4 @@
-"""What a gate's note says: what its verdicts show, total time, and an arm of two speeds."""
+"""Notes on the pairs of a gate: what its verdicts show, total time, and an arm of two speeds."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ if TYPE_CHECKING:
 
 
 def zone_text(test: PairedTest) -> str:
-    """Return what PASS and FAIL of a gate show, in words."""
+    """What PASS and FAIL of a gate show, in words."""
     floor, limit = percent_text(test.floor), percent_text(test.tolerance)
     return (
         f"PASS: +{limit} excluded; FAIL: not, and more than +{floor} shown; either may come between"
     )
 
 
-def total_time_notes(workload_pairs: WorkloadPairs) -> tuple[str, ...]:
-    """Return the total time's ratio, and whether an arm runs at two speeds, one remark a line."""
-    test = workload_pairs.test
-    if not isinstance(test, TotalTimeTest) or not workload_pairs.pairs:
+def total_time_notes(pairs: WorkloadPairs) -> tuple[str, ...]:
+    """The ratio of the total time, and whether an arm runs at two speeds, one remark each."""
+    test = pairs.test
+    if not isinstance(test, TotalTimeTest) or not pairs.pairs:
         return ()
-    if all(len(pair.baseline_runs_ns) == 1 for pair in workload_pairs.pairs):
+    if all(len(pair.baseline_runs_ns) == 1 for pair in pairs.pairs):
         return ("one run of each side a pair: only their mean shows a minority of slow runs",)
     # The one that is judged stands in the verdict's own line.
     label, beside = ("total time", test.total)
     if test.decisive is test.total:
         label, beside = ("the typical turn", test)
-    told = f"{label} {beside.estimate.as_ratio().text()}"
+    other = f"{label} {beside.estimate.as_ratio().text()}"
     if not test.parts:
-        return (told,)
-    arm, ratio = _uneven_arm(workload_pairs)
+        return (other,)
+    arm, ratio = _uneven_arm(pairs)
     return (
-        told,
+        other,
         f"two speeds: the {arm}'s slowest quarter of runs take {ratio:.2f} times its median",
     )
 
 
-def _uneven_arm(workload_pairs: WorkloadPairs) -> tuple[str, float]:
-    """Return the side whose slow runs are slowest against its median, and by how much."""
+def _uneven_arm(pairs: WorkloadPairs) -> tuple[str, float]:
+    """The arm whose slow runs are slowest against its median, and by how much."""
     ratios = []
-    for runs in workload_pairs.arms_ns:
+    for runs in pairs.arms_ns:
         slowest = sorted(runs)[-max(1, len(runs) // 4) :]
         ratios.append(statistics.median(slowest) / statistics.median(runs))
-    return max(zip(("baseline", "candidate"), ratios, strict=True), key=lambda side: side[1])
+    return max(zip(("baseline", "candidate"), ratios, strict=True), key=lambda arm: arm[1])

@@ -13,7 +13,6 @@ from pytest_asperf.analysis.metrics import (
     bandwidth_utilisation,
     compare_scores,
     perplexity,
-    summarise_ppl,
     tokens_per_second,
 )
 from pytest_asperf.analysis.stats.estimate import SHARE, Estimate
@@ -133,7 +132,7 @@ def test_ppl_summary_is_the_final_estimate() -> None:
     n = len(nll)
     mean = sum(nll) / n
     error = math.sqrt((sum(x * x for x in nll) / n - mean * mean) / (n - 1))
-    summary = summarise_ppl(base)
+    summary = compare_scores(base, base)
     assert (summary.ppl.value, summary.ppl.error) == pytest.approx(
         (math.exp(mean), error * math.exp(mean))
     )
@@ -202,7 +201,7 @@ def test_broken_scores_are_refused(columns: dict[str, Any], problem: str) -> Non
 def test_nothing_scored_is_refused() -> None:
     """PPL over no chunks or no tokens is an error."""
     with pytest.raises(MeasurementError, match="no chunks"):
-        summarise_ppl([])
+        compare_scores([], [])
     with pytest.raises(MeasurementError, match="0 values"):
         perplexity([])
 

@@ -7,19 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_asperf.analysis.metrics import DELTA_PPL, SIZE, TG
-from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
-from pytest_asperf.analysis.verdict import (
-    Outcome,
-    Subject,
+from pytest_asperf.analysis.limit_verdict import (
     judge_above,
     judge_below,
-    judge_invalid,
-    judge_monotonic,
-    judge_pareto,
     judge_within,
     parse_percent,
 )
+from pytest_asperf.analysis.metrics import DELTA_PPL, SIZE, TG
+from pytest_asperf.analysis.order_verdict import judge_monotonic, judge_pareto
+from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
+from pytest_asperf.analysis.verdict import Outcome, Subject, judge_invalid
 from pytest_asperf.errors import ConfigError, printable
 
 SUBJECT = Subject(

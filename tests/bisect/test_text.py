@@ -15,17 +15,19 @@ from pytest_asperf.bisect.search import Answer, Ending, GateStep
 from pytest_asperf.bisect.text import answer_sections, known_so_far, map_rows, map_sections
 from pytest_asperf.config.build_sources import Checkout, Interpreter, Packages, Source
 from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
+from pytest_asperf.config.workload import Workload
 from pytest_asperf.gate.cells import GateCell
+from pytest_asperf.gate.judge import GateLimits
 from pytest_asperf.measure.ab_speed import Budget
 
-CELL = GateCell(ModelRef(ModelSpec("my model"), "Q8_0"), "tg128")
+CELL = GateCell(ModelRef(ModelSpec("my model"), "Q8_0"), Workload("tg", 128))
 
 
 def question(*sources: Source, is_listed: bool = False) -> BisectRequest:
     """Return what is asked of builds that are called 0, 1, 2, ..."""
     builds = [Build(f"b{number}", source) for number, source in enumerate(sources)]
     candidates = tuple(Candidate(build, f"of day {build.name[1:]}") for build in builds)
-    return BisectRequest(candidates, CELL, Budget(0.05, 120, 600, 0), 0.01, is_listed)
+    return BisectRequest(candidates, CELL, GateLimits(Budget(0.05, 120, 600, 0), 0.01), is_listed)
 
 
 def record(effects: dict[tuple[int, int], float | None]) -> BisectRecord:

@@ -1,4 +1,4 @@
-"""Tiny packages and a tiny checkout, made on the spot; real pip or uv, git and CMake build them."""
+"""Tiny packages and a tiny checkout, made on the spot; real pip, git and CMake build them."""
 
 from __future__ import annotations
 

@@ -145,16 +145,16 @@ def test_a_crash_of_both_is_broken(bisect: Command) -> None:
 def stopped(bisect: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
     """The same command, stopped by Ctrl-C in its third gate."""
     from pytest_asperf.bisect import run as bisect_run
-    from pytest_asperf.gate.cells import judge_cell
+    from pytest_asperf.gate.judge import judge_cells
 
     count = iter(range(100))
 
     def judge(*args: Any, **kwargs: Any) -> Any:
         if next(count) == 2:
             raise KeyboardInterrupt
-        return judge_cell(*args, **kwargs)
+        return judge_cells(*args, **kwargs)
 
-    monkeypatch.setattr(bisect_run, "judge_cell", judge)
+    monkeypatch.setattr(bisect_run, "judge_cells", judge)
     return bisect
 
 

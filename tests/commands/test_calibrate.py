@@ -12,7 +12,8 @@ from pytest_asperf.commands.calibration import calibration_section
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.detect import detect
-from pytest_asperf.measure.noise_store import NoiseStore, calibration_of
+from pytest_asperf.measure.calibration import calibration_of
+from pytest_asperf.measure.noise_store import NoiseStore
 from pytest_asperf.measure.surroundings import Calibration
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ BUSY = Condition("load", "disturbing", "other processes keep 1.1 cores busy", "s
 def conditions(monkeypatch: pytest.MonkeyPatch) -> list[Condition]:
     """What the machine is said to be like: quiet, unless a test adds to it."""
     found: list[Condition] = []
-    monkeypatch.setattr("pytest_asperf.measure.runner.readiness", lambda: tuple(found))
+    monkeypatch.setattr("pytest_asperf.measure.ab_speed.readiness", lambda: tuple(found))
     return found
 
 
@@ -112,9 +113,9 @@ def test_a_spread_that_no_gate_can_use_is_not_kept(
 ) -> None:
     """Equal builds that differ by factors are other work, whatever the load was just before."""
 
-    def wildly(workload_pairs: WorkloadPairs, duel: ABResult, model: str) -> Calibration:
+    def wildly(pairs: WorkloadPairs, result: ABResult, model: str) -> Calibration:
         # Both sides of a pair replay the same script, so it cannot set them apart.
-        return replace(calibration_of(workload_pairs, duel, model), spread=1.49)
+        return replace(calibration_of(pairs, result, model), spread=1.49)
 
     monkeypatch.setattr("pytest_asperf.commands.calibration.calibration_of", wildly)
     done = calibrate("--pairs", "5", "--workload", "tg32")

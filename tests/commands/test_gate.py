@@ -106,17 +106,12 @@ def test_default_cells_are_listed_and_nothing_is_run(gate: Command) -> None:
 
 def test_ctrl_c_keeps_what_was_decided(gate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """The decided cells are reported, and the exit code is 130."""
-    from pytest_asperf.gate import cells as gate_cells
 
-    judge = gate_cells.judge_cell
+    def stopped(*_: Any) -> Any:
+        raise KeyboardInterrupt
 
-    def stopped(runner: Any, cell: Any, *args: Any, **options: Any) -> Any:
-        if cell.workload == "pp64":
-            raise KeyboardInterrupt
-        return judge(runner, cell, *args, **options)
-
-    monkeypatch.setattr(gate_cells, "judge_cell", stopped)
-    done = gate("current", "current", "--workload", "tg32,pp64")
+    monkeypatch.setattr("pytest_asperf.measure.ab_ppl.PplExperiment.run", stopped)
+    done = gate("current", "current", "--workload", "tg32,ppl")
     assert done.exit_code == 130, done.output
     assert "1 PASS, stopped before 1 of 2" in done.output
 
@@ -175,6 +170,7 @@ def real(gate: Command, monkeypatch: pytest.MonkeyPatch, session_cache: Path) ->
     return gate
 
 
+@pytest.mark.live
 def test_llama_cpp_against_itself(real: Command) -> None:
     """Nothing FAILs: what is computed passes, and what is timed is decided or open."""
     done = real(
@@ -186,6 +182,7 @@ def test_llama_cpp_against_itself(real: Command) -> None:
     assert "PASS         logits" in done.output
 
 
+@pytest.mark.live
 def test_a_slower_llama_cpp_fails(real: Command) -> None:
     """With a draft, time alone FAILs: as much is accepted, and the output is the target's."""
     done = real("current", "current,slow_by=2", "--workload", "sd", "--max-pairs", "20")

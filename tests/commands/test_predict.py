@@ -142,7 +142,7 @@ def test_a_draft_alone_is_judged_by_bytes_under_stated_assumptions(
         (["--hardware=m4mxa"], "did you mean 'm4max'?"),
         (["--hardware=m4", "--memory=64"], "'m4' is not sold with 64 GB"),
         (["--memory=64"], "--memory is given for this machine"),
-        (["--type-k=q9_0"], "type_k takes bf16"),
+        (["--type-k=q9_0"], "type_k takes one of bf16"),
         (["--level=Q4KM"], "--level: unknown quantisation level 'Q4KM'"),
         (["--verify=2=1.6"], "--verify: '2=1.6' is not POSITIONS:COST"),
         (["--verify=2:1.6,2:1.7"], "'2:1.7' is not"),

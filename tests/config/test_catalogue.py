@@ -423,8 +423,14 @@ def test_on_mlx_a_path_is_a_folder_or_a_model_of_the_hub(
     ("lines", "told"),
     [
         ('engine = "mxl"', "models.m.engine: unknown engine 'mxl'; did you mean 'mlx'?"),
-        ("settings = { mlx = { threds = 1 } }", "models.m.settings.mlx.threds: unknown engine"),
-        ("settings = { llama = { threads = 1 } }", "models.m.settings.llama: "),
+        (
+            "settings = { mlx = { threds = 1 } }",
+            "models.m.settings.mlx: unknown engine setting 'threds'",
+        ),
+        (
+            "settings = { llama = { threads = 1 } }",
+            "models.m.settings: unknown engine setting 'llama'",
+        ),
     ],
 )
 def test_an_unknown_engine_of_a_model_is_refused(load: Load, lines: str, told: str) -> None:

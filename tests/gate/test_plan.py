@@ -10,8 +10,9 @@ import pytest
 from pytest_asperf.config.catalogue import Catalogue
 from pytest_asperf.config.settings import Settings
 from pytest_asperf.config.spec import ModelRef, ModelSpec, Pairing
+from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.gate.cells import GateCell, require_workload, shared_by
+from pytest_asperf.gate.cells import GateCell, GateCheck, parse_gated, shared_by
 from pytest_asperf.gate.plan import (
     deepest,
     default_cells,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_asperf.gate.plan import GatePlan
 
 CATALOGUE = Catalogue(Path("/project"), shipped_models(), Settings())
+TG = Workload("tg", 128)
 A, B = (ModelRef(ModelSpec(name)) for name in "ab")
 
 
@@ -37,7 +39,7 @@ def _shipped(engine: Engine) -> GatePlan:
 
 
 def _names(plan: GatePlan) -> list[tuple[str, str]]:
-    return [(cell.workload, cell.what) for cell in plan.cells]
+    return [(cell.name, cell.what) for cell in plan.cells]
 
 
 def test_default_cells_of_llama_cpp_cover_where_regressions_hid() -> None:
@@ -73,23 +75,23 @@ def test_what_an_engine_has_no_counterpart_of_is_said() -> None:
 def test_own_models_get_every_cell() -> None:
     """Each of them, and a mixture of experts is theirs to name."""
     plan = default_cells((A, B), None, "llama_cpp", (), lambda ref: 256 if ref is A else 4096)
-    deep = [cell.workload for cell in plan.cells if "@" in cell.workload]
+    deep = [cell.name for cell in plan.cells if "@" in cell.name]
     assert deep.count("tg128@d256") == deep.count("tg128@d4096") == 4
     assert [one.what for one in plan.left_out] == ["speculation", "a mixture of experts"]
 
 
 def test_named_workloads_are_decided_on_each_model() -> None:
     """Speculation is of the pairs, or of each model's own text."""
-    pair = Pairing(A, B)
-    plan = named_cells((A, B), ("tg128", "sd", "tg128"), (pair,))
-    assert plan.cells == (GateCell(A, "tg128"), GateCell(B, "tg128"), GateCell(A, "sd", pair))
-    assert [cell.what for cell in named_cells((A,), ("sd",), ()).cells] == ["ngram → a, k=4"]
+    pair, sd = Pairing(A, B), GateCheck.SPECULATION
+    plan = named_cells((A, B), (TG, sd, TG), (pair,))
+    assert plan.cells == (GateCell(A, TG), GateCell(B, TG), GateCell(A, sd, pair))
+    assert [cell.what for cell in named_cells((A,), (sd,), ()).cells] == ["ngram → a, k=4"]
 
 
 def test_what_cannot_be_wrong_by_chance_shares_no_error() -> None:
     """Logits are compared once, and are what they are."""
     assert shared_by(_shipped("llama_cpp").cells) == 14
-    assert shared_by([GateCell(A, "logits")]) == 1
+    assert shared_by([GateCell(A, GateCheck.LOGITS)]) == 1
 
 
 @pytest.mark.parametrize(
@@ -116,6 +118,7 @@ def test_the_engine_is_the_one_that_both_builds_can_be_of() -> None:
 
 def test_unknown_workloads_are_refused_with_the_nearest() -> None:
     """A typo is told before anything is measured."""
-    assert require_workload("tg128@d4096", where="test") == "tg128@d4096"
+    assert parse_gated("tg128@d4096", where="test") == Workload("tg", 128, 4096)
+    assert parse_gated("sd", where="test") is GateCheck.SPECULATION
     with pytest.raises(ConfigError, match="did you mean 'logits'"):
-        require_workload("logit", where="test")
+        parse_gated("logit", where="test")

@@ -12,10 +12,9 @@ from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.errors import ModelError, printable
-from pytest_asperf.gate.cells import GateCell
+from pytest_asperf.gate.cells import CellResult, GateCell, parse_gated
 from pytest_asperf.gate.plan import GatePlan, LeftOut
 from pytest_asperf.gate.summary import (
-    CellResult,
     GateOutcome,
     document,
     error_budget,
@@ -40,7 +39,7 @@ RATIO = Estimate(1.2, 1.1, 1.3, 7, method="bets", unit="", counted="pairs")
 
 
 def _cell(workload: str = "tg128", name: str = "m") -> GateCell:
-    return GateCell(ModelRef(ModelSpec(name)), workload)
+    return GateCell(ModelRef(ModelSpec(name)), parse_gated(workload, where="test"))
 
 
 def _result(

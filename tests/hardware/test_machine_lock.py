@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.serial
+
 #: Holds the lock until it is ended, and says when it has it; with a word, a forked child lives on.
 HOLDER = """
 import os, sys, time

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import llama_cpp
 import numpy as np
 import pytest
 
@@ -57,25 +57,31 @@ def tiny_gguf(tiny: TinyLlama, tmp_path_factory: pytest.TempPathFactory) -> Path
     return path
 
 
+@cache
+def _discard() -> Any:
+    """A callback that llama.cpp may hold as long as the process lives."""
+    import llama_cpp
+
+    return llama_cpp.llama_log_callback(lambda *_: None)
+
+
 @pytest.fixture
 def llama_log() -> Iterator[list[str]]:
     """What llama.cpp logs during the test."""
+    llama_cpp = pytest.importorskip("llama_cpp")
     lines: list[str] = []
     keep = llama_cpp.llama_log_callback(
         lambda _level, text, _data: lines.append(text.decode(errors="replace"))
     )
     llama_cpp.llama_log_set(keep, None)
     yield lines
-    # The library keeps the pointer: one that lives as long as the process replaces it.
-    llama_cpp.llama_log_set(_DISCARD, None)
-
-
-_DISCARD = llama_cpp.llama_log_callback(lambda *_: None)
+    llama_cpp.llama_log_set(_discard(), None)
 
 
 @pytest.fixture
 def quantize(llama_log: list[str]) -> Callable[[Path, Path, str], None]:
     """Return llama.cpp's own quantiser on one thread."""
+    import llama_cpp
 
     def run(source: Path, target: Path, level: str) -> None:
         params = llama_cpp.llama_model_quantize_default_params()

@@ -5,7 +5,6 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-import llama_cpp
 import numpy as np
 import pytest
 
@@ -74,6 +73,8 @@ def forward(tiny: Any, tokens: list[int], *, interleaved: bool = False) -> NDArr
 @pytest.fixture
 def load(llama_log: list[str]) -> Iterator[Callable[[Path], Any]]:
     """Return a function that loads a GGUF file into llama.cpp, on the CPU."""
+    import llama_cpp
+
     models: list[Any] = []
 
     def run(path: Path) -> Any:
@@ -91,6 +92,8 @@ def load(llama_log: list[str]) -> Iterator[Callable[[Path], Any]]:
 
 def llama_logits(model: Any, tokens: list[int], n_vocab: int) -> NDArray[np.float32]:
     """Return llama.cpp's logits of every position."""
+    import llama_cpp
+
     params = llama_cpp.llama_context_default_params()
     params.n_ctx, params.n_threads, params.n_threads_batch = 64, 1, 1
     params.type_k = params.type_v = 0  # F32
@@ -153,6 +156,8 @@ def test_llama_cpp_splits_text_as_the_tokenizer_says(
     as_pairs: bool,
 ) -> None:
     """Merges in either form, bytes beyond ASCII, special tokens and the BOS arrive in the file."""
+    import llama_cpp
+
     merges: tuple[object, ...] = ("t h", "th e", "Ġ the", "a t", "Ġ c")
     if as_pairs:
         merges = tuple(str(merge).split(" ") for merge in merges)

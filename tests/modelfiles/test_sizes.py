@@ -8,7 +8,6 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-import llama_cpp
 import pytest
 
 from pytest_asperf.config.engines import LLAMA_FTYPES
@@ -104,6 +103,8 @@ def test_a_level_is_estimated_near_the_file_that_is_made(
 
 def test_the_kv_cache_is_what_the_engine_allocates(tiny_gguf: Path, llama_log: list[str]) -> None:
     """llama.cpp logs the same size for the same context and types."""
+    import llama_cpp
+
     model = llama_cpp.llama_model_load_from_file(
         os.fsencode(tiny_gguf), llama_cpp.llama_model_default_params()
     )

@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 SETTINGS = {"llama_cpp": EngineSettings(threads=1), "mlx": EngineSettings()}
 
 
-@pytest.fixture(params=list(SETTINGS))
+@pytest.fixture(
+    params=[
+        pytest.param("llama_cpp", marks=pytest.mark.live),
+        pytest.param("mlx", marks=[pytest.mark.live, pytest.mark.mlx]),
+    ]
+)
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Both engines, as far as they are installed."""
     name: Engine = request.param

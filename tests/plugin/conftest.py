@@ -7,18 +7,27 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-# Each run inside this process forgets what it imported, and numpy cannot be imported twice.
-import pytest_asperf.measure.runner
-import pytest_asperf.plugin.fixture_values  # noqa: F401
+import pytest_asperf
 from pytest_asperf.testing import write_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+#: `worker` is loaded by other processes, and `findings` are tests.
+_NOT_IMPORTED = ("pytest_asperf.worker", "pytest_asperf.findings")
+
+# Each run inside this process forgets what it imported first. numpy cannot be imported twice, and
+# everything else takes its time again.
+for _module in walk_packages(pytest_asperf.__path__, "pytest_asperf."):
+    if not _module.name.startswith(_NOT_IMPORTED):
+        import_module(_module.name)
 
 #: A level near F16, and one far from it that generates faster; their PP cannot be told apart.
 _SCRIPTS: dict[str, dict[str, Any]] = {

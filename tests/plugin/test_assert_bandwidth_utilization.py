@@ -15,14 +15,14 @@ def test_it(throughput):
 
 
 @pytest.mark.parametrize(
-    ("claim", "letter"),
-    [("throughput, at_most=1e6", "."), ('throughput("tg16"), at_least=1e-9', ".")],
+    "claim",
+    ["throughput, at_most=10", 'throughput("tg16"), at_least=0.001'],
 )
-def test_a_share_within_its_limits(live: Project, claim: str, letter: str) -> None:
-    """The share of the bandwidth that TG uses is held against the limits."""
+def test_a_share_within_its_limits(live: Project, claim: str) -> None:
+    """Limits that hold on any machine, and that a wrong unit, a factor of 1,000, would break."""
     live.test(CLAIM.format(claim=claim))
     result = live.run()
-    result.stdout.fnmatch_lines([f"test_it.py {letter} *", "PASS *utilisation of * GB/s (*"])
+    result.stdout.fnmatch_lines(["test_it.py . *", "PASS *utilisation of * GB/s (*"])
 
 
 def test_a_model_in_the_cache_is_not_judged(live: Project) -> None:

@@ -40,7 +40,7 @@ from pytest_asperf.verdicts.memory import expected_demand
 @pytest.mark.parametrize("context", {contexts})
 def test_it(memory, hardware, context):
     reading = memory(context)
-    expected, held = expected_demand(reading), reading.result.memory
+    expected, held = expected_demand(reading.ref, reading.result), reading.result.memory
     assert held.weights == pytest.approx(expected.weights_bytes, rel={WEIGHTS})
     assert held.kv == pytest.approx(expected.kv_bytes, rel={KV})
     assert held.compute > 0

@@ -18,7 +18,7 @@ MEASURES = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput(
         ("[models.x]\nggfu = 'x.gguf'", "models.x: unknown key 'ggfu'; did you mean 'gguf'?"),
         ("[models.x]\nfiles = {Q8 = 'x.gguf'}", "unknown quantisation level 'Q8'"),
         ("[models.x]\ngguf = 'x.gguf'\nsettings = {thread = 1}", "did you mean 'threads'?"),
-        ("[models.x]\ngguf = 'x.gguf'\nsettings = {threads = 'two'}", "threads = 'two'"),
+        ("[models.x]\ngguf = 'x.gguf'\nsettings = {threads = 'two'}", "threads: 'two'"),
         ("chunks = [1", "is not valid TOML"),
     ],
 )

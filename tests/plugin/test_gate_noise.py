@@ -12,7 +12,7 @@ from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.measure.ab_arms import RunningArm
-from pytest_asperf.measure.ab_speed import run_gate
+from pytest_asperf.measure.ab_speed import run_pairs
 from pytest_asperf.measure.noise_store import NoiseStore, engine_words
 from pytest_asperf.measure.surroundings import Calibration, SelfChecks
 
@@ -106,7 +106,7 @@ def test_a_verdict_names_what_disturbed_and_what_can_be_decided(
             Condition("swap", "ok", "0.0 GB in use"),
         )
 
-    monkeypatch.setattr("pytest_asperf.measure.runner.readiness", readiness)
+    monkeypatch.setattr("pytest_asperf.measure.ab_speed.readiness", readiness)
     book.keep([_calibration("tg32", 0.01), _calibration("pp64", 0.01)])
     result = gated.run("--asperf-candidate=slow_by=0.5")
     result.assert_outcomes(failed=1)
@@ -143,17 +143,15 @@ def test_a_self_check_that_fails_is_counted_as_such(
 ) -> None:
     """On a machine that slows the second of two equal arms, the check counts as a FAIL."""
 
-    def unfair(
-        sides: tuple[partial[RunningArm], partial[RunningArm]], *args: Any, **options: Any
-    ) -> ABResult:
-        base, candidate = sides
+    def unfair(arms: tuple[partial[RunningArm], partial[RunningArm]], *args: Any) -> ABResult:
+        base, candidate = arms
         arm, *rest = base.args
         if candidate.args[0] == arm:
             slow = replace(arm, settings=EngineSettings(slow_by=0.5))
             candidate = partial(RunningArm, slow, *rest)
-        return run_gate((base, candidate), *args, **options)
+        return run_pairs((base, candidate), *args)
 
-    monkeypatch.setattr("pytest_asperf.measure.runner.run_gate", unfair)
+    monkeypatch.setattr("pytest_asperf.measure.ab_speed.run_pairs", unfair)
     result = gated.run(
         "--asperf-baseline=slow_by=0.2", "--asperf-candidate=current", "--asperf-self-check=1"
     )

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import llama_cpp
 import pytest
 
 if TYPE_CHECKING:
@@ -190,5 +189,7 @@ def test_it(gate):
 
 
 def _require_no_gpu() -> None:
+    import llama_cpp
+
     if llama_cpp.llama_supports_gpu_offload():
         pytest.skip("this build of llama.cpp can offload")

@@ -41,7 +41,7 @@ def test_where_it_is_met_a_test_runs(project: Project, arguments: str) -> None:
         ('"m2ultr"', "no hardware profile is called 'm2ultr'; did you mean 'm2ultra'?"),
         ("", "nothing is asked for"),
         ("min_memory=64", "unknown argument 'min_memory'; did you mean 'min_memory_gb'?"),
-        ('min_cpu_cores="8"', "min_cpu_cores='8'"),
+        ('min_cpu_cores="8"', "min_cpu_cores: '8' is not usable"),
     ],
 )
 def test_a_bad_marker_hits_its_own_test_only(project: Project, arguments: str, told: str) -> None:

@@ -85,10 +85,10 @@ def test_b(throughput):
         ('model("fake:Q9")', "unknown quantisation level 'Q9'"),
         ('model("fake:Q6_K")', "model 'fake' has no file for level Q6_K"),
         ('model("fake:F16", thread=1)', "unknown engine setting 'thread'; did you mean 'threads'?"),
-        ('model("fake:F16", threads=0)', "threads = 0 is not usable"),
+        ('model("fake:F16", threads=0)', "threads: 0 is not usable"),
         ('model("fake:F16", "fake:Q8_0")', "2 arguments for address"),
         ("model()", "0 arguments for address"),
-        ("model(3)", "write the address as a string"),
+        ("model(3)", "address takes the address of a model, as a string"),
     ],
 )
 def test_a_bad_marker_hits_its_own_test_only(project: Project, marker: str, told: str) -> None:

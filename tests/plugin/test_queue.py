@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from tests.plugin.conftest import Project
 
+pytestmark = pytest.mark.serial
+
 MEASURES = """
 @pytest.mark.model("fake:F16")
 @pytest.mark.parametrize("n", range(4))

@@ -21,7 +21,8 @@ import pytest
 from pytest_asperf.config.build_sources import parse_table
 from pytest_asperf.config.spec import Build, ModelRef
 from pytest_asperf.engine_process import EngineBuild
-from pytest_asperf.gate.cells import GateCell, judge_cell
+from pytest_asperf.gate.cells import GateCell, parse_gated
+from pytest_asperf.gate.judge import GateLimits, judge_cells
 from pytest_asperf.hardware.machine_lock import machine_lock_path
 from pytest_asperf.measure.ab_speed import Budget
 from pytest_asperf.measure.plan import MeasurementPlan
@@ -55,14 +56,12 @@ class MeasurementContext:
         """Hold a build against the normal one, on the shipped target."""
         (spec,) = (spec for spec in shipped_models() if spec.name == "asperf-target")
         budget = Budget(tolerance=0.1, max_pairs=60, max_seconds=300, seed=1)
-        return judge_cell(
-            self.runner,
-            GateCell(ModelRef(spec.on("llama_cpp"), address), workload),
-            (_build("normal", RELEASE), sabotaged),
-            budget=budget,
-            max_ppl_delta=MAX_PPL_DELTA,
-            comparisons=1,
+        cell = GateCell(
+            ModelRef(spec.on("llama_cpp"), address), parse_gated(workload, where="test")
         )
+        builds = _build("normal", RELEASE), sabotaged
+        (result,) = judge_cells(self.runner, [cell], builds, GateLimits(budget, MAX_PPL_DELTA))
+        return result.unbroken()
 
 
 def _build(name: str, requirement: str, **keys: Any) -> Build:

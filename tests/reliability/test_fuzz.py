@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+import pytest_asperf
 from pytest_asperf.audit.known import Options
 from pytest_asperf.audit.page import sections
 from pytest_asperf.audit.read import DEFECT
@@ -46,7 +47,7 @@ _SEED: Final = 20261122
 _DEADLINE_S: Final = 20
 #: No message may be longer, whatever it repeats.
 _LONGEST: Final = 60_000
-_PACKAGE: Final = Path(marks.__file__).parent
+_PACKAGE: Final = Path(pytest_asperf.__file__).parent
 _LOGS: Final = Path(__file__).parents[2] / "fixtures" / "audit"
 
 #: What stands where a program expects something else.

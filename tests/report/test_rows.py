@@ -3,8 +3,9 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
+from pytest_asperf.analysis.limit_verdict import judge_below
 from pytest_asperf.analysis.stats.estimate import Estimate
-from pytest_asperf.analysis.verdict import Subject, judge_below
+from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.report.rows import ReportRow, broken_row, noted_rows, row_from_dict, verdict_row
 

@@ -90,11 +90,11 @@ def test_it_is_readable_without_colours() -> None:
 def test_a_broken_measurement_is_named_and_not_drawn() -> None:
     """What guards found INVALID must not look like a gain."""
     colour = look_of(2)[0].lower()
-    for guard_findings, is_drawn in (
+    for trips, is_drawn in (
         ([], True),
         ([{"guard": "x", "consequence": "INVALID"}], False),
     ):
-        points = points_of([_row(), _row("other", ratio=20.0, guard_findings=guard_findings)])
+        points = points_of([_row(), _row("other", ratio=20.0, trips=trips)])
         assert (colour in draw(points, [])["speculation.svg"].decode()) == is_drawn
         assert ("INVALID" in render_speculation(points, 100, colour=False)) != is_drawn
 

@@ -77,13 +77,13 @@ def _speculation(
     test = PairedTest(max_pairs=30)
     while test.outcome is None:
         test.update(ratio)
-    pairs = [Pair((1000,), (1000,), candidate_first=False)] * test.n
-    workload_pairs = WorkloadPairs(Workload("sd", 64), test, pairs)
-    duel = _duel(workload_pairs, Budget(0.05, 30, 60, 1))
+    equal = [Pair((1000,), (1000,), candidate_first=False)] * test.n
+    pairs = WorkloadPairs(Workload("sd", 64), test, equal)
+    result = _result(pairs, Budget(0.05, 30, 60, 1))
     base, candidate = (Counts(64, tuple((drafted, n) for n in side)) for side in counts)
     categories = ("code",) * len(counts[0])
     return SpeculationComparison(
-        Pairing(MODEL, MODEL), duel, (base, candidate), categories, divergences
+        Pairing(MODEL, MODEL), result, (base, candidate), categories, divergences
     )
 
 
@@ -145,15 +145,15 @@ def _speed(candidate_ns: Sequence[int], *, tolerance: float = 0.05, n: int = 30)
     """Return the verdict on pairs of which the baseline's runs take 1000 ns."""
     base = (1000,) * len(candidate_ns)
     test = TotalTimeTest(tolerance, max_pairs=n)
-    workload_pairs = WorkloadPairs(Workload("tg", 64), test, [])
+    pairs = WorkloadPairs(Workload("tg", 64), test, [])
     while test.outcome is None:
-        workload_pairs.add(Pair(base, tuple(candidate_ns), candidate_first=False))
-    return speed_verdict(workload_pairs, _duel(workload_pairs, Budget(tolerance, n, 60, 1)))
+        pairs.add(Pair(base, tuple(candidate_ns), candidate_first=False))
+    return speed_verdict(pairs, _result(pairs, Budget(tolerance, n, 60, 1)))
 
 
-def _duel(workload_pairs: WorkloadPairs, budget: Budget) -> ABResult:
+def _result(pairs: WorkloadPairs, budget: Budget) -> ABResult:
     return ABResult(
-        (workload_pairs,),
+        (pairs,),
         reloads=True,
         draws_cores=False,
         budget=budget,
@@ -184,11 +184,11 @@ def test_an_accepted_slowdown_passes_with_its_interval_within() -> None:
 def test_slow_pairs_among_fast_ones_say_why_they_do_not_pass() -> None:
     """An interval within the tolerance beside an INCONCLUSIVE is explained by the mean."""
     test = TotalTimeTest(max_pairs=35)
-    workload_pairs = WorkloadPairs(Workload("tg", 64), test, [])
+    pairs = WorkloadPairs(Workload("tg", 64), test, [])
     while test.outcome is None:
         candidate_ns = 2000 if test.n % 7 == 4 else 1000
-        workload_pairs.add(Pair((1000,), (candidate_ns,), candidate_first=False))
-    verdict = speed_verdict(workload_pairs, _duel(workload_pairs, Budget(0.05, 35, 60, 1)))
+        pairs.add(Pair((1000,), (candidate_ns,), candidate_first=False))
+    verdict = speed_verdict(pairs, _result(pairs, Budget(0.05, 35, 60, 1)))
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert "but 1.1 on average over the pairs" in verdict.measured
 

@@ -65,7 +65,13 @@ class MeasurementContext:
         return 0.0
 
 
-@pytest.fixture(scope="module", params=list(_LEVELS))
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("llama_cpp", marks=pytest.mark.live),
+        pytest.param("mlx", marks=[pytest.mark.live, pytest.mark.mlx]),
+    ],
+)
 def worker(request: pytest.FixtureRequest, session_cache: Path) -> Iterator[Worker]:
     """One process with all models of this module, on each engine."""
     engine: Engine = request.param
@@ -230,6 +236,7 @@ def test_sampling_keeps_the_targets_distribution(
     assert _p_value(_places(measurement, "exact", n_samples)) > 1e-3
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("worker", ["llama_cpp"], indirect=True)
 def test_a_wrong_acceptance_rule_is_seen(measurement: MeasurementContext) -> None:
     """Drawing from the target instead of the residual keeps too much of the draft's."""

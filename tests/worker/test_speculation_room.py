@@ -13,28 +13,29 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pytest_asperf.builds.build_cache import ReadyBuild
+from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, ModelSpec, Pairing
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.measure import speculation
+from pytest_asperf.measure.ab_arms import Arm
 from pytest_asperf.measure.ab_speed import Budget
 from pytest_asperf.measure.draft_target import room_after_prompt
+from pytest_asperf.measure.experiment import MachineLease
 from pytest_asperf.measure.model_locator import LocatedModel
-from pytest_asperf.measure.speculation import (
-    DraftTargetFiles,
-    SpeculationLease,
-    run_speculation,
-    sample_places,
-)
+from pytest_asperf.measure.speculation import GainExperiment, PlacesExperiment
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.main import Server
 from pytest_asperf.worker.rollback import find_way_back
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Self
 
     from numpy.typing import NDArray
 
+    from pytest_asperf.measure.experiment import Experiment
+    from pytest_asperf.measure.runner import Result
     from pytest_asperf.worker.engine import Facts
 
 _VOCABULARY = 13
@@ -177,6 +178,10 @@ class WorkerHere:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def describe(self) -> dict[str, Any]:
+        """Nothing is known of the engine."""
+        return {}
+
     def call(self, op: str, **args: Any) -> dict[str, Any]:
         """Carry out an operation; a refusal is an error."""
         reply = self._server.answer({"op": op, "args": args})
@@ -217,24 +222,22 @@ def _ref(name: str) -> ModelRef:
     return ModelRef(ModelSpec(name))
 
 
-def _run(
-    script: Script,
-    pairing: Pairing,
-    measure: Callable[[DraftTargetFiles, SpeculationLease], object],
-) -> object:
-    located = [LocatedModel(_ref(name), Path(name), "", 0, None) for name in ("target", "draft")]
-    files = DraftTargetFiles(pairing, located[0], located[1] if pairing.draft else None)
-    lease = SpeculationLease(
-        EngineBuild("scripted", Path(sys.executable)), {}, 60, lambda _done, _most: None
+def _run(script: Script, experiment: Experiment[Result]) -> Result:
+    pairing = experiment.pairing  # type: ignore[attr-defined]  # both have one
+    build = ReadyBuild(EngineBuild("scripted", Path(sys.executable)))
+    arms = tuple(
+        Arm(ref.title, build, EngineSettings(), LocatedModel(ref, Path(ref.title), "", 0, None))
+        for ref in (pairing.target, pairing.draft)
+        if ref is not None
     )
+    lease = MachineLease((arms,), Path("no corpus"), 60, lambda *_: None, NotImplemented)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speculation, "Worker", partial(WorkerHere, script))
-        return measure(files, lease)
+        return experiment.run(lease)
 
 
-def _measured(files: DraftTargetFiles, lease: SpeculationLease) -> object:
-    budget = Budget(0.05, max_pairs=1, max_seconds=60, seed=1)
-    return run_speculation(files, lease, budget, limit=0.0)
+def _gain(pairing: Pairing) -> GainExperiment:
+    return GainExperiment(pairing, Budget(0.05, max_pairs=1, max_seconds=60, seed=1), limit=0.0)
 
 
 @settings(max_examples=60, deadline=None)
@@ -248,7 +251,7 @@ def test_a_measurement_fits_into_its_contexts_and_fills_them(drawn: tuple[Script
     The example is the shipped pair's with the marker's defaults, where MLX refused the last token.
     """
     script, pairing = drawn
-    _run(script, pairing, _measured)
+    _run(script, _gain(pairing))
     room = script.n_prompt + room_after_prompt(pairing.n_tokens, max(pairing.k, 8))
     assert set(script.n_ctx.values()) == {room}
     assert script.most["target"] == room
@@ -267,10 +270,8 @@ def test_sampled_outputs_fit_too(drawn: tuple[Script, Pairing]) -> None:
     """Short outputs that are sampled for their distribution are as long as k has them."""
     script, pairing = drawn
     pairing = Pairing(pairing.target, pairing.draft, pairing.k, 1.0, pairing.n_tokens)
-    places = _run(
-        script, pairing, lambda files, lease: sample_places(files, lease, n_tokens=40, seed=1)
-    )
-    assert len(places) >= 40  # type: ignore[arg-type]  # a list
+    places = _run(script, PlacesExperiment(pairing, n_tokens=40, seed=1))
+    assert len(places) >= 40
     room = script.n_prompt + 2 * pairing.k + 1
     assert script.most["target"] == room
 
@@ -281,6 +282,6 @@ def test_what_is_accepted_never_changes_the_output(drawn: tuple[Script, Pairing]
     """Whatever the draft gets right, and whichever way back there is, the text is the target's."""
     script, pairing = drawn
     script.ties = [False]
-    result: Any = _run(script, pairing, _measured)
+    result = _run(script, _gain(pairing))
     assert result.divergences == ()
     assert all(run.alone.tokens == run.speculative.tokens for run in result.runs)

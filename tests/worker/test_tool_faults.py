@@ -2,7 +2,7 @@
 
 None of these runs the real programs, which show no such fault: scripts print what they printed once
 (`fixtures/tools`, of the shipped draft), with only the numbers filled in that repeat the request,
-and one fault. What the real ones do is in test_llama_tools.py.
+and one fault. What the real ones do is in test_llama_tools_engine.py.
 """
 
 from __future__ import annotations

@@ -35,8 +35,6 @@ from pytest_asperf.analysis.guards.outputs import (
 from pytest_asperf.analysis.guards.scores import impossible_gain, knows_nothing, lossless
 from pytest_asperf.analysis.guards.surroundings import (
     coefficient_of_variation,
-    dead_counter,
-    host_busy,
     impure_window,
     joules_per_token,
     spread,
@@ -50,14 +48,12 @@ __all__ = [
     "coefficient_of_variation",
     "counted_decode_errors",
     "counted_remote_errors",
-    "dead_counter",
     "decode_errors",
     "degenerate_output",
     "degenerate_tokens",
     "divergent_output",
     "estimate",
     "first_divergence",
-    "host_busy",
     "identical_to_baseline",
     "impossible_gain",
     "impure_window",

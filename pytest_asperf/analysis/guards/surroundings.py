@@ -11,7 +11,6 @@ from pytest_asperf.analysis.guards.guard_finding import (
     figure,
     require_positive,
 )
-from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,46 +94,6 @@ def throttled(levels: Sequence[int] = (), clocks_mhz: Sequence[float] = ()) -> G
 def foreign_cores_allowed(cores: int | None) -> float:
     """Return how many of a machine's logical cores other processes may keep busy."""
     return max(FOREIGN_CORES, FOREIGN_SHARE * (cores or 0))
-
-
-def host_busy(busy_cores: float, cores: int | None) -> GuardFinding | None:
-    """Trip where other processes took the machine from a run.
-
-    Args:
-        busy_cores: cores that other processes kept busy.
-        cores: logical cores of the machine.
-    """
-    allowed = foreign_cores_allowed(cores)
-    if busy_cores <= allowed:
-        return None
-    return GuardFinding(
-        "host-busy",
-        Consequence.WARNING,
-        f"other processes kept {busy_cores:.1f} of {cores or 'unknown'} cores busy",
-        f"at most {allowed:g} cores: {FOREIGN_CORES:g}, or {FOREIGN_SHARE:.0%} of all",
-    )
-
-
-def dead_counter(rail: str, joules: Sequence[float]) -> GuardFinding | None:
-    """Trip where an energy counter reads nothing while its rail is known to be under load.
-
-    Args:
-        rail: what the counter counts.
-        joules: energy of each sample of the load.
-
-    Raises:
-        ValueError: no samples.
-    """
-    if not joules:
-        raise ValueError(f"no samples of {rail}")
-    if any(joules):
-        return None
-    return GuardFinding(
-        "dead-counter",
-        Consequence.INVALID,
-        f"{printable(rail, 80)} reads 0 J in each of {len(joules)} samples under load",
-        "a counter moves under load: 0 is no reading, not no power",
-    )
 
 
 def impure_window(n_samples: int, period_s: float, phase_s: float) -> GuardFinding | None:

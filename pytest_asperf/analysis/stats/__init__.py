@@ -1,6 +1,9 @@
 """The statistics behind a verdict: functions of sequences, without files or clocks.
 
-`estimate` needs only the language, so that verdicts can be built and rendered without numpy, and so
-do `sequential` and `ppl_sequential`, whose tests keep what they were fed; `intervals` needs numpy
-and scipy. Import the modules, not this package.
+`intervals` and `chunk_intervals` need numpy and scipy; what is imported here needs neither.
 """
+
+from pytest_asperf.analysis.stats.estimate import Estimate
+from pytest_asperf.analysis.stats.sequential import PairedTest
+
+__all__ = ["Estimate", "PairedTest"]

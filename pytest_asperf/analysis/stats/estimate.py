@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -22,14 +23,14 @@ _MAX_DECIMALS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A measured quantity: point, two-sided interval, and what it rests on.
+    """A measured quantity: point, two-sided interval, unit and sample count.
 
     Attributes:
         point: the best guess, finite.
         low: lower bound; ``-inf`` where `n` is too small for an interval.
         high: upper bound; ``inf`` where `n` is too small for an interval.
-        n: how many independent observations the interval rests on.
-        method: how the interval was made, in words for a reader.
+        n: independent observations.
+        method: how the interval was computed, for a reader.
         unit: unit of point and bounds; `CHANGE` and `SHARE` are fractions shown in percent.
         counted: what `n` counts, in the plural.
         confidence: nominal two-sided coverage of the interval; 1 for an exact quantity.
@@ -56,8 +57,17 @@ class Estimate:
 
     @classmethod
     def exact(cls, value: float, unit: str) -> Estimate:
-        """Return a quantity that is counted, not sampled, such as a file's size."""
+        """A quantity that is counted, not sampled, such as a file's size."""
         return cls(value, value, value, 1, method="exact", unit=unit, confidence=1.0)
+
+    @classmethod
+    def change_from_logs(
+        cls, point: float, low: float, high: float, n: int, *,
+        method: str, counted: str, confidence: float,
+    ) -> Estimate:  # fmt: skip
+        """A relative change from the log of a ratio and its bounds."""
+        bounds = (_expm1(point), _expm1(low), _expm1(high))
+        return cls(*bounds, n, method=method, unit=CHANGE, counted=counted, confidence=confidence)
 
     @property
     def has_interval(self) -> bool:
@@ -70,7 +80,7 @@ class Estimate:
         return self.confidence == 1
 
     def scaled(self, factor: float, unit: str) -> Estimate:
-        """Return this quantity in another unit.
+        """This quantity in another unit.
 
         Raises:
             ValueError: `factor` is not positive, which would swap or merge the bounds.
@@ -86,14 +96,14 @@ class Estimate:
         )
 
     def as_ratio(self) -> Estimate:
-        """Return a relative change as the ratio it makes: +0.3 % is 1.003."""
+        """A relative change as a ratio: +0.3 % is 1.003."""
         return replace(self, point=1 + self.point, low=1 + self.low, high=1 + self.high, unit="")
 
     def inverted(self) -> Estimate:
-        """Return 1 over a ratio, the bounds changing places: 0.8 as costly is 1.25 as fast.
+        """1 over a ratio, with the bounds swapped: 0.8 times the cost is 1.25 times the speed.
 
         Raises:
-            ValueError: a bound is not positive, and so no ratio's.
+            ValueError: a bound is not positive.
         """
         if self.point <= 0 or -math.inf < self.low <= 0:
             raise ValueError(f"[{self.low}, {self.high}] is not the interval of a ratio")
@@ -102,27 +112,26 @@ class Estimate:
         return replace(self, point=1 / self.point, low=low, high=high)
 
     def shown_below(self, limit: float) -> bool:
-        """Whether the whole interval lies below `limit`, given in this unit."""
+        """Whether the whole interval lies below `limit`."""
         return self.high < limit
 
     def shown_above(self, limit: float) -> bool:
-        """Whether the whole interval lies above `limit`, given in this unit."""
+        """Whether the whole interval lies above `limit`."""
         return self.low > limit
 
     def shown_at_most(self, limit: float) -> bool:
-        """Whether no part of the interval lies above `limit`, given in this unit."""
+        """Whether no part of the interval lies above `limit`."""
         return self.high <= limit
 
     def shown_at_least(self, limit: float) -> bool:
-        """Whether no part of the interval lies below `limit`, given in this unit."""
+        """Whether no part of the interval lies below `limit`."""
         return self.low >= limit
 
     def text(self, *, apart_from: Iterable[float] = ()) -> str:
-        """Return ``+0.18 % [0.01, 0.35]``, with the digits that the interval's width supports.
+        """``+0.18 % [0.01, 0.35]``, with the digits that the interval's width supports.
 
         Args:
-            apart_from: limits in this unit; digits are added until no bound that differs from a
-                limit is printed as if it were that limit.
+            apart_from: limits; digits are added until no bound reads like a limit that it is not.
         """
         point, low, high = (_shown(v, self.unit) for v in (self.point, self.low, self.high))
         limits = [_shown(v, self.unit) for v in apart_from]
@@ -140,11 +149,7 @@ class Estimate:
 
 
 def shown_decimals(point: float, low: float, high: float) -> int:
-    """Return the decimals that a figure deserves.
-
-    Two significant digits of the interval's half-width; four of the point where there is no width
-    to go by.
-    """
+    """Decimals for two digits of the interval's half-width, or four of a point without one."""
     half_width = (high - low) / 2
     if math.isfinite(half_width) and half_width > 0:
         decimals = 1 - _magnitude(half_width)
@@ -154,16 +159,23 @@ def shown_decimals(point: float, low: float, high: float) -> int:
 
 
 def limit_text(limit: float, unit: str) -> str:
-    """Return a threshold as a reader writes it: ``1 %``, ``40 tok/s``."""
+    """A threshold as a reader writes it: ``1 %``, ``40 tok/s``."""
     return f"{_shown(limit, unit):g}{_suffix(unit)}"
 
 
 def percent_text(fraction: float) -> str:
-    """Return a share in three digits, and never with an exponent: ``0.82 %``, ``7,200 %``."""
+    """A share in three digits without an exponent: ``0.82 %``, ``7,200 %``."""
     percent = 100 * fraction
     decimals = min(max(0, 2 - _magnitude(percent)), _MAX_DECIMALS) if percent else 0
     text = f"{percent:,.{decimals}f}"
     return f"{text.rstrip('0').rstrip('.') if decimals else text} %"
+
+
+def _expm1(log: float) -> float:
+    """``exp(log) - 1`` without overflow; a bound that is unknown stays infinite on its side."""
+    if log == -math.inf:
+        return log
+    return math.expm1(log) if log < math.log(sys.float_info.max) else math.inf
 
 
 def _magnitude(value: float) -> int:

@@ -12,10 +12,16 @@ import math
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
-from pytest_asperf.analysis.stats.intervals import LEAST_CHUNKS
-from pytest_asperf.analysis.stats.sequential import crossing
-from pytest_asperf.analysis.verdict import Outcome, parse_percent
+from pytest_asperf.analysis.limit_verdict import parse_percent
+from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS
+from pytest_asperf.analysis.stats.estimate import Estimate
+from pytest_asperf.analysis.stats.sequential_frame import (
+    ALPHA,
+    BETA,
+    SequentialTest,
+    nothing_to_estimate,
+)
 from pytest_asperf.errors import ConfigError, MeasurementError, shown
 
 if TYPE_CHECKING:
@@ -51,7 +57,7 @@ def parse_ppl_limit(value: object, *, where: str) -> float:
 
 
 def evidence_below(values: Sequence[float], total: int, mean: float, bound: float) -> float:
-    """Return the e-value against "all `total` values have a mean of at least `mean`".
+    """E-value against "all `total` values have a mean of at least `mean`".
 
     With m_i the mean that the values not yet seen must then have at least, the mean over the bets
     of ``prod(1 + stake * (m_i - max(x_i, -bound)) / (bound - m_i))``. It grows with `mean`.
@@ -78,8 +84,8 @@ def evidence_below(values: Sequence[float], total: int, mean: float, bound: floa
     return sum(weight * math.prod([1 + stake * o for o in odds]) for weight, stake in _BETS)
 
 
-class PairedPplTest:
-    """Feed one chunk's mean NLL difference after the other until an outcome is returned.
+class PairedPplTest(SequentialTest):
+    """Takes the mean NLL difference of one chunk at a time until there is an outcome.
 
     PASS means that ΔPPL over the whole corpus is below `limit`, FAIL that it is not. After the last
     chunk it is known. Before, either verdict is wrong with a probability of at most `beta` or
@@ -106,8 +112,8 @@ class PairedPplTest:
         limit: float = 0.01,
         *,
         n_chunks_total: int,
-        alpha: float = 0.05,
-        beta: float = 0.05,
+        alpha: float = ALPHA,
+        beta: float = BETA,
         bound: float | None = None,
         min_chunks: int = LEAST_CHUNKS,
         comparisons: int = 1,
@@ -116,12 +122,10 @@ class PairedPplTest:
             raise ValueError(
                 f"limit must lie between {_SMALLEST_LIMIT:g} and {_LARGEST_LIMIT:g}, not {limit}"
             )
-        if not (0 < alpha < 0.5 and 0 < beta < 0.5):
-            raise ValueError(f"alpha={alpha} and beta={beta} must lie between 0 and 0.5")
-        if min(n_chunks_total, min_chunks, comparisons) < 1:
+        super().__init__(alpha=alpha, beta=beta, comparisons=comparisons)
+        if min(n_chunks_total, min_chunks) < 1:
             raise ValueError(
-                f"n_chunks_total={n_chunks_total}, min_chunks={min_chunks} and "
-                f"comparisons={comparisons} must be at least 1"
+                f"n_chunks_total={n_chunks_total} and min_chunks={min_chunks} must be at least 1"
             )
         self._limit = math.log1p(limit)
         self.bound = _BOUND_IN_LIMITS * self._limit if bound is None else bound
@@ -130,20 +134,6 @@ class PairedPplTest:
         self.limit = limit
         self.n_chunks_total = n_chunks_total
         self.min_chunks = min_chunks
-        self._alpha = alpha / comparisons
-        self._beta = beta / comparisons
-        self._values: list[float] = []
-        self._outcome: Outcome | None = None
-
-    @property
-    def n(self) -> int:
-        """How many chunks were seen."""
-        return len(self._values)
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """The verdict, or None while more chunks are wanted."""
-        return self._outcome
 
     def update(self, difference: float) -> Outcome | None:
         """Take a chunk's mean ``NLL_candidate - NLL_baseline`` (nats) and return the outcome.
@@ -152,12 +142,11 @@ class PairedPplTest:
             MeasurementError: the difference is not finite; the state is unchanged.
             RuntimeError: the outcome has been returned already.
         """
-        if self._outcome is not None:
-            raise RuntimeError(f"already decided after {self.n} chunks: {self._outcome}")
+        self._require_open()
         if not math.isfinite(difference):
             raise MeasurementError(
                 f"the NLL difference of the chunk drawn as number {self.n + 1} is {difference!r}",
-                why="no verdict can rest on it",
+                why="a mean of NLL differences is a finite number",
                 remedy="score this chunk again with both models and look at their logs",
             )
         self._values.append(difference)
@@ -173,16 +162,7 @@ class PairedPplTest:
         if self.n == self.n_chunks_total:
             mean = fmean(self._values)
             return mean, mean
-        low, high = -math.inf, math.inf
-        if self._against_less(-self.bound) >= 1 / self._alpha:
-            low = crossing(
-                lambda m: self._against_less(m) - 1 / self._alpha, -self.bound, self.bound
-            )
-        if self._against_more(self.bound) >= 1 / self._beta:
-            high = crossing(
-                lambda m: 1 / self._beta - self._against_more(m), -self.bound, self.bound
-            )
-        return low, high
+        return self._bounds(self._against_less, self._against_more, -self.bound, self.bound)
 
     @property
     def estimate(self) -> Estimate:
@@ -192,21 +172,16 @@ class PairedPplTest:
             MeasurementError: there are no chunks.
         """
         if not self._values:
-            raise MeasurementError(
-                "no chunk was scored",
-                why="there is nothing to estimate from",
-                remedy="allow more time, or a longer corpus",
-            )
+            raise nothing_to_estimate("no chunk was scored", "allow more time, or a longer corpus")
         low, high = self.interval
         point = min(max(fmean(self._values), low), high)
         whole = "the whole corpus" if low == high else f"bets on {self.n_chunks_total} chunks"
-        return Estimate(
-            math.expm1(point),
-            math.expm1(low) if low > -math.inf else low,
-            math.expm1(high),
+        return Estimate.change_from_logs(
+            point,
+            low,
+            high,
             self.n,
             method=f"mean of paired NLL differences, {whole}",
-            unit=CHANGE,
             counted="chunks",
             confidence=1.0 if low == high else 1 - self._alpha - self._beta,
         )

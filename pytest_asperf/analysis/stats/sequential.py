@@ -15,16 +15,20 @@ import math
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
+from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.stats.pairs_needed import least_pairs
-from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.analysis.stats.sequential_frame import (
+    ALPHA,
+    BETA,
+    SequentialTest,
+    crossing,
+    nothing_to_estimate,
+)
 from pytest_asperf.errors import MeasurementError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-#: Bound on FAIL where the builds are equal, unless another is asked for.
-ALPHA: Final = 0.05
+    from collections.abc import Sequence
 
 #: Weight and stake of each bet. The low stake survives noise, the high one decides quiet machines
 #: in 5 pairs: 0.25 * 1.45^5 + 0.75 * 1.9^5 = 20.2.
@@ -52,7 +56,7 @@ _LARGEST_LOG_RATIO: Final = 1500.0
 
 
 def log_cost_ratio(*, candidate: float, baseline: float) -> float:
-    """Return ``ln(candidate / baseline)`` of two costs in the same unit, such as ns per token.
+    """``ln(candidate / baseline)`` of two costs in the same unit, such as ns per token.
 
     Raises:
         MeasurementError: a cost is not positive and finite.
@@ -68,7 +72,7 @@ def log_cost_ratio(*, candidate: float, baseline: float) -> float:
 
 
 def predicted_scale(earlier: Sequence[float]) -> float:
-    """Return the scale by which the next difference is judged, from the `earlier` ones alone.
+    """The scale for the next difference, from the `earlier` ones alone.
 
     1.4826 MAD about the median, shrunk in the logarithm towards 3 % as if by 3 pairs. It follows
     no shift and no sign of the differences, so that mirrored data give mirrored bets.
@@ -83,13 +87,13 @@ def predicted_scale(earlier: Sequence[float]) -> float:
 
 
 def robust_sd(differences: Sequence[float]) -> float:
-    """Return 1.4826 MAD: the standard deviation of normal noise, without its outliers."""
+    """1.4826 MAD: the standard deviation of normal noise, without its outliers."""
     middle = median(differences)
     return _NORMAL_MAD * median([abs(d - middle) for d in differences])
 
 
 def evidence(differences: Sequence[float], scales: Sequence[float], shift: float) -> float:
-    """Return the e-value against "the effect is at most `shift`", all in logs of ratios.
+    """E-value against "the effect is at most `shift`", all in logs of ratios.
 
     The mean over the bets of ``prod(1 + stake * clip((d_i - shift) / scale_i, -1, 1))``. It falls
     with `shift`. With all signs turned it is the e-value against "at least".
@@ -102,8 +106,8 @@ def evidence(differences: Sequence[float], scales: Sequence[float], shift: float
     )
 
 
-class PairedTest:
-    """Feed log cost ratios until an outcome is returned.
+class PairedTest(SequentialTest):
+    """Takes log cost ratios of pairs until there is an outcome.
 
     PASS: a slowdown of `tolerance` is excluded. FAIL: a slowdown above the floor is shown, and the
     tolerance is not excluded. The floor is 0 for tolerances up to 5 %, else a cost ratio of
@@ -135,48 +139,31 @@ class PairedTest:
         *,
         one_limit: bool = False,
         alpha: float = ALPHA,
-        beta: float = 0.05,
+        beta: float = BETA,
         min_pairs: int = 5,
         max_pairs: int = 60,
         comparisons: int = 1,
     ) -> None:
         if not (-1 + 1e-6 if one_limit else 1e-6) <= tolerance <= 1e6:
             raise ValueError(f"a tolerance of {tolerance} is beyond what can be tested")
-        if not (0 < alpha < 0.5 and 0 < beta < 0.5):
-            raise ValueError(f"alpha={alpha} and beta={beta} must lie between 0 and 0.5")
-        if comparisons < 1:
-            raise ValueError(f"comparisons must be at least 1, not {comparisons}")
+        super().__init__(alpha=alpha, beta=beta, comparisons=comparisons)
         if not 1 <= min_pairs <= max_pairs:
             raise ValueError(f"need 1 <= min_pairs={min_pairs} <= max_pairs={max_pairs}")
         self.tolerance = tolerance
         self.min_pairs = min_pairs
         self.max_pairs = max_pairs
-        self._alpha = alpha / comparisons
-        self._beta = beta / comparisons
         self._one_limit = one_limit
         self._limit = math.log1p(tolerance)
         self._floor = self._limit
         if not one_limit:
             self._floor = max(0.0, self._limit - math.log1p(_FLOOR_DEPTH))
         self.floor = math.expm1(self._floor)
-        self._differences: list[float] = []
         self._scales: list[float] = []
         self._log_odds = 0.0
-        self._outcome: Outcome | None = None
-
-    @property
-    def n(self) -> int:
-        """How many pairs were seen."""
-        return len(self._differences)
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """The verdict, or None while more pairs are wanted."""
-        return self._outcome
 
     @property
     def outcome_if_stopped(self) -> Outcome:
-        """The verdict if no further pair comes: an interval on one side of the tolerance is one."""
+        """The verdict without further pairs, by the interval where nothing was decided."""
         if self._outcome is not None:
             return self._outcome
         return self._by_interval() if self.n >= self.min_pairs else Outcome.INCONCLUSIVE
@@ -188,11 +175,11 @@ class PairedTest:
             MeasurementError: the difference is no finite log ratio; the state is unchanged.
             RuntimeError: the outcome has been returned already.
         """
-        self._require_open(difference)
-        scale = predicted_scale(self._differences)
-        self._differences.append(difference)
+        self._require_ratio(difference)
+        scale = predicted_scale(self._values)
+        self._values.append(difference)
         self._scales.append(scale)
-        self._log_odds += self._odds_step(difference, scale)
+        self._log_odds += _odds_step(difference, scale, self._floor, self._limit)
         self._outcome = self._decide()
         return self._outcome
 
@@ -219,15 +206,9 @@ class PairedTest:
         is at least the floor (with one limit, that limit), a PASS's upper bound at most
         ``ln(1 + tolerance)``. Infinite on a side where the pairs do not suffice yet.
         """
-        if not self._differences:
+        if not self._values:
             return -math.inf, math.inf
-        lowest, highest = self._bracket()
-        low, high = -math.inf, math.inf
-        if self.evidence_above(lowest) >= 1 / self._alpha:
-            low = crossing(lambda m: self.evidence_above(m) - 1 / self._alpha, lowest, highest)
-        if self._evidence_below(highest) >= 1 / self._beta:
-            high = crossing(lambda m: 1 / self._beta - self._evidence_below(m), lowest, highest)
-        return low, high
+        return self._bounds(self.evidence_above, self._evidence_below, *self._bracket())
 
     @property
     def estimate(self) -> Estimate:
@@ -236,23 +217,18 @@ class PairedTest:
         Raises:
             MeasurementError: there are no pairs.
         """
-        if not self._differences:
-            raise MeasurementError(
-                "no pair was measured",
-                why="there is nothing to estimate from",
-                remedy="allow more time or pairs",
-            )
+        if not self._values:
+            raise nothing_to_estimate("no pair was measured", "allow more time or pairs")
         low, high = self.interval
         point = crossing(
             lambda m: self.evidence_above(m) - self._evidence_below(m), *self._bracket()
         )
-        return Estimate(
-            math.expm1(point),
-            math.expm1(low) if low > -math.inf else low,
-            math.expm1(high),
+        return Estimate.change_from_logs(
+            point,
+            low,
+            high,
             self.n,
             method="sequential bets on the signs of paired log ratios",
-            unit=CHANGE,
             counted="pairs",
             confidence=1 - self._alpha - self._beta,
         )
@@ -265,7 +241,7 @@ class PairedTest:
         """
         if self.n < 3 or self._one_limit:
             return None
-        return least_pairs(robust_sd(self._differences), self.tolerance, self._alpha, self._beta)
+        return least_pairs(robust_sd(self._values), self.tolerance, self._alpha, self._beta)
 
     @property
     def expected_pairs_left(self) -> int | None:
@@ -275,38 +251,31 @@ class PairedTest:
         """
         if self._outcome in {Outcome.PASS, Outcome.FAIL}:
             return 0
-        _, found, needed, odds_needed = self._nearer_side()
-        if found <= 1:
+        seen, needed, odds_needed = self._nearer_side()
+        if seen <= 1:
             return None
-        for_evidence = self._extrapolate(math.log(found), math.log(needed))
+        for_evidence = pairs_left(self.n, math.log(seen), math.log(needed))
         for_odds = min(
-            self._extrapolate(abs(self._log_odds), odds_needed),
-            self._extrapolate(math.log(found), math.log(_AMPLE * needed)),
+            pairs_left(self.n, abs(self._log_odds), odds_needed),
+            pairs_left(self.n, math.log(seen), math.log(_AMPLE * needed)),
         )
         return math.ceil(max(for_evidence, for_odds, self.min_pairs - self.n, 1))
 
-    def _odds_step(self, difference: float, scale: float) -> float:
-        """Censored log likelihood ratio of the tolerance to the floor (Huber 1965)."""
-        steepness = min((self._limit - self._floor) / scale, _LARGEST_STEP)
-        middle = (self._limit + self._floor) / 2
-        return steepness * max(-1.0, min(1.0, (difference - middle) / scale))
-
-    def _nearer_side(self) -> tuple[Outcome, float, float, float]:
-        """Return the verdict in view, its evidence, and the evidence and log odds it needs."""
+    def _nearer_side(self) -> tuple[float, float, float]:
+        """The nearer verdict's evidence, and the evidence and log odds it needs."""
         slower, within = self.evidence_slower, self.evidence_within
         if self._log_odds > 0 or (self._one_limit and slower > within):
-            outcome, found, error = Outcome.FAIL, slower, self._alpha
+            seen, error = slower, self._alpha
         else:
-            outcome, found, error = Outcome.PASS, within, self._beta
-        return outcome, found, 1 / error, max(0.0, self._odds_needed(error))
+            seen, error = within, self._beta
+        return seen, 1 / error, max(0.0, self._odds_needed(error))
 
-    def _require_open(self, difference: float) -> None:
-        if self._outcome is not None:
-            raise RuntimeError(f"already decided after {self.n} pairs: {self._outcome}")
+    def _require_ratio(self, difference: float) -> None:
+        self._require_open()
         if not abs(difference) < _LARGEST_LOG_RATIO:
             raise MeasurementError(
                 f"the log cost ratio of pair {self.n + 1} is {difference!r}",
-                why="no verdict can rest on it",
+                why="a ratio of two costs is a finite number",
                 remedy="look at the engine's log of this pair and measure it again",
             )
 
@@ -318,7 +287,7 @@ class PairedTest:
         return self._by_odds()
 
     def _by_odds(self) -> Outcome | None:
-        """Return the verdict for which both the evidence and the odds suffice."""
+        """The verdict for which both the evidence and the odds suffice."""
         is_slower = self.is_clearly_slower(self.evidence_slower)
         if self.is_within:
             # An interval within the tolerance proves the claim, whatever else it shows.
@@ -327,16 +296,16 @@ class PairedTest:
             return Outcome.PASS if is_clear else None
         return Outcome.FAIL if is_slower else None
 
-    def is_clearly_slower(self, found: float) -> bool:
+    def is_clearly_slower(self, seen: float) -> bool:
         """Whether evidence of this size against the floor suffices, with the odds seen here."""
-        return found >= 1 / self._alpha and self._is_clear(Outcome.FAIL, found, self._alpha)
+        return seen >= 1 / self._alpha and self._is_clear(Outcome.FAIL, seen, self._alpha)
 
-    def _is_clear(self, side: Outcome, found: float, error: float) -> bool:
+    def _is_clear(self, side: Outcome, seen: float, error: float) -> bool:
         """Whether the odds are clear enough for one side, or the evidence for it ample."""
         # Either side of one limit is a verdict: there is no nearer one to ask for.
         odds = self._log_odds if side is Outcome.FAIL else -self._log_odds
         is_nearer = self._one_limit or odds > 0
-        return is_nearer and (odds >= self._odds_needed(error) or found >= _AMPLE / error)
+        return is_nearer and (odds >= self._odds_needed(error) or seen >= _AMPLE / error)
 
     def _odds_needed(self, error: float) -> float:
         return -math.inf if self._one_limit else math.log(_ODDS_FACTOR / error - 1)
@@ -354,21 +323,16 @@ class PairedTest:
         return self.evidence_above(effect)
 
     def evidence_above(self, effect: float) -> float:
-        """Return the e-value against "slower by `effect` at most", in logs of ratios."""
-        return evidence(self._differences, self._scales, effect)
+        """E-value against "slower by `effect` at most", in logs of ratios."""
+        return evidence(self._values, self._scales, effect)
 
     def _evidence_below(self, effect: float) -> float:
-        return evidence([-d for d in self._differences], self._scales, -effect)
+        return evidence([-d for d in self._values], self._scales, -effect)
 
     def _bracket(self) -> tuple[float, float]:
-        """Return effects at which every difference has its full score, of either sign."""
+        """Effects at which every difference has its full score, of either sign."""
         widest = max(self._scales)
-        return min(self._differences) - widest, max(self._differences) + widest
-
-    def _extrapolate(self, found: float, needed: float) -> float:
-        if found >= needed:
-            return 0.0
-        return (needed / found - 1) * self.n if found > 0 else math.inf
+        return min(self._values) - widest, max(self._values) + widest
 
 
 class EquivalenceTest(PairedTest):
@@ -390,11 +354,15 @@ class EquivalenceTest(PairedTest):
         return Outcome.INCONCLUSIVE if self.n >= self.max_pairs else None
 
 
-def crossing(falling: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a falling function changes its sign, to the last bit (bisection)."""
-    while low < (middle := (low + high) / 2) < high:
-        if falling(middle) > 0:
-            low = middle
-        else:
-            high = middle
-    return middle
+def _odds_step(difference: float, scale: float, floor: float, limit: float) -> float:
+    """Censored log likelihood ratio of the tolerance to the floor (Huber 1965)."""
+    steepness = min((limit - floor) / scale, _LARGEST_STEP)
+    middle = (limit + floor) / 2
+    return steepness * max(-1.0, min(1.0, (difference - middle) / scale))
+
+
+def pairs_left(n: int, evidence_seen: float, needed: float) -> float:
+    """Pairs still needed if the evidence grows as it did over the first `n`."""
+    if evidence_seen >= needed:
+        return 0.0
+    return (needed / evidence_seen - 1) * n if evidence_seen > 0 else math.inf

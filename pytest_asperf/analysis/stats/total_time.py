@@ -10,8 +10,8 @@ import math
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.analysis.stats.sequential import PairedTest
-from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.stats.sequential import PairedTest, pairs_left
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,13 +26,13 @@ _LARGEST_STALL: Final = 2.0
 
 
 def typical_log_ratio(baseline: Sequence[float], candidate: Sequence[float]) -> float:
-    """Return the median over the turns of ``ln(candidate / baseline)``."""
+    """The median over the turns of ``ln(candidate / baseline)``."""
     turns = zip(baseline, candidate, strict=True)
     return median(math.log(other / base) for base, other in turns)
 
 
 def total_log_ratio(baseline: Sequence[float], candidate: Sequence[float]) -> float:
-    """Return ``ln(total candidate / total baseline)`` over the turns, stalls cut to twice.
+    """``ln(total candidate / total baseline)`` over the turns, stalls cut to twice.
 
     Swapping the sides turns its sign, and a constant factor of one side's costs shifts it by the
     factor's logarithm, which is all that `PairedTest` asks of a difference.
@@ -64,8 +64,10 @@ class TotalTimeTest(PairedTest):
 
     def __init__(self, tolerance: float = 0.05, **options: Any) -> None:
         super().__init__(tolerance, **options)
-        most = {"min_pairs": self.max_pairs, "max_pairs": self.max_pairs}
-        self.total = PairedTest(tolerance, **{**options, **most})
+        # As many pairs as the budget, so that this one never decides.
+        self.total = PairedTest(
+            tolerance, **{**options, "min_pairs": self.max_pairs, "max_pairs": self.max_pairs}
+        )
         self._totals: list[float] = []
 
     def update(self, difference: float, total: float | None = None) -> Outcome | None:
@@ -79,7 +81,7 @@ class TotalTimeTest(PairedTest):
             MeasurementError: one is no finite log ratio; the state is unchanged.
             RuntimeError: the outcome has been returned already.
         """
-        self._require_open(difference)
+        self._require_ratio(difference)
         whole = difference if total is None else total
         self.total.update(whole)
         self._totals.append(whole)
@@ -88,8 +90,8 @@ class TotalTimeTest(PairedTest):
     @property
     def mean(self) -> float:
         """The mean log ratio of the totals, a pair's stall cut to twice the typical pair."""
-        middle, most = median(self._totals), math.log(_LARGEST_STALL)
-        return fmean(max(middle - most, min(middle + most, total)) for total in self._totals)
+        middle, stall = median(self._totals), math.log(_LARGEST_STALL)
+        return fmean(max(middle - stall, min(middle + stall, total)) for total in self._totals)
 
     @property
     def is_held_up(self) -> bool:
@@ -98,7 +100,7 @@ class TotalTimeTest(PairedTest):
 
     @property
     def decisive(self) -> PairedTest:
-        """The one whose interval the verdict rests on: the total where it is in the way."""
+        """The test whose interval the verdict rests on."""
         if self.outcome is Outcome.FAIL:
             return self._slower
         return self.total if self.is_within and not self.total.is_within else self
@@ -113,16 +115,16 @@ class TotalTimeTest(PairedTest):
 
     @property
     def expected_pairs_left(self) -> int | None:
-        """As of `PairedTest`; for a PASS in view also those that the total time needs."""
+        """As for `PairedTest`; for a PASS also the pairs that the total time needs."""
         left = super().expected_pairs_left
         if not left or self._log_odds > 0:
             return left
         if self.total.is_within:
             return None if self.is_held_up else left
-        found = self.total.evidence_within
-        if found <= 1:
+        seen = self.total.evidence_within
+        if seen <= 1:
             return None
-        return max(left, math.ceil(self._extrapolate(math.log(found), math.log(1 / self._beta))))
+        return max(left, math.ceil(pairs_left(self.n, math.log(seen), math.log(1 / self._beta))))
 
     @property
     def _slower(self) -> PairedTest:

@@ -8,17 +8,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from pytest_asperf.analysis.combined_verdict import judge_each, judge_implication
+from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, judge_within
 from pytest_asperf.analysis.metrics import Metric
+from pytest_asperf.analysis.order_verdict import judge_monotonic, judge_pareto
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE
-from pytest_asperf.analysis.stats.intervals import shared_confidence
-from pytest_asperf.analysis.verdict import (
-    judge_above,
-    judge_below,
-    judge_monotonic,
-    judge_pareto,
-    judge_within,
-)
-from pytest_asperf.config.toml_table import unusable
+from pytest_asperf.analysis.stats.quantiles import shared_confidence
+from pytest_asperf.config.table import NUMBER, number
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.published.findings.terms import FormulaTerm, parse_term, row_of
 
@@ -27,12 +22,13 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.verdict import Figure as JudgedFigure
     from pytest_asperf.analysis.verdict import Subject, Verdict
-    from pytest_asperf.config.toml_table import TomlTable
+    from pytest_asperf.config.table import CheckedTable
     from pytest_asperf.published.findings.evidence import Evidence
     from pytest_asperf.published.findings.terms import Term
 
 _DIRECTIONS: Final = ("rising", "falling")
 _BETTER: Final = ("higher", "lower")
+_PERCENT: Final = number("percent above 0", usable=lambda share: share > 0)
 
 
 class FindingCheck(Protocol):
@@ -158,7 +154,7 @@ class Implication:
         return judge_implication(cases, self.limit, subject)
 
 
-def parse_check(place: TomlTable) -> FindingCheck:
+def parse_check(place: CheckedTable) -> FindingCheck:
     """Return the check that a table means.
 
     Raises:
@@ -167,38 +163,36 @@ def parse_check(place: TomlTable) -> FindingCheck:
     return _KINDS[place.choice("kind", _KINDS)](place)
 
 
-def _limits(place: TomlTable) -> FindingCheck:
-    kind: Literal["below", "above", "within"] = place.table["kind"]
+def _limits(place: CheckedTable) -> FindingCheck:
+    kind: Literal["below", "above", "within"] = place.values["kind"]
     keys = ("at_least", "at_most") if kind == "within" else ("limit",)
     place.only(("kind", "values", "labels", *keys))
-    given = [place.number(key) for key in keys]
+    given = [place.get(key, NUMBER) for key in keys]
     if all(number is None for number in given):
-        raise unusable(f"{place}: {keys[0]}", None, "the limit, a number in the figures' unit")
+        place.refuse(keys[0], "write the limit, a number in the figures' unit")
     low, high = given if kind == "within" else (given[0], given[0])
     if low is not None and high is not None and low > high:
-        raise unusable(f"{place}: at_least", low, "at_least <= at_most")
+        place.refuse("at_least", "write at_least <= at_most")
     return CheckLimits(kind, _values(place), low, high)
 
 
-def _monotonic(place: TomlTable) -> FindingCheck:
+def _monotonic(place: CheckedTable) -> FindingCheck:
     place.only(("kind", "values", "labels", "direction"))
     direction = place.choice("direction", _DIRECTIONS)
     return Monotonic(_values(place, least=2), "rising" if direction == "rising" else "falling")
 
 
-def _compared(place: TomlTable) -> FindingCheck:
+def _compared(place: CheckedTable) -> FindingCheck:
     """Read `equal` and `proportional`: ratios that lie within a share of 1, or of the first one.
 
     Both become limits on percentages, so that one judgement serves all.
     """
-    kind = place.table["kind"]
+    kind = place.values["kind"]
     place.only(("kind", "values", "to", "labels", "within"))
-    share = place.number("within")
-    if share is None or share <= 0:
-        raise unusable(f"{place}: within", share, "percent above 0")
+    share = place.need("within", _PERCENT)
     values, others = _values(place), _terms(place, "to")
     if len(values) != len(others):
-        raise unusable(f"{place}: to", f"{len(others)} terms", f"one for each of {len(values)}")
+        place.refuse("to", f"name {len(values)} terms, one for each of `values`")
     pairs = [
         (label, FormulaTerm("ratio", (a, b))) for (label, a), b in zip(values, others, strict=True)
     ]
@@ -208,44 +202,40 @@ def _compared(place: TomlTable) -> FindingCheck:
     else:
         compared = [(label, FormulaTerm("percent_change", ratio.of)) for label, ratio in pairs]
     if not compared:
-        raise unusable(f"{place}: values", "one value", "two or more, to compare")
+        place.refuse("values", "name two or more, to compare")
     return CheckLimits("within", tuple(compared), -share, share)
 
 
-def _pareto(place: TomlTable) -> FindingCheck:
+def _pareto(place: CheckedTable) -> FindingCheck:
     place.only(("kind", "chosen", "candidates", "objectives", "better"))
-    table = place.inner("candidates", place.table.get("candidates"))
+    table = place.inner("candidates", place.values.get("candidates"))
     objectives, better = place.texts("objectives"), place.texts("better")
     if len(better) != len(objectives) or not better or not set(better) <= set(_BETTER):
-        raise unusable(f"{place}: better", list(better), "higher or lower for each objective")
-    candidates = tuple((name, _terms(table, name)) for name in table.table)
+        place.refuse("better", "write higher or lower for each objective")
+    candidates = tuple((name, _terms(table, name)) for name in table.values)
     for name, terms in candidates:
         if len(terms) != len(objectives):
-            raise unusable(f"{table}: {name}", f"{len(terms)} terms", "one for each objective")
+            table.refuse(name, "name one term for each objective")
     chosen = place.choice("chosen", [name for name, _ in candidates])
     if len(candidates) < 2:
-        raise unusable(f"{place}: candidates", chosen, "two candidates or more")
+        place.refuse("candidates", "name two candidates or more")
     directions: list[Literal["higher", "lower"]] = [
         "higher" if word == "higher" else "lower" for word in better
     ]
     return Pareto(chosen, candidates, objectives, tuple(directions))
 
 
-def _implication(place: TomlTable) -> FindingCheck:
+def _implication(place: CheckedTable) -> FindingCheck:
     place.only(("kind", "where", "effect", "labels", "at_least"))
-    limit = place.number("at_least")
-    if limit is None:
-        raise unusable(f"{place}: at_least", None, "the limit, a number")
+    limit = place.need("at_least", NUMBER)
     wheres, effects = _terms(place, "where"), _terms(place, "effect")
     if len(wheres) != len(effects):
-        raise unusable(
-            f"{place}: effect", f"{len(effects)} terms", f"one for each of {len(wheres)}"
-        )
+        place.refuse("effect", f"name {len(wheres)} terms, one for each of `where`")
     labels = _labels(place, effects)
     return Implication(tuple(zip(labels, wheres, effects, strict=True)), limit)
 
 
-_KINDS: Final[Mapping[str, Callable[[TomlTable], FindingCheck]]] = {
+_KINDS: Final[Mapping[str, Callable[[CheckedTable], FindingCheck]]] = {
     "below": _limits,
     "above": _limits,
     "within": _limits,
@@ -262,19 +252,19 @@ def _estimates(values: Sequence[tuple[str, Term]], evidence: Evidence) -> tuple[
     return tuple((label, evidence.estimate(term, each)) for label, term in values)
 
 
-def _values(place: TomlTable, *, least: int = 1) -> tuple[tuple[str, Term], ...]:
+def _values(place: CheckedTable, *, least: int = 1) -> tuple[tuple[str, Term], ...]:
     terms = _terms(place, "values", least=least)
     return tuple(zip(_labels(place, terms), terms, strict=True))
 
 
-def _terms(place: TomlTable, key: str, *, least: int = 1) -> tuple[Term, ...]:
-    value = place.table.get(key)
+def _terms(place: CheckedTable, key: str, *, least: int = 1) -> tuple[Term, ...]:
+    value = place.values.get(key)
     if not isinstance(value, list) or len(value) < least:
-        raise unusable(f"{place}: {key}", value, f"a list of at least {least} terms")
+        place.refuse(key, f"write a list of at least {least} terms")
     return tuple(parse_term(each, place, key) for each in value)
 
 
-def _labels(place: TomlTable, terms: Sequence[Term]) -> tuple[str, ...]:
+def _labels(place: CheckedTable, terms: Sequence[Term]) -> tuple[str, ...]:
     given = place.texts("labels")
     if given and len(given) != len(terms):
         raise ConfigError(

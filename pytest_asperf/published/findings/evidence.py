@@ -14,12 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate
-from pytest_asperf.analysis.stats.intervals import (
-    sd_interval,
-    shared_confidence,
-    t_quantile,
-    z_quantile,
-)
+from pytest_asperf.analysis.stats.intervals import sd_interval
+from pytest_asperf.analysis.stats.quantiles import shared_confidence, t_quantile, z_quantile
 from pytest_asperf.errors import ConfigError, MeasurementError
 from pytest_asperf.published.findings.terms import (
     FigureTerm,

@@ -7,7 +7,8 @@ from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.config.toml_table import open_document, read_toml_text, twice
+from pytest_asperf.config.table import ID
+from pytest_asperf.config.toml_file import open_document, read_toml_text, twice
 from pytest_asperf.errors import ConfigError, printable, shown, suggest
 from pytest_asperf.published.findings.checks import parse_check
 from pytest_asperf.published.findings.evidence import Evidence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from pytest_asperf.config.toml_table import TomlTable
+    from pytest_asperf.config.table import CheckedTable
     from pytest_asperf.published.records import Records
 
 _ARCHITECTURES: Final = ("dense", "moe", "hybrid", "")
@@ -66,7 +67,7 @@ def parse_findings(texts: Iterable[tuple[str, str]], records: Records) -> Findin
     for where, text in texts:
         file = open_document(text, printable(where, 200))
         file.only(("schema", "finding", "reference"))
-        for entry in file.entries("finding") if "finding" in file.table else ():
+        for entry in file.entries("finding") if "finding" in file.values else ():
             name = entry.get("id", "?") if isinstance(entry, dict) else "?"
             place = file.inner(f"finding {name}", entry)
             finding = _finding(place, tables)
@@ -74,7 +75,7 @@ def parse_findings(texts: Iterable[tuple[str, str]], records: Records) -> Findin
             if finding.id in found:
                 raise twice(f"{where}: finding", finding.id)
             found[finding.id] = finding
-        for entry in file.entries("reference") if "reference" in file.table else ():
+        for entry in file.entries("reference") if "reference" in file.values else ():
             place = file.inner("reference", entry)
             place.only(("table", "why"))
             table = place.choice("table", tables)
@@ -91,10 +92,10 @@ def _shipped_texts() -> tuple[tuple[str, str], ...]:
     return tuple((file.name, file.read_text(encoding="utf-8")) for file in files)
 
 
-def _finding(place: TomlTable, tables: Iterable[str]) -> Finding:
+def _finding(place: CheckedTable, tables: Iterable[str]) -> Finding:
     place.only(_KEYS)
     texts = {key: place.text(key, required=True) for key in _TEXTS}
-    guards = place.entries("guard") if "guard" in place.table else []
+    guards = place.entries("guard") if "guard" in place.values else []
     sources = place.texts("sources")
     for source in sources:
         if source not in tables:
@@ -105,13 +106,13 @@ def _finding(place: TomlTable, tables: Iterable[str]) -> Finding:
                 remedy="name tables as source-id/table-id",
             )
     return Finding(
-        id=place.id(),
+        id=place.need("id", ID),
         sources=sources,
         published=place.texts("published"),
         hardware=place.texts("hardware"),
-        architecture=place.choice("architecture", _ARCHITECTURES),
+        architecture=place.choice("architecture", _ARCHITECTURES, ""),
         engine=place.text("engine"),
-        check=parse_check(place.inner("check", place.table.get("check"))),
+        check=parse_check(place.inner("check", place.values.get("check"))),
         guards=tuple(parse_guard(place.inner("guard", guard)) for guard in guards),
         live=place.text("live"),
         expected=Outcome(place.choice("expected", [str(each) for each in Outcome])),
@@ -119,7 +120,7 @@ def _finding(place: TomlTable, tables: Iterable[str]) -> Finding:
     )
 
 
-def _check_figures(finding: Finding, evidence: Evidence, place: TomlTable) -> None:
+def _check_figures(finding: Finding, evidence: Evidence, place: CheckedTable) -> None:
     """Refuse a finding on figures that are not recorded or not numbers."""
     terms = [*finding.check.terms(), *(term for guard in finding.guards for term in guard.terms())]
     for id in (*finding.published, *(id for term in terms for id in ids_of(term))):  # noqa: A001

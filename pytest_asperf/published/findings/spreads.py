@@ -11,7 +11,8 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from pytest_asperf.config.toml_table import open_document, unusable
+from pytest_asperf.config.table import BOOLEAN, NUMBER, unusable
+from pytest_asperf.config.toml_file import open_document
 
 if TYPE_CHECKING:
     from pytest_asperf.published.records import RecordedCell
@@ -74,11 +75,11 @@ def assumed_spreads() -> tuple[AssumedSpread, ...]:
     for entry in place.entries("spread"):
         inner = place.inner("spread", entry)
         inner.only(_KEYS)
-        cv, se = inner.number("cv"), inner.number("se")
+        cv, se = inner.get("cv", NUMBER), inner.get("se", NUMBER)
         if (cv is None) == (se is None):
-            raise unusable(str(inner), cv, "exactly one of cv and se")
-        by_runs = inner.table.get("by_runs", True)
+            raise unusable(str(inner), cv, "write exactly one of cv and se")
+        by_runs = inner.get("by_runs", BOOLEAN) is not False
         metrics = frozenset(inner.texts("metrics"))
         because = inner.text("because", required=True)
-        spreads.append(AssumedSpread(metrics, inner.text("source"), because, cv, se, bool(by_runs)))
+        spreads.append(AssumedSpread(metrics, inner.text("source"), because, cv, se, by_runs))
     return tuple(sorted(spreads, key=lambda spread: not spread.source))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.config.toml_table import unusable
+from pytest_asperf.config.table import unusable
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.published.records.formulas import FORMULAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_asperf.config.toml_table import TomlTable
+    from pytest_asperf.config.table import CheckedTable
 
 #: Formulas within formulas.
 _DEEPEST: Final = 4
@@ -61,7 +61,7 @@ class FormulaTerm:
 Term = FigureTerm | PrintedTerm | Variation | FormulaTerm
 
 
-def parse_term(value: object, place: TomlTable, key: str) -> Term:
+def parse_term(value: object, place: CheckedTable, key: str) -> Term:
     """Return the term that a value of a findings file means.
 
     Args:
@@ -90,21 +90,21 @@ def row_of(term: Term) -> str:
     return next(ids_of(term)).split("/")[-2]
 
 
-def _parsed(value: object, place: TomlTable, key: str, depth: int) -> Term:
+def _parsed(value: object, place: CheckedTable, key: str, depth: int) -> Term:
     if isinstance(value, str):
         return FigureTerm(_id(value, place, key))
     inner = place.inner(key, value)
     if depth == _DEEPEST:
-        raise unusable(str(inner), "a formula in a formula", f"at most {_DEEPEST} levels")
-    if "printed" in inner.table:
+        raise unusable(str(inner), "a formula in a formula", f"write at most {_DEEPEST} levels")
+    if "printed" in inner.values:
         inner.only(("printed",))
         return PrintedTerm(_id(inner.text("printed"), inner, "printed"))
-    if "variation" in inner.table:
+    if "variation" in inner.values:
         inner.only(("variation",))
         return Variation(_id(inner.text("variation"), inner, "variation"))
     inner.only(("formula", "of", "unit"))
     formula = FORMULAS[inner.choice("formula", FORMULAS)]
-    of = inner.table.get("of")
+    of = inner.values.get("of")
     least, most = formula.inputs
     if not isinstance(of, list) or not least <= len(of) <= most:
         count = f"{least}" if least == most else f"{least} to {most}"
@@ -117,7 +117,7 @@ def _parsed(value: object, place: TomlTable, key: str, depth: int) -> Term:
     return FormulaTerm(formula.name, inputs, inner.text("unit"))
 
 
-def _id(text: str, place: TomlTable, key: str) -> str:
+def _id(text: str, place: CheckedTable, key: str) -> str:
     if text.count("/") != 3:
-        raise unusable(f"{place}: {key}", text, "an id: source-id/table-id/row/column")
+        raise unusable(place.at(key), text, "write an id: source-id/table-id/row/column")
     return text

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
-from pytest_asperf.config.toml_table import unusable
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.published.findings.terms import FormulaTerm, ids_of, parse_term
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.config.toml_table import TomlTable
+    from pytest_asperf.config.table import CheckedTable
     from pytest_asperf.published.findings.evidence import Evidence
     from pytest_asperf.published.findings.terms import Term
 
@@ -76,7 +75,7 @@ class Guard:
         return named
 
 
-def parse_guard(place: TomlTable) -> Guard:
+def parse_guard(place: CheckedTable) -> Guard:
     """Return the guard that a table means.
 
     Raises:
@@ -87,17 +86,15 @@ def parse_guard(place: TomlTable) -> Guard:
         place.only(("kind", "arm", "baseline"))
         arm, baseline = _list(place, "arm"), _list(place, "baseline")
         if len(arm) != len(baseline):
-            raise unusable(
-                f"{place}: baseline", f"{len(baseline)} figures", f"one for each of {len(arm)}"
-            )
+            place.refuse("baseline", f"name {len(arm)} figures, one for each of `arm`")
         return Guard(kind, (), arm, baseline)
     _, needed, possible = _GUARDS[kind]
     place.only(("kind", *needed, *possible))
     for key in needed:
-        if key not in place.table:
-            raise unusable(f"{place}: {key}", None, f"a figure; {kind} needs {', '.join(needed)}")
+        if key not in place.values:
+            place.refuse(key, f"name a figure; {kind} needs {', '.join(needed)}")
     inputs = (
-        (key, parse_term(place.table[key], place, key)) for key in place.table if key != "kind"
+        (key, parse_term(place.values[key], place, key)) for key in place.values if key != "kind"
     )
     return Guard(kind, tuple(inputs))
 
@@ -114,10 +111,10 @@ def automatic_trips(terms: Iterable[Term], evidence: Evidence) -> Iterator[Guard
                     yield guard_finding
 
 
-def _list(place: TomlTable, key: str) -> tuple[Term, ...]:
-    value = place.table.get(key)
+def _list(place: CheckedTable, key: str) -> tuple[Term, ...]:
+    value = place.values.get(key)
     if not isinstance(value, list) or not value:
-        raise unusable(f"{place}: {key}", value, "a list of figures")
+        place.refuse(key, "write a list of figures")
     return tuple(parse_term(each, place, key) for each in value)
 
 

@@ -6,17 +6,20 @@ from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
-from pytest_asperf.config.toml_table import (
+from pytest_asperf.config.table import (
+    BOOLEAN,
+    ID,
     LONGEST,
-    TomlTable,
-    checked_id,
-    open_document,
-    read_toml_text,
-    twice,
+    NUMBER,
+    PAIR,
+    CheckedTable,
+    number,
     unusable,
+    whole,
 )
+from pytest_asperf.config.toml_file import open_document, read_toml_text, twice
 from pytest_asperf.errors import ConfigError, listing, printable, shown, suggest
 from pytest_asperf.published.records.formulas import FORMULAS
 from pytest_asperf.published.records.model import (
@@ -39,6 +42,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+_COUNT: Final = whole(1, 2**63 - 1)
+_ERROR: Final = number("a number of at least 0", usable=lambda error: error >= 0)
+_CONFIDENCE: Final = number("a number between 0 and 1, such as 0.95", usable=lambda p: 0 < p < 1)
 _SCOPE: Final = tuple(field.name for field in fields(Scope))
 _SPREAD: Final = tuple(field.name for field in fields(Spread))
 _SOURCE: Final = tuple(field.name for field in fields(Source))
@@ -111,7 +117,9 @@ class _Ids:
         """Return the id that `column`, `row/column`, `table/row/column` or a full id means."""
         parts = reference.split("/")
         if not 1 <= len(parts) <= 4 or not all(parts):
-            raise unusable(where, reference, "column, row/column, table/row/column or a full id")
+            raise unusable(
+                where, reference, "write column, row/column, table/row/column or a full id"
+            )
         full = [self.source, self.table, self.row][: 4 - len(parts)] + parts
         return "/".join([full[0], full[1], self.row if full[2] == "*" else full[2], full[3]])
 
@@ -135,7 +143,7 @@ def _records(
 def _document(text: str, where: str, hardware: Collection[str]) -> Document:
     file = open_document(text, where)
     file.only(("schema", "source", "table"))
-    source = _source(file.inner("source", file.table.get("source")))
+    source = _source(file.inner("source", file.values.get("source")))
     tables: list[Table] = []
     for entry in file.entries("table"):
         table = _table(file, entry, source.id, hardware)
@@ -145,10 +153,10 @@ def _document(text: str, where: str, hardware: Collection[str]) -> Document:
     return Document(source, tuple(tables))
 
 
-def _source(place: TomlTable) -> Source:
+def _source(place: CheckedTable) -> Source:
     place.only(_SOURCE)
     return Source(
-        id=place.id(),
+        id=place.need("id", ID),
         title=place.text("title", required=True),
         authors=place.texts("authors"),
         url=place.text("url"),
@@ -157,27 +165,27 @@ def _source(place: TomlTable) -> Source:
     )
 
 
-def _table(file: TomlTable, entry: object, source: str, hardware: Collection[str]) -> Table:
+def _table(file: CheckedTable, entry: object, source: str, hardware: Collection[str]) -> Table:
     name = entry.get("id", "?") if isinstance(entry, dict) else "?"
     place = file.inner(f"table {name}", entry)
     place.only(_TABLE)
-    id_ = place.id()
-    key_is = place.choice("key_is", (*_SCOPE, ""))
+    id_ = place.need("id", ID)
+    key_is = place.choice("key_is", (*_SCOPE, ""), "")
     scope = _scope(place, Scope(), hardware)
     columns = [
         _column(place.inner(f"column {key}", column), key)
-        for key, column in place.inner("columns", place.table.get("columns")).table.items()
+        for key, column in place.inner("columns", place.values.get("columns")).values.items()
     ]
     if not columns:
-        raise unusable(f"{place}: columns", {}, "at least one column")
+        place.refuse("columns", "write at least one column")
     rows = []
-    for key, row in place.inner("rows", place.table.get("rows")).table.items():
+    for key, row in place.inner("rows", place.values.get("rows")).values.items():
         inner = place.inner(f"row {key}", row)
-        ids = _Ids(source, id_, checked_id(key, str(inner)))
+        ids = _Ids(source, id_, ID.checked(key, str(inner)))
         own = replace(scope, **{key_is: key}) if key_is else scope
         rows.append(_row(inner, ids, columns, own, hardware))
     if not rows:
-        raise unusable(f"{place}: rows", {}, "at least one row")
+        place.refuse("rows", "write at least one row")
     return Table(
         id=id_,
         title=place.text("title", required=True),
@@ -190,10 +198,10 @@ def _table(file: TomlTable, entry: object, source: str, hardware: Collection[str
     )
 
 
-def _column(place: TomlTable, key: str) -> tuple[Column, TomlTable]:
+def _column(place: CheckedTable, key: str) -> tuple[Column, CheckedTable]:
     place.only(_COLUMN)
-    if checked_id(key, str(place)) in _SCOPE:
-        raise unusable(str(place), key, f"a name other than {listing(_SCOPE)}")
+    if ID.checked(key, str(place)) in _SCOPE:
+        raise unusable(str(place), key, f"use a name other than {listing(_SCOPE)}")
     kind = place.choice("kind", _KINDS)
     column = Column(
         key=key,
@@ -205,42 +213,42 @@ def _column(place: TomlTable, key: str) -> tuple[Column, TomlTable]:
 
 
 def _row(
-    place: TomlTable,
+    place: CheckedTable,
     ids: _Ids,
-    columns: list[tuple[Column, TomlTable]],
+    columns: list[tuple[Column, CheckedTable]],
     scope: Scope,
     hardware: Collection[str],
 ) -> RecordedRow:
     place.only((*_SCOPE, *(column.key for column, _ in columns)))
     cells = []
     for column, defaults in columns:
-        if column.key in place.table:
+        if column.key in place.values:
             # What a row says of its scope is nearer than what its column says.
             own = _scope(place, _scope(defaults, scope, hardware), hardware)
-            value = place.table[column.key]
+            value = place.values[column.key]
             inner = place.inner(column.key, value if isinstance(value, dict) else {"value": value})
             cells.append((column.key, _cell(inner, ids, column, defaults, own)))
     return RecordedRow(ids.row, tuple(cells))
 
 
 def _cell(
-    place: TomlTable, ids: _Ids, column: Column, defaults: TomlTable, scope: Scope
+    place: CheckedTable, ids: _Ids, column: Column, defaults: CheckedTable, scope: Scope
 ) -> RecordedCell:
     place.only(_CELL)
-    value = place.table.get("value")
+    value = place.values.get("value")
     if isinstance(value, bool) or not isinstance(value, int | Decimal | str) or value == "":
-        raise unusable(str(place), value, "a number or text, or a table with `value`")
+        raise unusable(str(place), value, "write a number or text, or a table with `value`")
     try:
         printed = read_printed(value)
     except ValueError:
-        raise unusable(str(place), value, "a finite number, or LOW-HIGH") from None
+        raise unusable(str(place), value, "write a finite number, or LOW-HIGH") from None
     if len(printed.text) > LONGEST:
-        raise unusable(str(place), value, f"text of at most {LONGEST} characters")
+        raise unusable(str(place), value, f"write text of at most {LONGEST} characters")
     kind = _kind(place.choice("kind", _KINDS, column.kind))
     is_word = printed.form == "word"
     for key in ("formula", "follows"):
-        if is_word and key in place.table:
-            raise unusable(f"{place}: {key}", place.table[key], "it beside a number")
+        if is_word and key in place.values:
+            place.refuse(key, "write it beside a number")
     derivation = None if is_word else _derivation(place, defaults, ids)
     if kind == "derived" and derivation is None and not is_word:
         raise ConfigError(
@@ -260,19 +268,19 @@ def _cell(
     )
 
 
-def _derivation(place: TomlTable, defaults: TomlTable, ids: _Ids) -> Derivation | None:
-    giver = place if "formula" in place.table or "from" in place.table else defaults
-    follows = place.table.get("follows", True)
+def _derivation(place: CheckedTable, defaults: CheckedTable, ids: _Ids) -> Derivation | None:
+    giver = place if place.values.keys() & {"formula", "from"} else defaults
+    follows = place.get("follows", BOOLEAN) is not False
     why = place.text("why")
-    if not isinstance(follows, bool) or follows == bool(why):
+    if follows == bool(why):
         raise ConfigError(
             f"{place}: `follows` and `why` do not fit together",
             why="a figure that does not follow from its inputs is published with the reason",
             remedy="write follows = false with a `why`, or neither",
         )
-    if "formula" not in giver.table and "from" not in giver.table:
-        if "follows" in place.table:
-            raise unusable(f"{place}: follows", follows, "`formula` and `from` beside it")
+    if not giver.values.keys() & {"formula", "from"}:
+        if "follows" in place.values:
+            place.refuse("follows", "write `formula` and `from` beside it")
         return None
     formula = FORMULAS[giver.choice("formula", FORMULAS)]
     inputs = giver.texts("from")
@@ -288,35 +296,23 @@ def _derivation(place: TomlTable, defaults: TomlTable, ids: _Ids) -> Derivation 
     return Derivation(formula.name, resolved, follows, why)
 
 
-def _spread(place: TomlTable, defaults: TomlTable | None) -> Spread:
-    near = place.table
-    far: Mapping[str, Any] = {} if defaults is None else defaults.table
-    n = near.get("n", far.get("n"))
-    if n is not None and (not isinstance(n, int) or isinstance(n, bool) or n < 1):
-        raise unusable(f"{place}: n", n, "a count of at least 1")
-    origin = place.text("origin")
-    if not origin and defaults is not None:
-        origin = defaults.text("origin")
-    for key in ("sd", "se"):
-        if (place.number(key) or 0) < 0:
-            raise unusable(f"{place}: {key}", near[key], "a number of at least 0")
-    confidence = place.number("confidence")
-    if confidence is not None and not 0 < confidence < 1:
-        raise unusable(f"{place}: confidence", confidence, "a number between 0 and 1, as 0.95")
+def _spread(place: CheckedTable, defaults: CheckedTable | None) -> Spread:
+    further = replace(place, values={}) if defaults is None else defaults
+    n = place.get("n", _COUNT)
     return Spread(
-        n=n,
-        sd=place.number("sd"),
-        se=place.number("se"),
-        interval=place.pair("interval"),
-        confidence=confidence,
-        observed=place.pair("observed"),
-        raw=place.number("raw"),
-        origin=origin,
+        n=further.get("n", _COUNT) if n is None else n,
+        sd=place.get("sd", _ERROR),
+        se=place.get("se", _ERROR),
+        interval=place.get("interval", PAIR),
+        confidence=place.get("confidence", _CONFIDENCE),
+        observed=place.get("observed", PAIR),
+        raw=place.get("raw", NUMBER),
+        origin=place.text("origin") or further.text("origin"),
     )
 
 
-def _scope(place: TomlTable, outer: Scope, hardware: Collection[str]) -> Scope:
-    own = {key: place.text(key) for key in _SCOPE if key in place.table}
+def _scope(place: CheckedTable, outer: Scope, hardware: Collection[str]) -> Scope:
+    own = {key: place.text(key) for key in _SCOPE if key in place.values}
     if hardware and own.get("hardware"):
         place.choice("hardware", hardware)
     return replace(outer, **own)

@@ -254,10 +254,10 @@ def test_costs_at_the_limit_are_seldom_alike(edge: float) -> None:
     """A difference of the whole tolerance, of either sign, passes in at most 5 % of runs."""
     rng = np.random.default_rng(7)
     passed = 0
-    for _ in range(100):
+    for _ in range(30):
         test = EquivalenceTest(0.05)
         passed += next(filter(None, map(test.update, noisy(rng, edge))), None) is Outcome.PASS
-    assert passed <= binom.ppf(0.999, 100, 0.05)
+    assert passed <= binom.ppf(0.999, 30, 0.05)
 
 
 def test_error_rates_on_noise_with_outliers() -> None:

@@ -25,11 +25,17 @@ FINE = '{ kind = "above", values = ["r/t/a/tg"], limit = 1 }'
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[[finding]]\nid = 'x'", r"finding x: statement: '' is not usable"),
+        ("[[finding]]\nid = 'x'", r"finding x: statement: is missing"),
         (finding(FINE, expectd="PASS"), r"unknown key 'expectd'; did you mean 'expected'"),
-        (finding(FINE, expected="PAS"), r"finding one: expected is 'PAS'; did you mean 'PASS'"),
-        (finding(FINE, architecture="tree"), r"architecture is 'tree'"),
-        (finding('{ kind = "abov", limit = 1 }'), r"check: kind is 'abov'; did you mean 'above'"),
+        (
+            finding(FINE, expected="PAS"),
+            r"finding one: expected: 'PAS' is not usable; did you mean 'PASS'",
+        ),
+        (finding(FINE, architecture="tree"), r"architecture: 'tree' is not usable"),
+        (
+            finding('{ kind = "abov", limit = 1 }'),
+            r"check: kind: 'abov' is not usable; did you mean 'above'",
+        ),
         (
             finding('{ kind = "above", values = ["r/t/a/tgg"], limit = 1 }'),
             r"no number is recorded as 'r/t/a/tgg'; did you mean 'r/t/a/tg'",
@@ -53,7 +59,7 @@ FINE = '{ kind = "above", values = ["r/t/a/tg"], limit = 1 }'
             finding(
                 '{ kind = "above", values = [{ formula = "rato", of = ["r/t/a/tg"] }], limit = 1 }'
             ),
-            r"formula is 'rato'; did you mean 'ratio'",
+            r"formula: 'rato' is not usable; did you mean 'ratio'",
         ),
         (
             finding(
@@ -67,15 +73,18 @@ FINE = '{ kind = "above", values = ["r/t/a/tg"], limit = 1 }'
         ),
         (
             finding('{ kind = "monotonic", values = ["r/t/a/tg", "r/t/a/tg"], direction = "up" }'),
-            r"direction is 'up'",
+            r"direction: 'up' is not usable",
         ),
-        (finding(FINE, '[[finding.guard]]\nkind = "sd-bund"'), r"guard: kind is 'sd-bund'"),
+        (
+            finding(FINE, '[[finding.guard]]\nkind = "sd-bund"'),
+            r"guard: kind: 'sd-bund' is not usable",
+        ),
         (
             finding(FINE, '[[finding.guard]]\nkind = "decode-errors"'),
             r"(?s)guard: lines: is missing.*decode-errors needs lines",
         ),
         (finding(FINE + '\nsources = ["r/x"]'), r"sources: no table .* 'r/x'"),
-        ('[[reference]]\ntable = "r/x"\nwhy = "w"', r"reference: table is 'r/x'"),
+        ('[[reference]]\ntable = "r/x"\nwhy = "w"', r"reference: table: 'r/x' is not usable"),
     ],
 )
 def test_a_bad_file_is_refused_by_file_finding_and_key(

@@ -99,7 +99,7 @@ BAD = {
     "key of a cell": ("sd = 1.5", "std = 1.5", "row Q8_0: tg: unknown key 'std'; did you mean"),
     "unquoted dot": ("F16 = {", "q3.5 = {", "row q3: unknown key '5'"),
     "text for a title": ('"My runs"', "7", "source: title: 7 is not usable"),
-    "list for a value": ("36.80", "[36.80]", "row F16: tg: 'list' is not usable"),
+    "list for a value": ("36.80", "[36.80]", "row F16: tg: [36.8] is not usable"),
     "boolean for a value": ("36.80", "true", "row F16: tg: True is not usable"),
     "empty text": ("36.80", '""', "row F16: tg: '' is not usable"),
     "not finite": ("36.80", "inf", "row F16: tg: "),
@@ -109,8 +109,12 @@ BAD = {
     "interval upside down": ("[52, 56]", "[56, 52]", "row Q8_0: tg: interval: "),
     "half an interval": ("[52, 56]", "[52]", "row Q8_0: tg: interval: "),
     "range upside down": ('"~70"', '"70-60"', "row Q2_K: tg: '70-60' is not usable"),
-    "kind": ('"measured"', '"mesured"', "column tg: kind is 'mesured'; did you mean 'measured'"),
-    "formula": ('"ratio"', '"rato"', "formula is 'rato'; did you mean 'ratio'"),
+    "kind": (
+        '"measured"',
+        '"mesured"',
+        "column tg: kind: 'mesured' is not usable; did you mean 'measured'",
+    ),
+    "formula": ('"ratio"', '"rato"', "formula: 'rato' is not usable; did you mean 'ratio'"),
     "no formula": (', formula = "ratio", from = ["tg", "F16/tg"]', "", "row F16: up: derived, but"),
     "too few inputs": ('["tg", "F16/tg"]', '["tg"]', "from has 1 inputs, and ratio is a / b"),
     "input misspelt": ('"F16/tg"', '"F61/tg"', "mine/ladder/F61/tg is not recorded; did you mean"),
@@ -120,15 +124,19 @@ BAD = {
     "hardware": (
         '"m2ultra-76"',
         '"m2ulta-76"',
-        "hardware is 'm2ulta-76'; did you mean 'm2ultra-76",
+        "hardware: 'm2ulta-76' is not usable; did you mean 'm2ultra-76",
     ),
-    "id": ('"ladder"', '"a/b"', "table a/b: id: 'a/b' is not usable as part of an id"),
+    "id": ('"ladder"', '"a/b"', "table a/b: id: 'a/b' is not usable"),
     "no rows": ("[table.rows]", "[table.rows]\n[table.rowz]", "unknown key 'rowz'"),
     "no column": ("tg = { metric", "x = 1\ntg = { metric", "column x: 1 is not usable"),
     "word that follows": ('up = "N/A"', 'up = { value = "N/A", follows = false }', "up: follows: "),
     "confidence": ("confidence = 0.9", "confidence = 95", "row Q8_0: tg: confidence: "),
     "beyond reason": ("36.80", "1e400", "row F16: tg: "),
-    "formula a list": ('formula = "ratio"', 'formula = ["ratio"]', "formula is "),
+    "formula a list": (
+        'formula = "ratio"',
+        'formula = ["ratio"]',
+        "formula: ['ratio'] is not usable",
+    ),
 }
 
 

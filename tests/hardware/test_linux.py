@@ -73,9 +73,26 @@ def test_parsers_never_raise(text: str) -> None:
     assert isinstance(linux.parse_lscpu(text), linux.CpuFacts)
     assert all(size >= 0 for size in linux.parse_meminfo(text).values())
     assert all(cpu >= 0 for cpu in linux.parse_cpu_list(text))
-    assert (linux.parse_size(text) or 0) >= 0
-    assert (linux.parse_cpu_max(text) or 1) > 0
+    for parse in (linux.parse_size, linux.parse_cpu_max):
+        parse(text)
     assert all(path.startswith("/") for path in linux.parse_cgroup_paths(text).values())
+
+
+@given(st.integers(0, 10**12 - 1), st.sampled_from(["", "K", "M", "G"]))
+def test_sizes_are_in_binary_units(count: int, unit: str) -> None:
+    """Each unit is 1,024 of the one before it; a sign or another unit makes the size unknown."""
+    size = linux.parse_size(f"{count}{unit}\n")
+    assert size == count * 1024 ** ["", "K", "M", "G"].index(unit)
+    assert linux.parse_size(f"-{count}{unit}") is None
+    assert linux.parse_size(f"{count}{unit}B") is None
+
+
+@given(st.integers(1, 10**9), st.integers(1, 10**9))
+def test_a_quota_is_a_share_of_its_period(quota: int, period: int) -> None:
+    """A container may use quota / period processors; without a quota the limit is unknown."""
+    assert linux.parse_cpu_max(f"{quota} {period}\n") == pytest.approx(quota / period)
+    assert linux.parse_cpu_max(f"max {period}\n") is None
+    assert linux.parse_cpu_max(f"-{quota} {period}\n") is None
 
 
 def test_a_hybrid_processor_has_levels(system_tree: Tree) -> None:

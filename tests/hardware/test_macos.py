@@ -176,7 +176,15 @@ def test_parsers_never_raise(text: str) -> None:
         parse_sysctl(text), parse_gpu_cores(text), parse_system_profiler(text), "arm64"
     )
     assert machine.profile is None
-    assert (parse_gpu_busy_percent(text) or 0) >= 0
+    parse_gpu_busy_percent(text)
+
+
+@given(st.integers(0, 100))
+def test_the_share_of_a_busy_gpu_is_read(percent: int) -> None:
+    """Each whole percentage is read, and a negative one is unknown."""
+    line = '"PerformanceStatistics" = {{"Device Utilization %"={},"recoveryCount"=0}}'
+    assert parse_gpu_busy_percent(line.format(percent)) == percent
+    assert parse_gpu_busy_percent(line.format(-1 - percent)) is None
 
 
 @given(

@@ -20,6 +20,7 @@ from pytest_asperf.hardware.readiness import CpuTimes, foreign_cores, stolen_cor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from decimal import Decimal
     from pathlib import Path
 
     Tree = Callable[[Mapping[str, str]], Path]
@@ -257,8 +258,18 @@ def test_gpu_in_use_and_translation() -> None:
 @given(st.text() | st.text(alphabet="used= 0123456789.M\npowermode:AC'N dawi fr"))
 def test_parsers_never_raise(text: str) -> None:
     """Any text at all gives readings or unknowns."""
-    assert (on_macos.parse_swap_used(text) or 0) >= 0
+    on_macos.parse_swap_used(text)
+    on_linux.parse_stall_percent(text)
     assert on_macos.parse_thermal_pressure(text) is None
     assert all(mode >= 0 for mode in on_macos.parse_power_modes(text).values())
     assert on_macos.parse_power_source(text) != ""
-    assert (on_linux.parse_stall_percent(text) or 0.0) >= 0.0
+
+
+@given(st.decimals(0, 100, places=2))
+def test_readings_are_those_printed(number: Decimal) -> None:
+    """Used swap is in MiB and a stall in percent; a negative number is unknown."""
+    swap, stall = "total = 2048.00M  used = {}M  free = 1.00M", "some avg10={} avg60=0.00"
+    assert on_macos.parse_swap_used(swap.format(number)) == int(number * 2**20)
+    assert on_linux.parse_stall_percent(stall.format(number)) == float(number)
+    assert on_macos.parse_swap_used(swap.format(f"-{number}")) is None
+    assert on_linux.parse_stall_percent(stall.format(f"-{number}")) is None

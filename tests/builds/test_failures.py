@@ -13,13 +13,13 @@ from pytest_asperf.errors import AsperfError, BuildError, CacheError
 PLACES = {"folder": Path("/cache/builds/x"), "log": Path("/cache/builds/x.log")}
 
 
-def told(*lines: str, installer: str = "pip") -> AsperfError:
+def told(*lines: str) -> AsperfError:
     """Return the error for an installation that printed these lines."""
     failure = StepFailure("pip", 1, lines)
-    return environment_failure(failure, "llama-cpp-python==9", installer=installer, **PLACES)
+    return environment_failure(failure, "llama-cpp-python==9", **PLACES)
 
 
-def test_offline_by_pip() -> None:
+def test_offline() -> None:
     """It says why each try failed, and then that there is no version."""
     error = told(
         "WARNING: Retrying (Retry(total=4, connect=None, read=None, redirect=None, status=None)) "
@@ -33,19 +33,6 @@ def test_offline_by_pip() -> None:
     assert isinstance(error, BuildError)
     assert "the package index https://pypi.org/simple cannot be reached" in error.what
     assert "PIP_INDEX_URL" in error.remedy
-
-
-def test_offline_by_uv() -> None:
-    """It names the address that it could not fetch."""
-    error = told(
-        "error: Request failed after 3 retries",
-        "  Caused by: Failed to fetch: `https://pypi.org/simple/llama-cpp-python/`",
-        "  Caused by: error sending request for url (https://pypi.org/simple/llama-cpp-python/)",
-        "  Caused by: dns error: failed to lookup address information",
-        installer="uv",
-    )
-    assert "https://pypi.org/simple/llama-cpp-python/ cannot be reached" in error.what
-    assert "UV_DEFAULT_INDEX" in error.remedy
 
 
 def test_a_version_that_one_index_lacks_while_another_is_down() -> None:

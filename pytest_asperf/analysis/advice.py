@@ -1,0 +1,81 @@
+"""What decides a claim, and what would decide one that is still open."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.verdict import Figure, Outcome, Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_asperf.analysis.stats.estimate import Estimate
+
+
+#: Beyond this many times the observations taken, "measure more" is no advice.
+_PRACTICABLE: Final = 100
+
+
+def outcome_of(*, holds: bool, broken: bool) -> Outcome:
+    """FAIL if the claim is shown broken, PASS if it is shown to hold, else INCONCLUSIVE."""
+    if broken:
+        return Outcome.FAIL
+    return Outcome.PASS if holds else Outcome.INCONCLUSIVE
+
+
+def advice_for(
+    outcome: Outcome, subject: Subject, undecided: Sequence[tuple[Figure, tuple[float, ...]]]
+) -> str:
+    """Nothing after PASS, the subject's remedy after FAIL, else what would decide each figure."""
+    if outcome is Outcome.PASS:
+        return ""
+    if outcome is Outcome.FAIL:
+        return subject.if_failed
+    return "; ".join(_would_decide(figure, limits) for figure, limits in undecided)
+
+
+def _would_decide(figure: Figure, limits: tuple[float, ...]) -> str:
+    label, estimate = figure
+    if not estimate.has_interval:
+        return f"{label}: measure more than {estimate.n} {estimate.counted} ({estimate.method})"
+    total = _needed(estimate, limits)
+    if total > _PRACTICABLE * estimate.n:
+        return f"{label}: too near the limit for more measurements to decide; claim another limit"
+    more = math.ceil(total - estimate.n)
+    two_digits = round(more, 2 - len(str(more))) if more > 99 else more
+    return (
+        f"{label}: about {two_digits} more {estimate.counted} would decide it if the figure stays "
+        "where it is"
+    )
+
+
+def _needed(estimate: Estimate, limits: tuple[float, ...]) -> float:
+    """Observations after which the interval would contain no limit.
+
+    An interval's width goes with ``1 / sqrt(n)``; with few observations t makes this too many.
+    """
+    needed: float = estimate.n + 1
+    for limit in limits:
+        if not estimate.low <= limit <= estimate.high:
+            continue
+        distance = abs(limit - estimate.point)
+        half = (
+            estimate.high - estimate.point
+            if limit > estimate.point
+            else estimate.point - estimate.low
+        )
+        ratio = half / distance if distance else math.inf
+        needed = max(needed, estimate.n * ratio * ratio)
+    return needed
+
+
+def nearest_to_decided(
+    candidates: Iterable[Sequence[Figure]],
+) -> list[tuple[Figure, tuple[float, ...]]]:
+    """For each candidate, the undecided figure that needs the fewest observations."""
+    still_open = (
+        [f for f in figures if not f[1].is_exact and f[1].low <= 0 <= f[1].high]
+        for figures in candidates
+    )
+    return [(min(fs, key=lambda f: _needed(f[1], (0.0,))), (0.0,)) for fs in still_open if fs]

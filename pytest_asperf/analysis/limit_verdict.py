@@ -1,0 +1,125 @@
+"""Verdicts on one quantity against a limit, and how a limit is read."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+from pytest_asperf.analysis.advice import advice_for, outcome_of
+from pytest_asperf.analysis.stats.estimate import Estimate, limit_text
+from pytest_asperf.analysis.verdict import Subject, Verdict
+from pytest_asperf.errors import ConfigError, shown
+
+_PERCENT: Final = re.compile(r"(?P<number>[+-]?(\d+(\.\d*)?|\.\d+))\s*%", re.ASCII)
+
+
+_LARGEST_FRACTION: Final = 1e6
+
+
+def judge_below(estimate: Estimate, limit: float, subject: Subject) -> Verdict:
+    """Judge the claim that a quantity is below `limit` (in its unit)."""
+    return _judge(
+        estimate,
+        subject,
+        threshold=f"below {limit_text(limit, estimate.unit)}",
+        limits=(limit,),
+        holds=estimate.shown_below(limit),
+        broken=estimate.shown_at_least(limit),
+    )
+
+
+def judge_above(estimate: Estimate, limit: float, subject: Subject) -> Verdict:
+    """Judge the claim that a quantity is above `limit` (in its unit)."""
+    return _judge(
+        estimate,
+        subject,
+        threshold=f"above {limit_text(limit, estimate.unit)}",
+        limits=(limit,),
+        holds=estimate.shown_above(limit),
+        broken=estimate.shown_at_most(limit),
+    )
+
+
+def judge_within(
+    estimate: Estimate,
+    subject: Subject,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+) -> Verdict:
+    """Judge the claim that a quantity lies within limits (in its unit).
+
+    Raises:
+        ConfigError: no limit was given, or no quantity can lie within them.
+    """
+    low = -math.inf if at_least is None else at_least
+    high = math.inf if at_most is None else at_most
+    limits = tuple(limit for limit in (at_least, at_most) if limit is not None)
+    if not limits or not low <= high:
+        raise ConfigError(
+            f"{subject.name}: at_least={at_least}, at_most={at_most} is not a range",
+            why="such a claim would always or never hold",
+            remedy="give at_least, at_most, or both with at_least <= at_most",
+        )
+    bounds = [("at least", at_least), ("at most", at_most)]
+    return _judge(
+        estimate,
+        subject,
+        threshold=" and ".join(
+            f"{word} {limit_text(bound, estimate.unit)}"
+            for word, bound in bounds
+            if bound is not None
+        ),
+        limits=limits,
+        holds=estimate.shown_at_least(low) and estimate.shown_at_most(high),
+        broken=estimate.shown_below(low) or estimate.shown_above(high),
+    )
+
+
+def parse_percent(value: object, *, where: str, negative: bool = False) -> float:
+    """A relative limit as a fraction: 0.01 from ``"1%"`` or ``0.01``.
+
+    Args:
+        value: text with a percent sign, or a number, which is a fraction.
+        where: the argument, option or key that holds it, for the message.
+        negative: whether limits below zero are allowed.
+
+    Raises:
+        ConfigError: no percent sign, not finite, or below zero.
+    """
+    fraction = math.nan
+    if isinstance(value, str):
+        if match := _PERCENT.fullmatch(value.strip()):
+            fraction = float(match["number"]) / 100
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        fraction = value
+    smallest = -_LARGEST_FRACTION if negative else 0
+    if not smallest <= fraction <= _LARGEST_FRACTION:
+        below_zero = "" if negative else ", not below zero"
+        raise ConfigError(
+            f"{where}: {shown(value)} is not a usable limit",
+            why="a verdict needs to know whether 1 means one percent or all of it",
+            remedy=f'write "1%" or the fraction 0.01{below_zero}',
+        )
+    return float(fraction)
+
+
+def _judge(
+    estimate: Estimate,
+    subject: Subject,
+    *,
+    threshold: str,
+    limits: tuple[float, ...],
+    holds: bool,
+    broken: bool,
+) -> Verdict:
+    outcome = outcome_of(holds=holds, broken=broken)
+    return Verdict(
+        outcome,
+        subject,
+        threshold=threshold,
+        measured=estimate.text(apart_from=limits),
+        figures=((subject.name, estimate),),
+        advice=advice_for(outcome, subject, [((subject.name, estimate), limits)]),
+    )

@@ -1,0 +1,14 @@
+"""The four outcomes of a claim."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """The four verdicts; neither of the last two ever counts as a pass."""
+
+    PASS = "PASS"  # noqa: S105  # a verdict, not a password
+    FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    INVALID = "INVALID"

@@ -1,0 +1,177 @@
+"""Intervals for scores grouped by chunk.
+
+Chunked data are sequences of chunks, each a sequence of one value per scored token; chunks may
+differ in length. Tokens of one chunk share their context and are not independent, so the intervals
+rest on the chunks.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate
+from pytest_asperf.analysis.stats.quantiles import t_half_width, t_quantile
+from pytest_asperf.analysis.stats.samples import finite_array, nothing_measured, unequal_work
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from pytest_asperf.analysis.stats.samples import Chunks
+
+
+#: Chunks from which an interval over them has bounds. With fewer, Student's t errs in far more than
+#: its 5 % where a corpus has two kinds of text; see docs/statistics.md, "How many chunks".
+LEAST_CHUNKS: Final = 5
+
+
+def chunk_mean_interval(
+    values: Chunks, confidence: float = DECISION_CONFIDENCE, *, unit: str
+) -> Estimate:
+    """The mean over all tokens, with Student's t interval over the chunks.
+
+    Chunks of unequal length are clusters of unequal size: the mean is the ratio of summed values
+    to summed tokens, its variance ``C / (C - 1) * sum((s_c - m n_c)^2) / N^2`` (Cochran,
+    *Sampling Techniques*, 3rd ed., section 6.4). With equal lengths that is the t interval on
+    the chunk means. Infinite below `LEAST_CHUNKS`.
+
+    Raises:
+        MeasurementError: no chunks, an empty chunk, or a value that is not finite.
+    """
+    mean, error = _clustered(values)
+    half = _half_width_by_chunks(error, len(values), confidence)
+    return Estimate(
+        mean,
+        mean - half,
+        mean + half,
+        len(values),
+        method=_method_by_chunks("mean over tokens, Student's t over chunks", len(values)),
+        unit=unit,
+        counted="chunks",
+        confidence=confidence,
+    )
+
+
+def chunk_difference_interval(
+    base: Chunks, other: Chunks, confidence: float = DECISION_CONFIDENCE, *, unit: str
+) -> Estimate:
+    """The mean of ``other - base`` over tokens scored by both, paired by chunk.
+
+    Raises:
+        MeasurementError: as `chunk_mean_interval`, or the arms did not score the same tokens.
+    """
+    return chunk_mean_interval(paired_differences(base, other), confidence, unit=unit)
+
+
+def delta_ppl(base: Chunks, other: Chunks, confidence: float = DECISION_CONFIDENCE) -> Estimate:
+    """``PPL_other / PPL_base - 1`` from token NLL by chunk, paired by chunk.
+
+    The point is that of llama-perplexity's PPL over all tokens; the interval is Student's t on
+    the mean NLL difference, mapped through ``exp(x) - 1``; infinite below `LEAST_CHUNKS`.
+
+    Args:
+        base: NLL of each scored token in nats, by chunk, of the baseline.
+        other: the same tokens scored by the other model.
+        confidence: two-sided coverage.
+
+    Raises:
+        MeasurementError: as `chunk_difference_interval`.
+    """
+    differences = paired_differences(base, other)
+    mean, error = _clustered(differences)
+    n_chunks = len(differences)
+    half = _half_width_by_chunks(error, n_chunks, confidence)
+    return Estimate.change_from_logs(
+        mean,
+        mean - half,
+        mean + half,
+        n_chunks,
+        confidence=confidence,
+        counted="chunks",
+        method=_method_by_chunks("Student's t on paired NLL differences of chunks", n_chunks),
+    )
+
+
+def paired_differences(base: Chunks, other: Chunks) -> list[NDArray[np.float64]]:
+    """``other - base`` for each token scored by both, by chunk.
+
+    Raises:
+        MeasurementError: the arms did not score the same tokens.
+    """
+    if [len(chunk) for chunk in base] != [len(chunk) for chunk in other]:
+        raise unequal_work("the two arms hold different numbers of chunks, or of tokens in a chunk")
+    return [
+        np.asarray(o, dtype=np.float64) - np.asarray(b, dtype=np.float64)
+        for b, o in zip(base, other, strict=True)
+    ]
+
+
+def share_interval(
+    hits: Sequence[Sequence[bool]], confidence: float = DECISION_CONFIDENCE
+) -> Estimate:
+    """The share of hits among all tokens, with a Wilson interval widened for chunks.
+
+    Wilson's score interval (JASA 22, 1927) with the token count divided by the design effect of
+    the chunks, and t in place of the normal quantile, after Korn & Graubard (Survey Methodology
+    24, 1998). Unlike a plain t interval it stays inside [0, 1] and keeps a width where every
+    token is a hit; there the design effect is unknown and taken as 1.
+
+    Raises:
+        MeasurementError: no chunks, or an empty chunk.
+    """
+    share, error = _clustered(hits)
+    n_chunks, n_tokens = len(hits), sum(map(len, hits))
+    if n_chunks < LEAST_CHUNKS:
+        low, high = -math.inf, math.inf
+    else:
+        independent = share * (1 - share) / n_tokens
+        design_effect = max(1.0, error**2 / independent) if independent else 1.0
+        low, high = _wilson(share, n_tokens / design_effect, t_quantile(n_chunks - 1, confidence))
+    return Estimate(
+        share,
+        low,
+        high,
+        n_chunks,
+        method=_method_by_chunks("Wilson, effective token count by chunks", n_chunks),
+        unit=SHARE,
+        counted="chunks",
+        confidence=confidence,
+    )
+
+
+def _clustered(values: Chunks) -> tuple[float, float]:
+    """The token-weighted mean and its standard error over chunks (infinite for one)."""
+    if not len(values):
+        raise nothing_measured("chunks")
+    sums = np.array([finite_array(chunk, "tokens in a chunk").sum() for chunk in values])
+    counts = np.array([len(chunk) for chunk in values])
+    n_chunks, n_tokens = len(counts), int(counts.sum())
+    mean = float(sums.sum()) / n_tokens
+    if n_chunks == 1:
+        return mean, math.inf
+    residuals = sums - mean * counts
+    squares = float(residuals @ residuals)
+    return mean, math.sqrt(n_chunks / (n_chunks - 1) * squares) / n_tokens
+
+
+def _half_width_by_chunks(error: float, n_chunks: int, confidence: float) -> float:
+    if n_chunks < LEAST_CHUNKS:
+        return math.inf
+    return t_half_width(error, n_chunks - 1, confidence)
+
+
+def _method_by_chunks(method: str, n_chunks: int) -> str:
+    missing = n_chunks < LEAST_CHUNKS
+    return f"{method}; an interval needs at least {LEAST_CHUNKS} chunks" if missing else method
+
+
+def _wilson(share: float, n: float, z: float) -> tuple[float, float]:
+    """Wilson's bounds, clipped to contain the share despite rounding at 0 and 1."""
+    shrink = 1 + z * z / n
+    centre = (share + z * z / (2 * n)) / shrink
+    half = z / shrink * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return min(max(centre - half, 0.0), share), max(min(centre + half, 1.0), share)

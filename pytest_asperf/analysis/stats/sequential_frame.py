@@ -1,0 +1,92 @@
+"""What sequential tests share: values are taken one by one until an outcome is reached."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.errors import MeasurementError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_asperf.analysis.outcome import Outcome
+
+#: Bound on a wrong FAIL, and on a wrong PASS, unless another is given.
+ALPHA: Final = 0.05
+BETA: Final = 0.05
+
+
+class SequentialTest(ABC):
+    """The values seen so far, the error rates, and the outcome once decided."""
+
+    def __init__(self, *, alpha: float, beta: float, comparisons: int) -> None:
+        if not (0 < alpha < 0.5 and 0 < beta < 0.5):
+            raise ValueError(f"alpha={alpha} and beta={beta} must lie between 0 and 0.5")
+        if comparisons < 1:
+            raise ValueError(f"comparisons must be at least 1, not {comparisons}")
+        self._alpha = alpha / comparisons
+        self._beta = beta / comparisons
+        self._values: list[float] = []
+        self._outcome: Outcome | None = None
+
+    @property
+    def n(self) -> int:
+        """How many values were taken."""
+        return len(self._values)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The verdict, or None while more values are needed."""
+        return self._outcome
+
+    @property
+    @abstractmethod
+    def interval(self) -> tuple[float, float]:
+        """The effects not excluded; valid at every n at once."""
+
+    @abstractmethod
+    def _decide(self) -> Outcome | None:
+        """The outcome for the values taken, None to go on."""
+
+    def _require_open(self) -> None:
+        if self._outcome is not None:
+            raise RuntimeError(f"already decided after {self.n} values: {self._outcome}")
+
+    def _bounds(
+        self,
+        above: Callable[[float], float],
+        below: Callable[[float], float],
+        lowest: float,
+        highest: float,
+    ) -> tuple[float, float]:
+        """The effects between which neither e-value excludes; infinite on a side without evidence.
+
+        Args:
+            above: the e-value against "at most this effect"; it falls with the effect.
+            below: the e-value against "at least this effect"; it rises with it.
+            lowest: where the lower bound is searched from.
+            highest: where the upper bound is searched to.
+        """
+        low, high = -math.inf, math.inf
+        if above(lowest) >= 1 / self._alpha:
+            low = crossing(lambda m: above(m) - 1 / self._alpha, lowest, highest)
+        if below(highest) >= 1 / self._beta:
+            high = crossing(lambda m: 1 / self._beta - below(m), lowest, highest)
+        return low, high
+
+
+def nothing_to_estimate(what: str, remedy: str) -> MeasurementError:
+    """The error for an estimate from no values."""
+    return MeasurementError(what, why="there is nothing to estimate from", remedy=remedy)
+
+
+def crossing(falling: Callable[[float], float], low: float, high: float) -> float:
+    """Where a falling function changes its sign, to the last bit (bisection)."""
+    while low < (middle := (low + high) / 2) < high:
+        if falling(middle) > 0:
+            low = middle
+        else:
+            high = middle
+    return middle

@@ -1,0 +1,52 @@
+"""Pairs of equal builds to the noise that they show."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from pytest_asperf.analysis.stats.noise import noise_of
+from pytest_asperf.analysis.stats.sequential import robust_sd
+from pytest_asperf.measure.noise_store import engine_words
+from pytest_asperf.measure.surroundings import Calibration
+
+if TYPE_CHECKING:
+    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
+
+
+def calibration_of(pairs: WorkloadPairs, result: ABResult, model: str) -> Calibration:
+    """What pairs of equal builds show of the machine's noise.
+
+    Args:
+        pairs: of one workload.
+        result: all pairs.
+        model: the model's address.
+
+    Raises:
+        MeasurementError: fewer than two pairs.
+    """
+    # A gate judges both, and takes as many pairs as the noisier one needs.
+    costs = (
+        [pair.log_ratio for pair in pairs.pairs],
+        [pair.total_log_ratio for pair in pairs.pairs],
+    )
+    noise = noise_of(
+        max(costs, key=robust_sd),
+        [(pair.baseline_runs_ns, pair.candidate_runs_ns) for pair in pairs.pairs],
+        [pair.in_turn_ns for pair in pairs.pairs],
+        reloads=result.reloads,
+    )
+    base = result.ran[0]
+    return Calibration(
+        pairs.workload.name,
+        engine_words(base.engine),
+        model,
+        base.sha256,
+        noise.spread,
+        noise.position.point,
+        noise.position.low,
+        noise.position.high,
+        noise.load_sd,
+        len(pairs.pairs),
+        dt.datetime.now(tz=dt.UTC).date().isoformat(),
+    )

@@ -1,0 +1,65 @@
+"""What runs in the arms of a comparison while the machine is held for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from pytest_asperf.measure.corpus import read_corpus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pytest_asperf.measure.ab_arms import Arm
+    from pytest_asperf.measure.corpus import Corpus
+    from pytest_asperf.measure.noise_store import NoiseStore
+
+Result_co = TypeVar("Result_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class MachineLease:
+    """What an experiment measures with.
+
+    Attributes:
+        sides: the arms, baseline first; of each side one for every model that it runs.
+        shipped_corpus: the text for models that name none of their own.
+        call_timeout_s: deadline of one call to an engine.
+        progress: takes a label, steps done and steps at most.
+        noise: opens the record of this machine's noise.
+        chunks: chunks of the corpus that PPL is taken over, or None for all.
+        self_check_every: gates of this machine of which one is preceded by a self-check, or None.
+    """
+
+    sides: tuple[tuple[Arm, ...], ...]
+    shipped_corpus: Path
+    call_timeout_s: float
+    progress: Callable[[str, int, int], None]
+    noise: Callable[[], NoiseStore]
+    chunks: int | None = None
+    self_check_every: int | None = None
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The text that the first model is fed from."""
+        return read_corpus(self.sides[0][0].model.ref.spec, self.shipped_corpus)
+
+
+class Experiment(Protocol[Result_co]):
+    """A measurement of one or two sides.
+
+    It is hashable: equal experiments on equal sides are run once a session.
+    """
+
+    def __hash__(self) -> int:
+        """Tell it from experiments that measure something else."""
+
+    def run(self, lease: MachineLease) -> Result_co:
+        """Measure.
+
+        Raises:
+            EngineError: an arm died or refused.
+            MeasurementError: what was measured is broken.
+        """

@@ -1,0 +1,73 @@
+"""Remarks on the machine's noise beside a verdict on pairs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_asperf.analysis.stats.estimate import percent_text
+from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance
+from pytest_asperf.analysis.stats.sequential import ALPHA
+
+if TYPE_CHECKING:
+    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
+    from pytest_asperf.measure.surroundings import Calibration
+
+
+def gate_note(pairs: WorkloadPairs, result: ABResult) -> str:
+    """Remarks on this machine whatever the verdict, one a line.
+
+    They say when its noise is not known or exceeds the tolerance, and how self-checks came out.
+    """
+    known = result.surroundings.calibrations.get(pairs.workload.name)
+    remarks = [] if known and _suffices(known, pairs, result) else [detectable(pairs, result)]
+    checks = result.surroundings.self_checks
+    if checks.n:
+        remarks.append(f"A/A self-checks on this machine: {checks.fails} FAIL of {checks.n}")
+    return "\n".join((*remarks, *fitness(result)))
+
+
+def disturbances(result: ABResult) -> tuple[str, ...]:
+    """What disturbed the machine just before the pairs, one remark each."""
+    disturbing = [c for c in result.surroundings.conditions if c.state == "disturbing"]
+    return tuple(f"disturbing before the gate: {c.name}: {c.detail}" for c in disturbing)
+
+
+def _suffices(known: Calibration, pairs: WorkloadPairs, result: ABResult) -> bool:
+    """Whether the budget can decide the tolerance on a machine of this noise."""
+    return pairs.test.tolerance >= detectable_tolerance(known.spread, result.budget.max_pairs)
+
+
+def detectable(pairs: WorkloadPairs, result: ABResult) -> str:
+    """The tolerance that this machine can decide within the budget."""
+    calibrations = result.surroundings.calibrations
+    known = calibrations.get(pairs.workload.name)
+    if known is None:
+        # Of all workloads at once, so that the remark comes once.
+        names = [p.workload.name for p in result.by_workload if p.workload.name not in calibrations]
+        options = " ".join(f"--workload={name}" for name in names)
+        return (
+            f"the tolerance that this machine can decide is not known for {', '.join(names)}: "
+            f"asperf calibrate {options} would tell"
+        )
+    max_pairs = result.budget.max_pairs
+    least = percent_text(detectable_tolerance(known.spread, max_pairs))
+    basis = (
+        f"A/A spread {percent_text(known.spread)} on {known.model}, {known.pairs} pairs of "
+        f"{known.measured_on}"
+    )
+    if _suffices(known, pairs, result):
+        return f"{max_pairs} pairs can decide a tolerance of {least} on this machine ({basis})"
+    return (
+        f"the tolerance of {100 * pairs.test.tolerance:g} % is below {least}, the least "
+        f"that {max_pairs} pairs of {pairs.workload.name} can decide on this machine ({basis})"
+    )
+
+
+def fitness(result: ABResult) -> tuple[str, ...]:
+    """A warning where self-checks show that this machine FAILs equal builds too often."""
+    checks = result.surroundings.self_checks
+    if checks.floor <= ALPHA:
+        return ()
+    rate = f"{100 * checks.floor:.2g} % of its gates ({checks.fails} of {checks.n} self-checks)"
+    verdict = f"this machine is not fit for gating: equal builds FAIL in at least {rate}"
+    return (f"{verdict}, and a gate allows {100 * ALPHA:g} %; do not trust its verdicts",)
