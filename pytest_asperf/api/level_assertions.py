@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.analysis.stats.intervals import Chunks
+    from pytest_asperf.analysis.stats.samples import Chunks
     from pytest_asperf.analysis.verdict import Figure, Verdict
 
 Quantity = Literal["kld", "ppl"]

@@ -8,31 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.combined_verdict import joined
-<<<<<<< HEAD
 from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, judge_within
-from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate, percent_text
+from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate
 from pytest_asperf.analysis.stats.intervals import mean_interval_t
-from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance
 from pytest_asperf.analysis.stats.quantiles import shared_confidence
-from pytest_asperf.analysis.stats.sequential_frame import ALPHA
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded, judge_invalid
-=======
-from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate
-from pytest_asperf.analysis.stats.intervals import mean_interval_t, shared_confidence
-from pytest_asperf.analysis.stats.total_time import TotalTimeTest
-from pytest_asperf.analysis.verdict import (
-    Outcome,
-    Subject,
-    Verdict,
-    guarded,
-    judge_above,
-    judge_below,
-    judge_invalid,
-    judge_within,
-)
 from pytest_asperf.verdicts.noise_notes import detectable, disturbances, fitness
->>>>>>> runner
 from pytest_asperf.verdicts.speculation import CHANGED_OUTPUT, divergence_text, parting_text
 from pytest_asperf.verdicts.two_speeds import total_time_notes, zone_text
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.stats.estimate import percent_text
 from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance
-from pytest_asperf.analysis.stats.sequential import ALPHA
+from pytest_asperf.analysis.stats.sequential_frame import ALPHA
 
 if TYPE_CHECKING:
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
