@@ -141,7 +141,9 @@ def _written(value: object) -> object:
     """A value with TOML's numbers as a user writes them."""
     if isinstance(value, list):
         return [_written(item) for item in value]
-    return float(value) if isinstance(value, Decimal) else value
+    if isinstance(value, Decimal) and not value.is_snan():  # no float is a signalling NaN
+        return float(value)
+    return value
 
 
 def missing(place: str, remedy: str) -> ConfigError:

@@ -223,16 +223,16 @@ def test_one_run_has_no_spread() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "guard_findings"),
+    ("n", "is_found"),
     [(126, False), (13 * 5, True), (int(15.04 / 0.108 * 1.3), True), (92, True)],
 )
-def test_windows_that_are_too_short_or_too_long(n: int, trips: bool) -> None:  # noqa: FBT001
+def test_windows_that_are_too_short_or_too_long(n: int, is_found: bool) -> None:  # noqa: FBT001
     """Both ways: what misses a part of the phase is as wrong as what holds more than it."""
-    assert bool(guards.impure_window(n, 0.108, 15.04)) is trips
+    assert bool(guards.impure_window(n, 0.108, 15.04)) is is_found
 
 
 @pytest.mark.parametrize(
-    ("levels", "clocks", "guard_findings"),
+    ("levels", "clocks", "is_found"),
     [
         ([2, 2, 2], [], True),
         ([1, 1, 1], [], False),
@@ -244,10 +244,10 @@ def test_windows_that_are_too_short_or_too_long(n: int, trips: bool) -> None:  #
 def test_throttling_is_a_rise_or_a_drop(
     levels: list[int],
     clocks: list[float],
-    trips: bool,  # noqa: FBT001
+    is_found: bool,  # noqa: FBT001
 ) -> None:
     """Pressure that stays moderate slows nothing; heavy pressure and a fallen clock do."""
-    assert bool(guards.throttled(levels, clocks)) is trips
+    assert bool(guards.throttled(levels, clocks)) is is_found
 
 
 def test_lines_are_read_once_and_one_at_a_time() -> None:

@@ -135,7 +135,7 @@ SAME, OTHER = [SIZE_A, A], [SIZE_B, A]
 
 
 @pytest.mark.parametrize(
-    ("asked", "guard_findings"),
+    ("asked", "is_invalid"),
     [
         (guard("unequal-work", arm=[SIZE_A], baseline=[SIZE_B]), True),
         (guard("unequal-work", arm=[SIZE_A], baseline=[SIZE_A]), False),
@@ -150,13 +150,13 @@ SAME, OTHER = [SIZE_A, A], [SIZE_B, A]
 def test_guards_ask_the_figures_they_name(
     judge: Judge,
     asked: str,
-    trips: bool,  # noqa: FBT001
+    is_invalid: bool,  # noqa: FBT001
 ) -> None:
     """Each guard gets its inputs by name, and trips by its own rule."""
     rows = "a = { tg = { value = 10, raw = 10, sd = 0, n = 3 }, size = 2 }\n"
     rows += "b = { tg = { value = 10, raw = 10, sd = 0, n = 3 }, size = 4 }\n"
     verdict = judge(rows, check("above", values=[A], limit=1), asked)
-    assert (verdict.outcome is Outcome.INVALID) == trips
+    assert (verdict.outcome is Outcome.INVALID) == is_invalid
 
 
 def test_an_estimate_shows_nothing(judge: Judge) -> None:
