@@ -189,7 +189,7 @@ def _trips(ours: Perplexity, theirs: Perplexity) -> Iterator[GuardFinding]:
 def _figures(
     ours: Sequence[Perplexity], theirs: Sequence[Perplexity], quantity: Quantity
 ) -> list[Figure]:
-    """Return by how much ours costs more: at each level, and in each step to the next."""
+    """By how much ours costs more: at each level, and in each step to the next."""
     confidence = shared_confidence(DECISION_CONFIDENCE, 2 * len(ours) - 1)
     a = [_scores(level, quantity) for level in ours]
     b = [_scores(level, quantity) for level in theirs]
@@ -208,7 +208,7 @@ def _figures(
 
 
 def _short(level: Perplexity) -> str:
-    """Return a level without the model that has it."""
+    """A level's name without its model."""
     return level.level.rpartition(":")[2]
 
 

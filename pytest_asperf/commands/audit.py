@@ -55,9 +55,9 @@ def audit_files(
     options = parse_options(hardware, model or (), baseline, repetitions, confidence)
     console = stderr_console()
     with console.status("reading") as status:
-        found = audit(files, options, on_file=lambda path: status.update(Text(printable(path))))
+        result = audit(files, options, on_file=lambda path: status.update(Text(printable(path))))
     if as_json:
-        typer.echo(json.dumps(found.as_dict(), allow_nan=False, indent=2))
+        typer.echo(json.dumps(result.as_dict(), allow_nan=False, indent=2))
     else:
-        print_sections(sections(found), last_line=found.headline)
-    raise typer.Exit(found.exit_code)
+        print_sections(sections(result), last_line=result.headline)
+    raise typer.Exit(result.exit_code)

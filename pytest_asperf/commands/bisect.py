@@ -130,7 +130,7 @@ class _BisectOptions(NamedTuple):
 
 
 def split_builds(text: str, folder: Path) -> list[str]:
-    """Return the builds that `--builds` names, as written.
+    """The builds that `--builds` names, as written.
 
     A word such as `slow_by=0.1` is a setting of the build before it. A file has a build a line;
     what follows a # is a remark.
@@ -208,7 +208,7 @@ def _request(options: _BisectOptions, project: Project) -> BisectRequest:
 
 
 def _candidates(ends: tuple[Build, Build], between: list[Build] | None) -> tuple[Candidate, ...]:
-    """Return the builds in their order, with both ends."""
+    """The builds in their order, with both ends."""
     from pytest_asperf.bisect.candidates import Candidate, builds_between
 
     if between is None:
@@ -242,9 +242,9 @@ def _bisect(request: BisectRequest, project: Project, *, fresh: bool) -> Answer:
             "seed": project.settings.seed,
         }
         kept = kept_bisection(project.cache, decided_by, seed=project.draw_seed(), fresh=fresh)
-        with kept as (record, told):
-            if told:
-                print_text(console, told)
+        with kept as (record, note):
+            if note:
+                print_text(console, note)
             watcher = _Printer(request, record, status, out)
             try:
                 answer = bisect(request, runner, record, watcher)
@@ -258,7 +258,7 @@ def _bisect(request: BisectRequest, project: Project, *, fresh: bool) -> Answer:
 def _contents(
     request: BisectRequest, runner: MeasurementRunner, cache: Path
 ) -> dict[str, str | None]:
-    """Return the hashes of what a path does not tell: packages, weights, the corpus."""
+    """The hashes of the files that decide a result: packages, weights, the corpus."""
     from pytest_asperf.config.build_sources import Packages
     from pytest_asperf.modelfiles.cache import file_sha256
 

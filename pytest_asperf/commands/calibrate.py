@@ -47,7 +47,7 @@ def calibrate_machine(
     workloads = tuple(parse_workload(name, where="--workload") for name in names)
     console = stderr_console()
     with console.status("calibrating") as status, project.runner(engine, console, status) as runner:
-        found = calibrate(
+        result = calibrate(
             runner,
             build,
             ref,
@@ -56,6 +56,6 @@ def calibrate_machine(
             tolerance=project.settings.tolerance,
             seed=project.draw_seed(),
         )
-    print_sections(found.sections)
-    if not found.is_kept:
+    print_sections(result.sections)
+    if not result.is_kept:
         raise typer.Exit(CANNOT_MEASURE)

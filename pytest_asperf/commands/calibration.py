@@ -1,6 +1,6 @@
-"""What this machine's noise is: gates of a build against itself, kept for the gates to come.
+"""This machine's noise, from a build compared with itself, kept for later gates.
 
-What a busy machine shows is printed and not kept: every later gate would be held to it.
+The noise of a busy machine is printed but not kept: every later gate would rely on it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BUDGETS = (20, 60)
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """What a calibration found.
+    """What a calibration calibration.
 
     Attributes:
         sections: it, in words, with what disturbed.
@@ -72,24 +72,28 @@ def calibrate(
     result = runner.compare(runner.under((ref,), (build, build)), experiment)
     if result.interrupted:
         raise KeyboardInterrupt
-    found = [calibration_of(pairs, result, ref.label) for pairs in result.by_workload]
+    calibrations = [calibration_of(pairs, result, ref.label) for pairs in result.by_workload]
     conditions = result.surroundings.conditions
-    refused = _refused(found, conditions)
+    refused = _refused(calibrations, conditions)
     if not refused:
-        runner.noise.keep(found)
+        runner.noise.keep(calibrations)
     disturbing = tuple(condition_check(c) for c in conditions if c.state == "disturbing")
     sections = (
-        *(calibration_section(calibration, tolerance) for calibration in found),
+        *(calibration_section(calibration, tolerance) for calibration in calibrations),
         *([Section("disturbing", disturbing)] if disturbing else []),
         *([Section("not kept", refused)] if refused else []),
     )
     return Calibrated(sections, is_kept=not refused)
 
 
-def _refused(found: list[Calibration], conditions: tuple[Condition, ...]) -> tuple[CheckLine, ...]:
-    """Return why this machine cannot be calibrated now."""
+def _refused(
+    calibrations: list[Calibration], conditions: tuple[Condition, ...]
+) -> tuple[CheckLine, ...]:
+    """Why this machine cannot be calibrated now."""
     reasons = [c.detail for c in conditions if (c.name, c.state) == ("load", "disturbing")]
-    reasons += [f"{c.workload}: {unfit_text(c.spread)}" for c in found if not is_fit(c.spread)]
+    reasons += [
+        f"{c.workload}: {unfit_text(c.spread)}" for c in calibrations if not is_fit(c.spread)
+    ]
     remedy = "stop other work (asperf doctor names what disturbs), then calibrate again"
     return tuple(
         CheckLine(
@@ -99,30 +103,33 @@ def _refused(found: list[Calibration], conditions: tuple[Condition, ...]) -> tup
     )
 
 
-def calibration_section(found: Calibration, tolerance: float) -> Section:
-    """Return what a calibration found, in words, and whether gates of a tolerance can use it."""
+def calibration_section(calibration: Calibration, tolerance: float) -> Section:
+    """What a calibration found, and whether gates of a tolerance can use it."""
     position = (
-        f"the second run of a pair takes {100 * found.position:+.2f} % "
-        f"[{100 * found.position_low:.2f}, {100 * found.position_high:.2f}] against the first"
+        f"the second run of a pair takes {100 * calibration.position:+.2f} % "
+        f"[{100 * calibration.position_low:.2f}, {100 * calibration.position_high:.2f}] "
+        "against the first"
     )
     return Section(
-        f"{found.workload} {found.model}, {printable(found.engine)}",
+        f"{calibration.workload} {calibration.model}, {printable(calibration.engine)}",
         (
             CheckLine(
-                "spread", "ok", f"{percent_text(found.spread)} from pair to pair ({found.pairs})"
+                "spread",
+                "ok",
+                f"{percent_text(calibration.spread)} from pair to pair ({calibration.pairs})",
             ),
             CheckLine("position", "ok", position),
-            _load_check(found),
-            _detectable_check(found, tolerance),
+            _load_check(calibration),
+            _detectable_check(calibration, tolerance),
         ),
     )
 
 
-def _detectable_check(found: Calibration, tolerance: float) -> CheckLine:
-    least = [detectable_tolerance(found.spread, pairs) for pairs in _BUDGETS]
-    told = [f"{percent_text(t)} in {n} pairs" for t, n in zip(least, _BUDGETS, strict=True)]
-    detail = f"a tolerance of {', '.join(told)}"
-    if least[-1] <= tolerance:
+def _detectable_check(calibration: Calibration, tolerance: float) -> CheckLine:
+    tolerances = [detectable_tolerance(calibration.spread, pairs) for pairs in _BUDGETS]
+    texts = [f"{percent_text(t)} in {n} pairs" for t, n in zip(tolerances, _BUDGETS, strict=True)]
+    detail = f"a tolerance of {', '.join(texts)}"
+    if tolerances[-1] <= tolerance:
         return CheckLine("detectable", "ok", detail)
     remedy = (
         f"gates here accept {percent_text(tolerance)}: quieten the machine (asperf doctor), allow "
@@ -131,11 +138,11 @@ def _detectable_check(found: Calibration, tolerance: float) -> CheckLine:
     return CheckLine("detectable", "warning", detail, remedy)
 
 
-def _load_check(found: Calibration) -> CheckLine:
-    if found.load_sd is None:
+def _load_check(calibration: Calibration) -> CheckLine:
+    if calibration.load_sd is None:
         detail = "cannot be told: needs a load for each run, and several repeats in it"
         remedy = (
             "calibrate a shorter workload too, such as --workload=tg32, of a model quick to load"
         )
         return CheckLine("loads", "unknown", detail, remedy)
-    return CheckLine("loads", "ok", f"{percent_text(found.load_sd)} from load to load")
+    return CheckLine("loads", "ok", f"{percent_text(calibration.load_sd)} from load to load")

@@ -54,7 +54,7 @@ class StatusNotify:
 
 
 def stderr_console() -> Console:
-    """Return the console for errors and progress; what a command found goes to the other."""
+    """The console for errors and progress; results go to stdout."""
     return Console(stderr=True, highlight=False)
 
 
@@ -109,7 +109,7 @@ def _columns(console: Console) -> int | None:
 
 
 def render(section: Section, columns: int | None) -> Iterator[Text]:
-    """Return a section's lines: state, name and detail in columns, each remedy below its detail.
+    """A section's lines: state, name and detail in columns, each remedy below its detail.
 
     Args:
         section: what to show.

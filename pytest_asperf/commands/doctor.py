@@ -41,15 +41,15 @@ def doctor(
         builds.append(project.engine_build("llama_tools"))
     console = stderr_console()
     with console.status("examining this machine"):
-        found = examine(
+        examination = examine(
             builds,
             project.cache,
             measure_bandwidth=measure_bandwidth,
             queue=project.queue(lambda message: print_text(console, message)),
         )
     if as_json:
-        typer.echo(in_own_words(json.dumps(found.as_dict(), default=str, indent=2)))
+        typer.echo(in_own_words(json.dumps(examination.as_dict(), default=str, indent=2)))
     else:
-        print_sections(found.sections, last_line=found.headline)
-    if not found.is_ready:
+        print_sections(examination.sections, last_line=examination.headline)
+    if not examination.is_ready:
         raise typer.Exit(CANNOT_MEASURE)

@@ -87,7 +87,7 @@ class Examination:
         return f"{'ready to measure' if self.is_ready else 'cannot measure'}, {noted}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the verdict, the findings and the facts behind them, for JSON."""
+        """The verdict, the checks and the facts behind them, for JSON."""
         return {
             "schema": _SCHEMA,
             "ready": self.is_ready,

@@ -49,17 +49,17 @@ _GROUPS: Final = (
 
 
 def judged(findings: Findings) -> list[tuple[Finding, Verdict]]:
-    """Return every finding with the verdict on its recorded figures."""
-    return [(each, judge_recorded(each, findings.evidence)) for each in findings.findings]
+    """Every finding with the verdict on its recorded figures."""
+    return [(item, judge_recorded(item, findings.evidence)) for item in findings.findings]
 
 
 def rows(findings: Findings) -> list[ReportRow]:
-    """Return every finding's row, as a terminal shows it."""
-    return [finding_row(each, findings.evidence, verdict) for each, verdict in judged(findings)]
+    """Every finding's row, as a terminal shows it."""
+    return [finding_row(item, findings.evidence, verdict) for item, verdict in judged(findings)]
 
 
 def listing(settings: Settings, *, as_markdown: bool) -> str:
-    """Return what `asperf findings` prints.
+    """The text that `asperf findings` prints.
 
     Args:
         settings: name the project's own files.
@@ -77,11 +77,11 @@ def listing(settings: Settings, *, as_markdown: bool) -> str:
 
 
 def markdown(findings: Findings) -> str:
-    """Return the page."""
+    """The page of all findings."""
     verdicts = judged(findings)
     parts = [_HEAD, _contents(verdicts)]
     for outcome, title, meaning in _GROUPS:
-        chosen = [(each, verdict) for each, verdict in verdicts if verdict.outcome is outcome]
+        chosen = [(item, verdict) for item, verdict in verdicts if verdict.outcome is outcome]
         if chosen:
             parts.append(f"## {title}\n\n{meaning}\n")
             parts += _by_topic(chosen, findings)
@@ -91,16 +91,16 @@ def markdown(findings: Findings) -> str:
 
 def _contents(verdicts: Iterable[tuple[Finding, Verdict]]) -> str:
     outcomes = [verdict.outcome for _, verdict in verdicts]
-    counts = ", ".join(f"{outcomes.count(each)} {each}" for each, _, _ in _GROUPS)
+    counts = ", ".join(f"{outcomes.count(item)} {item}" for item, _, _ in _GROUPS)
     return f"{len(outcomes)} statements: {counts}.\n"
 
 
 def _by_topic(chosen: list[tuple[Finding, Verdict]], findings: Findings) -> Iterator[str]:
-    for topic in dict.fromkeys(each.topic for each, _ in chosen):
+    for topic in dict.fromkeys(item.topic for item, _ in chosen):
         yield f"### {topic}\n"
-        for each, verdict in chosen:
-            if each.topic == topic:
-                yield _entry(each, verdict, findings)
+        for item, verdict in chosen:
+            if item.topic == topic:
+                yield _entry(item, verdict, findings)
 
 
 def _entry(finding: Finding, verdict: Verdict, findings: Findings) -> str:
@@ -126,10 +126,10 @@ def _scope(finding: Finding) -> str:
 
 
 def cited(finding: Finding) -> list[str]:
-    """Return the tables that a finding rests on or that state it."""
+    """The tables that a finding rests on or that state it."""
     terms = [*finding.check.terms(), *(term for guard in finding.guards for term in guard.terms())]
-    ids = [*finding.published, *(each for term in terms for each in ids_of(term))]
-    of_figures = ["/".join(each.split("/")[:2]) for each in ids]
+    ids = [*finding.published, *(item for term in terms for item in ids_of(term))]
+    of_figures = ["/".join(item.split("/")[:2]) for item in ids]
     return list(dict.fromkeys([*of_figures, *finding.sources]))
 
 
@@ -170,7 +170,7 @@ def _tables(findings: Findings) -> str:
         lines += ["", "| table | what and where | findings |", "|---|---|---|"]
         for table in document.tables:
             name = f"{source.id}/{table.id}"
-            users = ", ".join(f"`{each}`" for each in by_table.get(name, ()))
+            users = ", ".join(f"`{item}`" for item in by_table.get(name, ()))
             users = users or f"none: {_escaped(reference.get(name, 'no finding rests on it'))}"
             what = _escaped(f"{table.title}; {table.where}")
             lines.append(f"| `{table.id}` | {what} | {users} |")
@@ -196,7 +196,7 @@ def _assumptions(findings: Findings) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return text that markdown shows as it stands."""
+    """Text that Markdown shows unchanged."""
     for sign in "\\`*_|<>[]":
         text = text.replace(sign, f"\\{sign}")
     return " ".join(text.split())

@@ -88,11 +88,11 @@ def verify_models(
     """
     cache = open_project().cache
     with stderr_console().status("reading the cache"):
-        found = entries(cache, full=True)
-    checks = [CheckLine("folder", "ok", printable(cache)), *map(entry_check, found)]
-    broken = [entry.path for entry in found if entry.problem is not None]
+        cached = entries(cache, full=True)
+    checks = [CheckLine("folder", "ok", printable(cache)), *map(entry_check, cached)]
+    broken = [entry.path for entry in cached if entry.problem is not None]
     print_sections(
-        [Section("cache", tuple(checks))], last_line=f"{len(found)} files, {len(broken)} broken"
+        [Section("cache", tuple(checks))], last_line=f"{len(cached)} files, {len(broken)} broken"
     )
     if broken and not remove:
         raise typer.Exit(CANNOT_MEASURE)
@@ -104,7 +104,7 @@ def verify_models(
 def model_sections(
     models: Sequence[ModelSpec], shipped: Collection[ModelSpec], entries: Sequence[CacheEntry]
 ) -> tuple[Section, ...]:
-    """Return one section for each model, and one for cached files of no model among them.
+    """One section for each model, and one for cached files of no model among them.
 
     Args:
         models: the catalogue's.
@@ -127,7 +127,7 @@ def model_sections(
 
 
 def cached_checks(entries: Iterable[CacheEntry]) -> tuple[CheckLine, ...]:
-    """Return one check for each model's intact files together, and one for each broken file."""
+    """One check for each model's intact files together, and one for each broken file."""
     intact: dict[str, list[str]] = {}
     broken = []
     for entry in entries:
@@ -140,7 +140,7 @@ def cached_checks(entries: Iterable[CacheEntry]) -> tuple[CheckLine, ...]:
 
 
 def entry_check(entry: CacheEntry) -> CheckLine:
-    """Return how one cached file is, under its model's address."""
+    """The state of a cached file, under its model's address."""
     return _check(entry, f"{_model(entry)}:{_level(entry)}")
 
 

@@ -89,7 +89,7 @@ def predict_models(
     )
     console = stderr_console()
     with console.status("reading"):
-        found = predict(
+        forecast = predict(
             models,
             question,
             project.catalogue,
@@ -97,10 +97,10 @@ def predict_models(
             project.queue(lambda message: print_text(console, message)),
         )
     if as_json:
-        typer.echo(in_own_words(json.dumps(prediction_json(found), default=str, indent=2)))
+        typer.echo(in_own_words(json.dumps(prediction_json(forecast), default=str, indent=2)))
     else:
         if len(models) > 1:
-            print_table(rows(found))
-        print_sections(sections(found))
-    if not found.fits:
+            print_table(rows(forecast))
+        print_sections(sections(forecast))
+    if not forecast.fits:
         raise typer.Exit(CANNOT_MEASURE)
