@@ -12,7 +12,7 @@ import typer.main
 
 import pytest_asperf
 from pytest_asperf.cli import app as asperf
-from pytest_asperf.commands.findings import markdown
+from pytest_asperf.commands.findings_page import markdown
 from pytest_asperf.config.options import OPTIONS
 from pytest_asperf.published.findings import load_findings
 

@@ -82,8 +82,8 @@ def environment(session_cache: Path) -> dict[str, str]:
 def own_lock(session_cache: Path) -> str:
     """A conftest.py under which nothing else that measures on this machine is waited for."""
     return (
-        "from pathlib import Path\nfrom pytest_asperf.plugin import session\n"
-        f"session.machine_lock_path = lambda: Path({str(session_cache / 'lock')!r})\n"
+        "from pathlib import Path\nfrom pytest_asperf.hardware import machine_lock\n"
+        f"machine_lock.machine_lock_path = lambda: Path({str(session_cache / 'lock')!r})\n"
     )
 
 

@@ -77,3 +77,11 @@ def test_a_run_without_us_loads_the_hooks_alone(loaded: set[str]) -> None:
 def test_a_run_without_us_writes_nothing(tmp_path: Path) -> None:
     """Neither the home, nor the cache, nor the project holds anything new."""
     assert {path.name for path in tmp_path.rglob("*")} == {*PROJECT, "loaded.json"}
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """`asperf --help` lists all commands, and imports what only one of them needs in none."""
+    code = "import sys, pytest_asperf.cli; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert loaded & (HEAVY | {"pytest"}) == {"rich", "typer"}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.limit_verdict import parse_percent
-from pytest_asperf.analysis.verdict import Outcome, Verdict, VerdictError
+from pytest_asperf.api.measurement_context import settle
 from pytest_asperf.config.engines import parse_engine, parse_level
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import ConfigError
@@ -19,12 +19,12 @@ from pytest_asperf.measure.engine_matching import (
     terms_of,
 )
 from pytest_asperf.measure.runner import ComparedSide
-from pytest_asperf.report.rows import verdict_row
 from pytest_asperf.verdicts.gate import faster_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.measure.ab_speed import Budget
@@ -41,15 +41,18 @@ class Engines:
     """
 
     level: str | None
-    find: Callable[[Engine, str | None], ModelRef] = field(repr=False)
-    runner: Callable[[Engine], MeasurementRunner] = field(repr=False)
-    budget: Budget = field(repr=False)
-    record: Callable[[ReportRow], None] = field(repr=False)
+    find: Callable[[Engine, str | None], ModelRef]
+    runner: Callable[[Engine], MeasurementRunner]
+    budget: Budget
+    record: Callable[[ReportRow], None]
+
+    def __repr__(self) -> str:
+        return f"<Engines at {self.level or 'F16'}>"
 
     def compare(
         self, faster: str, than: str, on: str, *, by: float, bits_within: float
     ) -> EngineComparison:
-        """Run the pairs of two engines, or return what the same claim gave before.
+        """The pairs of two engines, measured unless the same claim was made before.
 
         Args:
             faster: the engine claimed to be faster, `mlx`, with or without its level, `mlx:4bit`.
@@ -92,7 +95,7 @@ class Engines:
         return EngineComparison(result, (base_engine, engine), by, terms)
 
     def _ref(self, engine: Engine, level: str | None, of_both: str) -> ModelRef:
-        """Return the model on an engine, at the level named with it or at the nearest to it."""
+        """The model on an engine, at the level named with it or at the nearest one that it has."""
         if level is None:
             level = matching_level(of_both, engine, where="assert_faster")
         return self.find(engine, level)
@@ -148,9 +151,5 @@ def assert_faster(
     within = parse_percent(bits_within, where="assert_faster: bits_within")
     versus = engines.compare(faster, than, on, by=least, bits_within=within)
     verdict = faster_verdict(versus)
-    engines.record(verdict_row(verdict, "\n".join(verdict.details[:2])))
-    if versus.result.interrupted:
-        raise KeyboardInterrupt
-    if verdict.outcome is not Outcome.PASS:
-        raise VerdictError(verdict)
-    return verdict
+    note = "\n".join(verdict.details[:2])
+    return settle(verdict, engines.record, note=note, interrupted=versus.result.interrupted)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.limit_verdict import parse_percent
+from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
 from pytest_asperf.analysis.verdict import Outcome, Verdict, VerdictError
-from pytest_asperf.api.throughput import _DEFAULT_WORKLOAD
+from pytest_asperf.api.throughput import DEFAULT_WORKLOAD
 from pytest_asperf.gate.cells import GateCell, GateCheck, parse_gated, shared_by
 from pytest_asperf.gate.judge import GateLimits, judge_cells
 from pytest_asperf.report.rows import verdict_row
@@ -28,23 +29,24 @@ class GatedWorkloads:
     Nothing runs before the claim, because its limits decide how long to measure.
 
     Attributes:
-        cells: what is decided.
+        cells: the models and workloads that are decided.
     """
 
     cells: tuple[GateCell, ...]
-    builds: tuple[Build, Build] = field(repr=False)
-    budget: Budget = field(repr=False)
-    measurement: MeasurementContext = field(repr=False)
+    builds: tuple[Build, Build]
+    budget: Budget
+    measurement: MeasurementContext
+
+    def __repr__(self) -> str:
+        cells = ", ".join(f"{cell.name} of {cell.what}" for cell in self.cells)
+        return f"<GatedWorkloads {cells}: {_versus(self.builds)}>"
 
     def judged(self, tolerance: float | None, ppl_below: float) -> Iterator[CellResult]:
-        """Measure, or give what the same claim gave before.
+        """The result of each cell, measured unless the same claim was made before.
 
         Args:
-            tolerance: slowdown that is accepted, a fraction; None for the session's.
+            tolerance: accepted slowdown, a fraction; None for the session's.
             ppl_below: ΔPPL to stay below, a fraction.
-
-        Yields:
-            Each result.
         """
         budget = self.budget if tolerance is None else replace(self.budget, tolerance=tolerance)
         limits = GateLimits(budget, ppl_below, shared_by(self.cells))
@@ -55,22 +57,25 @@ class GatedWorkloads:
 class Gate:
     """The `gate` fixture: call it with workloads, and give the result to `assert_no_regression`."""
 
-    ref: ModelRef = field(repr=False)
-    builds: tuple[Build, Build] = field(repr=False)
-    budget: Budget = field(repr=False)
-    measurement: MeasurementContext = field(repr=False)
-    pairing: Pairing = field(repr=False)
+    ref: ModelRef
+    builds: tuple[Build, Build]
+    budget: Budget
+    measurement: MeasurementContext
+    pairing: Pairing
+
+    def __repr__(self) -> str:
+        return f"<Gate on {self.ref.title}: {_versus(self.builds)}>"
 
     def __call__(self, *names: str) -> GatedWorkloads:
-        """Name what is gated: workloads (`tg128`, `pp512`, `ttft512`, ...), `ppl`, `logits`, `sd`.
+        """Workloads (`tg128`, `pp512`, `ttft512`, ...), `ppl`, `logits` or `sd`, to be gated.
 
-        All that is named together shares the error.
+        The error rates hold for all that are named together.
 
         Raises:
             ConfigError: no such workload.
         """
         gated = dict.fromkeys(
-            parse_gated(name, where="gate") for name in names or (_DEFAULT_WORKLOAD,)
+            parse_gated(name, where="gate") for name in names or (DEFAULT_WORKLOAD,)
         )
         cells = tuple(
             GateCell(
@@ -79,6 +84,11 @@ class Gate:
             for workload in gated
         )
         return GatedWorkloads(cells, self.builds, self.budget, self.measurement)
+
+
+def _versus(builds: tuple[Build, Build]) -> str:
+    baseline, candidate = builds
+    return f"{candidate.name} vs {baseline.name}"
 
 
 #: From the best to the worst.
@@ -91,22 +101,22 @@ def assert_no_regression(
     """Claim that the candidate build is no worse than the baseline.
 
     Args:
-        gate: what is gated.
-        tolerance: slowdown that is accepted, `"5%"` or a fraction; `--asperf-tolerance` by default.
-        ppl_below: ΔPPL of the same file that is accepted, where the gate has `ppl`.
+        gate: the workloads, from `gate(...)`.
+        tolerance: accepted slowdown, `"5%"` or a fraction; `--asperf-tolerance` by default.
+        ppl_below: accepted ΔPPL of the same file, if `ppl` is gated.
 
     Returns:
         The verdict on each workload, all PASS.
 
     Raises:
-        VerdictError: a verdict is not a PASS; the gravest is raised, all are noted.
-        AsperfError: an arm died or refused, or the builds make different tokens.
+        VerdictError: a verdict is not a PASS; all are noted, and the gravest is raised.
+        AsperfError: a build died or refused, or the builds make different tokens.
     """
     __tracebackhide__ = True
     share = None
     if tolerance is not None:
         share = parse_percent(tolerance, where="assert_no_regression: tolerance")
-    limit = parse_percent(ppl_below, where="assert_no_regression: ppl_below")
+    limit = parse_ppl_limit(ppl_below, where="assert_no_regression: ppl_below")
     verdicts: list[Verdict] = []
     interrupted = False
     for result in gate.judged(share, limit):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -28,17 +28,12 @@ from pytest_asperf.report.rows import level_row
 from pytest_asperf.verdicts.readings import vetted_order
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.config.spec import ModelRef
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.metrics import Comparison
     from pytest_asperf.api.measurement_context import MeasurementContext, Reading
+    from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.measure.ab_speed import ABResult
     from pytest_asperf.measure.results import LadderResult, LevelResult
 
@@ -50,14 +45,18 @@ class Perplexity:
     Attributes:
         level: name of the rung: the level of its weights, or the type of its KV cache.
         baseline: name of the baseline.
-        guard_findings: what guards say of it, none of it INVALID.
+        guard_findings: what guards found in it, none of it INVALID.
     """
 
-    result: LevelResult = field(repr=False)
+    result: LevelResult
     level: str
     baseline: str
-    measurement: MeasurementContext = field(repr=False)
+    measurement: MeasurementContext
     guard_findings: tuple[GuardFinding, ...] = ()
+
+    def __repr__(self) -> str:
+        change = self.delta_ppl.text()
+        return f"<Perplexity of {self.result.ran.model} vs {self.baseline}: {change}>"
 
     @property
     def comparison(self) -> Comparison:
@@ -86,7 +85,7 @@ class Perplexity:
         return self.comparison.kld.mean
 
     def subject(self, metric: str) -> Subject:
-        """Return what a claim about a metric of this level is about."""
+        """The subject of a claim about a metric of this level."""
         name = f"{metric} {self.result.ran.model} vs {self.baseline}"
         return Subject(name, "live", self.result.rows())
 
@@ -99,14 +98,17 @@ class Ladder:
         base: what each rung is compared with.
         rungs: levels of the weights, or types of the KV cache, by name.
         joint: these and others that are scored in the same pass.
-        at_most: chunks to score, where that is less than the session's number; None for those.
+        at_most: the most chunks to score; None for the session's number.
     """
 
-    base: ModelRef = field(repr=False)
+    base: ModelRef
     rungs: Mapping[str, ModelRef]
-    measurement: MeasurementContext = field(repr=False)
-    joint: tuple[ModelRef, ...] = field(repr=False)
-    at_most: int | None = field(default=None, repr=False)
+    measurement: MeasurementContext
+    joint: tuple[ModelRef, ...]
+    at_most: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<Ladder {', '.join(self.levels)} vs {self.base.title}>"
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -123,27 +125,27 @@ class Ladder:
 
         Raises:
             AsperfError: the rung could not be measured.
-            MeasurementError: guards find it, or its baseline, broken.
-            ConfigError: the ladder does not have it.
+            MeasurementError: a guard found it, or its baseline, broken.
+            ConfigError: the ladder does not have that rung.
         """
         self.require(level)
         ref = self.rungs[level]
         if ref in self.result.failures:
             raise self.result.failures[ref]
-        found = self.result.rungs[ref]
+        result = self.result.rungs[ref]
         baseline = self._baseline_of(ref)
-        guard_findings, what = level_trips(found), f"{found.ran.model} vs {baseline}"
-        told = [
+        guard_findings, what = level_trips(result), f"{result.ran.model} vs {baseline}"
+        notes = [
             self.result.note,
-            f"PPL on {found.text}",
+            f"PPL on {result.text}",
             *(f"{what}: {guard_finding}" for guard_finding in guard_findings),
         ]
-        self.measurement.record(level_row(found, baseline, "\n".join(filter(None, told))))
+        self.measurement.record(level_row(result, baseline, "\n".join(filter(None, notes))))
         require_valid(what, guard_findings)
-        return Perplexity(found, level, baseline, self.measurement, guard_findings)
+        return Perplexity(result, level, baseline, self.measurement, guard_findings)
 
     def _baseline_of(self, ref: ModelRef) -> str:
-        """Return what a rung's baseline is called, by that in which it differs."""
+        """The name of a rung's baseline, by the property in which the two differ."""
         if ref.level == self.base.level and ref.spec.name == self.base.spec.name:
             return "a cache that is not quantised" if ref.spec.engine == "mlx" else "an F16 cache"
         kv = self.base.spec.settings.kv_name
@@ -159,7 +161,7 @@ class Ladder:
             )
 
     def readings(self, workload: str, *, with_baseline: bool = False) -> dict[str, Reading]:
-        """Measure a workload on every rung, their turns interleaved.
+        """A workload measured on every rung, in turns, by the rung's name.
 
         Args:
             workload: its name.
@@ -185,7 +187,7 @@ class Ladder:
         return runner.compare(sides, SpeedExperiment((parsed,), budget))
 
     def subject(self, what: str) -> Subject:
-        """Return what a claim about the whole ladder is about."""
+        """The subject of a claim about the whole ladder."""
         ran = self[self.levels[0]].result.rows()
         return Subject(f"{what} {self.base.spec.name}", "live", ran)
 
@@ -237,7 +239,8 @@ def assert_ppl_delta(
         limit = parse_percent(above, where="assert_ppl_delta: above", negative=True)
         verdict = judge_above(perplexity.delta_ppl, limit, subject)
     return settle(
-        guarded(verdict, perplexity.guard_findings, remedy=OTHER_LEVELS), perplexity.measurement
+        guarded(verdict, perplexity.guard_findings, remedy=OTHER_LEVELS),
+        perplexity.measurement.record,
     )
 
 
@@ -289,7 +292,7 @@ def assert_monotonic(
         subject = Subject("rate", "live", readings[0].result.ran.rows())
     verdict = judge_monotonic(labels, differences, subject, direction=direction)
     verdict = guarded(replace(verdict, details=details), guard_findings, remedy=OTHER_LEVELS)
-    return settle(vetted_order(verdict, [reading.runs for reading in readings]), measurement)
+    return settle(vetted_order(verdict, [reading.runs for reading in readings]), measurement.record)
 
 
 def assert_pareto_optimal(
@@ -331,7 +334,7 @@ def assert_pareto_optimal(
     chosen = [metric_of(objective) for objective in objectives]
     verdict = judge_pareto(differences, chosen, subject)
     guard_findings = _scored_trips(ladder, objectives)
-    return settle(guarded(verdict, guard_findings, remedy=OTHER_LEVELS), ladder.measurement)
+    return settle(guarded(verdict, guard_findings, remedy=OTHER_LEVELS), ladder.measurement.record)
 
 
 def _require_two(labels: Sequence[str]) -> None:
@@ -344,7 +347,7 @@ def _require_two(labels: Sequence[str]) -> None:
 
 
 def metric_of(quantity: str) -> metrics.Metric:
-    """Return what a ladder's quantity is: `ppl`, `kld`, `size` or a workload.
+    """The metric of a ladder's quantity: `ppl`, `kld`, `size` or a workload.
 
     Raises:
         ConfigError: no such quantity.
@@ -357,7 +360,7 @@ def metric_of(quantity: str) -> metrics.Metric:
 
 
 def _scored_trips(ladder: Ladder, quantities: Sequence[str]) -> tuple[GuardFinding, ...]:
-    """Return what guards say of the levels that are compared by their scores, if they are."""
+    """What guards found in the levels, if they are compared by their scores."""
     if not {metric_of(quantity) for quantity in quantities} & {metrics.PPL, metrics.KLD}:
         return ()
     levels = [ladder[name] for name in ladder.levels]
@@ -374,7 +377,7 @@ def _ladder_differences(ladder: Ladder, quantity: str) -> tuple[Estimate, ...]:
 def _difference(
     ladder: Ladder, quantity: str, level: str, other: str, confidence: float
 ) -> Estimate:
-    """Return by how much `other` exceeds `level` in a quantity, from paired observations."""
+    """By how much `other` exceeds `level` in a quantity, from paired observations."""
     metric = metric_of(quantity)
     if metric is metrics.SIZE:
         sizes = [ladder[name].result.size_bytes for name in (level, other)]

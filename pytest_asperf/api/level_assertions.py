@@ -1,4 +1,4 @@
-"""assert_degrades_less and assert_equivalent: claims that hold one level against another."""
+"""`assert_degrades_less` and `assert_equivalent`: claims that compare two levels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from pytest_asperf.api.ladder import OTHER_LEVELS, Ladder, Perplexity, metric_of
 from pytest_asperf.api.measurement_context import settle, unknown_word
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.validity import twin_trips
-from pytest_asperf.report.rows import verdict_row
 from pytest_asperf.verdicts.gate import equivalence_verdict
 
 if TYPE_CHECKING:
@@ -83,9 +82,11 @@ def assert_degrades_less(
         for guard_finding in _trips(*pair)
     ]:
         remedy = "name two models of the same baseline that differ, in one quant_ladder marker"
-        return settle(judge_invalid(subject, "below 0", problems, remedy=remedy), measurement)
+        return settle(
+            judge_invalid(subject, "below 0", problems, remedy=remedy), measurement.record
+        )
     figures = _figures(ours, theirs, quantity)
-    return settle(judge_each(figures, partial(judge_below, limit=0.0), subject), measurement)
+    return settle(judge_each(figures, partial(judge_below, limit=0.0), subject), measurement.record)
 
 
 def assert_equivalent(
@@ -145,7 +146,7 @@ def assert_equivalent(
     ran = tuple(dict.fromkeys((*second.rows(), *first.rows())))
     verdict = judge_within(change, Subject(name, "live", ran), at_least=0 - limit, at_most=limit)
     guard_findings = twin_trips((first, second)) if metric is metrics.PPL else ()
-    return settle(guarded(verdict, guard_findings, remedy=OTHER_LEVELS), ladder.measurement)
+    return settle(guarded(verdict, guard_findings, remedy=OTHER_LEVELS), ladder.measurement.record)
 
 
 def _as_fast(ladder: Ladder, level: str, other: str, workload: str, within: float) -> Verdict:
@@ -158,10 +159,7 @@ def _as_fast(ladder: Ladder, level: str, other: str, workload: str, within: floa
         )
     result = ladder.compare(level, other, workload, within)
     verdict = equivalence_verdict(result)
-    if result.interrupted:
-        ladder.measurement.record(verdict_row(verdict))
-        raise KeyboardInterrupt
-    return settle(verdict, ladder.measurement)
+    return settle(verdict, ladder.measurement.record, interrupted=result.interrupted)
 
 
 def _levels(given: object, where: str) -> list[Perplexity]:
@@ -191,7 +189,7 @@ def _trips(ours: Perplexity, theirs: Perplexity) -> Iterator[GuardFinding]:
 def _figures(
     ours: Sequence[Perplexity], theirs: Sequence[Perplexity], quantity: Quantity
 ) -> list[Figure]:
-    """Return by how much ours costs more: at each level, and in each step to the next."""
+    """By how much ours costs more: at each level, and in each step to the next."""
     confidence = shared_confidence(DECISION_CONFIDENCE, 2 * len(ours) - 1)
     a = [_scores(level, quantity) for level in ours]
     b = [_scores(level, quantity) for level in theirs]
@@ -210,7 +208,7 @@ def _figures(
 
 
 def _short(level: Perplexity) -> str:
-    """Return a level without the model that has it."""
+    """A level's name without its model."""
     return level.level.rpartition(":")[2]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -19,20 +19,14 @@ from pytest_asperf.report.rows import throughput_row, verdict_row
 from pytest_asperf.verdicts.readings import GuardedRates
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_asperf.analysis.guards import GuardFinding
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.config.spec import ModelRef
-    from pytest_asperf.hardware.in_force import Ceiling
     from pytest_asperf.measure.ab_speed import Budget
+    from pytest_asperf.measure.ceiling import BandwidthBounds
     from pytest_asperf.measure.results import (
         ThroughputResult,
     )
@@ -42,32 +36,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementContext:
-    """What every handle needs: where to measure, where to note it, what bounds it.
+    """What every fixture value needs to measure, and to note what it measured.
 
     Attributes:
-        runner: measures.
+        runner: what measures.
         record: takes a row for the summary.
-        ceiling: gives what bounds a TG reading; raises HardwareError where that is unknown.
-        roof: gives what no TG reading can exceed, None where that is unknown.
-        max_cv: coefficient of variation of a reading's runs that is accepted.
+        bounds: which memory bandwidth bounds TG.
+        max_cv: accepted coefficient of variation of a reading's runs.
         budget: what pairs may cost.
     """
 
     runner: MeasurementRunner
     record: Callable[[ReportRow], None]
-    ceiling: Callable[[ThroughputResult], Ceiling]
-    roof: Callable[[ThroughputResult], Ceiling | None]
+    bounds: BandwidthBounds
     max_cv: float
     budget: Budget
 
     def reading(self, result: ThroughputResult) -> Reading:
-        """Note a measurement, and return it unless guards find it broken.
+        """A measurement that was noted and that no guard found broken.
 
         Raises:
-            MeasurementError: it is.
+            MeasurementError: a guard found it broken.
         """
         what = f"{result.workload.name} {result.ran.model}"
-        guard_findings = throughput_trips(result, self.roof(result), self.max_cv)
+        guard_findings = throughput_trips(result, self.bounds.peak(result), self.max_cv)
         require_valid(what, guard_findings)
         self.record(
             throughput_row(
@@ -79,14 +71,13 @@ class MeasurementContext:
 
 @dataclass(frozen=True)
 class Model:
-    """The `model` fixture: the model that a test's markers name.
+    """The `model` fixture: the model that a test's markers name."""
 
-    Attributes:
-        ref: its address.
-    """
+    ref: ModelRef
+    measurement: MeasurementContext
 
-    ref: ModelRef = field(repr=False)
-    measurement: MeasurementContext = field(repr=False)
+    def __repr__(self) -> str:
+        return f"<Model {self.label}>"
 
     @property
     def name(self) -> str:
@@ -95,7 +86,7 @@ class Model:
 
     @property
     def level(self) -> str | None:
-        """Its level; None where it is the file's own."""
+        """Its level; None if the file is measured as it is."""
         return self.ref.level
 
     @property
@@ -116,12 +107,15 @@ class Reading:
     Attributes:
         result: raw runs and estimates.
         measurement: where it was measured.
-        guard_findings: what guards say of it, none of it INVALID.
+        guard_findings: what guards found in it, none of it INVALID.
     """
 
-    result: ThroughputResult = field(repr=False)
-    measurement: MeasurementContext = field(repr=False)
+    result: ThroughputResult
+    measurement: MeasurementContext
     guard_findings: tuple[GuardFinding, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Reading {self.workload} of {self.result.ran.model}: {self.rate.text()}>"
 
     @property
     def runs(self) -> GuardedRates:
@@ -139,22 +133,41 @@ class Reading:
         return self.result.workload.name
 
     def subject(self, what: str = "") -> Subject:
-        """Return what a claim about this reading is about."""
+        """The subject of a claim about this reading."""
         name = f"{what or self.workload} {self.result.ran.model}"
         return Subject(name, "live", self.result.ran.rows())
 
 
-def settle(verdict: Verdict, measurement: MeasurementContext) -> Verdict:
-    """Note a verdict, and raise unless it is a PASS."""
+def settle(
+    verdict: Verdict,
+    record: Callable[[ReportRow], None],
+    *,
+    note: str = "",
+    interrupted: bool = False,
+) -> Verdict:
+    """A verdict that is a PASS; any verdict is noted first.
+
+    Args:
+        verdict: the verdict.
+        record: takes its row for the summary.
+        note: what the summary says beside it.
+        interrupted: whether Ctrl-C ended the measurement: the session then ends too.
+
+    Raises:
+        KeyboardInterrupt: the measurement was interrupted.
+        VerdictError: the verdict is not a PASS.
+    """
     __tracebackhide__ = True
-    measurement.record(verdict_row(verdict))
+    record(verdict_row(verdict, note))
+    if interrupted:
+        raise KeyboardInterrupt
     if verdict.outcome is not Outcome.PASS:
         raise VerdictError(verdict)
     return verdict
 
 
 def unknown_word(what: str, word: str, valid: Sequence[str]) -> ConfigError:
-    """Return the error for an argument that is none of the words it may be."""
+    """The error for an argument that is not one of the valid words."""
     return ConfigError(
         f"unknown {what} {shown(word, 80)}{suggest(word, valid)}",
         why="the claim is about it",

@@ -1,8 +1,8 @@
-"""assert_fits: judge whether a model fits in the memory of hardware."""
+"""The `memory` fixture and `assert_fits`: whether a model fits in memory."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_asperf.api.measurement_context import settle
@@ -15,14 +15,11 @@ from pytest_asperf.report.rows import memory_row
 from pytest_asperf.verdicts.memory import measured_fit, predicted_fit
 
 if TYPE_CHECKING:
-    from pytest_asperf.api.measurement_context import MeasurementContext
-    from pytest_asperf.config.spec import ModelRef
-    from pytest_asperf.measure.engine_memory import MemoryResult
-
-if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.api.measurement_context import Model
+    from pytest_asperf.api.measurement_context import MeasurementContext, Model
+    from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.hardware.in_force import Hardware
+    from pytest_asperf.measure.engine_memory import MemoryResult
 
 
 def assert_fits(
@@ -66,10 +63,12 @@ def assert_fits(
                 why="the reading filled a context of its own",
                 remedy="leave it out, or give the model fixture in place of the reading",
             )
-        return settle(measured_fit(model.ref, model.result, hardware, memory), model.measurement)
+        return settle(
+            measured_fit(model.ref, model.result, hardware, memory), model.measurement.record
+        )
     if context is not None:
         require_positions(context, where="assert_fits: context")
-    return settle(predicted_fit(model.ref, hardware, memory, context), model.measurement)
+    return settle(predicted_fit(model.ref, hardware, memory, context), model.measurement.record)
 
 
 @dataclass(frozen=True)
@@ -82,13 +81,16 @@ class MemoryReading:
         measurement: where it was measured.
     """
 
-    ref: ModelRef = field(repr=False)
-    result: MemoryResult = field(repr=False)
-    measurement: MeasurementContext = field(repr=False)
+    ref: ModelRef
+    result: MemoryResult
+    measurement: MeasurementContext
+
+    def __repr__(self) -> str:
+        return f"<MemoryReading of {self.ref.title} at {self.result.n_ctx} tokens>"
 
     @property
     def kv_bytes(self) -> int:
-        """What the KV cache takes, as the engine counts it."""
+        """Bytes of the KV cache, as the engine counts them."""
         return self.result.memory.kv
 
 
@@ -96,11 +98,14 @@ class MemoryReading:
 class Memory:
     """The `memory` fixture: call it with the context to fill."""
 
-    ref: ModelRef = field(repr=False)
-    measurement: MeasurementContext = field(repr=False)
+    ref: ModelRef
+    measurement: MeasurementContext
+
+    def __repr__(self) -> str:
+        return f"<Memory of {self.ref.title}>"
 
     def __call__(self, context: int) -> MemoryReading:
-        """Fill the context, and read from the engine how much memory that takes.
+        """The memory that the engine has allocated once the context is full.
 
         Args:
             context: tokens.
@@ -120,14 +125,14 @@ class Memory:
 
 
 def require_positions(context: object, *, where: str) -> None:
-    """Refuse what is no length of a context.
+    """Refuse a value that is not a length of a context.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: it is not one.
     """
     if type(context) is not int or not 1 <= context < 2**31:
         raise ConfigError(
-            f"{where}: {shown(context, 80)} is no number of tokens",
+            f"{where}: {shown(context, 80)} is not a number of tokens",
             why="the KV cache grows with the context",
             remedy="write a whole number from 1, such as 4096",
         )

@@ -1,8 +1,8 @@
-"""What the `speculation` fixture hands to a test: a draft and a target against the target alone."""
+"""The `speculation` fixture: a draft and a target against the target alone."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.verdict import Subject
@@ -34,9 +34,12 @@ class Speculation:
     """
 
     pairing: Pairing
-    budget: Budget = field(repr=False)
-    measurement: MeasurementContext = field(repr=False)
-    find: Callable[[str], ModelRef | None] = field(repr=False)
+    budget: Budget
+    measurement: MeasurementContext
+    find: Callable[[str], ModelRef | None]
+
+    def __repr__(self) -> str:
+        return f"<Speculation {self.pairing.label}>"
 
     def drafted_by(self, address: str) -> Speculation:
         """The same target with another draft, all else equal.
@@ -50,7 +53,7 @@ class Speculation:
         return replace(self, pairing=replace(self.pairing, draft=self.find(address)))
 
     def against(self, limit: float = 0.0) -> SpeculationResult:
-        """Measure until it is decided whether the gain is above a limit, a fraction.
+        """The result of pairs that were run until the gain was above or below a limit, a fraction.
 
         A result that says it was interrupted is for a verdict; nothing is to be measured after it.
 
@@ -70,7 +73,7 @@ class Speculation:
         return result
 
     def places(self, n_tokens: int) -> tuple[float, ...]:
-        """Sample with the draft, and place each token in the target's own distribution."""
+        """The place of each sampled token in the target's own distribution."""
         return self._measured(PlacesExperiment(self.pairing, n_tokens, self.budget.seed))
 
     def _measured(self, experiment: Experiment[Result]) -> Result:
@@ -94,7 +97,7 @@ class Speculation:
         return self._whole().ratio
 
     def subject(self, what: str, result: SpeculationResult | None = None) -> Subject:
-        """Return what a claim about this pair is about.
+        """The subject of a claim about this pair.
 
         Args:
             what: the metric.

@@ -71,7 +71,7 @@ def assert_sd_gain(
         )
     result, subject = _measured(speculation, "SD gain", limit)
     verdict = gain_verdict(result, subject, when_ratio=when_ratio, at_least=limit, only=only)
-    return settle(verdict, speculation.measurement)
+    return settle(verdict, speculation.measurement.record)
 
 
 def assert_sd_loss(speculation: Speculation) -> Verdict:
@@ -89,7 +89,7 @@ def assert_sd_loss(speculation: Speculation) -> Verdict:
     """
     __tracebackhide__ = True
     result, subject = _measured(speculation, "SD gain")
-    return settle(loss_verdict(result, subject), speculation.measurement)
+    return settle(loss_verdict(result, subject), speculation.measurement.record)
 
 
 def assert_sd_gains_more(speculation: Speculation, than: Speculation) -> Verdict:
@@ -110,7 +110,7 @@ def assert_sd_gains_more(speculation: Speculation, than: Speculation) -> Verdict
     result, subject = _measured(speculation, f"TG, against that of {than.pairing.label}, of")
     other, _ = _measured(than, "SD gain")
     verdict = more_gain_verdict(result, other, subject)
-    return settle(verdict, speculation.measurement)
+    return settle(verdict, speculation.measurement.record)
 
 
 def assert_lossless(speculation: Speculation) -> Verdict:
@@ -133,15 +133,17 @@ def assert_lossless(speculation: Speculation) -> Verdict:
     __tracebackhide__ = True
     if speculation.pairing.temperature:
         subject = speculation.subject("distance from the target's distribution,")
-        return settle(sampled_verdict(speculation.places(PLACES), subject), speculation.measurement)
+        return settle(
+            sampled_verdict(speculation.places(PLACES), subject), speculation.measurement.record
+        )
     result, subject = _measured(speculation, "greedy output")
-    return settle(lossless_verdict(result, subject), speculation.measurement)
+    return settle(lossless_verdict(result, subject), speculation.measurement.record)
 
 
 def _measured(
     speculation: Speculation, what: str, limit: float = 0.0
 ) -> tuple[SpeculationResult, Subject]:
-    """Measure, and return the result and what the claim about it is about.
+    """The measured result, and the subject of a claim about it.
 
     Raises:
         KeyboardInterrupt: it was stopped; what the finished pairs say is noted.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import metrics
@@ -20,17 +20,20 @@ if TYPE_CHECKING:
     from pytest_asperf.config.spec import ModelRef
 
 
-_DEFAULT_WORKLOAD = "tg128"
+DEFAULT_WORKLOAD = "tg128"
 
 
 @dataclass(frozen=True)
 class Throughput:
     """The `throughput` fixture: call it with a workload's name, `pp512`, `tg128`, `tg128@d1024`."""
 
-    ref: ModelRef = field(repr=False)
-    measurement: MeasurementContext = field(repr=False)
+    ref: ModelRef
+    measurement: MeasurementContext
 
-    def __call__(self, workload: str = _DEFAULT_WORKLOAD) -> Reading:
+    def __repr__(self) -> str:
+        return f"<Throughput of {self.ref.title}>"
+
+    def __call__(self, workload: str = DEFAULT_WORKLOAD) -> Reading:
         """Measure a workload.
 
         Raises:
@@ -76,7 +79,7 @@ def assert_throughput(
     low, high = _rate(at_least, "at_least"), _rate(at_most, "at_most")
     reading = _reading(throughput)
     verdict = judge_within(reading.rate, reading.subject(), at_least=low, at_most=high)
-    return settle(vetted(verdict, reading.runs, (low, high)), reading.measurement)
+    return settle(vetted(verdict, reading.runs, (low, high)), reading.measurement.record)
 
 
 def assert_bandwidth_utilization(
@@ -113,7 +116,7 @@ def assert_bandwidth_utilization(
             remedy='use a generation workload such as throughput("tg128"), of a model whose '
             "tensors have the usual names",
         )
-    ceiling = reading.measurement.ceiling(reading.result)
+    ceiling = reading.measurement.bounds.expected(reading.result)
     share = metrics.bandwidth_utilisation(reading.rate, n_bytes, ceiling.gbs)
     subject = reading.subject(f"utilisation of {ceiling.gbs:.4g} GB/s ({ceiling.kind}) by")
     verdict = judge_within(share, subject, at_least=at_least, at_most=at_most)
@@ -129,7 +132,7 @@ def assert_bandwidth_utilization(
         verdict = judge_invalid(subject, verdict.threshold, [problem], remedy=remedy)
     unit = share.point / reading.rate.point
     return settle(
-        vetted(verdict, reading.runs, (at_least, at_most), unit=unit), reading.measurement
+        vetted(verdict, reading.runs, (at_least, at_most), unit=unit), reading.measurement.record
     )
 
 

@@ -102,16 +102,16 @@ def bisect_builds(
     Exits with 0 if a culprit is named, with 1 if there is none or no single one, with 2 if it
     cannot be measured, with 3 if the command is not usable as typed.
     """
-    asked = _BisectOptions(
+    options = _BisectOptions(
         base, candidate, builds, model, engine, workload, max_ppl_delta, max_pairs, max_seconds
     )
     try:
         project = open_project(python=python, tolerance=tolerance, seed=seed, wait=wait)
-        question = _question(asked, project)
+        request = _request(options, project)
     except ConfigError as error:
         print_error(error)
         raise typer.Exit(USAGE) from None
-    answer = _bisect(question, project, fresh=fresh)
+    answer = _bisect(request, project, fresh=fresh)
     raise typer.Exit(_EXIT_CODES.get(answer.ending, _NO_CULPRIT))
 
 
@@ -130,7 +130,7 @@ class _BisectOptions(NamedTuple):
 
 
 def split_builds(text: str, folder: Path) -> list[str]:
-    """Return the builds that `--builds` names, as written.
+    """The builds that `--builds` names, as written.
 
     A word such as `slow_by=0.1` is a setting of the build before it. A file has a build a line;
     what follows a # is a remark.
@@ -147,15 +147,15 @@ def split_builds(text: str, folder: Path) -> list[str]:
                 why="it names the builds between the two",
                 remedy="name a file with one build a line, or the builds themselves: A,B,C",
             ) from None
-        found = [line.partition("#")[0].strip() for line in lines]
+        builds = [line.partition("#")[0].strip() for line in lines]
     else:
-        found = []
+        builds = []
         for word in text.split(","):
-            if found and _SETTING.match(word):
-                found[-1] += f",{word}"
+            if builds and _SETTING.match(word):
+                builds[-1] += f",{word}"
             else:
-                found.append(word.strip())
-    named = [build for build in found if build]
+                builds.append(word.strip())
+    named = [build for build in builds if build]
     if not named:
         raise ConfigError(
             f"--builds: {printable(text)} names none",
@@ -165,13 +165,13 @@ def split_builds(text: str, folder: Path) -> list[str]:
     return named
 
 
-def _question(asked: _BisectOptions, project: Project) -> BisectRequest:
-    """Read every word, before anything is measured.
+def _request(options: _BisectOptions, project: Project) -> BisectRequest:
+    """What to bisect, all of it checked before anything is measured.
 
     Raises:
         ConfigError: one is not usable.
     """
-    from pytest_asperf.analysis.limit_verdict import parse_percent
+    from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
     from pytest_asperf.bisect.run import BisectRequest
     from pytest_asperf.config.engines import parse_engine
     from pytest_asperf.config.workload import parse_workload
@@ -181,34 +181,34 @@ def _question(asked: _BisectOptions, project: Project) -> BisectRequest:
     from pytest_asperf.measure.ab_speed import Budget
 
     settings, catalogue = project.settings, project.catalogue
-    named = None if asked.engine is None else parse_engine(asked.engine, where="--engine")
+    named = None if options.engine is None else parse_engine(options.engine, where="--engine")
     find = partial(catalogue.find_build, engine=named)
-    ends = find(asked.base, where="BASE"), find(asked.candidate, where="CAND")
+    ends = find(options.base, where="BASE"), find(options.candidate, where="CAND")
     engine = engine_of(named, ends, settings.engine)
-    ref = catalogue.find(asked.model or settings.default_model, where="--model", engine=engine)
+    ref = catalogue.find(options.model or settings.default_model, where="--model", engine=engine)
     workload: Workload | GateCheck = GateCheck.PPL
-    if asked.workload != GateCheck.PPL:
-        workload = parse_workload(asked.workload, where="--workload")
+    if options.workload != GateCheck.PPL:
+        workload = parse_workload(options.workload, where="--workload")
     between = None
-    if asked.builds is not None:
-        texts = split_builds(asked.builds, catalogue.folder)
+    if options.builds is not None:
+        texts = split_builds(options.builds, catalogue.folder)
         between = [find(text, where="--builds") for text in texts]
     budget = Budget(
         settings.tolerance,
         # Twice a gate's: the test may go on for as long as it likes, and what one probe leaves open
         # costs others.
-        asked.max_pairs or 2 * settings.max_pairs,
-        asked.max_seconds or 2 * settings.max_seconds,
+        options.max_pairs or 2 * settings.max_pairs,
+        options.max_seconds or 2 * settings.max_seconds,
         seed=0,
     )
-    limit = parse_percent(asked.max_ppl_delta, where="--max-ppl-delta")
+    limit = parse_ppl_limit(options.max_ppl_delta, where="--max-ppl-delta")
     limits = GateLimits(budget, limit)
     cell = GateCell(ref, workload)
     return BisectRequest(_candidates(ends, between), cell, limits, is_listed=between is not None)
 
 
 def _candidates(ends: tuple[Build, Build], between: list[Build] | None) -> tuple[Candidate, ...]:
-    """Return the builds in their order, with both ends."""
+    """The builds in their order, with both ends."""
     from pytest_asperf.bisect.candidates import Candidate, builds_between
 
     if between is None:
@@ -220,7 +220,7 @@ def _candidates(ends: tuple[Build, Build], between: list[Build] | None) -> tuple
     return tuple(map(Candidate, (base, *named, last)))
 
 
-def _bisect(question: BisectRequest, project: Project, *, fresh: bool) -> Answer:
+def _bisect(request: BisectRequest, project: Project, *, fresh: bool) -> Answer:
     """Run it, and print what it finds when it finds it."""
     import platform
 
@@ -230,41 +230,41 @@ def _bisect(question: BisectRequest, project: Project, *, fresh: bool) -> Answer
     from pytest_asperf.hardware.detect import detect
 
     out = Console(highlight=False)
-    for line in announcement(question):
+    for line in announcement(request):
         print_text(out, line)
     console = stderr_console()
-    engine = question.cell.ref.spec.engine or project.settings.engine
+    engine = request.cell.ref.spec.engine or project.settings.engine
     with console.status("bisecting") as status, project.runner(engine, console, status) as runner:
-        contents = _contents(question, runner, project.cache)
+        contents = _contents(request, runner, project.cache)
         decided_by = {
-            **question.decided_by(__version__, detect(), platform.node(), contents),
+            **request.decided_by(__version__, detect(), platform.node(), contents),
             "chunks": project.settings.chunks,
             "seed": project.settings.seed,
         }
         kept = kept_bisection(project.cache, decided_by, seed=project.draw_seed(), fresh=fresh)
-        with kept as (record, told):
-            if told:
-                print_text(console, told)
-            watcher = _Printer(question, record, status, out)
+        with kept as (record, note):
+            if note:
+                print_text(console, note)
+            watcher = _Printer(request, record, status, out)
             try:
-                answer = bisect(question, runner, record, watcher)
+                answer = bisect(request, runner, record, watcher)
             except KeyboardInterrupt:
-                print_text(console, known_so_far(question, record))
+                print_text(console, known_so_far(request, record))
                 raise
-    _print_answer(question, record, answer)
+    _print_answer(request, record, answer)
     return answer
 
 
 def _contents(
-    question: BisectRequest, runner: MeasurementRunner, cache: Path
+    request: BisectRequest, runner: MeasurementRunner, cache: Path
 ) -> dict[str, str | None]:
-    """Return the hashes of what a path does not tell: packages, weights, the corpus."""
+    """The hashes of the files that decide a result: packages, weights, the corpus."""
     from pytest_asperf.config.build_sources import Packages
     from pytest_asperf.modelfiles.cache import file_sha256
 
-    ref = question.cell.ref
+    ref = request.cell.ref
     weights = dict(ref.spec.files).get(ref.level or "", ref.spec.gguf)
-    sources = (candidate.build.source for candidate in question.candidates)
+    sources = (candidate.build.source for candidate in request.candidates)
     packages = (path for source in sources if isinstance(source, Packages) for path in source.files)
     paths = [*packages, *(path for path in (weights, ref.spec.corpus) if path is not None)]
     hashes = {
@@ -277,9 +277,9 @@ class _Printer:
     """Prints each gate when it is over, those of an earlier run first."""
 
     def __init__(
-        self, question: BisectRequest, record: BisectRecord, status: Status, out: Console
+        self, request: BisectRequest, record: BisectRecord, status: Status, out: Console
     ) -> None:
-        self._question = question
+        self._request = request
         self._status = status
         self._out = out
         for gate, found in record.gates.items():
@@ -287,7 +287,7 @@ class _Printer:
 
     def begins(self, probe: Probe, number: int) -> None:
         """Say which gate it is."""
-        name = self._question.candidates[probe.gate.candidate].build.name
+        name = self._request.candidates[probe.gate.candidate].build.name
         self._status.update(f"gate {number}: {printable(name)}")
 
     def ends(self, gate: GateStep, found: JudgedGate) -> None:
@@ -295,16 +295,16 @@ class _Printer:
         from pytest_asperf.bisect.text import gate_line
 
         self._status.stop()  # a line of its own, not behind that of the status
-        print_text(self._out, gate_line(self._question, gate, found))
+        print_text(self._out, gate_line(self._request, gate, found))
         self._status.start()
 
 
-def _print_answer(question: BisectRequest, record: BisectRecord, answer: Answer) -> None:
+def _print_answer(request: BisectRequest, record: BisectRecord, answer: Answer) -> None:
     from pytest_asperf.bisect.text import answer_sections, map_rows, map_sections
 
     print_text(Console(highlight=False), "")
-    sections = answer_sections(question, record, answer)
+    sections = answer_sections(request, record, answer)
     if answer.ending is Ending.MAP:
-        print_table(map_rows(question, record))
-        sections += map_sections(question, record)
+        print_table(map_rows(request, record))
+        sections += map_sections(request, record)
     print_sections(sections)

@@ -17,6 +17,7 @@ from pytest_asperf.commands.command_words import Command
 from pytest_asperf.commands.console import StatusNotify, print_sections, print_text, stderr_console
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import AsperfError, ConfigError, printable
+from pytest_asperf.measure import compose
 from pytest_asperf.modelfiles.cache import BUILDS_FOLDER
 from pytest_asperf.report.sections import CheckLine, Section, size
 
@@ -59,7 +60,7 @@ def list_builds() -> None:
             *([Section("declared", declared)] if declared else []),
             Section(f"made, in {printable(project.cache / BUILDS_FOLDER)}", made),
         ],
-        last_line=f"{len(made)} builds, {size(sum(each.nbytes for each in kept))}",
+        last_line=f"{len(made)} builds, {size(sum(made.nbytes for made in kept))}",
     )
 
 
@@ -70,11 +71,11 @@ def make_builds(
     again: Annotated[
         bool,
         typer.Option(
-            "--again", help="Make them anew: a requirement without a version is resolved again."
+            "--again", help="Make them again: a requirement without a version is resolved again."
         ),
     ] = False,
 ) -> None:
-    """Make builds where they are not made yet, and say which engine each has."""
+    """Make missing builds, and say which engine each has."""
     from pytest_asperf.builds.build_cache import recipe_of
     from pytest_asperf.builds.store import discard, finished
     from pytest_asperf.config.build_sources import Checkout, Packages
@@ -93,7 +94,7 @@ def make_builds(
             )
         with stderr_console().status(printable(f"making {build.name}")) as status:
             notify = StatusNotify(stderr_console(), status)
-            build_cache = _build_cache(project, notify)
+            build_cache = compose.build_cache(project.settings, notify)
             folder = recipe_of(source, cache=project.cache).folder(project.cache)
             if again and (old := finished(folder)):
                 discard(old, notify.wait)
@@ -135,26 +136,14 @@ def prune_builds(
         typer.echo(f"{total}: nothing is removed without --yes{hint}")
         return
 
-    def told(reason: str) -> None:
+    def wait(reason: str) -> None:
         print_text(stderr_console(), printable(f"waiting: {reason}"))
 
     # A gate may be running on one of them.
-    with project.queue(told).turn():
+    with project.queue(wait).turn():
         for made in gone:
-            discard(made, told)
+            discard(made, wait)
     typer.echo(f"removed {total}")
-
-
-def _build_cache(project: Project, notify: StatusNotify) -> BuildCache:
-    from pytest_asperf.builds.build_cache import BuildCache
-    from pytest_asperf.hardware.machine_lock import machine_lock_path
-
-    return BuildCache(
-        project.cache,
-        lock_path=machine_lock_path(),
-        notify=notify,
-        wait_s=project.settings.wait,
-    )
 
 
 def _declared_check(build: Build, project: Project) -> CheckLine:
@@ -162,16 +151,16 @@ def _declared_check(build: Build, project: Project) -> CheckLine:
     from pytest_asperf.builds.store import finished
     from pytest_asperf.config.build_sources import Checkout, Packages, source_text
 
-    told = printable(source_text(build.source), 200)
+    text = printable(source_text(build.source), 200)
     if not isinstance(build.source, Packages | Checkout):
-        return CheckLine(build.name, "ok", told)
+        return CheckLine(build.name, "ok", text)
     try:
         folder = recipe_of(build.source, cache=project.cache).folder(project.cache)
     except AsperfError as error:
         return CheckLine(build.name, "warning", printable(error.what), printable(error.remedy))
     made = finished(folder)
     return CheckLine(
-        build.name, "ok", f"{told}; {f'made: {folder.name}' if made else 'not made yet'}"
+        build.name, "ok", f"{text}; {f'made: {folder.name}' if made else 'not made yet'}"
     )
 
 
@@ -208,7 +197,7 @@ def _engines(facts: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str
 def _engine_checks(
     build: Build, source: Packages | Checkout, build_cache: BuildCache
 ) -> Sequence[CheckLine]:
-    """Start each engine of a build, and return what it says of itself."""
+    """What each engine of a build says of itself when it is started."""
     from pytest_asperf.config.build_sources import Packages
     from pytest_asperf.config.engines import engine_name
     from pytest_asperf.engine_process import Worker

@@ -42,13 +42,13 @@ class Command(TyperCommand):
 
 
 def in_own_words(text: str) -> str:
-    """Return a text with each setting as the command that runs calls it."""
+    """A text in which each setting is named as in the running command."""
     options = _RUNNING.get()
     return text if options is None else reworded(text, options)
 
 
 def reworded(text: str, options: Collection[str]) -> str:
-    """Return a text with each of pytest's options as a command of these options has it."""
+    """A text in which pytest's options are replaced by those of a command."""
 
     def call(match: re.Match[str]) -> str:
         if match["option"] not in OPTIONS:

@@ -54,7 +54,7 @@ class StatusNotify:
 
 
 def stderr_console() -> Console:
-    """Return the console for errors and progress; what a command found goes to the other."""
+    """The console for errors and progress; results go to stdout."""
     return Console(stderr=True, highlight=False)
 
 
@@ -99,12 +99,17 @@ def print_text(console: Console, text: str) -> None:
         console.print(Text(line), soft_wrap=True)
 
 
+def print_whole(out: Console, line: str) -> None:
+    """Print a line that a terminal wraps anywhere, and that a file keeps whole."""
+    out.print(Text(line), soft_wrap=True)
+
+
 def _columns(console: Console) -> int | None:
     return console.width if console.is_terminal else None
 
 
 def render(section: Section, columns: int | None) -> Iterator[Text]:
-    """Return a section's lines: state, name and detail in columns, each remedy below its detail.
+    """A section's lines: state, name and detail in columns, each remedy below its detail.
 
     Args:
         section: what to show.

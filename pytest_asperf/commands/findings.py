@@ -1,202 +1,27 @@
-"""The findings as a page: what holds, what does not, and which table of which document says so."""
+"""`asperf findings`: lists the published findings.
+
+What only this command needs is imported in it: numpy and scipy would make every `asperf --help`
+wait.
+"""
+
+# ruff: noqa: PLC0415  # the docstring says why
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Annotated
 
-from rich.console import Console
+import typer
 
-from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.published.findings import judge_recorded, load_findings, published_text
-from pytest_asperf.published.findings.terms import ids_of
-from pytest_asperf.published.records import derived_checks
-from pytest_asperf.report.rows import finding_row
-from pytest_asperf.report.tables import render_findings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.config.settings import Settings
-    from pytest_asperf.published.findings import Finding, Findings
-    from pytest_asperf.report.rows import ReportRow
-
-_HEAD: Final = """# All published findings
-
-What five published documents say of LLM inference on Apple Silicon, and what their figures show.
-Written by `asperf findings --markdown`; the data are in `pytest_asperf/data/findings` and
-`pytest_asperf/data/recorded`.
-
-`pytest --pyargs pytest_asperf.findings` judges these statements: live where this machine is the
-hardware that a statement is about and a test measures it, else by the recorded figures. A verdict
-on recorded figures fails no test, and only PASS looks like a pass.
-
-Every verdict rests on a two-sided 90 % interval. It holds the published spread, or what the
-documents' raw logs show of it; where nothing is published, the spread is
-[assumed](#what-is-assumed-of-spread) and only what survives it passes. A figure that is printed
-without more decimals stands for all that rounds to it. [Guards](guards.md) come before verdicts.
-"""
-_GROUPS: Final = (
-    (Outcome.PASS, "What holds", "Shown by the figures, with their spread."),
-    (Outcome.FAIL, "What does not hold", "The figures show the opposite of the statement."),
-    (Outcome.INCONCLUSIVE, "What is open", "The figures neither show nor exclude it."),
-    (
-        Outcome.INVALID,
-        "What cannot be used",
-        "A guard rejects the measurement, so that it says nothing either way.",
-    ),
-)
+from pytest_asperf.commands.project import open_project
 
 
-def judged(findings: Findings) -> list[tuple[Finding, Verdict]]:
-    """Return every finding with the verdict on its recorded figures."""
-    return [(each, judge_recorded(each, findings.evidence)) for each in findings.findings]
+def list_findings(
+    *,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print all of them as a page in Markdown.")
+    ] = False,
+) -> None:
+    """List the published findings, with the verdict of the recorded figures on each."""
+    from pytest_asperf.commands.findings_page import listing
 
-
-def rows(findings: Findings) -> list[ReportRow]:
-    """Return every finding's row, as a terminal shows it."""
-    return [finding_row(each, findings.evidence, verdict) for each, verdict in judged(findings)]
-
-
-def listing(settings: Settings, *, as_markdown: bool) -> str:
-    """Return what `asperf findings` prints.
-
-    Args:
-        settings: name the project's own files.
-        as_markdown: the page, and not the table.
-
-    Raises:
-        ConfigError: a file of the project's is not usable.
-    """
-    findings = load_findings(settings.findings, settings.records)
-    if as_markdown:
-        return markdown(findings).rstrip("\n")
-    console = Console()
-    table = render_findings(rows(findings), console.width, colour=console.is_terminal)
-    return table.strip("\n")
-
-
-def markdown(findings: Findings) -> str:
-    """Return the page."""
-    verdicts = judged(findings)
-    parts = [_HEAD, _contents(verdicts)]
-    for outcome, title, meaning in _GROUPS:
-        chosen = [(each, verdict) for each, verdict in verdicts if verdict.outcome is outcome]
-        if chosen:
-            parts.append(f"## {title}\n\n{meaning}\n")
-            parts += _by_topic(chosen, findings)
-    parts += [_derived(findings), _tables(findings), _assumptions(findings)]
-    return "\n".join(parts)
-
-
-def _contents(verdicts: Iterable[tuple[Finding, Verdict]]) -> str:
-    outcomes = [verdict.outcome for _, verdict in verdicts]
-    counts = ", ".join(f"{outcomes.count(each)} {each}" for each, _, _ in _GROUPS)
-    return f"{len(outcomes)} statements: {counts}.\n"
-
-
-def _by_topic(chosen: list[tuple[Finding, Verdict]], findings: Findings) -> Iterator[str]:
-    for topic in dict.fromkeys(each.topic for each, _ in chosen):
-        yield f"### {topic}\n"
-        for each, verdict in chosen:
-            if each.topic == topic:
-                yield _entry(each, verdict, findings)
-
-
-def _entry(finding: Finding, verdict: Verdict, findings: Findings) -> str:
-    published = published_text(finding, findings.evidence)
-    lines = [
-        f"**{_escaped(finding.statement)}.** {_escaped(finding.reading)}\n",
-        f"* published: {_escaped(published)}" if published else "",
-        f"* recorded: {_escaped(verdict.measured)}",
-        f"* {verdict.outcome}, as {_escaped(finding.because)}",
-        f"* holds for: {_escaped(_scope(finding))}",
-        f"* figures from: {', '.join(f'`{table}`' for table in cited(finding))}",
-        f"* measured live by `{finding.live}`" if finding.live else "",
-        f"* id: `{finding.id}`",
-    ]
-    return "\n".join(line for line in lines if line) + "\n"
-
-
-def _scope(finding: Finding) -> str:
-    parts = [" and ".join(finding.hardware) or "any hardware"]
-    parts += [finding.architecture] if finding.architecture else []
-    parts += [finding.engine] if finding.engine else []
-    return ", ".join(parts)
-
-
-def cited(finding: Finding) -> list[str]:
-    """Return the tables that a finding rests on or that state it."""
-    terms = [*finding.check.terms(), *(term for guard in finding.guards for term in guard.terms())]
-    ids = [*finding.published, *(each for term in terms for each in ids_of(term))]
-    of_figures = ["/".join(each.split("/")[:2]) for each in ids]
-    return list(dict.fromkeys([*of_figures, *finding.sources]))
-
-
-def _derived(findings: Findings) -> str:
-    checks = derived_checks(findings.records)
-    wrong = [check for check in checks if not check.follows]
-    lines = [
-        "## Derived figures that do not follow",
-        "",
-        f"{len(checks)} published figures follow from others; all were computed again, with room",
-        f"for the rounding of their inputs. {len(wrong)} do not come out:",
-        "",
-        "| figure | printed | computed | why |",
-        "|---|---|---|---|",
-    ]
-    for check in wrong:
-        low, high = f"{check.low:.4g}", f"{check.high:.4g}"
-        computed = low if low == high else f"{low} to {high}"
-        printed = f"{check.cell.printed.text} {check.cell.unit}".strip()
-        why = _escaped(check.derivation.why)
-        lines.append(f"| `{check.cell.id}` | {_escaped(printed)} | {computed} | {why} |")
-    return "\n".join(lines) + "\n"
-
-
-def _tables(findings: Findings) -> str:
-    by_table: dict[str, list[str]] = {}
-    for finding in findings.findings:
-        for name in cited(finding):
-            by_table.setdefault(name, []).append(finding.id)
-    reference = dict(findings.reference)
-    lines = ["## Every table of every document", ""]
-    for document in findings.records.documents:
-        source = document.source
-        date = f" ({source.date})" if source.date else ""
-        lines += [f"### {_escaped(source.title)}{date}", "", f"`{source.id}` {source.url}".rstrip()]
-        if source.note:
-            lines += ["", _escaped(source.note)]
-        lines += ["", "| table | what and where | findings |", "|---|---|---|"]
-        for table in document.tables:
-            name = f"{source.id}/{table.id}"
-            users = ", ".join(f"`{each}`" for each in by_table.get(name, ()))
-            users = users or f"none: {_escaped(reference.get(name, 'no finding rests on it'))}"
-            what = _escaped(f"{table.title}; {table.where}")
-            lines.append(f"| `{table.id}` | {what} | {users} |")
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _assumptions(findings: Findings) -> str:
-    lines = [
-        "## What is assumed of spread",
-        "",
-        "Where a document gives none and its raw logs hold none. The first that fits is taken.",
-        "",
-        "| figures | of | assumed | because |",
-        "|---|---|---|---|",
-    ]
-    for spread in findings.evidence.spreads:
-        metrics = ", ".join(sorted(spread.metrics))
-        source = f"`{spread.source}`" if spread.source else "any"
-        assumed = "none" if spread.is_none else str(spread)
-        lines.append(f"| {metrics} | {source} | {assumed} | {_escaped(spread.because)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(text: str) -> str:
-    """Return text that markdown shows as it stands."""
-    for sign in "\\`*_|<>[]":
-        text = text.replace(sign, f"\\{sign}")
-    return " ".join(text.split())
+    typer.echo(listing(open_project().settings, as_markdown=as_markdown))

@@ -1,4 +1,4 @@
-"""`asperf gate`: holds one build against another where regressions hide, without a test written.
+"""`asperf gate`: compares two builds on the workloads in which real regressions went unnoticed.
 
 What only this command needs is imported in it: numpy and scipy would make every `asperf --help`
 wait.
@@ -8,20 +8,24 @@ wait.
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from dataclasses import replace
+from pathlib import Path  # noqa: TC003  # Typer reads the annotations
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from pytest_asperf.commands.command_words import in_own_words
-from pytest_asperf.commands.console import print_error, print_text, stderr_console
+from pytest_asperf.commands.console import print_error, print_whole, stderr_console
+from pytest_asperf.commands.gate_output import (
+    print_outcome,
+    print_plan,
+    require_writable,
+    write_outcome,
+)
+from pytest_asperf.commands.gate_request import GateOptions, read_request
 from pytest_asperf.commands.options import (
     USAGE,
     Chunks,
@@ -36,9 +40,7 @@ from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import (
     AsperfError,
     ConfigError,
-    EngineError,
     ModelError,
-    printable,
 )
 
 if TYPE_CHECKING:
@@ -46,19 +48,11 @@ if TYPE_CHECKING:
 
     from rich.status import Status
 
-    from pytest_asperf.commands.project import Project
-    from pytest_asperf.config.engines import Engine
-    from pytest_asperf.config.spec import Build, ModelRef, Pairing
-    from pytest_asperf.config.workload import Workload
-    from pytest_asperf.gate.cells import CellResult, GateCheck
-    from pytest_asperf.gate.judge import GateLimits
+    from pytest_asperf.commands.gate_request import GateRequest
+    from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.gate.plan import GatePlan
     from pytest_asperf.gate.summary import GateOutcome
     from pytest_asperf.measure.runner import MeasurementRunner
-
-_STEP_SUMMARY: Final = "GITHUB_STEP_SUMMARY"
-#: Taken for a model's context where its file is not made yet.
-_SHORTEST_CONTEXT: Final = 2048
 
 
 def gate_builds(
@@ -120,8 +114,14 @@ def gate_builds(
     """
     from pytest_asperf.gate.summary import UNDECIDED
 
-    asked = _GateOptions(
-        base, candidate, tuple(models or ()), tuple(workloads or ()), draft, engine
+    options = GateOptions(
+        base,
+        candidate,
+        tuple(models or ()),
+        tuple(workloads or ()),
+        draft,
+        engine,
+        max_ppl_delta,
     )
     console = stderr_console()
     try:
@@ -137,15 +137,15 @@ def gate_builds(
         named = [*(models or ()), project.settings.default_model, *([draft] if draft else [])]
         project = replace(project, catalogue=project.catalogue.telling_apart(named))
         for file in (summary, json_file):
-            _require_writable(file)
-        gate = _gate(asked, project, max_ppl_delta)
+            require_writable(file)
+        gate = read_request(options, project)
         with (
             console.status("gating") as status,
-            project.runner(gate.engine, console, status) as runner,
+            project.runner(gate.engine, console, status, baseline=gate.builds[0]) as runner,
         ):
             plan = gate.plan(runner)
             with _paused(status):
-                _print_plan(gate, plan, Console(highlight=False), only_list=only_list)
+                print_plan(gate, plan, Console(highlight=False), only_list=only_list)
             if only_list:
                 return
             outcome = _run(gate, plan, runner, status)
@@ -155,171 +155,23 @@ def gate_builds(
     except AsperfError as error:
         print_error(error)
         raise typer.Exit(UNDECIDED) from None
-    _print_outcome(outcome)
-    _write(outcome, summary, json_file)
+    print_outcome(outcome)
+    write_outcome(outcome, summary, json_file)
     raise typer.Exit(outcome.exit_code)
-
-
-@dataclass(frozen=True, slots=True)
-class _GateOptions:
-    """The words that say what is gated."""
-
-    base: str | None
-    candidate: str | None
-    models: tuple[str, ...]
-    workloads: tuple[str, ...]
-    draft: str | None
-    engine: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Gate:
-    """What is gated, every word of it read.
-
-    Attributes:
-        builds: baseline and candidate.
-        engine: the engine of both.
-        models: named by the user, or by default.
-        moe: a mixture of experts beside them, None where the models are the user's own.
-        pairs: whose speculation is gated.
-        workloads: named by the user; none for the default cells.
-        limits: what is accepted, and what each cell may cost.
-    """
-
-    builds: tuple[Build, Build]
-    engine: Engine
-    models: tuple[ModelRef, ...]
-    moe: ModelRef | None
-    pairs: tuple[Pairing, ...]
-    workloads: tuple[Workload | GateCheck, ...]
-    limits: GateLimits
-
-    def plan(self, runner: MeasurementRunner) -> GatePlan:
-        """Return the cells; models that are not made yet are made, to know their context."""
-        from pytest_asperf.gate.plan import deepest, default_cells, named_cells
-
-        if self.workloads:
-            return named_cells(self.models, self.workloads, self.pairs)
-        return default_cells(
-            self.models,
-            self.moe,
-            self.engine,
-            self.pairs,
-            lambda ref: deepest(_context(runner, ref)),
-        )
-
-
-def _gate(asked: _GateOptions, project: Project, max_ppl_delta: str) -> _Gate:
-    """Read every word, before anything is measured.
-
-    Raises:
-        ConfigError: one is not usable.
-    """
-    from pytest_asperf.analysis.limit_verdict import parse_percent
-    from pytest_asperf.config.engines import parse_engine
-    from pytest_asperf.gate.cells import parse_gated
-    from pytest_asperf.gate.judge import GateLimits
-    from pytest_asperf.gate.plan import engine_of
-    from pytest_asperf.measure.ab_speed import Budget
-
-    settings = project.settings
-    named = None if asked.engine is None else parse_engine(asked.engine, where="--engine")
-    builds = _builds(asked, project, named)
-    engine = engine_of(named, builds, settings.engine)
-    names = [name for word in asked.workloads for name in word.split(",")]
-    workloads = dict.fromkeys(parse_gated(name.strip(), where="--workload") for name in names)
-    models, moe = _models(asked, project, engine)
-    budget = Budget(
-        settings.tolerance, settings.max_pairs, settings.max_seconds, project.draw_seed()
-    )
-    limit = parse_percent(max_ppl_delta, where="--max-ppl-delta")
-    pairs = _pairs(asked, project, engine, models)
-    limits = GateLimits(budget, limit)
-    return _Gate(builds, engine, models, moe, pairs, tuple(workloads), limits)
-
-
-def _builds(asked: _GateOptions, project: Project, engine: Engine | None) -> tuple[Build, Build]:
-    settings, find = project.settings, project.catalogue.find_build
-    base = settings.baseline if asked.base is None else asked.base
-    candidate = settings.candidate if asked.candidate is None else asked.candidate
-    if candidate is None:
-        raise ConfigError(
-            "CAND is missing: no build to judge",
-            why="a gate holds a candidate against a baseline",
-            remedy="name both, as in: asperf gate llama-cpp-python==0.3.35 "
-            "llama-cpp-python==0.3.36; or set `candidate` in [tool.asperf]",
-        )
-    return (
-        find(base, where="BASE", engine=engine),
-        find(candidate, where="CAND", engine=engine),
-    )
-
-
-def _models(
-    asked: _GateOptions, project: Project, engine: Engine
-) -> tuple[tuple[ModelRef, ...], ModelRef | None]:
-    """Return the models that are gated, and a mixture of experts beside the shipped one."""
-    from pytest_asperf.config.settings import Settings
-    from pytest_asperf.gate.plan import shipped_models_of
-
-    find = project.catalogue.find
-    default = project.settings.default_model
-    own = asked.models or ((default,) if default != Settings().default_model else ())
-    if own:
-        return tuple(find(model, where="--model", engine=engine) for model in own), None
-    dense, moe = shipped_models_of(engine, project.catalogue, where="asperf gate")
-    return (dense,), moe
-
-
-def _pairs(
-    asked: _GateOptions, project: Project, engine: Engine, models: tuple[ModelRef, ...]
-) -> tuple[Pairing, ...]:
-    """Return whose speculation is gated: the models', with a draft that is named, else shipped."""
-    from pytest_asperf.config.spec import NGRAM_DRAFT, Pairing
-    from pytest_asperf.gate.plan import shipped_pairs
-
-    if asked.draft is None:
-        return shipped_pairs(engine, project.catalogue, where="asperf gate")
-    draft = None
-    if asked.draft != NGRAM_DRAFT:
-        draft = project.catalogue.find(asked.draft, where="--draft", engine=engine)
-    return tuple(Pairing(ref, draft) for ref in models)
-
-
-def _require_writable(path: Path | None) -> None:
-    """Refuse a file whose folder is not there, before anything is measured."""
-    if path is not None and (not path.parent.is_dir() or path.is_dir()):
-        raise ConfigError(
-            f"{path} cannot be written: it is no file in a folder that is there",
-            why="it would be missed only when everything is measured",
-            remedy="name a file in a folder that exists",
-        )
-
-
-def _context(runner: MeasurementRunner, ref: ModelRef) -> int | None:
-    """Return the tokens that a model was trained on, None where that is not known."""
-    from pytest_asperf.modelfiles.gguf_read import GgufInfo
-    from pytest_asperf.modelfiles.mlx_read import MlxInfo
-
-    try:
-        info = runner.locate(ref).info
-    except EngineError:  # the baseline's engine may make the model, where this one is missing
-        return _SHORTEST_CONTEXT
-    if isinstance(info, GgufInfo):
-        return info.n_ctx_train
-    return info.sizes.n_ctx_train if isinstance(info, MlxInfo) and info.sizes else None
 
 
 @contextmanager
 def _paused(status: Status) -> Iterator[None]:
-    """Take the status line away while something is printed to the same terminal."""
+    """Hide the status line while something is printed to the same terminal."""
     status.stop()
     yield
     status.start()
 
 
-def _run(gate: _Gate, plan: GatePlan, runner: MeasurementRunner, status: Status) -> GateOutcome:
-    """Decide the cells, and print each when it is decided."""
+def _run(
+    gate: GateRequest, plan: GatePlan, runner: MeasurementRunner, status: Status
+) -> GateOutcome:
+    """The decided cells; each is printed at once."""
     from pytest_asperf.analysis.verdict import Outcome
     from pytest_asperf.gate.cells import shared_by
     from pytest_asperf.gate.judge import judge_cells
@@ -337,13 +189,13 @@ def _run(gate: _Gate, plan: GatePlan, runner: MeasurementRunner, status: Status)
                 continue
             results.append(_reworded(result))
             with _paused(status):
-                _print_whole(out, result_line(results[-1], plan))
+                print_whole(out, result_line(results[-1], plan))
     except KeyboardInterrupt:
         interrupted = True
     base, candidate = (build.name for build in gate.builds)
     elapsed_s = time.monotonic() - began
     return GateOutcome(
-        (base, candidate), plan, _limits(gate), tuple(results), elapsed_s, interrupted
+        (base, candidate), plan, gate.limits_text, tuple(results), elapsed_s, interrupted
     )
 
 
@@ -353,78 +205,3 @@ def _reworded(result: CellResult) -> CellResult:
         result.error.reword(in_own_words)
     verdict = result.verdict and result.verdict.reworded(in_own_words)
     return replace(result, verdict=verdict)
-
-
-def _limits(gate: _Gate) -> str:
-    return (
-        f"Accepted: {100 * gate.limits.budget.tolerance:g} % slower, ΔPPL below "
-        f"{100 * gate.limits.max_ppl_delta:g} %."
-    )
-
-
-def _print_plan(gate: _Gate, plan: GatePlan, out: Console, *, only_list: bool) -> None:
-    from pytest_asperf.gate.cells import shared_by
-    from pytest_asperf.gate.summary import error_budget
-
-    base, candidate = (printable(build.name) for build in gate.builds)
-    n_cells = f"{len(plan.cells)} cell{'s' * (len(plan.cells) > 1)}"
-    print_text(out, f"gate: {candidate} against {base}, {gate.engine}, {n_cells}")
-    print_text(out, f"{_limits(gate)} {error_budget(shared_by(plan.cells))}.")
-    for one in plan.left_out:
-        print_text(out, f"left out: {one.what}: {one.reason}")
-    print_text(
-        out,
-        f"at most {gate.limits.budget.max_pairs} pairs and {gate.limits.budget.max_seconds:g} s a "
-        f"cell, --seed={gate.limits.budget.seed}",
-    )
-    print_text(out, "")
-    for cell in plan.cells if only_list else ():
-        _print_whole(out, f"{cell.name:12} {printable(cell.what)}")
-
-
-def _print_outcome(outcome: GateOutcome) -> None:
-    from pytest_asperf.gate.summary import notes, proof_rows
-
-    out = Console(highlight=False)
-    for note in notes(outcome.results):
-        _print_whole(out, "")
-        for line in note.splitlines():
-            _print_whole(out, line)
-    rows = proof_rows(outcome.results)
-    if rows:
-        _print_whole(out, "\nwhat ran")
-    for row in rows:
-        if not row.differs:
-            _print_whole(out, f"  {row.label + ':':10} {printable(row.baseline)}, in both")
-            continue
-        _print_whole(out, f"  {row.label + ':':10} {printable(row.baseline)}")
-        _print_whole(out, f"  {'differs':>9}: {printable(row.candidate)}")
-    _print_whole(out, f"\n{outcome.headline}")
-
-
-def _print_whole(out: Console, line: str) -> None:
-    """Print a line that a terminal may wrap where it likes, and a file keeps whole."""
-    out.print(Text(line), soft_wrap=True)
-
-
-def _write(outcome: GateOutcome, summary: Path | None, json_file: Path | None) -> None:
-    """Write what was asked for, and what GitHub shows of a job."""
-    from pytest_asperf.gate.summary import document, markdown
-
-    text = markdown(outcome)
-    step = os.environ.get(_STEP_SUMMARY)
-    if summary is not None:
-        _put(summary, text)
-    if step:
-        _put(Path(step), text, mode="a")
-    if json_file is not None:
-        _put(json_file, json.dumps(document(outcome), indent=2, default=str) + "\n")
-
-
-def _put(path: Path, text: str, *, mode: str = "w") -> None:
-    try:
-        with path.open(mode, encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        message = f"{path} could not be written: {error.strerror}; the verdicts above stand"
-        print_text(stderr_console(), printable(message))

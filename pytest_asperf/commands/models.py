@@ -1,10 +1,19 @@
-"""Which models there are and what is cached of each: pure functions of catalogue and cache."""
+"""`asperf models`: lists the models, makes and verifies their files in the cache."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
+import typer
+from rich.text import Text
+
+from pytest_asperf.commands.command_words import Command
+from pytest_asperf.commands.console import print_sections, stderr_console
+from pytest_asperf.commands.options import CANNOT_MEASURE, Python
+from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import printable
+from pytest_asperf.modelfiles.cache import discard, entries
+from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.report.sections import CheckLine, Section, size
 
 if TYPE_CHECKING:
@@ -16,11 +25,86 @@ if TYPE_CHECKING:
 
 _REMOVE: Final = "run `asperf models verify --remove`: it is made again when it is next asked for"
 
+models_app = typer.Typer(
+    help="List, build and verify the models in the cache.", rich_markup_mode=None
+)
+
+
+@models_app.callback(invoke_without_command=True)
+def models(context: typer.Context) -> None:
+    """List the models."""
+    if context.invoked_subcommand is None:
+        list_models()
+
+
+@models_app.command("list", cls=Command)
+def list_models() -> None:
+    """List the models, their sources and the levels cached."""
+    project = open_project()
+    print_sections(
+        model_sections(project.catalogue.models, shipped_models(), entries(project.cache))
+    )
+
+
+@models_app.command("build", cls=Command)
+def build_models(
+    addresses: Annotated[list[str], typer.Argument(metavar="NAME[:LEVEL]")],
+    python: Python = None,
+) -> None:
+    """Make the files of models at levels, where they are not made yet."""
+    from pytest_asperf.measure.model_locator import ModelLocator  # noqa: PLC0415  # numpy, scipy
+
+    project = open_project(python=python)
+    where = "asperf models build"
+    # All are looked up before the first is made: a typo shows at once.
+    refs = [project.catalogue.find(address, where=where) for address in addresses]
+    settings = project.settings
+    shelves = {
+        engine: ModelLocator(
+            project.engine_build(engine),
+            cache=project.cache,
+            call_timeout_s=settings.call_timeout_s,
+        )
+        for engine in {ref.spec.engine or settings.engine for ref in refs}
+    }
+    for ref in refs:
+        locator = shelves[ref.spec.engine or settings.engine]
+        with stderr_console().status(Text(f"making {printable(ref.label)}")):
+            located = locator.locate(ref)
+        check = CheckLine("file", "ok", f"{size(located.size_bytes)}, {printable(located.path)}")
+        print_sections([Section(ref.label, (check,))])
+
+
+@models_app.command("verify", cls=Command)
+def verify_models(
+    *,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove broken files; they are made again when used.")
+    ] = False,
+) -> None:
+    """Compare every cached file with the SHA-256 it was written with.
+
+    Exits with 1 where one is broken and left in place.
+    """
+    cache = open_project().cache
+    with stderr_console().status("reading the cache"):
+        cached = entries(cache, full=True)
+    checks = [CheckLine("folder", "ok", printable(cache)), *map(entry_check, cached)]
+    broken = [entry.path for entry in cached if entry.problem is not None]
+    print_sections(
+        [Section("cache", tuple(checks))], last_line=f"{len(cached)} files, {len(broken)} broken"
+    )
+    if broken and not remove:
+        raise typer.Exit(CANNOT_MEASURE)
+    for path in broken:
+        discard(path)
+        typer.echo(f"removed {printable(path)}")
+
 
 def model_sections(
     models: Sequence[ModelSpec], shipped: Collection[ModelSpec], entries: Sequence[CacheEntry]
 ) -> tuple[Section, ...]:
-    """Return one section for each model, and one for cached files of no model among them.
+    """One section for each model, and one for cached files of no model among them.
 
     Args:
         models: the catalogue's.
@@ -43,7 +127,7 @@ def model_sections(
 
 
 def cached_checks(entries: Iterable[CacheEntry]) -> tuple[CheckLine, ...]:
-    """Return one check for each model's intact files together, and one for each broken file."""
+    """One check for each model's intact files together, and one for each broken file."""
     intact: dict[str, list[str]] = {}
     broken = []
     for entry in entries:
@@ -56,7 +140,7 @@ def cached_checks(entries: Iterable[CacheEntry]) -> tuple[CheckLine, ...]:
 
 
 def entry_check(entry: CacheEntry) -> CheckLine:
-    """Return how one cached file is, under its model's address."""
+    """The state of a cached file, under its model's address."""
     return _check(entry, f"{_model(entry)}:{_level(entry)}")
 
 

@@ -1,4 +1,4 @@
-"""What `asperf gate` and `asperf bisect` are both asked with, and how both say that it is wrong."""
+"""Options and exit codes that several commands share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import typer
 
 from pytest_asperf.commands.command_words import Command
 
-#: Exit code of a command that is not usable as typed: 2 is that of one which ends undecided.
+#: Exit codes of a command that cannot measure here, and of one that ends in an error.
+CANNOT_MEASURE: Final = 1
+ERROR: Final = 2
+#: Exit code of a gate or bisection that is not usable as typed: 2 is that of an undecided one.
 USAGE: Final = 3
 
 Tolerance = Annotated[
@@ -24,12 +27,18 @@ Seed = Annotated[
 EngineName = Annotated[
     str | None, typer.Option("--engine", metavar="NAME", help="llama_cpp, mlx or llama_tools.")
 ]
+Python = Annotated[
+    str | None,
+    typer.Option(
+        "--python",
+        metavar="PATH",
+        help="Interpreter that has the engine; default: the configured one, else this one.",
+    ),
+]
 CurrentPython = Annotated[
     str | None,
     typer.Option("--python", metavar="PATH", help="Interpreter that `current` means."),
 ]
-
-
 Chunks = Annotated[
     str | None,
     typer.Option("--chunks", metavar="N|all", help="Chunks that PPL is taken over [40]."),

@@ -81,8 +81,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """End the engine's process."""
     from pytest_asperf.plugin.stash import opened_session
 
-    if run := opened_session(config):
-        run.close()
+    if session := opened_session(config):
+        session.close()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -119,13 +119,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.plugin.parsing import usage_errors
+    from pytest_asperf.plugin.selection import name_models, plan_ladders
     from pytest_asperf.plugin.stash import session_of
 
     with suppress(AsperfError) if _is_xdist_worker(session.config) else usage_errors():
-        run = session_of(session.config)
-        run.check()
-        run.name_models(items)
-        run.plan_ladders(items)
+        shared = session_of(session.config)
+        shared.check()
+        name_models(shared, items)
+        plan_ladders(session.config, items)
     if not _is_xdist_worker(session.config):
         _end_as_by_ctrl_c(session.config)
 
@@ -177,11 +178,11 @@ def pytest_runtest_makereport(
     report = yield
     from pytest_asperf.plugin.stash import opened_session
 
-    run = opened_session(item.config)
-    if run or (call.excinfo and _is_ours(call.excinfo.value)):
+    session = opened_session(item.config)
+    if session or (call.excinfo and _is_ours(call.excinfo.value)):
         from pytest_asperf.plugin.outcomes import settle
 
-        settle(item, call, report, run)
+        settle(item, call, report, session)
         benchmarks = item.config.pluginmanager.get_plugin("pytest-benchmark")
         if benchmarks and hasattr(report, "asperf_rows") and not _is_xdist_worker(item.config):
             from pytest_asperf.report.benchmark_rows import add_rows
@@ -221,16 +222,16 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     from pytest_asperf.plugin.stash import opened_session
 
     config = terminalreporter.config
-    reports, told = _measured(config), _reports(config)
-    run = opened_session(config)
-    if run and (reports or run.unwritten):
+    reports, ours = _measured(config), _reports(config)
+    session = opened_session(config)
+    if session and (reports or session.unwritten):
         from pytest_asperf.plugin.summary import summarise
 
-        summarise(terminalreporter, run, reports, told)
-    if told and config.get_verbosity() > -2:
+        summarise(terminalreporter, session, reports, ours)
+    if ours and config.get_verbosity() > -2:
         from pytest_asperf.plugin.skips import skip_lines
 
-        for line in skip_lines(told):
+        for line in skip_lines(ours):
             terminalreporter.line(f"asperf: {line}")
 
 
@@ -238,21 +239,21 @@ class _Reports:
     """Keeps the test reports that carry something of ours; a terminal need not be there."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.reports: list[Any] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take a report, of this process or of an xdist worker."""
         if any(hasattr(report, name) for name in _OURS):
-            self.told.append(report)
+            self.reports.append(report)
 
 
 def _reports(config: pytest.Config) -> list[Any]:
     collector = config.pluginmanager.get_plugin(_REPORTS)
-    return collector.told if isinstance(collector, _Reports) else []
+    return collector.reports if isinstance(collector, _Reports) else []
 
 
 def _measured(config: pytest.Config) -> list[Any]:
-    """Return the test reports that carry rows, and what an interrupted test noted."""
+    """The test reports that carry rows, and what an interrupted test noted."""
     from pytest_asperf.plugin.stash import unreported
 
     reports = [report for report in _reports(config) if hasattr(report, "asperf_rows")]
@@ -264,8 +265,8 @@ def _measures(item: pytest.Item) -> bool:
     if getattr(item, "asperf_measures", False):
         return True
     info = getattr(item, "_fixtureinfo", None)
-    found = info.name2fixturedefs.values() if info is not None else ()
-    return any(defs[-1].func.__module__ == _FIXTURES for defs in found)
+    fixtures = info.name2fixturedefs.values() if info is not None else ()
+    return any(defs[-1].func.__module__ == _FIXTURES for defs in fixtures)
 
 
 def _is_ours(error: BaseException) -> bool:

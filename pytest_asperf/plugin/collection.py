@@ -8,7 +8,7 @@ import pytest
 
 from pytest_asperf.analysis.verdict import VerdictError
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.plugin.parsing import read_marks, usage_errors
+from pytest_asperf.plugin.parsing import marks_of, read_marks, usage_errors
 from pytest_asperf.plugin.skips import skip
 from pytest_asperf.plugin.stash import note, session_of
 
@@ -44,7 +44,9 @@ def parametrize_findings(metafunc: pytest.Metafunc) -> None:
     with usage_errors():
         findings = session_of(metafunc.config).findings.findings
     alone = [finding for finding in findings if not finding.live]
-    metafunc.parametrize("asperf_finding", alone, indirect=True, ids=[each.id for each in alone])
+    metafunc.parametrize(
+        "asperf_finding", alone, indirect=True, ids=[finding.id for finding in alone]
+    )
 
 
 class RecordedFinding(pytest.Item):
@@ -66,7 +68,7 @@ class RecordedFinding(pytest.Item):
         judge_finding(self, self._finding)
 
     def reportinfo(self) -> tuple[Path | str, int | None, str]:
-        """Return the live test's place."""
+        """The place of the live test."""
         path, line, name = self._location
         return str(path), line, name
 
@@ -76,8 +78,8 @@ def replace_by_recorded(config: pytest.Config, items: list[pytest.Item]) -> None
 
     A marker that cannot be read leaves its test as it is: its own set-up will refuse it.
     """
-    run = session_of(config)
-    if run.is_live:
+    session = session_of(config)
+    if session.is_live:
         return
     for index, item in enumerate(items):
         mark = item.get_closest_marker("finding")
@@ -109,11 +111,11 @@ def judge_finding(item: pytest.Item, finding: Finding) -> None:
 
 
 def finding_of(item: pytest.Item) -> Finding | None:
-    """Return the finding that a test is about, by its parameter or marker."""
+    """The finding that a test is about, by its parameter or marker."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
     if "asperf_finding" in params:
-        found: Finding = params["asperf_finding"]
-        return found
+        finding: Finding = params["asperf_finding"]
+        return finding
     return _marked(item) if item.get_closest_marker("finding") else None
 
 
@@ -137,7 +139,7 @@ def check_item(item: pytest.Item) -> None:
     Raises:
         ConfigError: a marker's arguments are not usable, or the marker has no effect here.
     """
-    marks = read_marks(item)
+    marks = marks_of(item)
     names = set(_fixture_names(item))
     if marks.ladder is not None and marks.kv_ladder is not None:
         raise ConfigError(

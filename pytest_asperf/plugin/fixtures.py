@@ -65,7 +65,7 @@ def model(request: pytest.FixtureRequest, _asperf_ref: ModelRef) -> Model:
     from pytest_asperf.api.measurement_context import Model
     from pytest_asperf.plugin import fixture_values as given
 
-    return Model(_asperf_ref, given.measurement(request))
+    return Model(_asperf_ref, given.measurement(request, _asperf_ref))
 
 
 @pytest.fixture
@@ -95,11 +95,11 @@ def gate(
 
 
 @pytest.fixture
-def speculation(request: pytest.FixtureRequest, _asperf_bench: MeasurementContext) -> Speculation:
+def speculation(request: pytest.FixtureRequest) -> Speculation:
     """The draft and the target of the test's `speculative` marker, against the target alone."""
     from pytest_asperf.plugin import fixture_values as given
 
-    return given.speculation(request, _asperf_bench)
+    return given.speculation(request)
 
 
 @pytest.fixture

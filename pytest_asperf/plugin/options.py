@@ -1,4 +1,4 @@
-"""The options and markers, as pytest is told of them.
+"""The options and markers, as they are registered with pytest.
 
 Loaded in every pytest run of its user's environment, so what reads them is elsewhere, in `config`.
 """

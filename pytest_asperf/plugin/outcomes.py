@@ -1,4 +1,4 @@
-"""From what a test raised to what pytest reports: four outcomes, never three."""
+"""From a test's exception to pytest's report: PASS, FAIL, INCONCLUSIVE or INVALID."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def settle(
     item: pytest.Item,
     call: pytest.CallInfo[None],
     report: pytest.TestReport,
-    run: Session | None,
+    session: Session | None,
 ) -> None:
     """Put a test's verdict and its measurements on its report.
 
@@ -46,20 +46,20 @@ def settle(
         item: the test.
         call: what happened in this phase.
         report: pytest's report of it, changed in place.
-        run: the session's state; None where its settings were refused.
+        session: the session's state; None if its settings were refused.
     """
     extras: Any = report  # attributes of the report travel with it, through xdist too
     rows = take_notes(item)
     error = call.excinfo.value if call.excinfo is not None and report.failed else None
     if isinstance(error, AsperfError) and error.breaks_measurement:
         rows.append(broken_row(item.nodeid, error))
-    finding = _finding_of(item) if rows and run is not None else None
-    if finding is not None and run is not None:
-        evidence = run.findings.evidence
+    finding = _finding_of(item) if rows and session is not None else None
+    if finding is not None and session is not None:
+        evidence = session.findings.evidence
         rows = [about_finding(row, finding, evidence) if row.outcome else row for row in rows]
     if rows:
         extras.asperf_rows = [row.as_dict() for row in rows]
-    _mark(extras, call, run)
+    _mark(extras, call, session)
     if isinstance(error, AsperfError):
         _tell(item, call, report, error)
     elif isinstance(error, VerdictError):
@@ -71,15 +71,15 @@ def settle(
     if outcome is None:
         return
     extras.asperf_outcome = outcome
-    if run and isinstance(error, VerdictError) and outcome == Outcome.INCONCLUSIVE:
-        _soften(item, report, f"{outcome}: {_in_short(error)}", run.settings.inconclusive)
+    if session and isinstance(error, VerdictError) and outcome == Outcome.INCONCLUSIVE:
+        _soften(item, report, f"{outcome}: {_in_short(error)}", session.settings.inconclusive)
 
 
-def _mark(extras: Any, call: pytest.CallInfo[None], run: Session | None) -> None:
+def _mark(extras: Any, call: pytest.CallInfo[None], session: Session | None) -> None:
     """Put on a report that its test waited, or why it was skipped."""
     if call.excinfo is not None and (skipped := reason_of(call.excinfo.value)):
         extras.asperf_skipped = skipped
-    if run and run.notify.take_waited():
+    if session and session.notify.take_waited():
         extras.asperf_waited = True
 
 
@@ -132,11 +132,11 @@ def _soften(
 
 
 def _finding_of(item: pytest.Item) -> Finding | None:
-    from pytest_asperf.plugin.collection import finding_of  # noqa: PLC0415  # collect brings run's tier
+    from pytest_asperf.plugin.collection import finding_of  # noqa: PLC0415  # loaded if it is needed
 
     try:
         return finding_of(item)
-    except AsperfError:  # the test's own set-up told it
+    except AsperfError:  # the test's own set-up reports it
         return None
 
 
@@ -151,14 +151,14 @@ def _is_no_failure(error: VerdictError, finding: Finding | None) -> bool:
 def _soften_finding(report: pytest.TestReport, error: VerdictError) -> None:
     """Report a verdict on a finding as it is, and no test as failed."""
     extras: Any = report
-    told = f"{error.verdict.subject.source} {error.verdict.outcome}"
+    verdict = f"{error.verdict.subject.source} {error.verdict.outcome}"
     report.outcome = "skipped"
-    extras.asperf_finding = told
-    extras.wasxfail = f"{told}: {_in_short(error)}"
+    extras.asperf_finding = verdict
+    extras.wasxfail = f"{verdict}: {_in_short(error)}"
 
 
 def status(report: Any) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:
-    """Return pytest's category, letter and word for an outcome of ours."""
+    """Pytest's category, letter and word for an outcome of ours."""
     if hasattr(report, "asperf_finding"):
         source, outcome = report.asperf_finding.split()
         letter, colour = _FINDING_STATUS[outcome]

@@ -1,14 +1,15 @@
-"""Options and markers to frozen settings: the part of the shell that pytest hands its words to."""
+"""From pytest's options and markers to frozen settings and marks."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from pytest_asperf.config import markers as marks
+from pytest_asperf.config import markers
+from pytest_asperf.config.markers import Marks
 from pytest_asperf.config.options import OPTIONS
 from pytest_asperf.config.settings import Settings, parse_values, read_word
 from pytest_asperf.errors import AsperfError, ConfigError
@@ -31,7 +32,7 @@ def usage_errors() -> Iterator[None]:
 
 
 def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
-    """Return the settings of a run: defaults, the configuration file, then the options over it.
+    """A session's settings: defaults, the configuration file's over them, then the options.
 
     Raises:
         ConfigError: an option is not usable; see `usage_errors`.
@@ -46,8 +47,8 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
     values = parse_values(given, where=options.__getitem__, folder=folder)
     settings = replace(catalogue.settings, **values)
     if chosen := [key for key in ("default_model", "engine") if key in values]:
-        found = replace(catalogue, settings=settings)
-        found.find(settings.default_model, where=options[chosen[0]])
+        chosen_catalogue = replace(catalogue, settings=settings)
+        chosen_catalogue.find(settings.default_model, where=options[chosen[0]])
     if "tools" in values and settings.engine != "llama_tools":
         raise ConfigError(
             f"--asperf-tools names a folder, and the engine is {settings.engine}",
@@ -58,32 +59,63 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
     return settings
 
 
-def read_marks(node: pytest.Item) -> marks.Marks:
-    """Return what a test's markers ask for, each kind from the closest marker.
+@dataclass(frozen=True, slots=True)
+class _ParsedMarks:
+    """What a test's markers were parsed to, and which markers they were."""
 
-    A `quant` marker and a `quant_ladder` marker exclude each other: the closer one wins.
+    markers: tuple[pytest.Mark, ...]
+    marks: Marks | ConfigError
+
+
+_PARSED = pytest.StashKey[_ParsedMarks]()
+
+
+def marks_of(item: pytest.Item) -> Marks:
+    """What a test's markers ask for, parsed once; again only if a marker was added since.
 
     Raises:
-        ConfigError: a marker's arguments are not usable; or both of those stand at one place.
+        ConfigError: a marker's arguments are not usable.
+    """
+    present = tuple(item.iter_markers())
+    parsed = item.stash.get(_PARSED, None)
+    if parsed is None or parsed.markers != present:
+        try:
+            parsed = _ParsedMarks(present, read_marks(item))
+        except ConfigError as error:
+            parsed = _ParsedMarks(present, error)
+        item.stash[_PARSED] = parsed
+    if isinstance(parsed.marks, ConfigError):
+        raise parsed.marks.with_traceback(None)
+    return parsed.marks
+
+
+def read_marks(node: pytest.Item) -> Marks:
+    """What a test's markers ask for, each kind from the closest marker.
+
+    Of a `quant` and a `quant_ladder` marker the closer one holds.
+
+    Raises:
+        ConfigError: a marker's arguments are not usable, or both of those are at one place.
     """
     levels = _closest_levels(node)
-    return marks.Marks(
-        model=_parsed(node, node.get_closest_marker("model"), marks.parse_model),
-        quant=_parsed(node, levels.get("quant"), marks.parse_quant),
-        ladder=_parsed(node, levels.get("quant_ladder"), marks.parse_ladder),
-        kv_ladder=_parsed(node, node.get_closest_marker("kv_ladder"), marks.parse_kv_ladder),
-        hardware=_parsed(node, node.get_closest_marker("hardware"), marks.parse_hardware),
-        speculative=_parsed(node, node.get_closest_marker("speculative"), marks.parse_speculative),
+    closest = node.get_closest_marker
+    return Marks(
+        model=_parsed(node, closest("model"), markers.parse_model),
+        quant=_parsed(node, levels.get("quant"), markers.parse_quant),
+        ladder=_parsed(node, levels.get("quant_ladder"), markers.parse_ladder),
+        kv_ladder=_parsed(node, closest("kv_ladder"), markers.parse_kv_ladder),
+        hardware=_parsed(node, closest("hardware"), markers.parse_hardware),
+        speculative=_parsed(node, closest("speculative"), markers.parse_speculative),
     )
 
 
 def _closest_levels(node: pytest.Item) -> dict[str, pytest.Mark]:
-    """Return the closest of the two markers that name levels, by its name."""
+    """The closest of the two markers that name levels, by its name."""
     closest: dict[str, pytest.Mark] = {}
-    place = None
+    closest_holder = None
     for holder, mark in node.iter_markers_with_node():
-        if mark.name in {"quant", "quant_ladder"} and (place is None or place is holder):
-            place = holder
+        if mark.name in {"quant", "quant_ladder"} and closest_holder in {None, holder}:
+            closest_holder = holder
             closest.setdefault(mark.name, mark)
     if len(closest) > 1:
         raise ConfigError(

@@ -21,30 +21,29 @@ if TYPE_CHECKING:
     from pytest_asperf.report.rows import ReportRow
 
 
-def write_reports(session: pytest.Session, run: Session, reports: Sequence[Any]) -> None:
+def write_reports(pytest_session: pytest.Session, session: Session, reports: Sequence[Any]) -> None:
     """Write the reports asked for; one that cannot be written fails a session that passed.
 
     Nothing measured is written too: a program that reads the file must not find an older one. For
     the same reason pictures of which there is nothing to draw are removed.
 
     Args:
-        session: pytest's session.
-        run: whose settings name the files; keeps what was written, and what could not be, for the
-            summary.
+        pytest_session: pytest's own; its exit status becomes that of a failed session if needed.
+        session: names the files; keeps which were written, and which not, for the summary.
         reports: test reports that carry rows.
     """
     noted = noted_rows(reports)
     # Without a measurement there may be no engine to describe, as after Ctrl-C during its import.
-    headline = run.headline() if noted else []
-    for target in run.settings.report:
+    headline = session.headline() if noted else []
+    for target in session.settings.report:
         try:
             for path, content in _files(target, noted, headline).items():
                 _write(path, content)
-                run.written += [path] if content else []
+                session.written += [path] if content else []
         except CacheError as error:
-            run.unwritten[target.path] = error
-    if run.unwritten and session.exitstatus == pytest.ExitCode.OK:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            session.unwritten[target.path] = error
+    if session.unwritten and pytest_session.exitstatus == pytest.ExitCode.OK:
+        pytest_session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def _files(

@@ -32,12 +32,12 @@ def skip(kind: Kind, reason: str, *, because: str = "") -> NoReturn:
 
 
 def reason_of(error: BaseException | None) -> tuple[Kind, str] | None:
-    """Return what `skip` skipped and why, None for anything else."""
+    """What `skip` skipped, and why; None for any other exception."""
     return getattr(error, "asperf_skipped", None)
 
 
 def skip_lines(reports: Iterable[Any]) -> Iterator[str]:
-    """Return a line for each kind of skipped tests, with the most frequent reasons."""
+    """A line for each kind of skipped tests, with the most frequent reasons."""
     skipped: dict[str, Counter[str]] = {}
     for report in reports:
         if hasattr(report, "asperf_skipped"):
@@ -45,10 +45,10 @@ def skip_lines(reports: Iterable[Any]) -> Iterator[str]:
             skipped.setdefault(kind, Counter())[reason] += 1
     for kind, reasons in skipped.items():
         total = sum(reasons.values())
-        told = [
+        texts = [
             printable(reason) + (f" ({count})" if len(reasons) > 1 else "")
             for reason, count in reasons.most_common(_MOST_REASONS)
         ]
-        if others := len(reasons) - len(told):
-            told.append(f"and {others} more (pytest -rs)")
-        yield f"{total} {kind}{'s' * (total > 1)} skipped: {'; '.join(told)}"
+        if others := len(reasons) - len(texts):
+            texts.append(f"and {others} more (pytest -rs)")
+        yield f"{total} {kind}{'s' * (total > 1)} skipped: {'; '.join(texts)}"

@@ -1,12 +1,12 @@
 """Where a session's state and a test's notes are kept: pytest's own stash."""
 
-# ruff: noqa: PLC0415  # asked in every report, and mostly there is nothing
+# ruff: noqa: PLC0415  # loaded in every pytest run, used in few
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from pytest_asperf.plugin.session import Session
     from pytest_asperf.report.rows import ReportRow
 
-_RUN = pytest.StashKey["Session"]()
+_SESSION = pytest.StashKey["Session"]()
 _ROWS = pytest.StashKey["dict[str, list[ReportRow]]"]()
 
 
 def session_of(config: pytest.Config) -> Session:
-    """Return the session's state, made when it is first asked for."""
-    run = opened_session(config)
-    if run is None:
+    """The session's state, made at the first call."""
+    session = opened_session(config)
+    if session is None:
         from pytest_asperf.plugin.session import Session
 
-        run = config.stash[_RUN] = Session(config)
-    return run
+        session = config.stash[_SESSION] = Session(config)
+    return session
 
 
 def opened_session(config: pytest.Config) -> Session | None:
-    """Return the session's state if anything asked for it."""
-    return config.stash.get(_RUN, None)
+    """The session's state; None if nothing needed it yet."""
+    return config.stash.get(_SESSION, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Unreported:
     """
 
     nodeid: str
-    asperf_rows: list[dict[str, Any]]
+    asperf_rows: list[dict[str, object]]
     start: float = math.inf
 
 
@@ -56,11 +56,11 @@ def note(item: pytest.Item, row: ReportRow) -> None:
 
 
 def take_notes(item: pytest.Item) -> list[ReportRow]:
-    """Return the rows that a test noted since the last call, and forget them."""
+    """The rows that a test noted since the last call."""
     return item.config.stash.get(_ROWS, {}).pop(item.nodeid, [])
 
 
 def unreported(config: pytest.Config) -> list[Unreported]:
-    """Return what was noted and never taken."""
+    """The rows that were noted but never taken."""
     noted = config.stash.get(_ROWS, {}).items()
     return [Unreported(nodeid, [row.as_dict() for row in rows]) for nodeid, rows in noted]

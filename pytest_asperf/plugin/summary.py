@@ -1,4 +1,4 @@
-"""The end of a session: what could not be decided, the tables, and what else is to be told."""
+"""The end of a session: undecided tests, the tables, waits, and the files written."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _MARKUP: Final = {"INCONCLUSIVE": "yellow", "INVALID": "purple"}
 
 
 def summarise(
-    terminal: TerminalReporter, run: Session, reports: Sequence[Any], told: Sequence[Any]
+    terminal: TerminalReporter, session: Session, reports: Sequence[Any], ours: Sequence[Any]
 ) -> None:
     """Print the summary.
 
     Args:
         terminal: pytest's terminal reporter.
-        run: the session's state.
+        session: the session's state.
         reports: test reports that carry rows.
-        told: all test reports that carry something of ours.
+        ours: all test reports that carry something of ours.
     """
     undecided = [r for category in _UNDECIDED for r in terminal.stats.get(category, [])]
     if terminal.config.getoption("tbstyle") != "no":
@@ -46,13 +46,13 @@ def summarise(
         if terminal.config.pluginmanager.hasplugin(
             "dsession"
         ):  # xdist collects, and tells, nothing
-            terminal.write("".join(f"{line}\n" for line in run.headline()))
+            terminal.write("".join(f"{line}\n" for line in session.headline()))
         _print_tables(terminal, [row for _, row in noted_rows(reports)])
-        _print_waits(terminal, told)
-        for path in run.written:
+        _print_waits(terminal, ours)
+        for path in session.written:
             terminal.line(f"asperf: wrote {path}")
     _print_list(terminal, undecided)
-    for error in run.unwritten.values():
+    for error in session.unwritten.values():
         terminal.line(f"asperf: {error}", red=True)
 
 
@@ -88,9 +88,9 @@ def _write(terminal: TerminalReporter, text: str) -> None:
     terminal.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
-def _print_waits(terminal: TerminalReporter, told: Sequence[Any]) -> None:
+def _print_waits(terminal: TerminalReporter, ours: Sequence[Any]) -> None:
     """Say which tests had to wait: under xdist nothing else does."""
-    waited = [report.nodeid for report in told if hasattr(report, "asperf_waited")]
+    waited = [report.nodeid for report in ours if hasattr(report, "asperf_waited")]
     for nodeid in dict.fromkeys(waited):
         terminal.line(f"waited until the machine was free: {nodeid}")
 

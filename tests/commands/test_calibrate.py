@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf.commands.calibrate import calibration_section
+from pytest_asperf.commands.calibration import calibration_section
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.detect import detect
@@ -117,7 +117,7 @@ def test_a_spread_that_no_gate_can_use_is_not_kept(
         # Both sides of a pair replay the same script, so it cannot set them apart.
         return replace(calibration_of(pairs, result, model), spread=1.49)
 
-    monkeypatch.setattr("pytest_asperf.commands.calibrate.calibration_of", wildly)
+    monkeypatch.setattr("pytest_asperf.commands.calibration.calibration_of", wildly)
     done = calibrate("--pairs", "5", "--workload", "tg32")
     assert done.exit_code == 1, done.output
     told = " ".join(done.output.split())

@@ -9,13 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.commands.console import render
-from pytest_asperf.commands.doctor import (
-    CacheReport,
-    Device,
-    EngineFacts,
-    EngineReport,
-    Examination,
-)
+from pytest_asperf.commands.doctor_facts import CacheReport, Device, EngineFacts, EngineReport
+from pytest_asperf.commands.examination import Examination
 from pytest_asperf.errors import printable
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.machine import Bandwidth, ContainerLimits, Gpu, Machine

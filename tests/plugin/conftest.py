@@ -119,7 +119,7 @@ def project(
     monkeypatch.setenv("COLUMNS", "200")
     # The same as own_lock does, undone when the test is over.
     monkeypatch.setattr(
-        "pytest_asperf.plugin.session.machine_lock_path", lambda: session_cache / "lock"
+        "pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: session_cache / "lock"
     )
     project = Project(pytester, plugins)
     (project.path / "conftest.py").write_text(own_lock)

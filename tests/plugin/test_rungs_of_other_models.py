@@ -205,8 +205,8 @@ def test_nonsense_is_an_error(tuned: Project, claim: str, told: str) -> None:
         ('"tuned:Q8_0", "tuned:q8_0"', "tuned:Q8_0 stands twice"),
         ('"Q8_0", "fake:Q8_0"', "fake:Q8_0 stands twice"),
         ('"fake:F16"', "fake:F16 stands twice in the ladder, the baseline included"),
-        ('"Q8_0", chunks=1', "quant_ladder: chunks=1"),
-        ('"Q8_0", chunks="6"', "quant_ladder: chunks='6'"),
+        ('"Q8_0", chunks=1', "quant_ladder: chunks: 1 is not"),
+        ('"Q8_0", chunks="6"', "quant_ladder: chunks: '6' is not"),
         ('"Q8_0", chunk=6', "unknown argument 'chunk'; did you mean 'chunks'?"),
     ],
 )

@@ -12,6 +12,7 @@ import math
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS
 from pytest_asperf.analysis.stats.estimate import Estimate
@@ -21,7 +22,7 @@ from pytest_asperf.analysis.stats.sequential_frame import (
     SequentialTest,
     nothing_to_estimate,
 )
-from pytest_asperf.errors import MeasurementError
+from pytest_asperf.errors import ConfigError, MeasurementError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,27 @@ _BETS: Final = ((0.25, 0.5), (0.75, 0.99))
 
 #: The default bound on one chunk's NLL difference, in multiples of the limit's logarithm.
 _BOUND_IN_LIMITS: Final = 5
+
+
+#: The smallest limit, a fraction; rounding would decide what is below it.
+_SMALLEST_LIMIT: Final = 1e-6
+_LARGEST_LIMIT: Final = 1e6
+
+
+def parse_ppl_limit(value: object, *, where: str) -> float:
+    """A limit of ΔPPL that `PairedPplTest` can decide, as a fraction; see `parse_percent`.
+
+    Raises:
+        ConfigError: it is not a percentage or a fraction, or too small.
+    """
+    limit = parse_percent(value, where=where)
+    if limit < _SMALLEST_LIMIT:
+        raise ConfigError(
+            f"{where}: {shown(value)} is too small a limit",
+            why="two scores of one model may differ by as much from rounding alone",
+            remedy=f'write "{100 * _SMALLEST_LIMIT:.4f}%" or more',
+        )
+    return limit
 
 
 def evidence_below(values: Sequence[float], total: int, mean: float, bound: float) -> float:
@@ -96,8 +118,10 @@ class PairedPplTest(SequentialTest):
         min_chunks: int = LEAST_CHUNKS,
         comparisons: int = 1,
     ) -> None:
-        if not 1e-6 <= limit <= 1e6:
-            raise ValueError(f"limit must lie between 1e-6 and 1e6, not {limit}")
+        if not _SMALLEST_LIMIT <= limit <= _LARGEST_LIMIT:
+            raise ValueError(
+                f"limit must lie between {_SMALLEST_LIMIT:g} and {_LARGEST_LIMIT:g}, not {limit}"
+            )
         super().__init__(alpha=alpha, beta=beta, comparisons=comparisons)
         if min(n_chunks_total, min_chunks) < 1:
             raise ValueError(

@@ -11,9 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no types
 
-from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest, evidence_below
+from pytest_asperf.analysis.stats.ppl_sequential import (
+    PairedPplTest,
+    evidence_below,
+    parse_ppl_limit,
+)
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.errors import MeasurementError
+from pytest_asperf.errors import ConfigError, MeasurementError
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "ppl_chunks.json"
 LIMIT = math.log1p(0.01)
@@ -196,3 +200,16 @@ def test_impossible_arguments_are_refused(arguments: dict[str, float]) -> None:
     """An argument out of its range is named."""
     with pytest.raises(ValueError, match=next(iter(arguments))):
         PairedPplTest(**{"n_chunks_total": 10, **arguments})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limit", ["0%", "0.00001%", 1e-7, "0.000099%"])
+def test_a_limit_below_rounding_is_refused(limit: str | float) -> None:
+    """The message names the option: the test itself would only raise a ValueError."""
+    with pytest.raises(ConfigError, match=r"--max-ppl-delta: .* is too small a limit"):
+        parse_ppl_limit(limit, where="--max-ppl-delta")
+
+
+@given(st.floats(1e-6, 1e6))
+def test_every_limit_that_is_read_can_be_tested(limit: float) -> None:
+    """What the parser accepts, the test accepts."""
+    assert PairedPplTest(parse_ppl_limit(limit, where="x"), n_chunks_total=5).limit == limit

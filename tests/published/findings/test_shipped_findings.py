@@ -5,7 +5,7 @@ from importlib import resources
 
 import pytest
 
-from pytest_asperf.commands.findings import cited, markdown
+from pytest_asperf.commands.findings_page import cited, markdown
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.hardware.profiles import find_profile
 from pytest_asperf.published.findings import Finding, judge_recorded, load_findings

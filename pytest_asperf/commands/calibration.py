@@ -1,0 +1,148 @@
+"""This machine's noise, from a build compared with itself, kept for later gates.
+
+The noise of a busy machine is printed but not kept: every later gate would rely on it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_asperf.analysis.stats.estimate import percent_text
+from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance, is_fit, unfit_text
+from pytest_asperf.errors import printable
+from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment
+from pytest_asperf.measure.calibration import calibration_of
+from pytest_asperf.report.sections import CheckLine, Section, condition_check
+
+if TYPE_CHECKING:
+    from pytest_asperf.config.spec import Build, ModelRef
+    from pytest_asperf.config.workload import Workload
+    from pytest_asperf.hardware.conditions import Condition
+    from pytest_asperf.measure.runner import MeasurementRunner
+    from pytest_asperf.measure.surroundings import Calibration
+
+#: Budgets that the table speaks of: a short gate's, and the default.
+_BUDGETS = (20, 60)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """What a calibration calibration.
+
+    Attributes:
+        sections: it, in words, with what disturbed.
+        is_kept: whether gates will be held to it.
+    """
+
+    sections: tuple[Section, ...]
+    is_kept: bool
+
+
+def calibrate(
+    runner: MeasurementRunner,
+    build: Build,
+    ref: ModelRef,
+    workloads: tuple[Workload, ...],
+    *,
+    pairs: int,
+    tolerance: float,
+    seed: int,
+) -> Calibrated:
+    """Hold a build against itself, and keep what the pairs show of the machine's noise.
+
+    Nothing is kept where other processes kept cores busy, or where it is too noisy for any gate.
+
+    Args:
+        runner: measures.
+        build: the build.
+        ref: the model.
+        workloads: what is timed.
+        pairs: how many pairs, whatever they show.
+        tolerance: slowdown that gates accept.
+        seed: of the pairs' order.
+
+    Raises:
+        AsperfError: it cannot be measured, or kept.
+        KeyboardInterrupt: it was stopped; nothing is kept.
+    """
+    budget = Budget(tolerance, pairs, math.inf, seed, min_pairs=pairs)
+    experiment = SpeedExperiment(workloads, budget, len(workloads))
+    result = runner.compare(runner.under((ref,), (build, build)), experiment)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    calibrations = [calibration_of(pairs, result, ref.label) for pairs in result.by_workload]
+    conditions = result.surroundings.conditions
+    refused = _refused(calibrations, conditions)
+    if not refused:
+        runner.noise.keep(calibrations)
+    disturbing = tuple(condition_check(c) for c in conditions if c.state == "disturbing")
+    sections = (
+        *(calibration_section(calibration, tolerance) for calibration in calibrations),
+        *([Section("disturbing", disturbing)] if disturbing else []),
+        *([Section("not kept", refused)] if refused else []),
+    )
+    return Calibrated(sections, is_kept=not refused)
+
+
+def _refused(
+    calibrations: list[Calibration], conditions: tuple[Condition, ...]
+) -> tuple[CheckLine, ...]:
+    """Why this machine cannot be calibrated now."""
+    reasons = [c.detail for c in conditions if (c.name, c.state) == ("load", "disturbing")]
+    reasons += [
+        f"{c.workload}: {unfit_text(c.spread)}" for c in calibrations if not is_fit(c.spread)
+    ]
+    remedy = "stop other work (asperf doctor names what disturbs), then calibrate again"
+    return tuple(
+        CheckLine(
+            "busy", "impossible", f"this machine is too busy to be calibrated: {reason}", remedy
+        )
+        for reason in map(printable, reasons)
+    )
+
+
+def calibration_section(calibration: Calibration, tolerance: float) -> Section:
+    """What a calibration found, and whether gates of a tolerance can use it."""
+    position = (
+        f"the second run of a pair takes {100 * calibration.position:+.2f} % "
+        f"[{100 * calibration.position_low:.2f}, {100 * calibration.position_high:.2f}] "
+        "against the first"
+    )
+    return Section(
+        f"{calibration.workload} {calibration.model}, {printable(calibration.engine)}",
+        (
+            CheckLine(
+                "spread",
+                "ok",
+                f"{percent_text(calibration.spread)} from pair to pair ({calibration.pairs})",
+            ),
+            CheckLine("position", "ok", position),
+            _load_check(calibration),
+            _detectable_check(calibration, tolerance),
+        ),
+    )
+
+
+def _detectable_check(calibration: Calibration, tolerance: float) -> CheckLine:
+    tolerances = [detectable_tolerance(calibration.spread, pairs) for pairs in _BUDGETS]
+    texts = [f"{percent_text(t)} in {n} pairs" for t, n in zip(tolerances, _BUDGETS, strict=True)]
+    detail = f"a tolerance of {', '.join(texts)}"
+    if tolerances[-1] <= tolerance:
+        return CheckLine("detectable", "ok", detail)
+    remedy = (
+        f"gates here accept {percent_text(tolerance)}: quieten the machine (asperf doctor), allow "
+        "more pairs, or accept more"
+    )
+    return CheckLine("detectable", "warning", detail, remedy)
+
+
+def _load_check(calibration: Calibration) -> CheckLine:
+    if calibration.load_sd is None:
+        detail = "cannot be told: needs a load for each run, and several repeats in it"
+        remedy = (
+            "calibrate a shorter workload too, such as --workload=tg32, of a model quick to load"
+        )
+        return CheckLine("loads", "unknown", detail, remedy)
+    return CheckLine("loads", "ok", f"{percent_text(calibration.load_sd)} from load to load")

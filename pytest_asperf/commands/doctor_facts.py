@@ -1,0 +1,159 @@
+"""What `asperf doctor` asks of the engines, the cache and the memory."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.config.engines import EXTRAS, Engine
+from pytest_asperf.engine_process import Worker
+from pytest_asperf.errors import AsperfError, CacheError, printable
+from pytest_asperf.hardware.bandwidth import known_bandwidth, machine_bandwidth
+from pytest_asperf.modelfiles.cache import entries
+from pytest_asperf.report.sections import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pytest_asperf.engine_process import EngineBuild
+    from pytest_asperf.hardware.machine import Bandwidth, Machine
+    from pytest_asperf.hardware.machine_lock import MachineQueue
+    from pytest_asperf.modelfiles.cache import CacheEntry
+
+_PROBE_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A compute device that an engine registered."""
+
+    name: str
+    description: str
+    type: str
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """What an engine says of itself; None for what it does not say."""
+
+    library: str
+    version: str
+    ggml_version: str | None = None
+    ggml_commit: str | None = None
+    mlx_version: str | None = None
+    library_path: str | None = None
+    library_sha256: str | None = None
+    devices: tuple[Device, ...] = ()
+    default_threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReport:
+    """One engine in one interpreter: its facts, or why it cannot be used."""
+
+    engine: Engine
+    python: Path
+    found: EngineFacts | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class CacheReport:
+    """The cache folder, and why it cannot be used, if so."""
+
+    folder: Path
+    free_bytes: int | None
+    files: tuple[CacheEntry, ...]
+    failure: Failure | None = None
+
+
+def bandwidth(
+    cache: Path, machine: Machine, *, measure: bool, queue: MachineQueue
+) -> Bandwidth | Failure | None:
+    """This machine's memory bandwidth, measured now or known before; None if it is not known."""
+    try:
+        if not measure:
+            return known_bandwidth(cache, machine)
+        with queue.turn():
+            return machine_bandwidth(cache, machine, remeasure=True)
+    except AsperfError as error:
+        return Failure(printable(error.what), printable(error.remedy))
+
+
+def engine_report(build: EngineBuild) -> EngineReport:
+    """What an engine says of itself when it is started, or why it cannot be used."""
+    try:
+        with Worker(build) as worker:
+            facts: EngineFacts | Failure = _engine_facts(worker.describe())
+    except AsperfError as error:
+        facts = _engine_failure(build, error)
+    return EngineReport(build.engine, build.python, facts)
+
+
+def _engine_facts(answer: Mapping[str, Any]) -> EngineFacts:
+    """What another interpreter answered: text is made printable, other types are left out."""
+
+    def word(key: str) -> str | None:
+        value = answer.get(key)
+        return printable(value) if isinstance(value, str) else None
+
+    devices, threads = answer.get("devices"), answer.get("default_threads")
+    return EngineFacts(
+        library=word("library") or "unnamed",
+        version=word("version") or "of unknown version",
+        ggml_version=word("ggml_version"),
+        ggml_commit=word("ggml_commit"),
+        mlx_version=word("mlx_version"),
+        library_path=word("library_path"),
+        library_sha256=word("library_sha256"),
+        devices=tuple(map(_device, devices if isinstance(devices, list) else ())),
+        default_threads=threads if isinstance(threads, int) else None,
+    )
+
+
+def _device(answer: Any) -> Device:
+    facts = answer if isinstance(answer, dict) else {}
+    name, description, kind = (
+        printable(facts.get(key) or "unknown") for key in ("name", "description", "type")
+    )
+    memory = facts.get("memory_total_bytes")
+    return Device(name, description, kind, memory if isinstance(memory, int) else None)
+
+
+def _engine_failure(build: EngineBuild, error: AsperfError) -> Failure:
+    if build.tools is not None:
+        return Failure(printable(error.what), printable(error.remedy))
+    python = shlex.quote(str(build.python))
+    package = f"'pytest-asperf[{EXTRAS[build.engine]}]'"
+    last_line = error.what.rstrip().rpartition("\n")[2]
+    if re.search(rf"No module named '{build.engine}\w*'$", last_line):
+        what, remedy = f"not installed in {build.python}", f"{python} -m pip install {package}"
+    else:
+        what = f"does not start in {build.python}: {last_line}"
+        remedy = f"see it fail by itself: {python} -c 'import {build.engine}'; mend that, or"
+        remedy += f" reinstall: {python} -m pip install --force-reinstall {package}"
+    return Failure(printable(what), printable(remedy))
+
+
+def cache_report(folder: Path) -> CacheReport:
+    """The files in the cache and the space left, or why the folder cannot be used."""
+    try:
+        # The folder is made on first use; until then its nearest parent decides.
+        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        free_bytes = shutil.disk_usage(existing).free
+        with tempfile.TemporaryFile(dir=existing, buffering=0) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+    except OSError as error:
+        what = f"{folder} cannot be written to: {error.strerror}"
+        remedy = "make it a folder that you may write to, with space left, or set ASPERF_CACHE"
+        return CacheReport(folder, None, (), Failure(printable(what), f"{remedy} to another one"))
+    try:
+        return CacheReport(folder, free_bytes, entries(folder))
+    except CacheError as error:
+        failure = Failure(printable(error.what), printable(error.remedy))
+        return CacheReport(folder, free_bytes, (), failure)

@@ -1,0 +1,123 @@
+"""What `asperf doctor` finds: facts gathered once, judged, for its text and its JSON alike."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.commands.doctor_checks import cache_checks, engine_checks, machine_checks
+from pytest_asperf.commands.doctor_facts import (
+    CacheReport,
+    EngineFacts,
+    EngineReport,
+    bandwidth,
+    cache_report,
+    engine_report,
+)
+from pytest_asperf.hardware.detect import detect
+from pytest_asperf.hardware.readiness import readiness
+from pytest_asperf.report.sections import CheckLine, Failure, Section, condition_check
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pytest_asperf.engine_process import EngineBuild
+    from pytest_asperf.hardware.conditions import Condition
+    from pytest_asperf.hardware.machine import Bandwidth, Machine
+    from pytest_asperf.hardware.machine_lock import MachineQueue
+    from pytest_asperf.report.sections import State
+
+_SCHEMA: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """Everything that was found.
+
+    Attributes:
+        machine: the facts of this machine.
+        measured: its measured memory bandwidth, None where none is known.
+        engines: every engine that was looked for.
+        cache: the cache folder.
+        conditions: what decides whether a measurement made now would be worth anything.
+    """
+
+    machine: Machine
+    measured: Bandwidth | Failure | None
+    engines: tuple[EngineReport, ...]
+    cache: CacheReport
+    conditions: tuple[Condition, ...]
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """The findings, judged."""
+        return (
+            Section("machine", machine_checks(self.machine, self.measured)),
+            *(
+                Section(f"engine {report.engine}", self._engine_checks(report))
+                for report in self.engines
+            ),
+            Section("cache", cache_checks(self.cache)),
+            Section("right now", tuple(map(condition_check, self.conditions))),
+        )
+
+    def _engine_checks(self, report: EngineReport) -> tuple[CheckLine, ...]:
+        if isinstance(report.found, EngineFacts):
+            return engine_checks(report, report.found, self.machine)
+        # One engine suffices: that another is not there is no fault.
+        state: State = "unknown" if self._has_engine else "impossible"
+        return (CheckLine("engine", state, report.found.what, report.found.remedy),)
+
+    @property
+    def _has_engine(self) -> bool:
+        return any(isinstance(report.found, EngineFacts) for report in self.engines)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a measurement could run."""
+        return self._has_engine and self.cache.failure is None
+
+    @property
+    def headline(self) -> str:
+        """The answer, in one line."""
+        states = [check.state for section in self.sections for check in section.checks]
+        warnings = states.count("warning")
+        noted = f"{warnings} warning{'' if warnings == 1 else 's'}"
+        return f"{'ready to measure' if self.is_ready else 'cannot measure'}, {noted}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The verdict, the checks and the facts behind them, for JSON."""
+        return {
+            "schema": _SCHEMA,
+            "ready": self.is_ready,
+            "sections": [asdict(section) for section in self.sections],
+            "facts": asdict(self),
+        }
+
+
+def examine(
+    builds: Sequence[EngineBuild],
+    cache: Path,
+    *,
+    measure_bandwidth: bool,
+    queue: MachineQueue,
+) -> Examination:
+    """Ask the machine, the engines and the cache.
+
+    Args:
+        builds: the engines to look for, each in its interpreter.
+        cache: the cache folder; it is not made where it does not exist.
+        measure_bandwidth: measure the memory bandwidth now; takes two to eight seconds.
+        queue: where a measurement waits for others.
+    """
+    # First, because starting an engine is itself a load.
+    conditions = readiness()
+    machine = detect()
+    return Examination(
+        machine,
+        bandwidth(cache, machine, measure=measure_bandwidth, queue=queue),
+        tuple(engine_report(build) for build in builds),
+        cache_report(cache),
+        conditions,
+    )

@@ -1,0 +1,98 @@
+"""What `asperf gate` prints, and the files that it writes."""
+
+# ruff: noqa: PLC0415  # numpy and scipy would make every `asperf --help` wait
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+
+from pytest_asperf.commands.console import print_text, print_whole, stderr_console
+from pytest_asperf.errors import ConfigError, printable
+
+if TYPE_CHECKING:
+    from pytest_asperf.commands.gate_request import GateRequest
+    from pytest_asperf.gate.plan import GatePlan
+    from pytest_asperf.gate.summary import GateOutcome
+
+_STEP_SUMMARY: Final = "GITHUB_STEP_SUMMARY"
+
+
+def print_plan(gate: GateRequest, plan: GatePlan, out: Console, *, only_list: bool) -> None:
+    """Print what will be compared, and with `only_list` each cell."""
+    from pytest_asperf.gate.cells import shared_by
+    from pytest_asperf.gate.summary import error_budget
+
+    base, candidate = (printable(build.name) for build in gate.builds)
+    n_cells = f"{len(plan.cells)} cell{'s' * (len(plan.cells) > 1)}"
+    print_text(out, f"gate: {candidate} against {base}, {gate.engine}, {n_cells}")
+    print_text(out, f"{gate.limits_text} {error_budget(shared_by(plan.cells))}.")
+    for left_out in plan.left_out:
+        print_text(out, f"left out: {left_out.what}: {left_out.reason}")
+    print_text(
+        out,
+        f"at most {gate.limits.budget.max_pairs} pairs and {gate.limits.budget.max_seconds:g} s a "
+        f"cell, --seed={gate.limits.budget.seed}",
+    )
+    print_text(out, "")
+    for cell in plan.cells if only_list else ():
+        print_whole(out, f"{cell.name:12} {printable(cell.what)}")
+
+
+def print_outcome(outcome: GateOutcome) -> None:
+    """Print notes, what ran, and the overall verdict."""
+    from pytest_asperf.gate.summary import notes, proof_rows
+
+    out = Console(highlight=False)
+    for note in notes(outcome.results):
+        print_whole(out, "")
+        for line in note.splitlines():
+            print_whole(out, line)
+    rows = proof_rows(outcome.results)
+    if rows:
+        print_whole(out, "\nwhat ran")
+    for row in rows:
+        if not row.differs:
+            print_whole(out, f"  {row.label + ':':10} {printable(row.baseline)}, in both")
+            continue
+        print_whole(out, f"  {row.label + ':':10} {printable(row.baseline)}")
+        print_whole(out, f"  {'differs':>9}: {printable(row.candidate)}")
+    print_whole(out, f"\n{outcome.headline}")
+
+
+def require_writable(path: Path | None) -> None:
+    """Refuse a file whose folder does not exist, before anything is measured."""
+    if path is not None and (not path.parent.is_dir() or path.is_dir()):
+        raise ConfigError(
+            f"cannot write {path}: "
+            + ("it is a folder" if path.is_dir() else "its folder does not exist"),
+            why="the report would be lost after everything was measured",
+            remedy="name a file in a folder that exists",
+        )
+
+
+def write_outcome(outcome: GateOutcome, summary: Path | None, json_file: Path | None) -> None:
+    """Write the files that were named, and the summary that GitHub shows of a job."""
+    from pytest_asperf.gate.summary import document, markdown
+
+    text = markdown(outcome)
+    step = os.environ.get(_STEP_SUMMARY)
+    if summary is not None:
+        _put(summary, text)
+    if step:
+        _put(Path(step), text, mode="a")
+    if json_file is not None:
+        _put(json_file, json.dumps(document(outcome), indent=2, default=str) + "\n")
+
+
+def _put(path: Path, text: str, *, mode: str = "w") -> None:
+    try:
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        message = f"{path} could not be written: {error.strerror}; the verdicts above stand"
+        print_text(stderr_console(), printable(message))

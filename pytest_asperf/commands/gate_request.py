@@ -1,0 +1,170 @@
+"""What `asperf gate` is to compare: its arguments and the project's settings, read and checked."""
+
+# ruff: noqa: PLC0415  # numpy and scipy would make every `asperf --help` wait
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.errors import ConfigError, EngineError
+from pytest_asperf.measure import compose
+
+if TYPE_CHECKING:
+    from pytest_asperf.commands.project import Project
+    from pytest_asperf.config.engines import Engine
+    from pytest_asperf.config.spec import Build, ModelRef, Pairing
+    from pytest_asperf.config.workload import Workload
+    from pytest_asperf.gate.cells import GateCheck
+    from pytest_asperf.gate.judge import GateLimits
+    from pytest_asperf.gate.plan import GatePlan
+    from pytest_asperf.measure.runner import MeasurementRunner
+
+#: Taken for a model's context if its file cannot be made by this engine.
+_SHORTEST_CONTEXT: Final = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class GateOptions:
+    """The arguments that say what is compared, as typed."""
+
+    base: str | None
+    candidate: str | None
+    models: tuple[str, ...]
+    workloads: tuple[str, ...]
+    draft: str | None
+    engine: str | None
+    max_ppl_delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class GateRequest:
+    """What is compared, all of it checked.
+
+    Attributes:
+        builds: baseline and candidate.
+        engine: the engine of both.
+        models: named by the user, or by default.
+        moe: a mixture of experts beside them; None if the user named the models.
+        pairs: drafts and targets whose speculation is gated.
+        workloads: named by the user; none for the default cells.
+        limits: what is accepted, and what each cell may cost.
+    """
+
+    builds: tuple[Build, Build]
+    engine: Engine
+    models: tuple[ModelRef, ...]
+    moe: ModelRef | None
+    pairs: tuple[Pairing, ...]
+    workloads: tuple[Workload | GateCheck, ...]
+    limits: GateLimits
+
+    @property
+    def limits_text(self) -> str:
+        """What is accepted, in a sentence."""
+        return (
+            f"Accepted: {100 * self.limits.budget.tolerance:g} % slower, ΔPPL below "
+            f"{100 * self.limits.max_ppl_delta:g} %."
+        )
+
+    def plan(self, runner: MeasurementRunner) -> GatePlan:
+        """The cells. Models that are not made yet are made, to know their context."""
+        from pytest_asperf.gate.plan import deepest, default_cells, named_cells
+
+        if self.workloads:
+            return named_cells(self.models, self.workloads, self.pairs)
+        return default_cells(
+            self.models,
+            self.moe,
+            self.engine,
+            self.pairs,
+            lambda ref: deepest(_context(runner, ref)),
+        )
+
+
+def read_request(options: GateOptions, project: Project) -> GateRequest:
+    """What to compare, all of it checked before anything is measured.
+
+    Raises:
+        ConfigError: an argument or a setting is not usable.
+    """
+    from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
+    from pytest_asperf.config.engines import parse_engine
+    from pytest_asperf.gate.cells import parse_gated
+    from pytest_asperf.gate.judge import GateLimits
+    from pytest_asperf.gate.plan import engine_of
+
+    settings = project.settings
+    named = None if options.engine is None else parse_engine(options.engine, where="--engine")
+    builds = _builds(options, project, named)
+    engine = engine_of(named, builds, settings.engine)
+    names = [name for word in options.workloads for name in word.split(",")]
+    workloads = dict.fromkeys(parse_gated(name.strip(), where="--workload") for name in names)
+    models, moe = _models(options, project, engine)
+    budget = compose.gate_budget(settings, project.draw_seed())
+    limit = parse_ppl_limit(options.max_ppl_delta, where="--max-ppl-delta")
+    pairs = _pairs(options, project, engine, models)
+    limits = GateLimits(budget, limit)
+    return GateRequest(builds, engine, models, moe, pairs, tuple(workloads), limits)
+
+
+def _builds(options: GateOptions, project: Project, engine: Engine | None) -> tuple[Build, Build]:
+    settings, find = project.settings, project.catalogue.find_build
+    base = settings.baseline if options.base is None else options.base
+    candidate = settings.candidate if options.candidate is None else options.candidate
+    if candidate is None:
+        raise ConfigError(
+            "CAND is missing: no build to judge",
+            why="a gate compares a candidate with a baseline",
+            remedy="name both, as in: asperf gate llama-cpp-python==0.3.35 "
+            "llama-cpp-python==0.3.36; or set `candidate` in [tool.asperf]",
+        )
+    return (
+        find(base, where="BASE", engine=engine),
+        find(candidate, where="CAND", engine=engine),
+    )
+
+
+def _models(
+    options: GateOptions, project: Project, engine: Engine
+) -> tuple[tuple[ModelRef, ...], ModelRef | None]:
+    """The models that are gated, and a mixture of experts beside the shipped one."""
+    from pytest_asperf.config.settings import Settings
+    from pytest_asperf.gate.plan import shipped_models_of
+
+    find = project.catalogue.find
+    default = project.settings.default_model
+    own = options.models or ((default,) if default != Settings().default_model else ())
+    if own:
+        return tuple(find(model, where="--model", engine=engine) for model in own), None
+    dense, moe = shipped_models_of(engine, project.catalogue, where="asperf gate")
+    return (dense,), moe
+
+
+def _pairs(
+    options: GateOptions, project: Project, engine: Engine, models: tuple[ModelRef, ...]
+) -> tuple[Pairing, ...]:
+    """The drafts and targets to gate: the models with the named draft, or the shipped pairs."""
+    from pytest_asperf.config.spec import NGRAM_DRAFT, Pairing
+    from pytest_asperf.gate.plan import shipped_pairs
+
+    if options.draft is None:
+        return shipped_pairs(engine, project.catalogue, where="asperf gate")
+    draft = None
+    if options.draft != NGRAM_DRAFT:
+        draft = project.catalogue.find(options.draft, where="--draft", engine=engine)
+    return tuple(Pairing(ref, draft) for ref in models)
+
+
+def _context(runner: MeasurementRunner, ref: ModelRef) -> int | None:
+    """The context that a model was trained on, in tokens; None if that is not known."""
+    from pytest_asperf.modelfiles.gguf_read import GgufInfo
+    from pytest_asperf.modelfiles.mlx_read import MlxInfo
+
+    try:
+        info = runner.locate(ref).info
+    except EngineError:  # the baseline's engine may make the model, where this one is missing
+        return _SHORTEST_CONTEXT
+    if isinstance(info, GgufInfo):
+        return info.n_ctx_train
+    return info.sizes.n_ctx_train if isinstance(info, MlxInfo) and info.sizes else None

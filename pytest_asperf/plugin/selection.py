@@ -1,0 +1,245 @@
+"""Which models a test's markers select, and which ladders share a pass over the corpus."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf.config.catalogue import at_level
+from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.engines import parse_level
+from pytest_asperf.config.settings import parse_path, split_address
+from pytest_asperf.config.spec import NGRAM_DRAFT, ModelRef, Pairing
+from pytest_asperf.errors import AsperfError, ConfigError
+from pytest_asperf.plugin.parsing import marks_of
+from pytest_asperf.plugin.stash import session_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_asperf.config.catalogue import Catalogue
+    from pytest_asperf.config.engines import Engine
+    from pytest_asperf.config.markers import Marks
+    from pytest_asperf.plugin.session import Session
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The models that one test's markers name, each looked up once.
+
+    Attributes:
+        nodeid: the test, for messages.
+        marks: its markers.
+        catalogue: the models that it can name.
+    """
+
+    nodeid: str
+    marks: Marks
+    catalogue: Catalogue
+
+    @property
+    def address(self) -> str:
+        """The address of the model that is measured."""
+        model = self.marks.model
+        return model.address if model else self.catalogue.settings.default_model
+
+    @property
+    def chunks(self) -> int | None:
+        """The most chunks that the test's ladder is scored on; None for the session's number."""
+        ladder = self.marks.ladder or self.marks.kv_ladder
+        return ladder.chunks if ladder else None
+
+    @cached_property
+    def named(self) -> ModelRef:
+        """The model at the address, before a level is chosen.
+
+        Raises:
+            ConfigError: an unknown model, or a rung that its engine does not have.
+        """
+        engine = self.marks.model.engine if self.marks.model else None
+        ref = self._find(self.address, engine)
+        if self.marks.ladder is not None:
+            for rung in (*self.marks.ladder.levels, self.marks.ladder.baseline):
+                if ":" not in rung:
+                    parse_level(rung, where=self.nodeid, engine=ref.spec.engine)
+        return ref
+
+    def model(self, level: str | None = None, kv_type: str | None = None) -> ModelRef:
+        """The model that is measured: at a rung of the test's ladder, or at the marker's level.
+
+        Args:
+            level: a rung of a `quant_ladder`: a level, or another model's address.
+            kv_type: a rung of a `kv_ladder`.
+
+        Raises:
+            ConfigError: an unknown model or level.
+        """
+        ref = self.named
+        level = level or (self.marks.quant.level if self.marks.quant else None)
+        if level is not None and ":" in level:
+            ref = self._find(level, ref.spec.engine)
+        elif level is not None:
+            ref = at_level(ref, level, where=self.nodeid)
+        if kv_type is not None and self.marks.kv_ladder is not None:
+            ref = ref.with_kv(self.marks.kv_ladder.types[kv_type])
+        return ref
+
+    def model_on(self, engine: Engine, level: str | None) -> ModelRef:
+        """The model on another engine, at one of that engine's levels.
+
+        Raises:
+            ConfigError: an unknown model or level.
+        """
+        ref = self._find(split_address(self.address)[0], engine)
+        return ref if level is None else at_level(ref, level, where=self.nodeid)
+
+    def baseline(self, ref: ModelRef) -> ModelRef:
+        """The model that a rung is compared with.
+
+        It differs in one thing: the level of the weights or, if that is the baseline's, the type
+        of the KV cache.
+
+        Raises:
+            ConfigError: the rung is its own baseline.
+        """
+        if self.marks.ladder is not None:  # whose rungs may be of other models
+            return replace(self.model(), level=self.marks.ladder.baseline)
+        if self.marks.kv_ladder is None and ref.level not in {None, "F16"}:
+            return replace(ref, level="F16")
+        plain = ref.with_kv(EngineSettings())
+        if plain == ref:
+            raise ConfigError(
+                f"{self.nodeid}: {ref.label} has no level to compare with F16, and no KV "
+                "cache to compare with F16",
+                why="ΔPPL and KLD compare two levels of the weights, or two types of the cache",
+                remedy='mark the test with quant("Q6_K"), quant_ladder("Q8_0", "Q6_K") or '
+                'kv_ladder("q8_0")',
+            )
+        return plain
+
+    @cached_property
+    def rungs(self) -> dict[str, ModelRef]:
+        """The rungs of the test's ladder by name; none if it has no ladder.
+
+        Raises:
+            ConfigError: an unknown model or level, or two rungs of the same name.
+        """
+        levels = self.marks.ladder.levels if self.marks.ladder else ()
+        types = self.marks.kv_ladder.types if self.marks.kv_ladder else ()
+        rungs = {level: self.model(level) for level in levels}
+        refs = tuple(rungs.values())
+        labels = [ref.label for ref in (*refs, *map(self.baseline, refs[:1]))]
+        if repeated := [label for label in labels if labels.count(label) > 1]:
+            raise ConfigError(
+                f"{self.nodeid}: {repeated[0]} stands twice in the ladder, the baseline included",
+                why="a level compared with itself shows nothing",
+                remedy="name each once; give one of two models of the same name another",
+            )
+        return rungs | {name: self.model(None, name) for name in types}
+
+    @cached_property
+    def pairing(self) -> Pairing | None:
+        """The draft and the target that the `speculative` marker names; None without one.
+
+        Raises:
+            ConfigError: an unknown model or level.
+        """
+        mark = self.marks.speculative
+        if mark is None:
+            return None
+        target = self.catalogue.find(mark.target, where=self.nodeid)
+        return Pairing(
+            target,
+            self.draft(target, mark.draft),
+            k=mark.k,
+            temperature=mark.temperature,
+            n_tokens=mark.n_tokens,
+            rollback=mark.rollback,
+            prompts=None
+            if mark.prompts is None
+            else parse_path(mark.prompts, self.catalogue.folder),
+        )
+
+    def draft(self, target: ModelRef, address: str) -> ModelRef | None:
+        """A target's draft, on the target's engine; None for lookup in the text.
+
+        Raises:
+            ConfigError: an unknown model or level.
+        """
+        if address == NGRAM_DRAFT:
+            return None
+        return self.catalogue.find(address, where=self.nodeid, engine=target.spec.engine)
+
+    def _find(self, address: str, engine: Engine | None) -> ModelRef:
+        ref = self.catalogue.find(address, where=self.nodeid, engine=engine)
+        if self.marks.model is None:
+            return ref
+        return ModelRef(ref.spec.with_settings(self.marks.model.settings), ref.level)
+
+
+_SELECTION = pytest.StashKey[Selection]()
+#: By baseline and number of chunks, the rungs of all tests that share them.
+_JOINT = pytest.StashKey[dict[tuple[ModelRef, "int | None"], tuple[ModelRef, ...]]]()
+
+
+def selection_of(item: pytest.Item) -> Selection:
+    """The models that a test's markers name, made once for each set of markers.
+
+    Raises:
+        ConfigError: a marker's arguments are not usable.
+    """
+    marks = marks_of(item)
+    selection = item.stash.get(_SELECTION, None)
+    if selection is None or selection.marks is not marks:
+        selection = Selection(item.nodeid, marks, session_of(item.config).catalogue)
+        item.stash[_SELECTION] = selection
+    return selection
+
+
+def name_models(session: Session, items: Iterable[pytest.Item]) -> None:
+    """Give models that tests name by paths names that tell them apart."""
+    addresses = {session.settings.default_model}
+    for item in items:
+        try:
+            addresses |= marks_of(item).addresses
+        except ConfigError:  # the test's own set-up reports it
+            continue
+    session.catalogue = session.catalogue.telling_apart(addresses)
+
+
+def plan_ladders(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
+    """Join the ladders of all tests that share a baseline, so that one pass scores them."""
+    joint = config.stash.setdefault(_JOINT, {})
+    for item in items:
+        if not any(map(item.get_closest_marker, ("quant_ladder", "kv_ladder"))):
+            continue
+        try:
+            selection = selection_of(item)
+            rungs = _measured_rungs(item, selection.rungs)
+            if not rungs:  # a closer quant marker replaces the ladder
+                continue
+            key = selection.baseline(rungs[0]), selection.chunks
+        except AsperfError:  # the test's own set-up reports it
+            continue
+        joint[key] = tuple(dict.fromkeys((*joint.get(key, ()), *rungs)))
+
+
+def joint_rungs(
+    item: pytest.Item, baseline: ModelRef, rungs: tuple[ModelRef, ...]
+) -> tuple[ModelRef, ...]:
+    """The rungs to score in one pass with a baseline: a test's own, and those of other tests."""
+    planned = item.config.stash.get(_JOINT, {})
+    joint = planned.get((baseline, selection_of(item).chunks), ())
+    return joint if set(rungs) <= set(joint) else rungs
+
+
+def _measured_rungs(item: pytest.Item, rungs: dict[str, ModelRef]) -> tuple[ModelRef, ...]:
+    """The rungs that a test measures: the one it is parametrized with, or all."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    names = [params.get(key) for key in ("quant", "kv_type")]
+    own = [ref for name, ref in rungs.items() if name in names]
+    takes_all = "ladder" in getattr(item, "fixturenames", ())
+    return tuple(rungs.values() if takes_all or not own else own)

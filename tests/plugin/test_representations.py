@@ -1,0 +1,43 @@
+"""What a failing `assert` or a debugger shows of a fixture's value is one short line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+TEST = """
+@pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
+def test_values(model, throughput, memory, ladder, gate):
+    values = model, throughput, throughput("tg8"), memory, ladder, ladder["Q8_0"]
+    for value in (*values, gate, gate("tg8")):
+        print("value:", value)
+
+def test_engines(engines):
+    print("value:", engines)
+
+@pytest.mark.speculative(draft="fake:Q4_K_M", target="fake:F16")
+def test_speculation(speculation):
+    print("value:", speculation)
+"""
+SHOWN = (
+    "<Model fake:Q8_0>",
+    "<Throughput of fake:Q8_0>",
+    "<Reading tg8 of fake:Q8_0: * tok/s*>",
+    "<Memory of fake:Q8_0>",
+    "<Ladder Q8_0, Q4_K_M vs fake:F16>",
+    "<Perplexity of fake:Q8_0 vs F16: *%*>",
+    "<Gate on fake:Q8_0: current vs current>",
+    "<GatedWorkloads tg8 of fake:Q8_0: current vs current>",
+    "<Engines at F16>",
+    "<Speculation fake:Q4_K_M → fake:F16, k=4>",
+)
+
+
+def test_values_of_fixtures_are_shown_in_a_line(project: Project) -> None:
+    """Each names what it is of, and a measured one its figure."""
+    project.test(TEST)
+    result = project.run("-s", "--asperf-candidate=current")
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines_random([f"*value: {line}" for line in SHOWN])
