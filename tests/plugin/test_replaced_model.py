@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 REPLACED = """
 import hashlib, os
 from pathlib import Path
-from pytest_asperf.config.spec import parse_workload
+from pytest_asperf.config.workload import parse_workload
 
 PATH = Path(__file__).with_name("{path}")
 
