@@ -29,17 +29,17 @@ def test_lookup(speculation):
 STOPPED = """
 import os, signal, threading
 from pytest_asperf.measure import speculation as measuring
-run_pair = measuring._Bout.run_pair
+run_pair = measuring._SpeculationPairs.run_pair
 pairs = []
 
-def stopped(bout):
+def stopped(pairs_runner):
     pairs.append(None)
     if len(pairs) == {at}:
         # While the engine is asked for something.
         threading.Timer({after_s}, os.kill, (os.getpid(), signal.SIGINT)).start()
-    return run_pair(bout)
+    return run_pair(pairs_runner)
 
-measuring._Bout.run_pair = stopped
+measuring._SpeculationPairs.run_pair = stopped
 """
 PAIR = '@pytest.mark.speculative(draft="asperf-draft:Q4_0", target="asperf-draft:F16", {})\n'
 
