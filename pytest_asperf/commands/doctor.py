@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.commands.models import cached_checks
 from pytest_asperf.config.engines import EXTRAS, Engine
-from pytest_asperf.engine_process import Worker
+from pytest_asperf.engine_process import EngineFacts, Worker
 from pytest_asperf.errors import AsperfError, CacheError, printable
 from pytest_asperf.hardware.bandwidth import known_bandwidth, machine_bandwidth
 from pytest_asperf.hardware.detect import detect
@@ -24,10 +24,10 @@ from pytest_asperf.modelfiles.cache import entries
 from pytest_asperf.report.sections import CheckLine, Failure, Section, condition_check, size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from pytest_asperf.engine_process import EngineBuild
+    from pytest_asperf.engine_process import Device, EngineBuild
     from pytest_asperf.hardware.conditions import Condition
     from pytest_asperf.hardware.machine import Bandwidth, Gpu, Machine
     from pytest_asperf.hardware.machine_lock import MachineQueue
@@ -40,31 +40,6 @@ _PROBE_BYTES: Final = 4096
 _LITTLE_SPACE_BYTES: Final = 10**9
 _GPU_TYPES: Final = frozenset({"GPU", "IGPU"})
 _GPU_BUILDS: Final = {"macOS": "-DGGML_METAL=on", "Linux": "-DGGML_CUDA=on"}
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """A compute device that an engine registered."""
-
-    name: str
-    description: str
-    type: str
-    memory_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineFacts:
-    """What an engine says of itself; None where it does not."""
-
-    library: str
-    version: str
-    ggml_version: str | None = None
-    ggml_commit: str | None = None
-    mlx_version: str | None = None
-    library_path: str | None = None
-    library_sha256: str | None = None
-    devices: tuple[Device, ...] = ()
-    default_threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +122,7 @@ class Examination:
             "schema": _SCHEMA,
             "ready": self.is_ready,
             "sections": [asdict(section) for section in self.sections],
-            "facts": asdict(self),
+            "facts": asdict(self, dict_factory=_without_verbatim),
         }
 
 
@@ -193,40 +168,15 @@ def _bandwidth(
 def _engine_report(build: EngineBuild) -> EngineReport:
     try:
         with Worker(build) as worker:
-            found: EngineFacts | Failure = _engine_facts(worker.describe())
+            found: EngineFacts | Failure = worker.describe()
     except AsperfError as error:
         found = _engine_failure(build, error)
     return EngineReport(build.engine, build.python, found)
 
 
-def _engine_facts(answer: Mapping[str, Any]) -> EngineFacts:
-    """Read what another interpreter said: words are made printable, other kinds are left out."""
-
-    def word(key: str) -> str | None:
-        value = answer.get(key)
-        return printable(value) if isinstance(value, str) else None
-
-    devices, threads = answer.get("devices"), answer.get("default_threads")
-    return EngineFacts(
-        library=word("library") or "unnamed",
-        version=word("version") or "of unknown version",
-        ggml_version=word("ggml_version"),
-        ggml_commit=word("ggml_commit"),
-        mlx_version=word("mlx_version"),
-        library_path=word("library_path"),
-        library_sha256=word("library_sha256"),
-        devices=tuple(map(_device, devices if isinstance(devices, list) else ())),
-        default_threads=threads if isinstance(threads, int) else None,
-    )
-
-
-def _device(answer: Any) -> Device:
-    facts = answer if isinstance(answer, dict) else {}
-    name, description, kind = (
-        printable(facts.get(key) or "unknown") for key in ("name", "description", "type")
-    )
-    memory = facts.get("memory_total_bytes")
-    return Device(name, description, kind, memory if isinstance(memory, int) else None)
+def _without_verbatim(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Facts as parsed, without the engine's answer that they were parsed from."""
+    return {name: value for name, value in fields if name != "verbatim"}
 
 
 def _engine_failure(build: EngineBuild, error: AsperfError) -> Failure:

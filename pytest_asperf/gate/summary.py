@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.sequential import ALPHA
 from pytest_asperf.analysis.verdict import Outcome
@@ -168,7 +168,7 @@ def proof_rows(results: Sequence[CellResult]) -> list[ProofRow]:
     return list(rows)
 
 
-def document(outcome: GateOutcome) -> dict[str, Any]:
+def document(outcome: GateOutcome) -> dict[str, object]:
     """Return all of it as plain data."""
     return {
         "schema": 1,
@@ -184,7 +184,7 @@ def document(outcome: GateOutcome) -> dict[str, Any]:
     }
 
 
-def _cell_data(result: CellResult) -> dict[str, Any]:
+def _cell_data(result: CellResult) -> dict[str, object]:
     cell = result.cell
     return {
         "workload": cell.workload,

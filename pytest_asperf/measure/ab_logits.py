@@ -115,7 +115,7 @@ def _drift(arm: Arm, lease: MachineLease) -> Drift:
     with side.worker as worker:
         settings = arm.settings.merged(_ONE_AT_A_TIME[arm.build.engine.engine])
         worker.load(_SINGLY, arm.model.path, settings)
-        tokens = side.fed(Workload("pp", min(_TOKENS, side.loaded["n_ctx_train"])))
+        tokens = side.fed(Workload("pp", min(_TOKENS, side.loaded.n_ctx_train)))
         row = worker.score([_SINGLY, MODEL], tokens, 0)
         batched, context = row[MODEL]
         return Drift(batched, side.ran(context))

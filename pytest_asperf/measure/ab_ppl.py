@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
 from pytest_asperf.errors import MeasurementError
@@ -16,6 +16,7 @@ from pytest_asperf.measure.ab_arms import MODEL, RunningArm
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pytest_asperf.engine_process import ContextFacts
     from pytest_asperf.measure.ab_arms import MachineLease
     from pytest_asperf.measure.corpus import ScoredText
     from pytest_asperf.measure.results import Provenance
@@ -73,7 +74,7 @@ def run_ppl_gate(
         (base_chunks, text), (other_chunks, _) = map(chunks_of, sides)
         chunks = _same_chunks(base_chunks, other_chunks)
         test = PairedPplTest(limit, n_chunks_total=len(chunks), comparisons=comparisons)
-        contexts: list[dict[str, Any]] = [{}, {}]
+        contexts: list[ContextFacts | None] = [None, None]
         began = time.monotonic()
         interrupted = False
         try:

@@ -15,7 +15,7 @@ import random
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.sequential import EquivalenceTest, PairedTest
 from pytest_asperf.analysis.stats.total_time import (
@@ -25,12 +25,13 @@ from pytest_asperf.analysis.stats.total_time import (
 )
 from pytest_asperf.engine_process import usable_cores
 from pytest_asperf.measure.surroundings import Surroundings
-from pytest_asperf.measure.throughput import load_is_cheap, loads_each_run
+from pytest_asperf.measure.throughput import load_is_cheap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_asperf.config.workload import Workload
+    from pytest_asperf.engine_process import ContextFacts
     from pytest_asperf.measure.ab_arms import TimedArm
     from pytest_asperf.measure.results import Provenance
 
@@ -252,10 +253,10 @@ class _PairedRunner:
         self._turns: dict[Workload, int] = {}
         self._usable_cores = usable_cores()
         # Of the others each run has a load and a warm-up of its own.
-        self._kept = [side for side in (base, candidate) if not loads_each_run(side.loaded)]
+        self._kept = [side for side in (base, candidate) if not side.loaded.loads_each_run]
         self.reloads = not self._kept
         self.n_cores: int | None = None
-        self.contexts: dict[TimedArm, dict[str, Any]] = {}
+        self.contexts: dict[TimedArm, ContextFacts] = {}
 
     def rehearse(self, workloads: Sequence[Workload]) -> None:
         """Run everything once uncounted, and decide turns and reloads from how long it takes."""
@@ -292,8 +293,8 @@ class _PairedRunner:
         """Return how many cores suffice for either side; None where it needs all, or a device."""
         wanted = 0
         for side in (self._base, self._candidate):
-            threads = self.contexts[side].get("threads")
-            if side.loaded.get("layers_offloaded") or not isinstance(threads, int):
+            threads = self.contexts[side].threads
+            if side.loaded.layers_offloaded or threads is None:
                 return None
             wanted = max(wanted, threads)
         return wanted if wanted < len(self._usable_cores) else None

@@ -9,7 +9,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import psutil
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.config.progress import Notify
     from pytest_asperf.config.spec import Build, ModelRef, ModelSpec, Pairing
-    from pytest_asperf.engine_process import EngineBuild
+    from pytest_asperf.engine_process import ContextFacts, EngineBuild, EngineFacts, LoadedFacts
     from pytest_asperf.measure.corpus import ScoredText
     from pytest_asperf.measure.engine_memory import MemoryResult
     from pytest_asperf.measure.plan import MeasurementPlan
@@ -96,7 +96,7 @@ class MeasurementRunner:
         )
         self._done: dict[object, object] = {}
         self._worker: Worker | None = None
-        self._loaded: dict[ModelRef, dict[str, Any]] = {}
+        self._loaded: dict[ModelRef, LoadedFacts] = {}
         self._loaded_sha256: dict[ModelRef, str] = {}
 
     @cached_property
@@ -104,7 +104,7 @@ class MeasurementRunner:
         """What is known of this machine's noise."""
         return NoiseStore(self._cache, detect())
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> EngineFacts:
         """Return what the engine says of itself."""
         return self._locator.describe()
 
@@ -414,8 +414,8 @@ class MeasurementRunner:
 
     def _free_memory_bytes(self) -> float:
         """Return the memory that models can be loaded into, the smallest pool in use."""
-        devices = self.describe().get("devices", [])
-        pools = [d.get("memory_free_bytes") for d in devices if d.get("type") == "GPU"]
+        devices = self.describe().devices
+        pools = [device.memory_free_bytes for device in devices if device.type == "GPU"]
         return float(min([psutil.virtual_memory().available, *(pool for pool in pools if pool)]))
 
     def _score_group(
@@ -448,7 +448,7 @@ class MeasurementRunner:
                 base_ran,
                 shown_same(base, model),
                 why_lossless(base, model),
-                int(context["peak_rss_bytes"]),
+                context.peak_rss_bytes,
                 work,
             )
             for name, model in names.items()
@@ -458,11 +458,10 @@ class MeasurementRunner:
     def _concurrency(self, base: LocatedModel) -> int:
         """Return how many levels are scored at a time: as many as leave each its own cores."""
         loaded = self._loaded[base.ref]
-        if loaded.get("layers_offloaded"):
+        if loaded.layers_offloaded:
             return 1
-        threads = loaded.get("threads") or 1
         usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-        return max(1, (usable or os.cpu_count() or 1) // threads)
+        return max(1, (usable or os.cpu_count() or 1) // max(1, loaded.threads))
 
     def _worker_with(self, models: Sequence[LocatedModel]) -> Worker:
         """Return a worker in which exactly these models are loaded."""
@@ -479,7 +478,7 @@ class MeasurementRunner:
     def _load(self, worker: Worker, model: LocatedModel) -> None:
         ref = model.ref
         loaded = worker.load(ref.title, model.path, ref.spec.settings)
-        self._ran(model, loaded, {})  # what is not what was asked for need not be measured
+        self._ran(model, loaded, None)  # what is not what was asked for need not be measured
         self._loaded[ref], self._loaded_sha256[ref] = loaded, model.sha256
 
     def _reload(self, worker: Worker, model: LocatedModel) -> None:
@@ -488,7 +487,7 @@ class MeasurementRunner:
         self._load(worker, model)
 
     def _require_context(self, model: LocatedModel, n_ctx: int, what: str) -> None:
-        n_ctx_train = self._loaded[model.ref]["n_ctx_train"]
+        n_ctx_train = self._loaded[model.ref].n_ctx_train
         if n_ctx > n_ctx_train:
             raise ConfigError(
                 f"{what} needs a context of {n_ctx} tokens, and {model.ref.label} was trained "
@@ -508,7 +507,7 @@ class MeasurementRunner:
         return chunks, corpus.section(chunks, len(every))
 
     def _ran(
-        self, model: LocatedModel, loaded: dict[str, Any], context: dict[str, Any]
+        self, model: LocatedModel, loaded: LoadedFacts, context: ContextFacts | None
     ) -> Provenance:
         require_unchanged(model)
         return require_path(
@@ -519,7 +518,7 @@ class MeasurementRunner:
                 self.describe(),
                 loaded,
                 context,
-                model.ref.spec.settings.as_dict(),
+                model.ref.spec.settings,
                 title=model.title,
             )
         )

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pytest_asperf.config.spec import Pairing
-    from pytest_asperf.engine_process import EngineBuild
+    from pytest_asperf.engine_process import EngineBuild, EngineFacts, StepCosts
     from pytest_asperf.measure.ab_speed import Budget
-    from pytest_asperf.measure.draft_target import StepCosts
     from pytest_asperf.measure.model_locator import LocatedModel
     from pytest_asperf.measure.prompts import Prompts
     from pytest_asperf.worker.speculation import Generation
@@ -77,7 +76,7 @@ class SpeculationLease:
     """
 
     build: EngineBuild
-    described: dict[str, object]
+    described: EngineFacts
     timeout_s: float
     progress: Callable[[int, int], None]
 
@@ -192,7 +191,7 @@ def _proof(
             lease.described,
             pair.loaded[name],
             pair.contexts[name],
-            model.ref.spec.settings.as_dict(),
+            model.ref.spec.settings,
             title=model.title,
         )
     )
@@ -214,7 +213,7 @@ def open_suite(worker: Worker, files: DraftTargetFiles, k_max: int) -> tuple[Ope
     pairing = files.pairing
     pair = OpenPair(worker, pairing, files.target, files.draft)
     room = room_after_prompt(pairing.n_tokens, k_max)
-    n_ctx_train = min(int(facts["n_ctx_train"]) for facts in pair.loaded.values())
+    n_ctx_train = min(facts.n_ctx_train for facts in pair.loaded.values())
     at_most = n_ctx_train - room
     if at_most < 2:
         raise ConfigError(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.config.spec import Pairing
-    from pytest_asperf.measure.draft_target import Margin, StepCosts
+    from pytest_asperf.engine_process import ContextFacts, Margin, StepCosts
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.worker.speculation import Generation, Round
 
@@ -190,7 +190,7 @@ class SpeculationResult:
     pairs: tuple[SuitePair, ...]
     gain: Estimate
     divergences: tuple[Divergence, ...]
-    contexts: Mapping[str, Mapping[str, object]]
+    contexts: Mapping[str, ContextFacts]
     reloads: bool
     seed: int
     ran: tuple[Provenance, ...]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_asperf.config.build_sources import ToolsFolder
 from pytest_asperf.config.catalogue import Catalogue, at_level, load_catalogue
 from pytest_asperf.config.engine_settings import EngineSettings
-from pytest_asperf.config.engines import engine_name, parse_level
+from pytest_asperf.config.engines import parse_level
 from pytest_asperf.config.settings import parse_path, split_address
 from pytest_asperf.config.spec import NGRAM_DRAFT, ModelRef, Pairing
 from pytest_asperf.errors import AsperfError, CacheError, ConfigError, HardwareError, printable
@@ -401,7 +401,7 @@ class Session:
 
     def _read_from(self, result: ThroughputResult) -> tuple[bool, int]:
         """Return whether weights were read from a card's memory, and the cache in front of it."""
-        on_card = bool(result.ran.loaded.get("layers_offloaded"))
+        on_card = bool(result.ran.loaded.layers_offloaded)
         return on_card, 0 if on_card else self.hardware.machine.cache_bytes or 0
 
     def _measured_bandwidth(self, *, remeasure: bool) -> Bandwidth:
@@ -438,7 +438,7 @@ class Session:
         except AsperfError as err:  # told in full by each test
             reason = printable(err.what)
             return [*lines, f"asperf: live, engine {self.settings.engine} unavailable: {reason}"]
-        return [*lines, f"asperf: live, engine {engine_name(engine)}, cache {self.cache}"]
+        return [*lines, f"asperf: live, engine {engine.release}, cache {self.cache}"]
 
 
 def at_most(marks: Marks) -> int | None:

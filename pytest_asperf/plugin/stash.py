@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -44,7 +44,7 @@ class Unreported:
     """
 
     nodeid: str
-    asperf_rows: list[dict[str, Any]]
+    asperf_rows: list[dict[str, object]]
     start: float = math.inf
 
 

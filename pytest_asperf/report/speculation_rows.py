@@ -90,7 +90,7 @@ def _raw(result: SpeculationResult) -> dict[str, Any]:
         "k": pairing.k,
         "temperature": pairing.temperature,
         "n_tokens": pairing.n_tokens,
-        "rollback": {name: dict(facts) for name, facts in result.contexts.items()},
+        "rollback": {name: dict(facts.verbatim) for name, facts in result.contexts.items()},
         "seed": result.seed,
         "interrupted": result.interrupted,
         "trips": [

@@ -237,7 +237,7 @@ def _advice(outcome: Outcome, sides: Sequence[RunningArm], result: SpeculationRe
 def _details(result: SpeculationResult) -> tuple[str, ...]:
     k = result.pairing.k
     covers = "loads and runs" if result.reloads else "runs of one load each, not of loads"
-    rolled = ", ".join(f"{name} {facts['rollback']}" for name, facts in result.contexts.items())
+    rolled = ", ".join(f"{name} {context.rollback}" for name, context in result.contexts.items())
     accepted = (
         f"acceptance {100 * result.acceptance:.1f} % ({acceptance_text(result)}), "
         f"{result.mean_length:.2f} tokens a round"

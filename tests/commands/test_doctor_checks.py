@@ -11,11 +11,10 @@ import pytest
 from pytest_asperf.commands.console import render
 from pytest_asperf.commands.doctor import (
     CacheReport,
-    Device,
-    EngineFacts,
     EngineReport,
     Examination,
 )
+from pytest_asperf.engine_process import Device, EngineFacts
 from pytest_asperf.errors import printable
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.machine import Bandwidth, ContainerLimits, Gpu, Machine
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FACTS = EngineFacts(
+    engine="llama_cpp",
     library="llama-cpp-python",
     version="0.3.36",
     ggml_version="0.25.3",

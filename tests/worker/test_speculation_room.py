@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_asperf.config.spec import ModelRef, ModelSpec, Pairing
-from pytest_asperf.engine_process import EngineBuild
+from pytest_asperf.engine_process import EngineBuild, EngineFacts, LoadedFacts
 from pytest_asperf.measure import speculation
 from pytest_asperf.measure.ab_speed import Budget
 from pytest_asperf.measure.draft_target import room_after_prompt
@@ -37,7 +37,24 @@ if TYPE_CHECKING:
 
     from pytest_asperf.worker.engine import Facts
 
+Answer = TypeVar("Answer")
+
 _VOCABULARY = 13
+_COUNTS = ("n_params", "size_bytes", "n_layers", "layers_offloaded", "threads", "load_ns")
+_LOADED: Facts = {
+    **dict.fromkeys(_COUNTS, 1),
+    "description": "scripted",
+    "n_vocab": _VOCABULARY,
+    "n_ctx_train": 4096,
+    "add_bos": True,
+}
+_CONTEXT: Facts = {
+    "n_ctx": None,
+    "type_k": "f16",
+    "type_v": "f16",
+    "flash_attn": "off",
+    "threads": 1,
+}
 
 
 @dataclass
@@ -72,7 +89,8 @@ class ScriptedStepper:
         self._since: list[int] = []
         self._way = ""
         self.n_vocab, self.most = _VOCABULARY, most
-        self.facts = find_way_back(self, "scripted", rollback, partial(setattr, self, "_way"))
+        way = find_way_back(self, "scripted", rollback, partial(setattr, self, "_way"))
+        self.facts = _CONTEXT | way
         script.n_ctx[name] = max(script.n_ctx.get(name, 0), n_ctx)
 
     def begin(self, tokens: Sequence[int], *, fresh: bool = False) -> None:
@@ -139,7 +157,7 @@ class ScriptedModel:
 
     def __init__(self, name: str, script: Script) -> None:
         self._name, self._script = name, script
-        self.facts: Facts = {"n_ctx_train": 4096, "slow_by": 0.0}
+        self.facts: Facts = _LOADED
 
     def tokenize(self, text: str) -> list[int]:
         """Return the script's prompt, whatever the text."""
@@ -184,10 +202,15 @@ class WorkerHere:
         result: dict[str, Any] = reply["result"]
         return result
 
-    def load(self, name: str, path: Path, settings: object) -> dict[str, Any]:
+    def load(self, name: str, path: Path, settings: object) -> LoadedFacts:
         """Load a model."""
         del settings
-        return self.call("load", model=name, path=str(path), settings={})
+        return LoadedFacts.parse(self.call("load", model=name, path=str(path), settings={}))
+
+    def parsed(self, op: str, parse: Callable[[], Answer]) -> Answer:
+        """What `parse` makes of an answer."""
+        del op
+        return parse()
 
     def unload(self, name: str) -> None:
         """Free a model."""
@@ -217,6 +240,9 @@ def _ref(name: str) -> ModelRef:
     return ModelRef(ModelSpec(name))
 
 
+ENGINE = EngineFacts(engine="scripted", library="scripted", version="1")
+
+
 def _run(
     script: Script,
     pairing: Pairing,
@@ -225,7 +251,7 @@ def _run(
     located = [LocatedModel(_ref(name), Path(name), "", 0, None) for name in ("target", "draft")]
     files = DraftTargetFiles(pairing, located[0], located[1] if pairing.draft else None)
     lease = SpeculationLease(
-        EngineBuild("scripted", Path(sys.executable)), {}, 60, lambda _done, _most: None
+        EngineBuild("scripted", Path(sys.executable)), ENGINE, 60, lambda _done, _most: None
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speculation, "Worker", partial(WorkerHere, script))
