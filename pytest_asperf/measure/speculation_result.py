@@ -168,6 +168,78 @@ class Divergence:
 
 
 @dataclass(frozen=True)
+class RoundCounts:
+    """What rounds drafted, accepted and emitted, without their times.
+
+    Attributes:
+        by_run: category of the prompt, and rounds, of each run.
+        k: tokens drafted in a whole round.
+    """
+
+    by_run: tuple[tuple[str, Sequence[Round]], ...]
+    k: int
+
+    @cached_property
+    def rounds(self) -> tuple[Round, ...]:
+        """Every round of every run."""
+        return tuple(row for _, rounds in self.by_run for row in rounds)
+
+    @property
+    def drafted(self) -> int:
+        """Tokens drafted."""
+        return sum(row.drafted for row in self.rounds)
+
+    @property
+    def accepted(self) -> int:
+        """Tokens accepted, each counted on its first verification."""
+        return sum(row.accepted for row in self.rounds)
+
+    @property
+    def acceptance(self) -> float:
+        """Accepted of drafted tokens."""
+        return self.accepted / self.drafted if self.drafted else 0.0
+
+    @cached_property
+    def acceptance_by_category(self) -> dict[str, float]:
+        """Accepted of drafted tokens, by category."""
+        return self._by_category(
+            lambda rounds: sum(r.accepted for r in rounds) / max(1, sum(r.drafted for r in rounds))
+        )
+
+    @cached_property
+    def length_by_category(self) -> dict[str, float]:
+        """Emitted tokens per round, by category."""
+        return self._by_category(lambda rounds: sum(r.emitted for r in rounds) / len(rounds))
+
+    def _by_category(self, figure: Callable[[list[Round]], float]) -> dict[str, float]:
+        rounds: dict[str, list[Round]] = {}
+        for category, of_run in self.by_run:
+            rounds.setdefault(category, []).extend(of_run)
+        return {category: figure(own) for category, own in sorted(rounds.items())}
+
+    @cached_property
+    def acceptance_by_position(self) -> tuple[float, ...]:
+        """Share of the tokens drafted at each position of a round that were accepted."""
+        shares = []
+        for position in range(self.k):
+            judged = [row.accepted > position for row in self.rounds if row.drafted > position]
+            if judged:
+                shares.append(sum(judged) / len(judged))
+        return tuple(shares)
+
+    @property
+    def mean_length(self) -> float:
+        """Emitted tokens per round."""
+        return sum(row.emitted for row in self.rounds) / len(self.rounds)
+
+    @cached_property
+    def alpha(self) -> float:
+        """Probability that a drafted token is accepted given that those before it were."""
+        whole = [row.emitted for row in self.rounds if row.drafted == self.k]
+        return sd_model.acceptance_of(statistics.fmean(whole), self.k) if whole else 0.0
+
+
+@dataclass(frozen=True)
 class SpeculationResult:
     """A draft and a target, against the target alone.
 
@@ -202,57 +274,10 @@ class SpeculationResult:
         return (run for pair in self.pairs for run in pair.runs)
 
     @cached_property
-    def rounds(self) -> tuple[Round, ...]:
-        """Every round of every speculative run."""
-        return tuple(one for run in self.runs for one in run.speculative.rounds)
-
-    @property
-    def drafted(self) -> int:
-        """Tokens drafted."""
-        return sum(one.drafted for one in self.rounds)
-
-    @property
-    def accepted(self) -> int:
-        """Tokens accepted, each counted on its first verification."""
-        return sum(one.accepted for one in self.rounds)
-
-    @property
-    def acceptance(self) -> float:
-        """Accepted of drafted tokens."""
-        return self.accepted / self.drafted if self.drafted else 0.0
-
-    @cached_property
-    def acceptance_by_category(self) -> dict[str, float]:
-        """Accepted of drafted tokens, by category."""
-        return self._by_category(
-            lambda rounds: sum(r.accepted for r in rounds) / max(1, sum(r.drafted for r in rounds))
-        )
-
-    @cached_property
-    def length_by_category(self) -> dict[str, float]:
-        """Emitted tokens per round, by category."""
-        return self._by_category(lambda rounds: sum(r.emitted for r in rounds) / len(rounds))
-
-    def _by_category(self, figure: Callable[[list[Round]], float]) -> dict[str, float]:
-        rounds: dict[str, list[Round]] = {}
-        for run in self.runs:
-            rounds.setdefault(self.categories[run.prompt], []).extend(run.speculative.rounds)
-        return {category: figure(own) for category, own in sorted(rounds.items())}
-
-    @cached_property
-    def acceptance_by_position(self) -> tuple[float, ...]:
-        """Share of the tokens drafted at each position of a round that were accepted."""
-        shares = []
-        for position in range(self.pairing.k):
-            judged = [one.accepted > position for one in self.rounds if one.drafted > position]
-            if judged:
-                shares.append(sum(judged) / len(judged))
-        return tuple(shares)
-
-    @property
-    def mean_length(self) -> float:
-        """Emitted tokens per round."""
-        return sum(one.emitted for one in self.rounds) / len(self.rounds)
+    def counts(self) -> RoundCounts:
+        """What the rounds of all speculative runs drafted and accepted."""
+        rounds = [(self.categories[run.prompt], run.speculative.rounds) for run in self.runs]
+        return RoundCounts(tuple(rounds), self.pairing.k)
 
     @property
     def alone_rate(self) -> float:
@@ -293,7 +318,7 @@ class SpeculationResult:
     @property
     def drafting(self) -> float:
         """What drafting costs in a round, on average, in steps of the target alone."""
-        return self.c.point * self.drafted / len(self.rounds)
+        return self.c.point * self.counts.drafted / len(self.counts.rounds)
 
     @property
     def verifying(self) -> float:
@@ -301,7 +326,7 @@ class SpeculationResult:
 
         C(k + 1) where every round drafts k tokens. A lookup often drafts fewer, or none.
         """
-        return self.mean_length / (1 + self.predicted_gain.point) - self.drafting
+        return self.counts.mean_length / (1 + self.predicted_gain.point) - self.drafting
 
     @property
     def break_even_ratio(self) -> float:
@@ -311,33 +336,26 @@ class SpeculationResult:
         0. For rounds that are all alike, and c the reciprocal of the ratio, that is
         `sd_model.break_even_ratio`.
         """
-        spare = self.mean_length - self.verifying
+        spare = self.counts.mean_length - self.verifying
         if spare <= sd_model.LEAST_SPARE:
             return math.inf
         return self.ratio.point * self.drafting / spare
-
-    @cached_property
-    def alpha(self) -> float:
-        """Probability that a drafted token is accepted given that those before it were."""
-        k = self.pairing.k
-        whole = [one.emitted for one in self.rounds if one.drafted == k]
-        return sd_model.acceptance_of(statistics.fmean(whole), k) if whole else 0.0
 
     @property
     def best_k(self) -> tuple[int, float]:
         """Number of drafted tokens with the highest predicted gain, and that gain."""
         beside = statistics.median(pair.beside for pair in self.pairs)
         verify = {size: cost.point + beside for size, cost in self.verify.items()}
-        return sd_model.best_k(self.alpha, self.c.point, verify)
+        return sd_model.best_k(self.counts.alpha, self.c.point, verify)
 
     @cached_property
     def time_split(self) -> dict[str, float]:
         """Shares of the speculative runs' time, by `PARTS`; `other` is the loop's own."""
         total = sum(run.speculative.elapsed_ns for run in self.runs)
         parts = [
-            sum(one.draft_ns for one in self.rounds),
-            sum(one.verify_ns for one in self.rounds),
-            sum(one.rollback_ns for one in self.rounds),
+            sum(one.draft_ns for one in self.counts.rounds),
+            sum(one.verify_ns for one in self.counts.rounds),
+            sum(one.rollback_ns for one in self.counts.rounds),
         ]
         shares = [part / total for part in parts]
         return dict(zip(PARTS, [*shares, 1 - sum(shares)], strict=True))
@@ -350,14 +368,14 @@ class SpeculationResult:
         by_prompt = {run.prompt: run.speculative.tokens for run in self.runs}
         found += [guards.degenerate_tokens(tokens) for tokens in by_prompt.values()]
         measured, alone = self.speculative_rate, self.alone_rate
-        if self.drafted:
+        if self.counts.drafted:
             found.append(
                 guards.sd_bound(
                     measured,
                     alone,
                     k=self.pairing.k,
-                    drafted=self.drafted,
-                    accepted=self.accepted,
+                    drafted=self.counts.drafted,
+                    accepted=self.counts.accepted,
                 )
             )
         predicted = alone * (1 + self.predicted_gain.point)

@@ -138,8 +138,8 @@ def test_the_prediction_is_of_counts_and_costs() -> None:
     """2 tokens for 2 x 0.2 + 1.4 = 1.8 steps are 11 % more."""
     result = _result()
     assert result.predicted_gain.point == pytest.approx(2 / 1.8 - 1, rel=1e-4)
-    assert result.acceptance_by_position == (1.0, 0.0)
-    assert (result.acceptance, result.mean_length) == (0.5, 2.0)
+    assert result.counts.acceptance_by_position == (1.0, 0.0)
+    assert (result.counts.acceptance, result.counts.mean_length) == (0.5, 2.0)
     assert sum(result.time_split.values()) == pytest.approx(1)
 
 
