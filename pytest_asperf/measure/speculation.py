@@ -163,10 +163,10 @@ def sample_places(
     with Worker(lease.build, call_timeout_s=lease.timeout_s) as worker:
         bout = _SpeculationPairs(worker, files, seed)
         places: list[float] = []
-        each = -(-n_tokens // (pairing.n_tokens * len(bout.prompts)))
+        n_seeds = -(-n_tokens // (pairing.n_tokens * len(bout.prompts)))
         for index, (_, prompt) in enumerate(bout.prompts):
             lease.progress(index, len(bout.prompts))
-            seeds = [seed * 1_000_003 + index * each + n for n in range(each)]
+            seeds = [seed * 1_000_003 + index * n_seeds + n for n in range(n_seeds)]
             places += bout.pair.places(prompt, seeds=seeds, rule=rule)
     return places
 
@@ -276,7 +276,7 @@ class _SpeculationPairs:
 
     def _costs(self, run: PromptRun) -> tuple[StepCosts, StepCosts]:
         """Time batches of the sizes that the run's rounds had, in their order."""
-        sizes = [one.drafted + 1 for one in run.speculative.rounds]
+        sizes = [round_.drafted + 1 for round_ in run.speculative.rounds]
         _, prompt = self.prompts[run.prompt]
         timed = self._batches(run, [sizes[0], *sizes][-1 - _ROUNDS_TIMED :])
         return timed, self.pair.draft_alone(prompt)
@@ -307,16 +307,16 @@ def find_divergences(
         prompts: category and tokens of each.
         runs: what the arms generated after them.
     """
-    found: dict[tuple[int, int, int, int], Divergence] = {}
+    divergences: dict[tuple[int, int, int, int], Divergence] = {}
     for run in runs:
         position = guards.first_divergence(run.alone.tokens, run.speculative.tokens)
         if position is None:
             continue
         tokens = (run.alone.tokens[position], run.speculative.tokens[position])
         key = (run.prompt, position, *tokens)
-        if key not in found:
-            found[key] = _divergence(pair, prompts, run, position, tokens)
-    return tuple(found.values())
+        if key not in divergences:
+            divergences[key] = _divergence(pair, prompts, run, position, tokens)
+    return tuple(divergences.values())
 
 
 def _divergence(
@@ -324,11 +324,11 @@ def _divergence(
 ) -> Divergence:
     _, prompt = prompts[run.prompt]
     emitted = 0
-    for one in run.speculative.rounds:
-        if emitted + one.emitted > position:
+    for round_ in run.speculative.rounds:
+        if emitted + round_.emitted > position:
             break
-        emitted += one.emitted
-    batch = one.drafted + 1
+        emitted += round_.emitted
+    batch = round_.drafted + 1
     margin = pair.margin(
         (*prompt, *run.alone.tokens[:position]),
         batch=batch,

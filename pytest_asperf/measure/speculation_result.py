@@ -91,8 +91,8 @@ class SuitePair:
         first, later = (self._mean_draft_ns(name) for name in ("first", "next"))
         if first is not None:
             return (first + (self.k - 1) * (later or 0.0)) / self.k / self.step_ns
-        drafted = sum(one.drafted for run in self.runs for one in run.speculative.rounds)
-        draft_ns = sum(one.draft_ns for run in self.runs for one in run.speculative.rounds)
+        drafted = sum(round_.drafted for run in self.runs for round_ in run.speculative.rounds)
+        draft_ns = sum(round_.draft_ns for run in self.runs for round_ in run.speculative.rounds)
         return draft_ns / max(1, drafted) / self.step_ns
 
     @property
@@ -109,8 +109,8 @@ class SuitePair:
     @property
     def beside(self) -> float:
         """What a round takes beside drafting and verifying, in steps: rollback, and the loop."""
-        rounds = (one for run in self.runs for one in run.speculative.rounds)
-        rest_ns = self.speculative_ns - sum(one.draft_ns + one.verify_ns for one in rounds)
+        rounds = (round_ for run in self.runs for round_ in run.speculative.rounds)
+        rest_ns = self.speculative_ns - sum(round_.draft_ns + round_.verify_ns for round_ in rounds)
         return rest_ns / self.n_rounds / self.step_ns
 
     def _mean_draft_ns(self, name: str) -> float | None:
@@ -137,11 +137,11 @@ class SuitePair:
         cost, emitted = self.beside * self.n_rounds, 0
         for run in self.runs:
             behind = False
-            for one in run.speculative.rounds:
-                emitted += one.emitted
-                cost += one.drafted * c + verify[one.drafted + 1]
-                cost += catching_up if behind and one.drafted else 0.0
-                behind = one.drafted > 0 and one.accepted == one.drafted
+            for round_ in run.speculative.rounds:
+                emitted += round_.emitted
+                cost += round_.drafted * c + verify[round_.drafted + 1]
+                cost += catching_up if behind and round_.drafted else 0.0
+                behind = round_.drafted > 0 and round_.accepted == round_.drafted
         return emitted / cost - 1
 
 
@@ -305,7 +305,7 @@ class SpeculationResult:
         """C: what verifying a batch costs, by its positions, in steps of the target alone."""
         costs = [pair.verify for pair in self.pairs]
         sizes = sorted(costs[0])
-        return {size: self._median([one[size] for one in costs], _TIMES) for size in sizes}
+        return {size: self._median([cost[size] for cost in costs], _TIMES) for size in sizes}
 
     @cached_property
     def c(self) -> Estimate:
@@ -353,9 +353,9 @@ class SpeculationResult:
         """Shares of the speculative runs' time, by `PARTS`; `other` is the loop's own."""
         total = sum(run.speculative.elapsed_ns for run in self.runs)
         parts = [
-            sum(one.draft_ns for one in self.counts.rounds),
-            sum(one.verify_ns for one in self.counts.rounds),
-            sum(one.rollback_ns for one in self.counts.rounds),
+            sum(round_.draft_ns for round_ in self.counts.rounds),
+            sum(round_.verify_ns for round_ in self.counts.rounds),
+            sum(round_.rollback_ns for round_ in self.counts.rounds),
         ]
         shares = [part / total for part in parts]
         return dict(zip(PARTS, [*shares, 1 - sum(shares)], strict=True))
@@ -363,13 +363,13 @@ class SpeculationResult:
     @cached_property
     def guard_findings(self) -> tuple[GuardFinding, ...]:
         """What guards say of the measurement."""
-        found = [one.guard_finding for one in self.divergences]
-        found += [guards.unequal_work(_work(r.speculative), _work(r.alone)) for r in self.runs]
+        findings = [divergence.guard_finding for divergence in self.divergences]
+        findings += [guards.unequal_work(_work(r.speculative), _work(r.alone)) for r in self.runs]
         by_prompt = {run.prompt: run.speculative.tokens for run in self.runs}
-        found += [guards.degenerate_tokens(tokens) for tokens in by_prompt.values()]
+        findings += [guards.degenerate_tokens(tokens) for tokens in by_prompt.values()]
         measured, alone = self.speculative_rate, self.alone_rate
         if self.counts.drafted:
-            found.append(
+            findings.append(
                 guards.sd_bound(
                     measured,
                     alone,
@@ -379,8 +379,8 @@ class SpeculationResult:
                 )
             )
         predicted = alone * (1 + self.predicted_gain.point)
-        found.append(guards.predicted_against_measured(predicted, measured))
-        return tuple(dict.fromkeys(guard_finding for guard_finding in found if guard_finding))
+        findings.append(guards.predicted_against_measured(predicted, measured))
+        return tuple(dict.fromkeys(finding for finding in findings if finding))
 
 
 def _step_ns(runs: Sequence[Generation]) -> float:

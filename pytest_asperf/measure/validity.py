@@ -101,21 +101,21 @@ def require_numbers(what: str, run: RawRun) -> RawRun:
 
 
 def throughput_trips(
-    result: ThroughputResult, roof: Ceiling | None, max_cv: float
+    result: ThroughputResult, peak_bandwidth: Ceiling | None, max_cv: float
 ) -> tuple[GuardFinding, ...]:
     """Return what guards say of a throughput measurement.
 
     Args:
         result: the measurement.
-        roof: the theoretical bandwidth of the memory that it read from, where it is known.
+        peak_bandwidth: in theory, of the memory that the run read from; None where unknown.
         max_cv: coefficient of variation of the runs that is accepted.
     """
     mean, sd, n = guards.coefficient_of_variation(result.rates)
     found = [guards.spread(mean, sd, n, limit=max_cv)]
-    if roof is not None and result.workload.kind == "tg" and result.bytes_per_token:
-        read = (result.rate.point, result.bytes_per_token, roof.gbs)
-        found.append(guards.roofline_high(*read, cache_bytes=roof.cache_bytes))
-        found.append(guards.roofline_low(*read, cache_bytes=roof.cache_bytes))
+    if peak_bandwidth is not None and result.workload.kind == "tg" and result.bytes_per_token:
+        read = (result.rate.point, result.bytes_per_token, peak_bandwidth.gbs)
+        found.append(guards.roofline_high(*read, cache_bytes=peak_bandwidth.cache_bytes))
+        found.append(guards.roofline_low(*read, cache_bytes=peak_bandwidth.cache_bytes))
     return tuple(guard_finding for guard_finding in found if guard_finding)
 
 

@@ -397,7 +397,7 @@ class Session:
         on_card, cache_bytes = self._read_from(result)
         if published is None or not (self.hardware.shares_memory or on_card):
             return None
-        return Ceiling(published.ceiling_gbs, "theoretical", cache_bytes)
+        return Ceiling(published.peak_gbs, "theoretical", cache_bytes)
 
     def _read_from(self, result: ThroughputResult) -> tuple[bool, int]:
         """Return whether weights were read from a card's memory, and the cache in front of it."""
