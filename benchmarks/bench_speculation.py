@@ -48,7 +48,9 @@ def main(chosen: list[str]) -> bool:
         decided = not gain.low <= 0 <= gain.high
         holds = abs(off) <= _TOLERANCE and (not decided or predicted.point * gain.point > 0)
         good &= holds
-        counts.add((result.accepted / len(result.pairs), result.drafted / len(result.pairs)))
+        counts.add(
+            (result.counts.accepted / len(result.pairs), result.counts.drafted / len(result.pairs))
+        )
         rows.append(
             (
                 result.pairing.target.label,
@@ -56,7 +58,7 @@ def main(chosen: list[str]) -> bool:
                 gain.text(),
                 predicted.text(),
                 f"{100 * off:+.1f}",
-                f"{100 * result.acceptance:.1f} %",
+                f"{100 * result.counts.acceptance:.1f} %",
                 f"{result.verify[result.pairing.k + 1].point:.2f}",
                 break_even_text(result),
                 "yes" if holds else "**no**",

@@ -52,7 +52,7 @@ def main() -> bool:
 
 def _times_ns(peers: Peers, model: Path, workload: Workload) -> tuple[list[int], list[int]]:
     # Left to itself each side resolves it alike; the tool is told, so that it is known to.
-    flash_attn = str(_time_once(model, workload).context["flash_attn"])
+    flash_attn = _time_once(model, workload).context.flash_attn
     arms = {
         "ours": lambda: _time_once(model, workload).elapsed_ns,
         "theirs": lambda: peers.throughput_ns(model, workload, flash_attn=flash_attn),

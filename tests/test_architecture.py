@@ -45,7 +45,7 @@ TIERS: dict[str, set[str]] = {
     "shell": {"plugin", "commands", "cli", "findings", "__init__"},
 }
 
-ROOT_MODULES = {"__init__", "errors", "cli", "testing", "engine_process"}
+ROOT_MODULES = {"__init__", "errors", "cli", "testing"}
 
 PYTEST = {"pytest", "_pytest"}
 #: The rooms that know pytest.

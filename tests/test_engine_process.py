@@ -6,19 +6,25 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import (
+    ContextFacts,
     EngineBuild,
+    EngineFacts,
     EngineRefusedError,
+    LoadedFacts,
     Worker,
     WorkerError,
     usable_cores,
 )
 from pytest_asperf.testing import write_script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SCRIPTED = EngineBuild("scripted", Path(sys.executable))
 
@@ -163,3 +169,61 @@ def test_a_worker_keeps_to_the_cores_it_is_confined_to() -> None:
         threads = list(Path(f"/proc/{worker.pid}/task").iterdir())
         assert threads
         assert all(os.sched_getaffinity(int(thread.name)) == {last} for thread in threads)
+
+
+def test_a_load_that_resolves_to_nonsense_names_the_field(tmp_path: Path) -> None:
+    """A fact of another type ends the worker, and the message has its name and value."""
+    path = write_script(tmp_path / "model.json", n_params="many")
+    with Worker(SCRIPTED) as worker:
+        with pytest.raises(
+            WorkerError, match=r"load m: .* `n_params` is 'many', not a whole number"
+        ):
+            worker.load("m", path, EngineSettings())
+        assert not worker.alive
+
+
+def _answers() -> list[tuple[Callable[[dict[str, Any]], object], dict[str, Any]]]:
+    """Each parser with an answer that has all that it requires."""
+    engine: dict[str, Any] = {
+        **dict.fromkeys(("engine", "library", "version"), "x"),
+        "devices": [],
+        "default_threads": None,
+    }
+    counts = ("n_params", "size_bytes", "n_vocab", "n_layers", "n_ctx_train")
+    loaded = {
+        **dict.fromkeys((*counts, "layers_offloaded", "threads", "load_ns"), 1),
+        "description": "x",
+        "add_bos": None,
+    }
+    context = {
+        **dict.fromkeys(("type_k", "type_v", "flash_attn"), "x"),
+        "n_ctx": None,
+        "threads": None,
+    }
+    return [
+        (EngineFacts.parse, engine),
+        (LoadedFacts.parse, loaded),
+        (ContextFacts.parse, context),
+    ]
+
+
+@pytest.mark.parametrize(("parse", "answer"), _answers(), ids=["engine", "loaded", "context"])
+def test_a_fact_that_is_missing_or_mistyped_is_named(
+    parse: Callable[[dict[str, Any]], object], answer: dict[str, Any]
+) -> None:
+    """Every required field is looked for, and no field has a value of another type."""
+    parse(answer)
+    for key in answer:
+        with pytest.raises(ValueError, match=f"`{key}` is missing"):
+            parse({name: value for name, value in answer.items() if name != key})
+        for value in (object(), [object()], float("nan"), -1):
+            with pytest.raises(ValueError, match=r"is .*, not "):
+                parse({**answer, key: value})
+
+
+def test_facts_of_an_engine_are_escaped_and_kept_verbatim_beside() -> None:
+    """Text for terminals has no control characters; the JSON report has the answer itself."""
+    answer = {**_answers()[0][1], "library": "x\x1b[2J"}
+    facts = EngineFacts.parse(answer)
+    assert "\x1b" not in facts.release
+    assert facts.verbatim == answer

@@ -89,7 +89,7 @@ class Speculation:
     @property
     def acceptance(self) -> float:
         """Accepted of drafted tokens."""
-        return self._whole().acceptance
+        return self._whole().counts.acceptance
 
     @property
     def ratio(self) -> Estimate:

@@ -139,7 +139,7 @@ class Known:
         if len(set(devices)) != 1:
             return None
         bandwidth = published_bandwidth(match_profile(devices[0]))
-        return bandwidth.ceiling_gbs if bandwidth else None
+        return bandwidth.peak_gbs if bandwidth else None
 
     def least_step_bytes(self, file_name: str, depth: int = 0) -> float | None:
         """Lower bound of the bytes that one step reads; None if unknown."""

@@ -199,14 +199,13 @@ def _engine_checks(
 ) -> Sequence[CheckLine]:
     """What each engine of a build says of itself when it is started."""
     from pytest_asperf.config.build_sources import Packages
-    from pytest_asperf.config.engines import engine_name
     from pytest_asperf.engine_process import Worker
 
     engines: set[Engine] = set(source.engines) if isinstance(source, Packages) else {"llama_tools"}
     checks = []
     for engine in sorted(engines):
         with Worker(build_cache.ready(build, engine).engine) as worker:
-            checks.append(CheckLine(engine, "ok", printable(engine_name(worker.describe()))))
+            checks.append(CheckLine(engine, "ok", worker.describe().release))
     return checks
 
 

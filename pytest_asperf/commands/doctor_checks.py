@@ -10,7 +10,8 @@ from pytest_asperf.errors import printable
 from pytest_asperf.report.sections import CheckLine, Failure, size
 
 if TYPE_CHECKING:
-    from pytest_asperf.commands.doctor_facts import CacheReport, Device, EngineFacts, EngineReport
+    from pytest_asperf.commands.doctor_facts import CacheReport, EngineReport
+    from pytest_asperf.engine_process import Device, EngineFacts
     from pytest_asperf.hardware.machine import Bandwidth, Gpu, Machine
 
 #: The shipped models at every level of a ladder need about a tenth of it.

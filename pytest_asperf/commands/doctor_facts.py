@@ -7,7 +7,7 @@ import shlex
 import shutil
 import tempfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.engines import EXTRAS, Engine
 from pytest_asperf.engine_process import Worker
@@ -17,40 +17,14 @@ from pytest_asperf.modelfiles.cache import entries
 from pytest_asperf.report.sections import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
-    from pytest_asperf.engine_process import EngineBuild
+    from pytest_asperf.engine_process import EngineBuild, EngineFacts
     from pytest_asperf.hardware.machine import Bandwidth, Machine
     from pytest_asperf.hardware.machine_lock import MachineQueue
     from pytest_asperf.modelfiles.cache import CacheEntry
 
 _PROBE_BYTES: Final = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """A compute device that an engine registered."""
-
-    name: str
-    description: str
-    type: str
-    memory_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineFacts:
-    """What an engine says of itself; None for what it does not say."""
-
-    library: str
-    version: str
-    ggml_version: str | None = None
-    ggml_commit: str | None = None
-    mlx_version: str | None = None
-    library_path: str | None = None
-    library_sha256: str | None = None
-    devices: tuple[Device, ...] = ()
-    default_threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,40 +63,10 @@ def engine_report(build: EngineBuild) -> EngineReport:
     """What an engine says of itself when it is started, or why it cannot be used."""
     try:
         with Worker(build) as worker:
-            facts: EngineFacts | Failure = _engine_facts(worker.describe())
+            facts: EngineFacts | Failure = worker.describe()
     except AsperfError as error:
         facts = _engine_failure(build, error)
     return EngineReport(build.engine, build.python, facts)
-
-
-def _engine_facts(answer: Mapping[str, Any]) -> EngineFacts:
-    """What another interpreter answered: text is made printable, other types are left out."""
-
-    def word(key: str) -> str | None:
-        value = answer.get(key)
-        return printable(value) if isinstance(value, str) else None
-
-    devices, threads = answer.get("devices"), answer.get("default_threads")
-    return EngineFacts(
-        library=word("library") or "unnamed",
-        version=word("version") or "of unknown version",
-        ggml_version=word("ggml_version"),
-        ggml_commit=word("ggml_commit"),
-        mlx_version=word("mlx_version"),
-        library_path=word("library_path"),
-        library_sha256=word("library_sha256"),
-        devices=tuple(map(_device, devices if isinstance(devices, list) else ())),
-        default_threads=threads if isinstance(threads, int) else None,
-    )
-
-
-def _device(answer: Any) -> Device:
-    facts = answer if isinstance(answer, dict) else {}
-    name, description, kind = (
-        printable(facts.get(key) or "unknown") for key in ("name", "description", "type")
-    )
-    memory = facts.get("memory_total_bytes")
-    return Device(name, description, kind, memory if isinstance(memory, int) else None)
 
 
 def _engine_failure(build: EngineBuild, error: AsperfError) -> Failure:

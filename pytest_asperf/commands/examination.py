@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_asperf.commands.doctor_checks import cache_checks, engine_checks, machine_checks
 from pytest_asperf.commands.doctor_facts import (
     CacheReport,
-    EngineFacts,
     EngineReport,
     bandwidth,
     cache_report,
     engine_report,
 )
+from pytest_asperf.engine_process import EngineFacts
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.report.sections import CheckLine, Failure, Section, condition_check
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from pytest_asperf.engine_process import EngineBuild
@@ -92,8 +92,13 @@ class Examination:
             "schema": _SCHEMA,
             "ready": self.is_ready,
             "sections": [asdict(section) for section in self.sections],
-            "facts": asdict(self),
+            "facts": asdict(self, dict_factory=_without_verbatim),
         }
+
+
+def _without_verbatim(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Facts as parsed, without the engine's answer that they were parsed from."""
+    return {name: value for name, value in fields if name != "verbatim"}
 
 
 def examine(

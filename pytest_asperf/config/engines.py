@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Engine = Literal["llama_cpp", "llama_tools", "mlx", "scripted"]
 
@@ -230,15 +227,6 @@ def level_recipe(level: str, engine: Engine) -> dict[str, Any]:
     if scheme is None:
         raise AssertionError(f"{level} was not parsed for {engine}")
     return {"bits": scheme.bits, "group_size": scheme.group_size, "mode": scheme.mode}
-
-
-def engine_name(facts: Mapping[str, Any]) -> str:
-    """Return library and version of what an engine says of itself, and of what is below it."""
-    if "mlx_version" in facts:
-        below = f"mlx {facts['mlx_version']}"
-    else:
-        below = f"ggml commit {facts.get('ggml_commit') or 'unknown'}"
-    return f"{facts.get('library')} {facts.get('version')}, {below}"
 
 
 def _nearest(level: str, engine: Engine) -> str:

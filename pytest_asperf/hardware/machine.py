@@ -28,7 +28,7 @@ class Bandwidth:
     measured_on: dt.date | None = None
 
     @property
-    def ceiling_gbs(self) -> float:
+    def peak_gbs(self) -> float:
         """The rate beyond which a claim is impossible: vendors round the figure, both ways."""
         return max(self.gbs, self.theoretical_gbs or 0.0)
 

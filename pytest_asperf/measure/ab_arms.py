@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pytest_asperf.builds.build_cache import ReadyBuild
 from pytest_asperf.engine_process import Worker
@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from pytest_asperf.config.engine_settings import EngineSettings
     from pytest_asperf.config.spec import Build, ModelRef
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.engine_process import EngineBuild, RawRun
+    from pytest_asperf.engine_process import (
+        ContextFacts,
+        EngineBuild,
+        EngineFacts,
+        LoadedFacts,
+        RawRun,
+    )
     from pytest_asperf.measure.corpus import Corpus
     from pytest_asperf.measure.model_locator import LocatedModel, ModelLocator
 
@@ -53,7 +59,7 @@ class TimedArm(Protocol):
         """The process."""
 
     @property
-    def loaded(self) -> dict[str, Any]:
+    def loaded(self) -> LoadedFacts:
         """What the last load resolved to."""
 
     def fed(self, workload: Workload) -> object:
@@ -65,7 +71,7 @@ class TimedArm(Protocol):
     def reload(self) -> float:
         """Load the model again; gives the time that took in seconds."""
 
-    def ran(self, context: dict[str, Any]) -> Provenance:
+    def ran(self, context: ContextFacts | None) -> Provenance:
         """The proof of path, with what the last run's context resolved to.
 
         Raises:
@@ -156,7 +162,7 @@ class RunningArm:
         began = time.perf_counter()
         self.loaded = self.worker.load(MODEL, self._arm.model.path, self._arm.settings)
         elapsed_s = time.perf_counter() - began
-        self.ran({})
+        self.ran(None)
         return elapsed_s
 
     def reload(self) -> float:
@@ -175,7 +181,7 @@ class RunningArm:
         run = time_workload(self.worker, MODEL, self.fed(workload), workload)
         return require_numbers(f"{workload.name} {self._arm.name}", run)
 
-    def ran(self, context: dict[str, Any]) -> Provenance:
+    def ran(self, context: ContextFacts | None) -> Provenance:
         """The proof of path, with what the last run's context resolved to.
 
         Raises:
@@ -185,7 +191,7 @@ class RunningArm:
 
 
 def require_ran(
-    arm: Arm, described: dict[str, Any], loaded: dict[str, Any], context: dict[str, Any]
+    arm: Arm, described: EngineFacts, loaded: LoadedFacts, context: ContextFacts | None
 ) -> Provenance:
     """An arm's proof of path, if what ran is what was asked for.
 
@@ -208,7 +214,7 @@ def require_ran(
             described,
             loaded,
             context,
-            arm.settings.as_dict(),
+            arm.settings,
             arm.build.rows(),
             model.title,
         )

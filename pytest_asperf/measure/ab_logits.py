@@ -118,7 +118,7 @@ def _drift(arm: Arm, lease: MachineLease) -> Drift:
     with running.worker as worker:
         settings = arm.settings.merged(_ONE_AT_A_TIME[arm.build.engine.engine])
         worker.load(_SINGLY, arm.model.path, settings)
-        tokens = running.fed(Workload("pp", min(_TOKENS, running.loaded["n_ctx_train"])))
+        tokens = running.fed(Workload("pp", min(_TOKENS, running.loaded.n_ctx_train)))
         row = worker.score([_SINGLY, MODEL], tokens, 0)
         batched, context = row[MODEL]
         return Drift(batched, running.ran(context))

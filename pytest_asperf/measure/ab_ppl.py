@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
 from pytest_asperf.errors import MeasurementError
@@ -17,6 +17,7 @@ from pytest_asperf.measure.ladder import scored_chunks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_asperf.engine_process import ContextFacts
     from pytest_asperf.measure.corpus import ScoredText
     from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.results import Provenance
@@ -78,7 +79,7 @@ class PplExperiment:
             test = PairedPplTest(
                 self.limit, n_chunks_total=len(chunks), comparisons=self.comparisons
             )
-            contexts: list[dict[str, Any]] = [{}, {}]
+            contexts: list[ContextFacts | None] = [None, None]
             began = time.monotonic()
             interrupted = False
             try:
@@ -97,7 +98,7 @@ class PplExperiment:
 
 
 def _delta_nll(
-    arms: Sequence[RunningArm], chunk: Sequence[int], contexts: list[dict[str, Any]]
+    arms: Sequence[RunningArm], chunk: Sequence[int], contexts: list[ContextFacts | None]
 ) -> float:
     """The candidate's mean NLL of a chunk less the baseline's; keeps the contexts' facts."""
     nll = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import RawRun, Worker
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_asperf.config.spec import Pairing
+    from pytest_asperf.engine_process import ContextFacts, LoadedFacts
     from pytest_asperf.measure.ab_arms import Arm
     from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.model_locator import LocatedModel
@@ -159,7 +160,7 @@ class SpeculatingArm:
             raise
 
     @property
-    def loaded(self) -> dict[str, Any]:
+    def loaded(self) -> LoadedFacts:
         """What the target's last load resolved to."""
         return self._pair.loaded[TARGET]
 
@@ -194,7 +195,7 @@ class SpeculatingArm:
         """Load both models again; gives the time that took in seconds."""
         return self._pair.reload()
 
-    def ran(self, context: dict[str, Any]) -> Provenance:
+    def ran(self, context: ContextFacts | None) -> Provenance:
         """The target's proof of path."""
         return require_ran(self._target, self._described, self.loaded, context)
 

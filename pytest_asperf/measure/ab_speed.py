@@ -16,7 +16,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.sequential import EquivalenceTest, PairedTest
 from pytest_asperf.analysis.stats.total_time import (
@@ -29,12 +29,13 @@ from pytest_asperf.engine_process import usable_cores
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.measure.ab_arms import RunningArm
 from pytest_asperf.measure.surroundings import Surroundings
-from pytest_asperf.measure.throughput import load_is_cheap, loads_each_run
+from pytest_asperf.measure.throughput import load_is_cheap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_asperf.config.workload import Workload
+    from pytest_asperf.engine_process import ContextFacts
     from pytest_asperf.measure.ab_arms import Arm, TimedArm
     from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.results import Provenance
@@ -306,10 +307,10 @@ class _PairedRunner:
         self._turns: dict[Workload, int] = {}
         self._usable_cores = usable_cores()
         # Of the others each run has a load and a warm-up of its own.
-        self._kept = [arm for arm in (base, candidate) if not loads_each_run(arm.loaded)]
+        self._kept = [arm for arm in (base, candidate) if not arm.loaded.loads_each_run]
         self.reloads = not self._kept
         self.n_cores: int | None = None
-        self.contexts: dict[TimedArm, dict[str, Any]] = {}
+        self.contexts: dict[TimedArm, ContextFacts] = {}
 
     def rehearse(self, workloads: Sequence[Workload]) -> None:
         """Run everything once uncounted, and decide turns and reloads from how long it takes."""
@@ -346,8 +347,8 @@ class _PairedRunner:
         """Cores that suffice for either arm; None where one needs all of them, or a device."""
         wanted = 0
         for arm in (self._base, self._candidate):
-            threads = self.contexts[arm].get("threads")
-            if arm.loaded.get("layers_offloaded") or not isinstance(threads, int):
+            threads = self.contexts[arm].threads
+            if arm.loaded.layers_offloaded or threads is None:
                 return None
             wanted = max(wanted, threads)
         return wanted if wanted < len(self._usable_cores) else None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.stats.noise import noise_of
 from pytest_asperf.analysis.stats.sequential import robust_sd
-from pytest_asperf.measure.noise_store import engine_words
 from pytest_asperf.measure.surroundings import Calibration
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def calibration_of(pairs: WorkloadPairs, result: ABResult, model: str) -> Calibr
     base = result.ran[0]
     return Calibration(
         pairs.workload.name,
-        engine_words(base.engine),
+        base.engine.build,
         model,
         base.sha256,
         noise.spread,

@@ -56,7 +56,7 @@ class BandwidthBounds:
         published = self._published(result)
         if published is None:
             return None
-        return Ceiling(published.ceiling_gbs, "theoretical", self._cache_bytes(result))
+        return Ceiling(published.peak_gbs, "theoretical", self._cache_bytes(result))
 
     def _published(self, result: ThroughputResult) -> Bandwidth | None:
         """The advertised bandwidth, if it is that of the memory the weights were read from."""
@@ -75,4 +75,4 @@ class BandwidthBounds:
 
 
 def _is_on_card(result: ThroughputResult) -> bool:
-    return bool(result.ran.loaded.get("layers_offloaded"))
+    return bool(result.ran.loaded.layers_offloaded)

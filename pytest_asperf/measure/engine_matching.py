@@ -26,9 +26,6 @@ from pytest_asperf.modelfiles.sizes import bits_per_weight
 if TYPE_CHECKING:
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.measure.ab_speed import ABResult
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.engines import Engine
     from pytest_asperf.measure.model_locator import LocatedModel
     from pytest_asperf.measure.results import Provenance
 
@@ -173,10 +170,10 @@ def terms_of(
         Term("bits per weight", bits, _are_near(first, second, BITS_WITHIN)),
         _alike("scheme", *map(_scheme, models)),
         _alike("group", *map(_group, models)),
-        _alike("KV", *(f"{r.context.get('type_k')}/{r.context.get('type_v')}" for r in ran)),
+        _alike("KV", *map(_kv_types, ran)),
         _alike("weights in memory", *map(_memory, ran)),
         _alike("device", *map(_device, ran)),
-        _alike("threads", *(str(r.loaded.get("threads")) for r in ran)),
+        _alike("threads", *(str(r.loaded.threads) for r in ran)),
         Term("tokens", ("the same" if same_tokens else "not the same",) * 2, same_tokens),
     )
 
@@ -221,12 +218,16 @@ def _types(info: GgufInfo) -> list[str]:
 
 
 def _memory(ran: Provenance) -> str:
-    size, n_params = ran.loaded.get("size_bytes"), ran.loaded.get("n_params")
-    return f"{8 * size / n_params:.1f} bits" if size and n_params else "unknown"
+    nbytes, n_params = ran.loaded.size_bytes, ran.loaded.n_params
+    return f"{8 * nbytes / n_params:.1f} bits" if nbytes and n_params else "unknown"
+
+
+def _kv_types(ran: Provenance) -> str:
+    return f"{ran.context.type_k}/{ran.context.type_v}" if ran.context else "unknown"
 
 
 def _device(ran: Provenance) -> str:
-    return "GPU" if ran.loaded.get("layers_offloaded") else "CPU"
+    return "GPU" if ran.loaded.layers_offloaded else "CPU"
 
 
 def _n_params(info: MlxInfo) -> int:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pytest_asperf.errors import MeasurementError
 
 if TYPE_CHECKING:
-    from pytest_asperf.engine_process import RawRun
-    from pytest_asperf.measure.results import EngineMemory, Provenance
+    from pytest_asperf.engine_process import EngineMemory, RawRun
+    from pytest_asperf.measure.results import Provenance
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,7 @@ class MemoryResult:
 
 
 def counted_memory(n_ctx: int, run: RawRun, ran: Provenance) -> MemoryResult:
-    """Return what a run that filled a context took.
-
-    Args:
-        n_ctx: positions that were filled.
-        run: the run.
-        ran: its proof of path.
+    """What a run that filled a context took.
 
     Raises:
         MeasurementError: the engine does not say.

@@ -7,7 +7,7 @@ of the context's size, BOS forced at the start of each, the second half scored.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import ConfigError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_asperf.analysis.metrics import ChunkScore
-    from pytest_asperf.engine_process import Worker
+    from pytest_asperf.engine_process import ContextFacts, Worker
     from pytest_asperf.measure.corpus import Corpus, ScoredText
     from pytest_asperf.measure.model_locator import LocatedModel
 
@@ -90,7 +90,7 @@ def score_ladder(
     *,
     concurrency: int,
     progress: Callable[[int, int], None],
-) -> dict[str, tuple[tuple[ChunkScore, ...], dict[str, Any]]]:
+) -> dict[str, tuple[tuple[ChunkScore, ...], ContextFacts]]:
     """Score every chunk with every model; all after the first are compared with the first.
 
     Args:
@@ -103,7 +103,7 @@ def score_ladder(
     Returns:
         For each model its scores by chunk, and what its context resolved to.
     """
-    contexts: dict[str, dict[str, Any]] = {}
+    contexts: dict[str, ContextFacts] = {}
     scores: dict[str, list[ChunkScore]] = {name: [] for name in names}
     for done, chunk in enumerate(chunks):
         progress(done, len(chunks))

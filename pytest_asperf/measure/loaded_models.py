@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_asperf.builds.build_cache import ReadyBuild
 from pytest_asperf.engine_process import Worker
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_asperf.config.spec import ModelRef
-    from pytest_asperf.engine_process import EngineBuild
+    from pytest_asperf.engine_process import ContextFacts, EngineBuild, LoadedFacts
     from pytest_asperf.measure.model_locator import LocatedModel, ModelLocator
     from pytest_asperf.measure.results import Provenance
 
@@ -32,7 +32,7 @@ class LoadedModels:
         self._locator = locator
         self._call_timeout_s = call_timeout_s
         self._worker: Worker | None = None
-        self._facts: dict[ModelRef, dict[str, Any]] = {}
+        self._facts: dict[ModelRef, LoadedFacts] = {}
         self._sha256: dict[ModelRef, str] = {}
 
     def only(self, models: Sequence[LocatedModel]) -> Worker:
@@ -53,11 +53,11 @@ class LoadedModels:
         worker.unload(model.ref.title)
         self._load(worker, model)
 
-    def facts(self, model: LocatedModel) -> dict[str, Any]:
+    def facts(self, model: LocatedModel) -> LoadedFacts:
         """What a model's last load resolved to."""
         return self._facts[model.ref]
 
-    def ran(self, model: LocatedModel, context: dict[str, Any]) -> Provenance:
+    def ran(self, model: LocatedModel, context: ContextFacts | None) -> Provenance:
         """A model's proof of path, with what its last context resolved to.
 
         Raises:
@@ -73,7 +73,7 @@ class LoadedModels:
         Raises:
             ConfigError: it is.
         """
-        n_ctx_train = self.facts(model)["n_ctx_train"]
+        n_ctx_train = self.facts(model).n_ctx_train
         if n_ctx > n_ctx_train:
             raise ConfigError(
                 f"{what} needs a context of {n_ctx} tokens, and {model.ref.label} was trained "
@@ -90,5 +90,5 @@ class LoadedModels:
 
     def _load(self, worker: Worker, model: LocatedModel) -> None:
         self._facts[model.ref] = worker.load(model.ref.title, model.path, model.ref.spec.settings)
-        self.ran(model, {})  # what is not what was asked for need not be measured
+        self.ran(model, None)  # what is not what was asked for need not be measured
         self._sha256[model.ref] = model.sha256

@@ -6,7 +6,7 @@ import hashlib
 import json
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
 from pytest_asperf.config.engines import level_recipe
@@ -22,11 +22,11 @@ from pytest_asperf.modelfiles.resolve import resolve
 from pytest_asperf.modelfiles.same_weights import float_types, same_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pytest_asperf.config.spec import ModelRef, ModelSpec
-    from pytest_asperf.engine_process import EngineBuild
+    from pytest_asperf.engine_process import ContextFacts, EngineBuild, EngineFacts, LoadedFacts
     from pytest_asperf.modelfiles.file_state import FileState, HashedFiles
 
 
@@ -64,9 +64,7 @@ class LocatedModel:
         size = f"{n_params / 1e9:.3g}B" if n_params >= 1e9 else f"{n_params / 1e6:.3g}M"
         return f"{self.info.name}, {size}" if self.info.name else size
 
-    def bytes_per_token(
-        self, depth: int, loaded: Mapping[str, Any], context: Mapping[str, Any]
-    ) -> int | None:
+    def bytes_per_token(self, depth: int, loaded: LoadedFacts, context: ContextFacts) -> int | None:
         """The bytes that one step of TG reads at a depth, None where that is not known.
 
         Args:
@@ -75,11 +73,12 @@ class LocatedModel:
             context: what the context resolved to.
         """
         if self.info is None:
-            reported: int | None = loaded.get("bytes_per_token")
-            return reported
-        float_bytes = KV_BYTES_PER_ELEMENT.get(str(loaded.get("dtype")), 2.0)
-        type_k, type_v = str(context["type_k"]), str(context["type_v"])
-        sizes = kv_bytes_per_element(type_k, float_bytes), kv_bytes_per_element(type_v, float_bytes)
+            return loaded.bytes_per_token
+        float_bytes = KV_BYTES_PER_ELEMENT.get(loaded.dtype or "", 2.0)
+        sizes = (
+            kv_bytes_per_element(context.type_k, float_bytes),
+            kv_bytes_per_element(context.type_v, float_bytes),
+        )
         if isinstance(self.info, GgufInfo):
             return bytes_per_token(self.info, depth=depth, kv_bytes_per_element=sizes)
         return mlx_bytes_per_token(
@@ -102,7 +101,7 @@ class ModelLocator:
         self._on_wait = on_wait
         self._cache = cache
         self._call_timeout_s = call_timeout_s
-        self._description: dict[str, Any] | AsperfError | None = None
+        self._description: EngineFacts | AsperfError | None = None
         self._located: dict[ModelRef, tuple[FileState, LocatedModel]] = {}
 
     def on(self, build: EngineBuild) -> ModelLocator:
@@ -111,7 +110,7 @@ class ModelLocator:
             build, cache=self._cache, call_timeout_s=self._call_timeout_s, on_wait=self._on_wait
         )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> EngineFacts:
         """What the engine reports of itself, read once."""
         if self._description is None:
             try:
@@ -187,7 +186,7 @@ class ModelLocator:
         return LocatedModel(ref, path, files.sha256, path.stat().st_size, None, files)
 
     def _quantizer_id(self) -> str:
-        return str(self.describe().get("library_sha256", "unknown"))[:16]
+        return (self.describe().library_sha256 or "unknown")[:16]
 
     def _quantize(self, source: Path, target: Path, level: str) -> None:
         with Worker(self._build, call_timeout_s=self._call_timeout_s) as worker:
@@ -265,9 +264,9 @@ def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:
 
 def require_same_start(
     base: LocatedModel,
-    base_loaded: Mapping[str, Any],
+    base_loaded: LoadedFacts,
     model: LocatedModel,
-    loaded: Mapping[str, Any],
+    loaded: LoadedFacts,
 ) -> None:
     """Refuse a level that begins a text with BOS where its baseline does not, or the reverse.
 
@@ -282,9 +281,9 @@ def require_same_start(
     Raises:
         ModelError: only one of them begins with BOS.
     """
-    if base_loaded.get("add_bos") == loaded.get("add_bos"):
+    if base_loaded.add_bos == loaded.add_bos:
         return
-    first, other = (base, model) if base_loaded.get("add_bos") else (model, base)
+    first, other = (base, model) if base_loaded.add_bos else (model, base)
     raise ModelError(
         f"{first.ref.title} begins a text with BOS and {other.ref.title} does not",
         why="each chunk begins with it, so PPL and KLD would compare two different texts",

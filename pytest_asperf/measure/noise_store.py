@@ -9,10 +9,9 @@ from __future__ import annotations
 import datetime as dt
 import math
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.pairs_needed import is_fit
-from pytest_asperf.config.engines import engine_name
 from pytest_asperf.hardware.records import (
     changed_record,
     load_record,
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from pytest_asperf.engine_process import EngineFacts
     from pytest_asperf.hardware.conditions import Condition
     from pytest_asperf.hardware.machine import Machine
     from pytest_asperf.measure.results import Provenance
@@ -65,7 +65,7 @@ class NoiseStore:
         n = _count(record, _SELF_CHECKS)
         return SelfChecks(n, min(n, _count(record, _SELF_CHECK_FAILS)))
 
-    def find(self, workload: str, engine: Mapping[str, Any], sha256: str) -> Calibration | None:
+    def find(self, workload: str, engine: EngineFacts, sha256: str) -> Calibration | None:
         """Return what is known of a workload under an engine build.
 
         Args:
@@ -74,8 +74,8 @@ class NoiseStore:
             sha256: of the model's file; what is known of another model serves where nothing is
                 known of this one.
         """
-        words = engine_words(engine)
-        known = [c for c in self.calibrations if (c.workload, c.engine) == (workload, words)]
+        kind = (workload, engine.build)
+        known = [c for c in self.calibrations if (c.workload, c.engine) == kind]
         return max(reversed(known), key=lambda c: c.model_sha256 == sha256, default=None)
 
     def keep(self, calibrations: Iterable[Calibration]) -> None:
@@ -123,18 +123,12 @@ class NoiseStore:
         known = {name: c for name, c in found.items() if c is not None}
         return Surroundings(conditions, known, self.self_checks)
 
-    def _load(self) -> dict[str, Any]:
+    def _load(self) -> dict[str, object]:
         return load_record(self._path, _SCHEMA) or {}
 
-    def _changed(self) -> AbstractContextManager[dict[str, Any]]:
+    def _changed(self) -> AbstractContextManager[dict[str, object]]:
         fresh = {"schema": _SCHEMA, "machine": self._machine}
         return changed_record(self._path, fresh, what="this machine's noise")
-
-
-def engine_words(engine: Mapping[str, Any]) -> str:
-    """Return what tells an engine build from others: its name, version and libraries."""
-    digest = str(engine.get("library_sha256", "unknown"))[:12]
-    return f"{engine_name(engine)}, libraries sha256 {digest}"
 
 
 def _kind(calibration: Calibration) -> tuple[str, str, str]:
@@ -158,6 +152,6 @@ def _calibration(data: object) -> Calibration | None:
     return found if sound else None
 
 
-def _count(record: Mapping[str, Any], key: str) -> int:
+def _count(record: Mapping[str, object], key: str) -> int:
     value = record.get(key)
     return value if isinstance(value, int) and 0 <= value <= _LARGEST_COUNT else 0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.stats.intervals import median_interval
-from pytest_asperf.config.engines import engine_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,38 +15,21 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.metrics import ChunkScore
     from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.config.engine_settings import EngineSettings
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.engine_process import RawRun
+    from pytest_asperf.engine_process import (
+        ContextFacts,
+        EngineFacts,
+        EngineMemory,
+        LoadedFacts,
+        RawRun,
+    )
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.measure.corpus import ScoredText
     from pytest_asperf.measure.throughput import TimedLoad
 
 _DEVICES_SHOWN: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class EngineMemory:
-    """What an engine says that it allocated for one model, in bytes.
-
-    Attributes:
-        weights: the weights, as they lie in memory.
-        kv: the KV cache, and the state of recurrent layers.
-        compute: what steps compute in, at its largest.
-    """
-
-    weights: int
-    kv: int
-    compute: int
-
-    @property
-    def total(self) -> int:
-        """All of it."""
-        return self.weights + self.kv + self.compute
-
-    def __str__(self) -> str:
-        parts = (("weights", self.weights), ("KV", self.kv), ("compute", self.compute))
-        return ", ".join(f"{name} {nbytes / 1e6:.4g} MB" for name, nbytes in parts)
 
 
 @dataclass(frozen=True)
@@ -60,69 +42,70 @@ class Provenance:
         sha256: the file's hash.
         engine: what the engine says of itself.
         loaded: what the model resolved to.
-        context: what the context resolved to.
-        asked: engine settings that were asked for, by name.
+        context: what the context resolved to, None before there is one.
+        requested: engine settings that were asked for.
         made: how the build came about, where it was made here, as label and text.
-        title: what the model's file calls itself, and its size; empty where it says neither.
+        title: the model's own name in its file, and its size; empty where the file has neither.
     """
 
     model: str
     path: Path
     sha256: str
-    engine: Mapping[str, Any]
-    loaded: Mapping[str, Any]
-    context: Mapping[str, Any]
-    asked: Mapping[str, Any]
+    engine: EngineFacts
+    loaded: LoadedFacts
+    context: ContextFacts | None
+    requested: EngineSettings
     made: tuple[tuple[str, str], ...] = ()
     title: str = ""
 
     def rows(self) -> tuple[tuple[str, str], ...]:
-        """Return it as label and text, for a failure message."""
-        engine, loaded, context = self.engine, self.loaded, self.context
-        settings = (
-            f"{loaded.get('threads')} threads, "
-            f"KV {context.get('type_k', '?')}/{context.get('type_v', '?')}, "
-            f"flash attention {context.get('flash_attn', 'unknown')}, "
-            f"context {context.get('n_ctx', '?')}"
-        )
-        if "dtype" in loaded:
-            settings = f"computed in {loaded['dtype']}, {settings}"
-        if loaded.get("tokens"):
-            settings += f", {loaded['tokens']} tokens"
-        if loaded.get("slow_by"):
-            settings += f", slow_by={loaded['slow_by']:g}"
-        memory = self.memory
-        seen = loaded.get("logits_seen")
-        told = (("memory", f"{memory}, by the engine's own count"),) if memory else ()
+        """Label and text of each fact, for a failure message."""
+        memory, logits = self.memory, self.loaded.logits_seen
         return (
             ("model", f"{self.model}, {self.description}, sha256 {self.sha256[:12]}"),
-            ("engine", engine_name(engine)),
-            ("build", f"libraries sha256 {str(engine.get('library_sha256', 'unknown'))[:12]}"),
+            ("engine", self.engine.release),
+            ("build", self.engine.libraries),
             *self.made,
             ("device", self._devices()),
-            ("settings", settings),
-            *told,
-            *((("logits", seen),) if seen else ()),
+            ("settings", self._settings()),
+            *((("memory", f"{memory}, by the engine's own count"),) if memory else ()),
+            *((("logits", logits),) if logits else ()),
         )
 
     @property
     def description(self) -> str:
         """The model's own name and size, and what the engine calls it."""
-        described = str(self.loaded.get("description"))
+        described = self.loaded.description
         # llama.cpp knows the sizes of some published models only, and writes ?B of others.
         return f"{self.title} ({described.replace(' ?B', '')})" if self.title else described
 
     @property
     def memory(self) -> EngineMemory | None:
         """What the engine says that it allocated, None where it does not say."""
-        counted = self.context.get("memory_bytes")
-        return EngineMemory(**counted) if counted else None
+        return self.context.memory if self.context else None
+
+    def _settings(self) -> str:
+        loaded, context = self.loaded, self.context
+        kv, flash_attn, n_ctx = "?/?", "unknown", None
+        if context:
+            kv = f"{context.type_k}/{context.type_v}"
+            flash_attn, n_ctx = context.flash_attn, context.n_ctx
+        return ", ".join(
+            (
+                *((f"computed in {loaded.dtype}",) if loaded.dtype else ()),
+                f"{loaded.threads} threads",
+                f"KV {kv}",
+                f"flash attention {flash_attn}",
+                f"context {'?' if n_ctx is None else n_ctx}",
+                *((f"{loaded.tokens} tokens",) if loaded.tokens else ()),
+                *((f"slow_by={loaded.slow_by:g}",) if loaded.slow_by else ()),
+            )
+        )
 
     def _devices(self) -> str:
-        weights: Mapping[str, float] = self.loaded.get("buffers_mib", {}).get("model", {})
-        held = [f"{name} {mib:g} MiB" for name, mib in weights.items()][:_DEVICES_SHOWN]
-        layers = f"{self.loaded.get('layers_offloaded', 0)}/{self.loaded.get('n_layers')}"
-        return f"{', '.join(held) or 'unknown'}; {layers} layers on a GPU"
+        buffers = [f"{name} {mib:g} MiB" for name, mib in self.loaded.weights_mib.items()]
+        layers = f"{self.loaded.layers_offloaded}/{self.loaded.n_layers} layers on a GPU"
+        return f"{', '.join(buffers[:_DEVICES_SHOWN]) or 'unknown'}; {layers}"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from pytest_asperf.builds.build_cache import BuildCache
 from pytest_asperf.errors import AsperfError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.progress import Notify
     from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.engine_process import EngineBuild
+    from pytest_asperf.engine_process import EngineBuild, EngineFacts
     from pytest_asperf.measure.ab_arms import Arm
     from pytest_asperf.measure.engine_memory import MemoryResult
     from pytest_asperf.measure.experiment import Experiment
@@ -99,7 +99,7 @@ class MeasurementRunner:
         """What is known of this machine's noise."""
         return NoiseStore(self._cache, detect())
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> EngineFacts:
         """What the engine reports of itself."""
         return self._locator.describe()
 

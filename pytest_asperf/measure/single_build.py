@@ -181,7 +181,7 @@ class SingleBuild:
                 base_ran,
                 shown_same(base, model),
                 why_lossless(base, model),
-                int(context["peak_rss_bytes"]),
+                context.peak_rss_bytes,
                 work,
             )
             for name, model in names.items()
@@ -194,14 +194,13 @@ class SingleBuild:
     def _concurrency(self, base: LocatedModel) -> int:
         """Levels scored at a time: as many as leave each its own cores."""
         facts = self._loaded.facts(base)
-        if facts.get("layers_offloaded"):
+        if facts.layers_offloaded:
             return 1
-        threads = facts.get("threads") or 1
         usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-        return max(1, (usable or os.cpu_count() or 1) // threads)
+        return max(1, (usable or os.cpu_count() or 1) // max(1, facts.threads))
 
     def _free_memory_bytes(self) -> float:
         """Memory that models can be loaded into: the smallest pool in use."""
-        devices = self._locator.describe().get("devices", [])
-        pools = [d.get("memory_free_bytes") for d in devices if d.get("type") == "GPU"]
+        devices = self._locator.describe().devices
+        pools = [device.memory_free_bytes for device in devices if device.type == "GPU"]
         return float(min([psutil.virtual_memory().available, *(pool for pool in pools if pool)]))

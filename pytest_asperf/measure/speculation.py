@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.stats.sequential import PairedTest, log_cost_ratio
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_asperf.config.spec import Pairing
+    from pytest_asperf.engine_process import EngineFacts, StepCosts
     from pytest_asperf.measure.ab_speed import Budget
-    from pytest_asperf.measure.draft_target import StepCosts
     from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.model_locator import LocatedModel
     from pytest_asperf.measure.prompts import Prompts
@@ -212,7 +212,7 @@ def _worker(lease: MachineLease) -> Worker:
 
 
 def _proof(
-    files: DraftTargetFiles, described: dict[str, Any], pair: OpenPair, name: str
+    files: DraftTargetFiles, described: EngineFacts, pair: OpenPair, name: str
 ) -> Provenance:
     model = files.target if name == TARGET else files.draft
     if model is None:
@@ -226,7 +226,7 @@ def _proof(
             described,
             pair.loaded[name],
             pair.contexts[name],
-            model.ref.spec.settings.as_dict(),
+            model.ref.spec.settings,
             title=model.title,
         )
     )
@@ -248,7 +248,7 @@ def open_suite(worker: Worker, files: DraftTargetFiles, k_max: int) -> tuple[Ope
     pairing = files.pairing
     pair = OpenPair(worker, pairing, files.target, files.draft)
     room = room_after_prompt(pairing.n_tokens, k_max)
-    n_ctx_train = min(int(facts["n_ctx_train"]) for facts in pair.loaded.values())
+    n_ctx_train = min(facts.n_ctx_train for facts in pair.loaded.values())
     at_most = n_ctx_train - room
     if at_most < 2:
         raise ConfigError(
@@ -311,7 +311,7 @@ class _SpeculationPairs:
 
     def _costs(self, run: PromptRun) -> tuple[StepCosts, StepCosts]:
         """Time batches of the sizes that the run's rounds had, in their order."""
-        sizes = [one.drafted + 1 for one in run.speculative.rounds]
+        sizes = [round_.drafted + 1 for round_ in run.speculative.rounds]
         _, prompt = self.prompts[run.prompt]
         timed = self._batches(run, [sizes[0], *sizes][-1 - _ROUNDS_TIMED :])
         return timed, self.pair.draft_alone(prompt)
@@ -342,16 +342,16 @@ def find_divergences(
         prompts: category and tokens of each.
         runs: what the arms generated after them.
     """
-    found: dict[tuple[int, int, int, int], Divergence] = {}
+    divergences: dict[tuple[int, int, int, int], Divergence] = {}
     for run in runs:
         position = guards.first_divergence(run.alone.tokens, run.speculative.tokens)
         if position is None:
             continue
         tokens = (run.alone.tokens[position], run.speculative.tokens[position])
         key = (run.prompt, position, *tokens)
-        if key not in found:
-            found[key] = _divergence(pair, prompts, run, position, tokens)
-    return tuple(found.values())
+        if key not in divergences:
+            divergences[key] = _divergence(pair, prompts, run, position, tokens)
+    return tuple(divergences.values())
 
 
 def _divergence(
@@ -359,11 +359,11 @@ def _divergence(
 ) -> Divergence:
     _, prompt = prompts[run.prompt]
     emitted = 0
-    for one in run.speculative.rounds:
-        if emitted + one.emitted > position:
+    for round_ in run.speculative.rounds:
+        if emitted + round_.emitted > position:
             break
-        emitted += one.emitted
-    batch = one.drafted + 1
+        emitted += round_.emitted
+    batch = round_.drafted + 1
     margin = pair.margin(
         (*prompt, *run.alone.tokens[:position]),
         batch=batch,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.config.spec import Pairing
-    from pytest_asperf.measure.draft_target import Margin, StepCosts
+    from pytest_asperf.engine_process import ContextFacts, Margin, StepCosts
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.worker.speculation import Generation, Round
 
@@ -91,8 +91,8 @@ class SuitePair:
         first, later = (self._mean_draft_ns(name) for name in ("first", "next"))
         if first is not None:
             return (first + (self.k - 1) * (later or 0.0)) / self.k / self.step_ns
-        drafted = sum(one.drafted for run in self.runs for one in run.speculative.rounds)
-        draft_ns = sum(one.draft_ns for run in self.runs for one in run.speculative.rounds)
+        drafted = sum(round_.drafted for run in self.runs for round_ in run.speculative.rounds)
+        draft_ns = sum(round_.draft_ns for run in self.runs for round_ in run.speculative.rounds)
         return draft_ns / max(1, drafted) / self.step_ns
 
     @property
@@ -109,8 +109,8 @@ class SuitePair:
     @property
     def beside(self) -> float:
         """What a round takes beside drafting and verifying, in steps: rollback, and the loop."""
-        rounds = (one for run in self.runs for one in run.speculative.rounds)
-        rest_ns = self.speculative_ns - sum(one.draft_ns + one.verify_ns for one in rounds)
+        rounds = (round_ for run in self.runs for round_ in run.speculative.rounds)
+        rest_ns = self.speculative_ns - sum(round_.draft_ns + round_.verify_ns for round_ in rounds)
         return rest_ns / self.n_rounds / self.step_ns
 
     def _mean_draft_ns(self, name: str) -> float | None:
@@ -137,11 +137,11 @@ class SuitePair:
         cost, emitted = self.beside * self.n_rounds, 0
         for run in self.runs:
             behind = False
-            for one in run.speculative.rounds:
-                emitted += one.emitted
-                cost += one.drafted * c + verify[one.drafted + 1]
-                cost += catching_up if behind and one.drafted else 0.0
-                behind = one.drafted > 0 and one.accepted == one.drafted
+            for round_ in run.speculative.rounds:
+                emitted += round_.emitted
+                cost += round_.drafted * c + verify[round_.drafted + 1]
+                cost += catching_up if behind and round_.drafted else 0.0
+                behind = round_.drafted > 0 and round_.accepted == round_.drafted
         return emitted / cost - 1
 
 
@@ -168,6 +168,78 @@ class Divergence:
 
 
 @dataclass(frozen=True)
+class RoundCounts:
+    """What rounds drafted, accepted and emitted, without their times.
+
+    Attributes:
+        by_run: category of the prompt, and rounds, of each run.
+        k: tokens drafted in a whole round.
+    """
+
+    by_run: tuple[tuple[str, Sequence[Round]], ...]
+    k: int
+
+    @cached_property
+    def rounds(self) -> tuple[Round, ...]:
+        """Every round of every run."""
+        return tuple(row for _, rounds in self.by_run for row in rounds)
+
+    @property
+    def drafted(self) -> int:
+        """Tokens drafted."""
+        return sum(row.drafted for row in self.rounds)
+
+    @property
+    def accepted(self) -> int:
+        """Tokens accepted, each counted on its first verification."""
+        return sum(row.accepted for row in self.rounds)
+
+    @property
+    def acceptance(self) -> float:
+        """Accepted of drafted tokens."""
+        return self.accepted / self.drafted if self.drafted else 0.0
+
+    @cached_property
+    def acceptance_by_category(self) -> dict[str, float]:
+        """Accepted of drafted tokens, by category."""
+        return self._by_category(
+            lambda rounds: sum(r.accepted for r in rounds) / max(1, sum(r.drafted for r in rounds))
+        )
+
+    @cached_property
+    def length_by_category(self) -> dict[str, float]:
+        """Emitted tokens per round, by category."""
+        return self._by_category(lambda rounds: sum(r.emitted for r in rounds) / len(rounds))
+
+    def _by_category(self, figure: Callable[[list[Round]], float]) -> dict[str, float]:
+        rounds: dict[str, list[Round]] = {}
+        for category, of_run in self.by_run:
+            rounds.setdefault(category, []).extend(of_run)
+        return {category: figure(own) for category, own in sorted(rounds.items())}
+
+    @cached_property
+    def acceptance_by_position(self) -> tuple[float, ...]:
+        """Share of the tokens drafted at each position of a round that were accepted."""
+        shares = []
+        for position in range(self.k):
+            judged = [row.accepted > position for row in self.rounds if row.drafted > position]
+            if judged:
+                shares.append(sum(judged) / len(judged))
+        return tuple(shares)
+
+    @property
+    def mean_length(self) -> float:
+        """Emitted tokens per round."""
+        return sum(row.emitted for row in self.rounds) / len(self.rounds)
+
+    @cached_property
+    def alpha(self) -> float:
+        """Probability that a drafted token is accepted given that those before it were."""
+        whole = [row.emitted for row in self.rounds if row.drafted == self.k]
+        return sd_model.acceptance_of(statistics.fmean(whole), self.k) if whole else 0.0
+
+
+@dataclass(frozen=True)
 class SpeculationResult:
     """A draft and a target, against the target alone.
 
@@ -190,7 +262,7 @@ class SpeculationResult:
     pairs: tuple[SuitePair, ...]
     gain: Estimate
     divergences: tuple[Divergence, ...]
-    contexts: Mapping[str, Mapping[str, object]]
+    contexts: Mapping[str, ContextFacts]
     reloads: bool
     seed: int
     ran: tuple[Provenance, ...]
@@ -202,57 +274,10 @@ class SpeculationResult:
         return (run for pair in self.pairs for run in pair.runs)
 
     @cached_property
-    def rounds(self) -> tuple[Round, ...]:
-        """Every round of every speculative run."""
-        return tuple(one for run in self.runs for one in run.speculative.rounds)
-
-    @property
-    def drafted(self) -> int:
-        """Tokens drafted."""
-        return sum(one.drafted for one in self.rounds)
-
-    @property
-    def accepted(self) -> int:
-        """Tokens accepted, each counted on its first verification."""
-        return sum(one.accepted for one in self.rounds)
-
-    @property
-    def acceptance(self) -> float:
-        """Accepted of drafted tokens."""
-        return self.accepted / self.drafted if self.drafted else 0.0
-
-    @cached_property
-    def acceptance_by_category(self) -> dict[str, float]:
-        """Accepted of drafted tokens, by category."""
-        return self._by_category(
-            lambda rounds: sum(r.accepted for r in rounds) / max(1, sum(r.drafted for r in rounds))
-        )
-
-    @cached_property
-    def length_by_category(self) -> dict[str, float]:
-        """Emitted tokens per round, by category."""
-        return self._by_category(lambda rounds: sum(r.emitted for r in rounds) / len(rounds))
-
-    def _by_category(self, figure: Callable[[list[Round]], float]) -> dict[str, float]:
-        rounds: dict[str, list[Round]] = {}
-        for run in self.runs:
-            rounds.setdefault(self.categories[run.prompt], []).extend(run.speculative.rounds)
-        return {category: figure(own) for category, own in sorted(rounds.items())}
-
-    @cached_property
-    def acceptance_by_position(self) -> tuple[float, ...]:
-        """Share of the tokens drafted at each position of a round that were accepted."""
-        shares = []
-        for position in range(self.pairing.k):
-            judged = [one.accepted > position for one in self.rounds if one.drafted > position]
-            if judged:
-                shares.append(sum(judged) / len(judged))
-        return tuple(shares)
-
-    @property
-    def mean_length(self) -> float:
-        """Emitted tokens per round."""
-        return sum(one.emitted for one in self.rounds) / len(self.rounds)
+    def counts(self) -> RoundCounts:
+        """What the rounds of all speculative runs drafted and accepted."""
+        rounds = [(self.categories[run.prompt], run.speculative.rounds) for run in self.runs]
+        return RoundCounts(tuple(rounds), self.pairing.k)
 
     @property
     def alone_rate(self) -> float:
@@ -280,7 +305,7 @@ class SpeculationResult:
         """C: what verifying a batch costs, by its positions, in steps of the target alone."""
         costs = [pair.verify for pair in self.pairs]
         sizes = sorted(costs[0])
-        return {size: self._median([one[size] for one in costs], _TIMES) for size in sizes}
+        return {size: self._median([cost[size] for cost in costs], _TIMES) for size in sizes}
 
     @cached_property
     def c(self) -> Estimate:
@@ -293,7 +318,7 @@ class SpeculationResult:
     @property
     def drafting(self) -> float:
         """What drafting costs in a round, on average, in steps of the target alone."""
-        return self.c.point * self.drafted / len(self.rounds)
+        return self.c.point * self.counts.drafted / len(self.counts.rounds)
 
     @property
     def verifying(self) -> float:
@@ -301,7 +326,7 @@ class SpeculationResult:
 
         C(k + 1) where every round drafts k tokens. A lookup often drafts fewer, or none.
         """
-        return self.mean_length / (1 + self.predicted_gain.point) - self.drafting
+        return self.counts.mean_length / (1 + self.predicted_gain.point) - self.drafting
 
     @property
     def break_even_ratio(self) -> float:
@@ -311,33 +336,26 @@ class SpeculationResult:
         0. For rounds that are all alike, and c the reciprocal of the ratio, that is
         `sd_model.break_even_ratio`.
         """
-        spare = self.mean_length - self.verifying
+        spare = self.counts.mean_length - self.verifying
         if spare <= sd_model.LEAST_SPARE:
             return math.inf
         return self.ratio.point * self.drafting / spare
-
-    @cached_property
-    def alpha(self) -> float:
-        """Probability that a drafted token is accepted given that those before it were."""
-        k = self.pairing.k
-        whole = [one.emitted for one in self.rounds if one.drafted == k]
-        return sd_model.acceptance_of(statistics.fmean(whole), k) if whole else 0.0
 
     @property
     def best_k(self) -> tuple[int, float]:
         """Number of drafted tokens with the highest predicted gain, and that gain."""
         beside = statistics.median(pair.beside for pair in self.pairs)
         verify = {size: cost.point + beside for size, cost in self.verify.items()}
-        return sd_model.best_k(self.alpha, self.c.point, verify)
+        return sd_model.best_k(self.counts.alpha, self.c.point, verify)
 
     @cached_property
     def time_split(self) -> dict[str, float]:
         """Shares of the speculative runs' time, by `PARTS`; `other` is the loop's own."""
         total = sum(run.speculative.elapsed_ns for run in self.runs)
         parts = [
-            sum(one.draft_ns for one in self.rounds),
-            sum(one.verify_ns for one in self.rounds),
-            sum(one.rollback_ns for one in self.rounds),
+            sum(round_.draft_ns for round_ in self.counts.rounds),
+            sum(round_.verify_ns for round_ in self.counts.rounds),
+            sum(round_.rollback_ns for round_ in self.counts.rounds),
         ]
         shares = [part / total for part in parts]
         return dict(zip(PARTS, [*shares, 1 - sum(shares)], strict=True))
@@ -345,24 +363,24 @@ class SpeculationResult:
     @cached_property
     def guard_findings(self) -> tuple[GuardFinding, ...]:
         """What guards say of the measurement."""
-        found = [one.guard_finding for one in self.divergences]
-        found += [guards.unequal_work(_work(r.speculative), _work(r.alone)) for r in self.runs]
+        findings = [divergence.guard_finding for divergence in self.divergences]
+        findings += [guards.unequal_work(_work(r.speculative), _work(r.alone)) for r in self.runs]
         by_prompt = {run.prompt: run.speculative.tokens for run in self.runs}
-        found += [guards.degenerate_tokens(tokens) for tokens in by_prompt.values()]
+        findings += [guards.degenerate_tokens(tokens) for tokens in by_prompt.values()]
         measured, alone = self.speculative_rate, self.alone_rate
-        if self.drafted:
-            found.append(
+        if self.counts.drafted:
+            findings.append(
                 guards.sd_bound(
                     measured,
                     alone,
                     k=self.pairing.k,
-                    drafted=self.drafted,
-                    accepted=self.accepted,
+                    drafted=self.counts.drafted,
+                    accepted=self.counts.accepted,
                 )
             )
         predicted = alone * (1 + self.predicted_gain.point)
-        found.append(guards.predicted_against_measured(predicted, measured))
-        return tuple(dict.fromkeys(guard_finding for guard_finding in found if guard_finding))
+        findings.append(guards.predicted_against_measured(predicted, measured))
+        return tuple(dict.fromkeys(finding for finding in findings if finding))
 
 
 def _step_ns(runs: Sequence[Generation]) -> float:

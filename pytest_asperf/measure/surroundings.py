@@ -19,7 +19,7 @@ class Calibration:
 
     Attributes:
         workload: its name.
-        engine: the engine build, as `engine_words` tells it from others.
+        engine: the engine build, as `EngineFacts.build` names it.
         model: address of the model it was measured on.
         model_sha256: hash of that model's file.
         spread: robust standard deviation of A/A log cost ratios.

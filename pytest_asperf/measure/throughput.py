@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import ModelError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.engine_process import RawRun, Worker
+    from pytest_asperf.engine_process import LoadedFacts, RawRun, Worker
     from pytest_asperf.measure.corpus import Corpus
 
 #: Characters of text taken for each token wanted; more than tokenizers make of a token.
@@ -54,11 +54,6 @@ class TimedLoad:
     def every(self) -> tuple[RawRun, ...]:
         """All runs, the warm-up first."""
         return self.runs if self.warm_up is None else (self.warm_up, *self.runs)
-
-
-def loads_each_run(loaded: Mapping[str, Any]) -> bool:
-    """Whether an engine loads and warms up a model for each run that it times."""
-    return bool(loaded.get("loads_each_run"))
 
 
 def load_is_cheap(load_ns: float, measured_ns: float) -> bool:
@@ -104,7 +99,7 @@ def measure_throughput(
     repetitions: int,
     seed: int,
     progress: Callable[[int, int], None],
-    loaded: Mapping[str, Mapping[str, Any]],
+    loaded: Mapping[str, LoadedFacts],
     reload: Callable[[str], None],
 ) -> dict[str, tuple[TimedLoad, ...]]:
     """Time one workload on every loaded model, in rounds.
@@ -129,14 +124,14 @@ def measure_throughput(
     order = random.Random(seed)  # noqa: S311
     names = list(tokens)
     # An engine that loads and warms up for each run is left alone; it shares the rounds' order.
-    kept = [name for name in names if not loads_each_run(loaded[name])]
+    kept = [name for name in names if not loaded[name].loads_each_run]
     warm_ups: dict[str, list[RawRun]] = {name: [] for name in names}
     reloads = True
     for name in kept:
         began_ns = time.perf_counter_ns()
         run = _warm_up(worker, name, tokens[name], workload)
         # A load is not ready for its run before the context is made and filled to the depth.
-        ready_ns = loaded[name]["load_ns"] + time.perf_counter_ns() - began_ns - run.elapsed_ns
+        ready_ns = loaded[name].load_ns + time.perf_counter_ns() - began_ns - run.elapsed_ns
         reloads &= load_is_cheap(ready_ns, run.elapsed_ns / run.n_tokens * workload.n_tokens)
         warm_ups[name].append(run)
     runs: dict[str, list[RawRun]] = {name: [] for name in names}

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import Consequence
-from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.measure.model_locator import is_unchanged
 from pytest_asperf.worker.logits import LARGEST_LOGIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.engine_process import RawRun
@@ -22,16 +21,8 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.model_locator import LocatedModel
     from pytest_asperf.measure.results import LevelResult, Provenance, ThroughputResult
 
-#: Settings that an engine says afterwards what became of, by the fact that says it.
-_RESOLVED: Final = {
-    "threads": "threads",
-    "flash_attn": "flash_attn",
-    "type_k": "type_k",
-    "type_v": "type_v",
-    "n_gpu_layers": "layers_offloaded",
-}
-#: What leaves the choice to the engine, and what says that it did not tell.
-_NO_CLAIM: Final = ("auto", "unknown")
+#: A setting that leaves the choice to the engine, and a fact that the engine does not know.
+_UNDECIDED: Final = ("auto", "unknown")
 _REMEDIES: Final = {
     "broken-logits": "compare the model file with its source; if it is intact, the kernel is "
     "broken: measure another build",
@@ -45,23 +36,41 @@ _REMEDIES: Final = {
 
 
 def require_path(ran: Provenance) -> Provenance:
-    """Return a proof of path, if what ran is what was asked for.
+    """A proof of path, if what ran is what was asked for.
 
     Raises:
         MeasurementError: the engine did something else.
     """
-    facts = {**ran.loaded, **ran.context}
-    asked = dict(ran.asked)
-    if "kv_bits" in asked:
-        asked["type_k"], asked["type_v"] = EngineSettings(**asked).kv_types
-    claims = {n: v for n, v in asked.items() if n in _RESOLVED and v not in _NO_CLAIM}
-    told = {n: fact for n in claims if (fact := facts.get(_RESOLVED[n])) not in _NO_CLAIM}
-    if "n_gpu_layers" in told and told["n_gpu_layers"] == facts["n_layers"] + 1:
-        # All that there are, and the output head, which counts as one.
-        told["n_gpu_layers"] = max(claims["n_gpu_layers"], facts["n_layers"] + 1)
-    if guard_finding := guards.path_mismatch(claims, told):
+    requested = ran.requested.as_dict()
+    if "kv_bits" in requested:
+        requested["type_k"], requested["type_v"] = ran.requested.kv_types
+    decided = {name: value for name, value in requested.items() if value not in _UNDECIDED}
+    resolved = {
+        name: value for name, value in _resolved(ran, decided).items() if value not in _UNDECIDED
+    }
+    claims = {name: value for name, value in decided.items() if name in resolved}
+    if guard_finding := guards.path_mismatch(claims, resolved):
         raise _invalid(ran.model, guard_finding)
     return ran
+
+
+def _resolved(ran: Provenance, requested: Mapping[str, object]) -> dict[str, object]:
+    """What became of the settings of which the engine says it afterwards."""
+    loaded, context = ran.loaded, ran.context
+    layers, wanted = loaded.layers_offloaded, requested.get("n_gpu_layers")
+    if isinstance(wanted, int) and layers == loaded.n_layers + 1:
+        # All that there are, and the output head, which counts as one.
+        layers = max(wanted, layers)
+    of_load: dict[str, object] = {"threads": loaded.threads, "n_gpu_layers": layers}
+    if context is None:
+        return of_load
+    return {
+        **of_load,
+        "threads": context.threads,
+        "flash_attn": context.flash_attn,
+        "type_k": context.type_k,
+        "type_v": context.type_v,
+    }
 
 
 def require_unchanged(model: LocatedModel) -> None:
@@ -92,21 +101,21 @@ def require_numbers(what: str, run: RawRun) -> RawRun:
 
 
 def throughput_trips(
-    result: ThroughputResult, roof: Ceiling | None, max_cv: float
+    result: ThroughputResult, peak_bandwidth: Ceiling | None, max_cv: float
 ) -> tuple[GuardFinding, ...]:
     """Return what guards say of a throughput measurement.
 
     Args:
         result: the measurement.
-        roof: the theoretical bandwidth of the memory that it read from, where it is known.
+        peak_bandwidth: in theory, of the memory that the run read from; None where unknown.
         max_cv: coefficient of variation of the runs that is accepted.
     """
     mean, sd, n = guards.coefficient_of_variation(result.rates)
     found = [guards.spread(mean, sd, n, limit=max_cv)]
-    if roof is not None and result.workload.kind == "tg" and result.bytes_per_token:
-        read = (result.rate.point, result.bytes_per_token, roof.gbs)
-        found.append(guards.roofline_high(*read, cache_bytes=roof.cache_bytes))
-        found.append(guards.roofline_low(*read, cache_bytes=roof.cache_bytes))
+    if peak_bandwidth is not None and result.workload.kind == "tg" and result.bytes_per_token:
+        read = (result.rate.point, result.bytes_per_token, peak_bandwidth.gbs)
+        found.append(guards.roofline_high(*read, cache_bytes=peak_bandwidth.cache_bytes))
+        found.append(guards.roofline_low(*read, cache_bytes=peak_bandwidth.cache_bytes))
     return tuple(guard_finding for guard_finding in found if guard_finding)
 
 
@@ -115,7 +124,7 @@ def level_trips(result: LevelResult) -> tuple[GuardFinding, ...]:
     comparison = result.comparison
     found = [
         _identical(result),
-        guards.knows_nothing(comparison.ppl_base.value, result.ran.loaded["n_vocab"]),
+        guards.knows_nothing(comparison.ppl_base.value, result.ran.loaded.n_vocab),
         guards.impossible_gain(comparison.delta_ppl.point),
     ]
     return tuple(guard_finding for guard_finding in found if guard_finding)
@@ -136,7 +145,7 @@ def twin_trips(results: Sequence[LevelResult]) -> tuple[GuardFinding, ...]:
 
 
 def _twins(a: LevelResult, b: LevelResult) -> GuardFinding | None:
-    one_file = a.ran.sha256 == b.ran.sha256 and a.ran.asked == b.ran.asked
+    one_file = a.ran.sha256 == b.ran.sha256 and a.ran.requested == b.ran.requested
     shown = f"both are the file sha256 {a.ran.sha256[:12]}" if one_file else ""
     return guards.same_weights(a.nll, b.nll, shown=shown)
 

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pytest_asperf.config.catalogue import Catalogue, load_catalogue
-from pytest_asperf.config.engines import engine_name
 from pytest_asperf.errors import AsperfError, CacheError, printable
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import Hardware, in_force
@@ -202,4 +201,4 @@ class Session:
         except AsperfError as error:  # each test reports it in full
             reason = printable(error.what)
             return [*lines, f"asperf: live, engine {self.settings.engine} unavailable: {reason}"]
-        return [*lines, f"asperf: live, engine {engine_name(engine)}, cache {self.cache}"]
+        return [*lines, f"asperf: live, engine {engine.release}, cache {self.cache}"]

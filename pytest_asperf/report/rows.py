@@ -110,7 +110,7 @@ def throughput_row(result: ThroughputResult, note: str = "") -> ReportRow:
     rate, name = result.rate, result.workload.name
     raw = {
         "workload": result.workload.name,
-        "settings": dict(result.ran.asked),
+        "settings": result.ran.requested.as_dict(),
         "loads": len(result.loads),
         "warm_ups": [
             _run(load.warm_up, index) for index, load in enumerate(result.loads) if load.warm_up
@@ -200,7 +200,7 @@ def proof(ran: Provenance) -> dict[str, Any]:
         "title": ran.title,
         "path": str(ran.path),
         "sha256": ran.sha256,
-        "engine": dict(ran.engine),
-        "loaded": dict(ran.loaded),
-        "context": dict(ran.context),
+        "engine": dict(ran.engine.verbatim),
+        "loaded": dict(ran.loaded.verbatim),
+        "context": dict(ran.context.verbatim) if ran.context else {},
     }

@@ -20,13 +20,18 @@ def speculation_rows(result: SpeculationResult) -> list[ReportRow]:
     label = result.pairing.label
     gain = result.gain
     pairs = f"{gain.n} pairs of {len(result.categories)} prompts"
-    rounds = f"{len(result.rounds)} rounds"
+    counts = result.counts
+    rounds = f"{len(counts.rounds)} rounds"
     costs = ", ".join(f"{size}: {cost.point:.2f}" for size, cost in result.verify.items())
     texts = [
-        ("acceptance", f"{100 * result.acceptance:.1f} % ({acceptance_text(result)})", rounds),
+        (
+            "acceptance",
+            f"{100 * counts.acceptance:.1f} % ({acceptance_text(result)})",
+            rounds,
+        ),
         (
             "accepted length",
-            f"{result.mean_length:.2f} tokens/round ({_each(result.length_by_category, '.2f')})",
+            f"{counts.mean_length:.2f} tokens/round ({_each(counts.length_by_category, '.2f')})",
             rounds,
         ),
         ("speed ratio", f"{result.ratio.text()}, {break_even_text(result)}", pairs),
@@ -52,8 +57,8 @@ def speculation_rows(result: SpeculationResult) -> list[ReportRow]:
 
 def acceptance_text(result: SpeculationResult) -> str:
     """Acceptance by category and by position of the draft."""
-    positions = " ".join(f"{100 * share:.0f}" for share in result.acceptance_by_position)
-    return f"{_each(result.acceptance_by_category, '.0%')}; by position {positions} %"
+    positions = " ".join(f"{100 * share:.0f}" for share in result.counts.acceptance_by_position)
+    return f"{_each(result.counts.acceptance_by_category, '.0%')}; by position {positions} %"
 
 
 def break_even_text(result: SpeculationResult) -> str:
@@ -61,7 +66,7 @@ def break_even_text(result: SpeculationResult) -> str:
     ratio = result.break_even_ratio
     if ratio < math.inf:
         return f"break-even at {ratio:.3g} x"
-    emitted, cost = result.mean_length, result.verifying
+    emitted, cost = result.counts.mean_length, result.verifying
     return f"no break-even: a round emits {emitted:.2f}, and verifying it costs {cost:.2f} steps"
 
 
@@ -90,7 +95,7 @@ def _raw(result: SpeculationResult) -> dict[str, Any]:
         "k": pairing.k,
         "temperature": pairing.temperature,
         "n_tokens": pairing.n_tokens,
-        "rollback": {name: dict(facts) for name, facts in result.contexts.items()},
+        "rollback": {name: dict(facts.verbatim) for name, facts in result.contexts.items()},
         "seed": result.seed,
         "interrupted": result.interrupted,
         "trips": [
@@ -103,15 +108,15 @@ def _raw(result: SpeculationResult) -> dict[str, Any]:
         "ratio": estimate_data(result.ratio),
         "break_even_ratio": break_even if break_even < math.inf else None,
         "best_k": {"k": best, "gain": best_gain},
-        "acceptance": result.acceptance,
-        "acceptance_by_category": result.acceptance_by_category,
-        "acceptance_by_position": list(result.acceptance_by_position),
-        "mean_length": result.mean_length,
-        "mean_length_by_category": result.length_by_category,
+        "acceptance": result.counts.acceptance,
+        "acceptance_by_category": result.counts.acceptance_by_category,
+        "acceptance_by_position": list(result.counts.acceptance_by_position),
+        "mean_length": result.counts.mean_length,
+        "mean_length_by_category": result.counts.length_by_category,
         "drafting": result.drafting,
         "verifying": result.verifying,
-        "drafted": result.drafted,
-        "accepted": result.accepted,
+        "drafted": result.counts.drafted,
+        "accepted": result.counts.accepted,
         "c": estimate_data(result.c),
         "verify": {str(size): estimate_data(cost) for size, cost in result.verify.items()},
         "time_split": result.time_split,

@@ -85,11 +85,13 @@ def expected_demand(ref: ModelRef, result: MemoryResult) -> Demand:
         ModelError: the sizes are not known.
     """
     ran = result.ran
-    dtype = ran.loaded.get("dtype")
+    dtype = ran.loaded.dtype
     float_bytes = None if dtype is None else KV_BYTES_PER_ELEMENT[dtype]
+    if ran.context is None:
+        raise ValueError(f"{ran.model}: memory was counted without a context")
     type_k, type_v = (
-        kv_bytes_per_element(str(ran.context[key]), float_bytes or 2.0)
-        for key in ("type_k", "type_v")
+        kv_bytes_per_element(name, float_bytes or 2.0)
+        for name in (ran.context.type_k, ran.context.type_v)
     )
     positions = -(-result.n_ctx // _POSITIONS_STEP) * _POSITIONS_STEP
     return demand_of(ref, KvCache(positions, (type_k, type_v), float_bytes))

@@ -127,7 +127,7 @@ def more_gain_verdict(
     difference = unpaired_change_interval(slower, faster)
     measured = [
         f"{r.pairing.label}: gain {r.gain.text()} at a ratio of {r.ratio.text()} and "
-        f"{100 * r.acceptance:.1f} % acceptance"
+        f"{100 * r.counts.acceptance:.1f} % acceptance"
         for r in (result, other)
     ]
     verdict = replace(judge_above(difference, 0.0, subject), details=tuple(measured))
@@ -231,10 +231,10 @@ def _advice(outcome: Outcome, sides: Sequence[RatioSide], result: SpeculationRes
 def _details(result: SpeculationResult) -> tuple[str, ...]:
     k = result.pairing.k
     covers = "loads and runs" if result.reloads else "runs of one load each, not of loads"
-    rolled = ", ".join(f"{name} {facts['rollback']}" for name, facts in result.contexts.items())
+    rolled = ", ".join(f"{name} {context.rollback}" for name, context in result.contexts.items())
     accepted = (
-        f"acceptance {100 * result.acceptance:.1f} % ({acceptance_text(result)}), "
-        f"{result.mean_length:.2f} tokens a round"
+        f"acceptance {100 * result.counts.acceptance:.1f} % ({acceptance_text(result)}), "
+        f"{result.counts.mean_length:.2f} tokens a round"
     )
     predicted = (
         f"predicted {result.predicted_gain.text()} from acceptance, c = {result.c.point:.3f} and "

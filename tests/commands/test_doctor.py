@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.commands.console import render
-from pytest_asperf.commands.doctor_facts import CacheReport, Device, EngineFacts, EngineReport
+from pytest_asperf.commands.doctor_facts import CacheReport, EngineReport
 from pytest_asperf.commands.examination import Examination
+from pytest_asperf.engine_process import Device, EngineFacts
 from pytest_asperf.errors import printable
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.machine import Bandwidth, ContainerLimits, Gpu, Machine
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FACTS = EngineFacts(
+    engine="llama_cpp",
     library="llama-cpp-python",
     version="0.3.36",
     ggml_version="0.25.3",

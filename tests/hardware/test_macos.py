@@ -54,7 +54,7 @@ def test_recorded_macs_are_recognised(
     assert machine.physical_cores == sum(cores for _, cores in levels)
     assert machine.bandwidth is not None
     assert (machine.bandwidth.gbs, machine.bandwidth.kind) == (gbs, "advertised")
-    assert machine.bandwidth.ceiling_gbs >= gbs
+    assert machine.bandwidth.peak_gbs >= gbs
     assert machine.virtualised is False
 
 

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_asperf.engine_process import EngineFacts
 from pytest_asperf.errors import CacheError
 from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.measure.ab_speed import Pair
-from pytest_asperf.measure.noise_store import NoiseStore, engine_words
+from pytest_asperf.measure.noise_store import NoiseStore
 from pytest_asperf.measure.surroundings import Calibration, SelfChecks
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MACHINE = Machine(os="Linux", arch="x86_64", cpu_brand="test", logical_cores=2, memory_bytes=2**33)
-ENGINE = {"library": "llama", "version": "1", "ggml_commit": "abc", "library_sha256": "f" * 64}
+ENGINE = EngineFacts(
+    engine="llama_cpp", library="llama", version="1", ggml_commit="abc", library_sha256="f" * 64
+)
 FOUND = Calibration(
     "tg128",
-    engine_words(ENGINE),
+    ENGINE.build,
     "asperf-target",
     "aa",
     spread=0.02,
@@ -40,7 +43,7 @@ def test_what_is_kept_is_found_by_the_next_session(tmp_path: Path) -> None:
     book = NoiseStore(tmp_path, MACHINE)
     assert book.find("tg128", ENGINE, "aa") == FOUND
     assert book.find("pp512", ENGINE, "aa") is None
-    assert book.find("tg128", {**ENGINE, "library_sha256": "e" * 64}, "aa") is None
+    assert book.find("tg128", replace(ENGINE, library_sha256="e" * 64), "aa") is None
     other = replace(MACHINE, cpu_brand="another")
     assert NoiseStore(tmp_path, other).find("tg128", ENGINE, "aa") is None
 

@@ -19,6 +19,7 @@ from pytest_asperf.measure.model_locator import ModelLocator
 from pytest_asperf.modelfiles.mlx_resolve import resolve_mlx
 from pytest_asperf.modelfiles.resolve import resolve
 from pytest_asperf.modelfiles.shipped import shipped_models
+from tests.engine_facts import context, loaded
 
 if TYPE_CHECKING:
     from pytest_asperf.config.engines import Engine
@@ -78,10 +79,9 @@ def test_a_variant_has_the_models_logits(
 
 def test_more_layers_are_more_to_read(engine: Engine, session_cache: Path) -> None:
     """A padded model reads more bytes for a token, and copies of experts hardly any."""
-    loaded = {"dtype": "f16"}
-    context = {"type_k": "f16", "type_v": "f16"}
     plain, padded, mixed = (
-        _located(engine, session_cache, variant).bytes_per_token(0, loaded, context) or 0
+        _located(engine, session_cache, variant).bytes_per_token(0, loaded(dtype="f16"), context())
+        or 0
         for variant in (None, Variant("layers", 3), Variant("experts", 4))
     )
     assert padded > 1.5 * plain

@@ -78,7 +78,7 @@ def test_ways_to_choose_it(live: Project, how: str) -> None:
 @pytest.mark.model({marker})
 def test_it(model):
     assert model.ref.spec.engine == "mlx"
-    assert model.bench.lab.describe()["engine"] == "mlx"
+    assert model.bench.lab.describe().engine == "mlx"
 """)
     live.run(*arguments).assert_outcomes(passed=1)
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.engine_process import EngineFacts
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.measure.ab_arms import RunningArm
 from pytest_asperf.measure.ab_speed import run_pairs
-from pytest_asperf.measure.noise_store import NoiseStore, engine_words
+from pytest_asperf.measure.noise_store import NoiseStore
 from pytest_asperf.measure.surroundings import Calibration, SelfChecks
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def test_gate(gate):
     assert_no_regression(gate("tg32", "pp64"))
 """
 #: What the scripted engine says of itself.
-ENGINE = {"library": "scripted", "version": "1"}
+ENGINE = EngineFacts(engine="scripted", library="scripted", version="1")
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def book(gated: Project) -> NoiseStore:
 def _calibration(workload: str, spread: float) -> Calibration:
     return Calibration(
         workload,
-        engine_words(ENGINE),
+        ENGINE.build,
         "fake:F16",
         "aa",
         spread,

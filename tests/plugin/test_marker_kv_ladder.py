@@ -87,7 +87,7 @@ def test_types_scored_side_by_side_keep_their_own(live: Project, draft_gguf: Pat
 def test_it(ladder):
     for name in ladder.levels:
         context = ladder[name].result.ran.context
-        assert (context["type_k"], context["type_v"]) == (name, name)
+        assert (context.type_k, context.type_v) == (name, name)
     assert not ladder.result.note
 """)
     live.run().assert_outcomes(passed=1)

@@ -22,7 +22,7 @@ PATH = Path(__file__).with_name("{path}")
 def measured(throughput):
     ran = throughput("tg8").result.ran
     assert ran.sha256 == hashlib.sha256(PATH.read_bytes()).hexdigest()
-    return ran.loaded["description"]
+    return ran.loaded.description
 
 def test_first(throughput):
     assert measured(throughput).endswith("{first}")
@@ -60,7 +60,7 @@ def test_it(throughput):
     CONFIG.write_text(json.dumps(json.loads(CONFIG.read_text()) | {"max_position_embeddings": 77}))
     after = throughput("tg8").result
     assert after.ran.sha256 != before.ran.sha256
-    assert after.ran.loaded["n_ctx_train"] == 77
+    assert after.ran.loaded.n_ctx_train == 77
 """)
     live.run("--asperf-max-cv=1000%").assert_outcomes(passed=1)
 

@@ -126,9 +126,9 @@ def test_it_says_which_release_runs(released: tuple[Engine, str, EngineBuild]) -
     _, version, build = released
     with Worker(build) as worker:
         described = worker.describe()
-    assert described["version"] == version
-    assert Path(described["library_path"]).is_relative_to(build.python.parent.parent)
-    assert len(described["library_sha256"]) == 64
+    assert described.version == version
+    assert Path(described.library_path or "").is_relative_to(build.python.parent.parent)
+    assert len(described.library_sha256 or "") == 64
 
 
 def test_floating_point_gives_the_same_perplexity(
@@ -213,11 +213,11 @@ def test_what_a_version_cannot_do_it_refuses_with_its_name(
     """0.3.16 cannot decide on flash attention: asked to, or for what needs it, it refuses."""
     model = locator("asperf-draft", "llama_cpp", "F16")
     with Worker(release("llama_cpp", "0.3.16")) as worker:
-        assert list(worker.describe()["cannot"]) == ["flash_attn=auto"]
+        assert list(worker.describe().cannot) == ["flash_attn=auto"]
         for settings in (EngineSettings(flash_attn="auto"), EngineSettings(type_v="q8_0")):
             with pytest.raises(EngineRefusedError, match=r"llama-cpp-python 0\.3\.16") as refused:
                 worker.load("m", model, settings)
             assert refused.value.kind == "version"
         worker.load("m", model, EngineSettings())
         tokens = worker.tokenize("m", TEXT[:200])
-        assert worker.prompt("m", tokens[:32], 0).context["flash_attn"] == "off"
+        assert worker.prompt("m", tokens[:32], 0).context.flash_attn == "off"

@@ -111,10 +111,10 @@ _TOLD = {
     "foreign": "nonsense on the pipe: an answer to request 0",
     "flood": "nonsense on the pipe: a line of over 134217728 bytes",
     "closes": "the engine's process exited with status 0",
-    "infinite": "nonsense on the pipe: the run is malformed",
+    "infinite": "nonsense on the pipe: the answer is malformed: `elapsed_ns` is inf",
     "endless": "nonsense on the pipe",
-    "too_few": "nonsense on the pipe: 1 tokens in",
-    "empty": "nonsense on the pipe: the run is malformed",
+    "too_few": "nonsense on the pipe: the answer is malformed: 1 tokens in",
+    "empty": "nonsense on the pipe: the answer is malformed: `n_tokens` is missing",
 }
 _MEASURED = ("sound", "noisy", "sound_again")
 #: Refused before anything was measured: an error of the test, and no verdict.

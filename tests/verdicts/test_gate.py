@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,25 +12,25 @@ from pytest_asperf.analysis.metrics import ChunkScore
 from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, ModelSpec, Pairing
 from pytest_asperf.config.workload import Workload
+from pytest_asperf.engine_process import Margin
 from pytest_asperf.measure.ab_logits import Drift, LogitsComparison
 from pytest_asperf.measure.ab_speculation import Counts, SpeculationComparison
 from pytest_asperf.measure.ab_speed import ABResult, Budget, Pair, WorkloadPairs
-from pytest_asperf.measure.draft_target import Margin
 from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.speculation_result import Divergence
 from pytest_asperf.verdicts.gate import logits_verdict, speculation_verdict, speed_verdict
+from tests.engine_facts import ENGINE, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_asperf.analysis.verdict import Verdict
 
-RAN = Provenance("m in old", Path("m.gguf"), "0" * 64, {"engine": "x", "library": "x"}, {}, {}, {})
-CANDIDATE = Provenance(
-    "m in new", Path("m.gguf"), "0" * 64, {"engine": "x", "library": "x"}, {}, {}, {}
-)
+RAN = Provenance("m in old", Path("m.gguf"), "0" * 64, ENGINE, loaded(), None, EngineSettings())
+CANDIDATE = replace(RAN, model="m in new")
 MODEL = ModelRef(ModelSpec("m"))
 
 

@@ -11,7 +11,7 @@ import pytest
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.verdict import Outcome, Subject
 from pytest_asperf.config.spec import ModelRef, ModelSpec, Pairing
-from pytest_asperf.measure.draft_target import Margin, StepCosts
+from pytest_asperf.engine_process import Margin, StepCosts
 from pytest_asperf.measure.speculation_result import (
     Divergence,
     PromptRun,
@@ -20,9 +20,11 @@ from pytest_asperf.measure.speculation_result import (
 )
 from pytest_asperf.verdicts.speculation import gain_verdict, lossless_verdict, sampled_verdict
 from pytest_asperf.worker.speculation import Generation, Round
+from tests.engine_facts import context
 
 SUBJECT = Subject("SD gain", "live")
 STEP_NS = 1_000_000
+TRIMMED = context(rollback="trim")
 
 
 def _alone(n: int, step_ns: int) -> Generation:
@@ -67,7 +69,7 @@ def _result(
         pairs=(SuitePair((run,), costs, 2),) * 6,
         gain=Estimate(point, low, high, 6, method="made up", unit=CHANGE, counted="pairs"),
         divergences=divergences,
-        contexts={"target": {"rollback": "trim"}, "draft": {"rollback": "trim"}},
+        contexts={"target": TRIMMED, "draft": TRIMMED},
         reloads=True,
         seed=1,
         ran=(),
@@ -136,8 +138,8 @@ def test_the_prediction_is_of_counts_and_costs() -> None:
     """2 tokens for 2 x 0.2 + 1.4 = 1.8 steps are 11 % more."""
     result = _result()
     assert result.predicted_gain.point == pytest.approx(2 / 1.8 - 1, rel=1e-4)
-    assert result.acceptance_by_position == (1.0, 0.0)
-    assert (result.acceptance, result.mean_length) == (0.5, 2.0)
+    assert result.counts.acceptance_by_position == (1.0, 0.0)
+    assert (result.counts.acceptance, result.counts.mean_length) == (0.5, 2.0)
     assert sum(result.time_split.values()) == pytest.approx(1)
 
 

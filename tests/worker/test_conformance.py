@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pytest_asperf.config.engine_settings import EngineSettings
-from pytest_asperf.engine_process import _BOOTSTRAP, _WORKER_FOLDER, EngineBuild
+from pytest_asperf.engine_process import EngineBuild
+from pytest_asperf.engine_process.process import _BOOTSTRAP, _WORKER_FOLDER
 from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.testing import ConformanceError, check_engine, write_script
 

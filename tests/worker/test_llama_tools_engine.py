@@ -98,21 +98,21 @@ def test_settings_are_those_that_ran(tools: Path, draft_gguf: Path, flash_attn: 
         timed = worker.generate("model", [0] * 8, 4).context
         tokens = worker.tokenize("model", text)
         _, scored = worker.score(["model"], tokens[:N_CTX], N_CTX // 2)["model"]
-    assert (loaded["n_layers"], loaded["layers_offloaded"], loaded["tokens"]) == (2, 0, "random")
+    assert (loaded.n_layers, loaded.layers_offloaded, loaded.tokens) == (2, 0, "random")
     for context in (timed, scored):
-        assert {key: context[key] for key in keys} == keys
-        assert context["type_v"] == "f16"
+        assert {key: context.verbatim[key] for key in keys} == keys
+        assert context.type_v == "f16"
 
 
 def test_speculation_is_counted_and_lossless(worker: Worker) -> None:
     """A model that drafts for itself has all its drafts accepted, in any precision nearly all."""
     own = worker.speculate("f16", "f16", "def area(width, height):", n_new=48, k=4)
-    assert own["n_accepted"] == own["n_drafted"] > 0
-    assert own["n_emitted"] >= 48
-    assert own["elapsed_ns"] > 0
+    assert own.n_accepted == own.n_drafted > 0
+    assert own.n_emitted >= 48
+    assert own.elapsed_ns > 0
     other = worker.speculate("f16", "q4", "def area(width, height):", n_new=48, k=4)
-    assert 0 < other["n_accepted"] < other["n_drafted"]
-    assert other["text"][:100] == own["text"][:100]
+    assert 0 < (other.n_accepted or 0) < other.n_drafted
+    assert other.text[:100] == own.text[:100]
 
 
 def test_each_batch_size_is_timed(worker: Worker) -> None:

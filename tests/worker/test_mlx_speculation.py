@@ -14,8 +14,8 @@ from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, Pairing
-from pytest_asperf.engine_process import EngineRefusedError, Worker
-from pytest_asperf.measure.draft_target import TARGET, OpenPair, StepCosts
+from pytest_asperf.engine_process import EngineRefusedError, StepCosts, Worker
+from pytest_asperf.measure.draft_target import TARGET, OpenPair
 from pytest_asperf.measure.model_locator import LocatedModel
 from pytest_asperf.measure.speculation import find_divergences
 from pytest_asperf.measure.speculation_result import PromptRun, SpeculationResult, SuitePair
@@ -190,7 +190,7 @@ def test_a_quantised_cache_is_rolled_back(mlx: EngineBuild) -> None:
     with Worker(mlx) as worker:
         pair = OpenPair(worker, pairing, *files)
         pair.open(256, _K)
-        assert pair.contexts[TARGET]["type_k"] == "8bit"
+        assert pair.contexts[TARGET].type_k == "8bit"
         prompt = worker.tokenize(TARGET, _TEXT)
         found = pair.generate(prompt, speculative=True, seed=0)
         assert len(found.tokens) == _N_NEW

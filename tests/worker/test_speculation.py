@@ -232,7 +232,7 @@ def test_sampling_keeps_the_targets_distribution(
     """Places of sampled tokens in the target's distribution are uniform."""
     measurement.open("whole", drafter)
     # MLX is slow without a GPU.
-    n_samples = 25 if measurement.worker.describe()["engine"] == "mlx" else 150
+    n_samples = 25 if measurement.worker.describe().engine == "mlx" else 150
     assert _p_value(_places(measurement, "exact", n_samples)) > 1e-3
 
 

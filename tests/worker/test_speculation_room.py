@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pytest_asperf.builds.build_cache import ReadyBuild
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, ModelSpec, Pairing
-from pytest_asperf.engine_process import EngineBuild
+from pytest_asperf.engine_process import EngineBuild, EngineFacts, LoadedFacts
 from pytest_asperf.measure import speculation
 from pytest_asperf.measure.ab_arms import Arm
 from pytest_asperf.measure.ab_speed import Budget
@@ -29,7 +29,7 @@ from pytest_asperf.worker.main import Server
 from pytest_asperf.worker.rollback import find_way_back
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Self
 
     from numpy.typing import NDArray
@@ -38,7 +38,24 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.runner import Result
     from pytest_asperf.worker.engine import Facts
 
+Answer = TypeVar("Answer")
+
 _VOCABULARY = 13
+_COUNTS = ("n_params", "size_bytes", "n_layers", "layers_offloaded", "threads", "load_ns")
+_LOADED: Facts = {
+    **dict.fromkeys(_COUNTS, 1),
+    "description": "scripted",
+    "n_vocab": _VOCABULARY,
+    "n_ctx_train": 4096,
+    "add_bos": True,
+}
+_CONTEXT: Facts = {
+    "n_ctx": None,
+    "type_k": "f16",
+    "type_v": "f16",
+    "flash_attn": "off",
+    "threads": 1,
+}
 
 
 @dataclass
@@ -75,7 +92,8 @@ class ScriptedStepper:
         self._since: list[int] = []
         self._way = ""
         self.n_vocab, self.max_outputs = _VOCABULARY, max_outputs
-        self.facts = find_way_back(self, "scripted", rollback, partial(setattr, self, "_way"))
+        way = find_way_back(self, "scripted", rollback, partial(setattr, self, "_way"))
+        self.facts = _CONTEXT | way
         script.n_ctx[name] = max(script.n_ctx.get(name, 0), n_ctx)
 
     def begin(self, tokens: Sequence[int], *, fresh: bool = False) -> None:
@@ -142,7 +160,7 @@ class ScriptedModel:
 
     def __init__(self, name: str, script: Script) -> None:
         self._name, self._script = name, script
-        self.facts: Facts = {"n_ctx_train": 4096, "slow_by": 0.0}
+        self.facts: Facts = _LOADED
 
     def tokenize(self, text: str) -> list[int]:
         """Return the script's prompt, whatever the text."""
@@ -180,9 +198,9 @@ class WorkerHere:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def describe(self) -> dict[str, Any]:
-        """Nothing is known of the engine."""
-        return {}
+    def describe(self) -> EngineFacts:
+        """What a nameless engine reports of itself."""
+        return EngineFacts(engine="scripted", library="scripted", version="1")
 
     def call(self, op: str, **args: Any) -> dict[str, Any]:
         """Carry out an operation; a refusal is an error."""
@@ -191,10 +209,15 @@ class WorkerHere:
         result: dict[str, Any] = reply["result"]
         return result
 
-    def load(self, name: str, path: Path, settings: object) -> dict[str, Any]:
+    def load(self, name: str, path: Path, settings: object) -> LoadedFacts:
         """Load a model."""
         del settings
-        return self.call("load", model=name, path=str(path), settings={})
+        return LoadedFacts.parse(self.call("load", model=name, path=str(path), settings={}))
+
+    def parsed(self, op: str, parse: Callable[[], Answer]) -> Answer:
+        """What `parse` makes of an answer."""
+        del op
+        return parse()
 
     def unload(self, name: str) -> None:
         """Free a model."""

@@ -244,7 +244,7 @@ def _require_gone(program: int) -> None:
 def test_what_is_not_resolved_is_unknown(tmp_path: Path) -> None:
     """A setting of which only the request is printed is not taken for what ran."""
     with opened(tmp_path, log_without=["Flash Attention"]) as worker:
-        assert worker.generate("model", [0] * 16, 8).context["flash_attn"] == "unknown"
+        assert worker.generate("model", [0] * 16, 8).context.flash_attn == "unknown"
 
 
 def test_a_build_that_does_not_know_its_commit_says_so(tmp_path: Path) -> None:
@@ -252,8 +252,8 @@ def test_a_build_that_does_not_know_its_commit_says_so(tmp_path: Path) -> None:
     tools = _replayed_tools(tmp_path, version="version: 0 (unknown)")
     with Worker(EngineBuild("llama_tools", Path(sys.executable), tools)) as worker:
         described = worker.describe()
-    assert described["version"] == "0 (unknown)"
-    assert described["llama_commit"] is None
+    assert described.version == "0 (unknown)"
+    assert described.verbatim["llama_commit"] is None
 
 
 def test_devices_are_those_that_the_programs_list(tmp_path: Path) -> None:
@@ -261,8 +261,8 @@ def test_devices_are_those_that_the_programs_list(tmp_path: Path) -> None:
     listed = "Available devices:\n  CUDA0: NVIDIA H100 (81559 MiB, 80000 MiB free)\n"
     tools = _replayed_tools(tmp_path, devices=listed)
     with Worker(EngineBuild("llama_tools", Path(sys.executable), tools)) as worker:
-        gpus = [one for one in worker.describe()["devices"] if one["type"] == "GPU"]
-    assert [(one["name"], one["memory_free_bytes"]) for one in gpus] == [("CUDA0", 80000 << 20)]
+        gpus = [device for device in worker.describe().devices if device.type == "GPU"]
+    assert [(gpu.name, gpu.memory_free_bytes) for gpu in gpus] == [("CUDA0", 80000 << 20)]
 
 
 def test_a_folder_without_programs_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The parent's end of a worker: start it, ask it, outlive it.
+"""A worker's process: start it, ask it, outlive it.
 
 A worker that crashes, hangs, or speaks nonsense is a result: each becomes an error that names the
 signal and the engine's last log lines, and the session goes on.
@@ -17,20 +17,16 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from pytest_asperf.config.engines import EXTRAS, Engine
 from pytest_asperf.errors import EngineError, escaped
 from pytest_asperf.worker import wire
-from pytest_asperf.worker.engine import LogitRow
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
-    from pytest_asperf.analysis.metrics import ChunkScore
-    from pytest_asperf.config.engine_settings import EngineSettings
-
-_WORKER_FOLDER: Final = Path(__file__).parent / "worker"
+_WORKER_FOLDER: Final = Path(__file__).parent.parent / "worker"
 
 #: Loads the worker folder under an alias, so that neither this package nor its neighbours in
 #: site-packages are needed, or found, by the engine's interpreter.
@@ -48,8 +44,9 @@ main(sys.argv[2:])
 """
 
 #: What reading an answer of the wrong shape raises; OverflowError is an infinite count's.
-MALFORMED: Final = (KeyError, TypeError, ValueError, OverflowError)
-_LONGEST_RUN_NS: Final = 2**63
+_MALFORMED: Final = (KeyError, TypeError, ValueError, OverflowError)
+Parsed = TypeVar("Parsed")
+
 _LOG_LINES: Final = 400
 _LOG_LINE_BYTES: Final = 2000
 
@@ -130,28 +127,7 @@ def usable_cores() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0))) if sys.platform == "linux" else ()
 
 
-@dataclass(frozen=True, slots=True)
-class RawRun:
-    """One timed run as the engine counted it: tokens and nanoseconds, nothing derived.
-
-    Attributes:
-        n_tokens: tokens decoded inside the clock.
-        elapsed_ns: wall time of all of them.
-        step_ns: wall time of each decode call.
-        context: what the context resolved to.
-        peak_rss_bytes: the worker's peak resident memory so far.
-        logits: those after the last token, None where the engine shows none.
-    """
-
-    n_tokens: int
-    elapsed_ns: int
-    step_ns: tuple[int, ...]
-    context: dict[str, Any]
-    peak_rss_bytes: int
-    logits: LogitRow | None = None
-
-
-class Worker:
+class EngineProcess:
     """One engine in one process. A context manager; every call has a deadline.
 
     Args:
@@ -222,18 +198,6 @@ class Worker:
         """The engine's last log lines, control characters escaped."""
         return _indented(list(self._log)[-8:])
 
-    def describe(self) -> dict[str, Any]:
-        """Return the engine's proof of path: library, version, build, devices."""
-        return self.call("describe")
-
-    def load(self, name: str, path: Path, settings: EngineSettings) -> dict[str, Any]:
-        """Load a model file under a name, and return its facts."""
-        return self.call("load", model=name, path=str(path), settings=settings.as_dict())
-
-    def unload(self, name: str) -> None:
-        """Free a model."""
-        self.call("unload", model=name)
-
     def confine(self, cores: Collection[int]) -> None:
         """Have every thread of the process run on these logical cores only.
 
@@ -246,93 +210,6 @@ class Worker:
                     os.sched_setaffinity(int(thread.name), cores)
         else:
             raise OSError("only Linux lets a process choose its cores")
-
-    def tokenize(self, name: str, text: str) -> list[int]:
-        """Return a text's token ids, with BOS where the tokenizer adds one."""
-        tokens = self.call("tokenize", model=name, text=text).get("tokens")
-        if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
-            raise self.garbled(f"tokenize {name}", "the tokens are not a list of numbers")
-        return tokens
-
-    def prompt(self, name: str, tokens: Sequence[int], depth: int) -> RawRun:
-        """Time `tokens[depth:]` decoded in batches, after `tokens[:depth]`."""
-        return self._timed("prompt", name, tokens, depth)
-
-    def generate(self, name: str, tokens: Sequence[int], depth: int) -> RawRun:
-        """Time `tokens[depth:]` decoded one at a time, after `tokens[:depth]`."""
-        return self._timed("generate", name, tokens, depth)
-
-    def first_token(self, name: str, tokens: Sequence[int]) -> RawRun:
-        """Time `tokens` decoded in batches until the next token is chosen."""
-        return self._timed("first_token", name, tokens, 0)
-
-    def score(
-        self, names: Sequence[str], tokens: Sequence[int], first: int, *, concurrency: int = 1
-    ) -> dict[str, tuple[ChunkScore, dict[str, Any]]]:
-        """Score one chunk with every named model, each compared with the first.
-
-        Args:
-            names: the baseline, then the levels.
-            tokens: the chunk, n tokens.
-            first: logits from this position on are scored: n - 1 - first of them.
-            concurrency: levels scored at a time.
-
-        Returns:
-            For each model its scores, and what its context resolved to.
-
-        Raises:
-            MeasurementError: scores that no model can have; see `ChunkScore`.
-        """
-        answer = self.call(
-            "score", models=list(names), tokens=list(tokens), first=first, concurrency=concurrency
-        )
-        try:
-            return {
-                name: (_chunk_score(answer["scores"][name]), dict(answer["contexts"][name]))
-                for name in names
-            }
-        except MALFORMED as err:
-            raise self.garbled("score", f"the scores are malformed: {err!r}") from err
-
-    def quantize(self, source: Path, target: Path, recipe: dict[str, Any]) -> None:
-        """Write a model at another level; `recipe` as `engines.level_recipe` gives it."""
-        self.call("quantize", source=str(source), target=str(target), recipe=recipe)
-
-    def speculate(
-        self, target: str, draft: str, prompt: str, *, n_new: int, k: int
-    ) -> dict[str, Any]:
-        """Generate with the engine's own program for speculation; return its counts and time."""
-        return self.call("speculate", model=target, draft=draft, prompt=prompt, n_new=n_new, k=k)
-
-    def batch_costs(
-        self, name: str, sizes: Sequence[int], *, depth: int, n_steps: int
-    ) -> dict[int, int]:
-        """Time `n_steps` decodes of each batch size with the engine's own program, in ns."""
-        answer = self.call(
-            "batch_costs", model=name, sizes=list(sizes), depth=depth, n_steps=n_steps
-        )
-        try:
-            return {int(size): int(elapsed_ns) for size, elapsed_ns in answer["elapsed_ns"]}
-        except MALFORMED as err:
-            raise self.garbled(f"batch_costs {name}", f"the times are malformed: {err!r}") from err
-
-    def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int) -> RawRun:
-        answer = self.call(op, model=name, tokens=list(tokens), depth=depth)
-        try:
-            run = RawRun(
-                int(answer["n_tokens"]),
-                int(answer["elapsed_ns"]),
-                tuple(map(int, answer["step_ns"])),
-                dict(answer["context"]),
-                int(answer["peak_rss_bytes"]),
-                _logit_row(answer["logits"]),
-            )
-        except MALFORMED as err:
-            raise self.garbled(f"{op} {name}", f"the run is malformed: {err!r}") from err
-        if run.n_tokens != len(tokens) - depth or not 0 < run.elapsed_ns < _LONGEST_RUN_NS:
-            what = f"{run.n_tokens} tokens in {run.elapsed_ns} ns are impossible"
-            raise self.garbled(f"{op} {name}", what)
-        return run
 
     def call(self, op: str, *, timeout_s: float | None = None, **args: Any) -> dict[str, Any]:
         """Ask one thing and wait for the answer.
@@ -354,7 +231,7 @@ class Worker:
         self._send(wire.encode({"id": self._next_id, "op": op, "args": args}), deadline)
         reply = self._receive(what, timeout_s, deadline)
         if reply.get("id") != self._next_id:
-            raise self.garbled(what, f"an answer to request {reply.get('id')!r}")
+            raise self._garbled(what, f"an answer to request {reply.get('id')!r}")
         return self._result(reply, what)
 
     def _send(self, message: bytes, deadline: float) -> None:
@@ -387,7 +264,7 @@ class Worker:
                 request=f"{self.build.engine} {op}",
                 log=log,
             )
-        raise self.garbled(op, "neither a result nor a failure")
+        raise self._garbled(op, "neither a result nor a failure")
 
     def _receive(self, op: str, timeout_s: float, deadline: float) -> dict[str, Any]:
         n_searched = 0
@@ -402,13 +279,13 @@ class Worker:
                 raise self._died(op)
             self._buffer += data
             if len(self._buffer) > wire.MAX_LINE_BYTES:
-                raise self.garbled(op, f"a line of over {wire.MAX_LINE_BYTES} bytes")
+                raise self._garbled(op, f"a line of over {wire.MAX_LINE_BYTES} bytes")
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         try:
             return wire.decode(line)
         except wire.WireError as err:
-            raise self.garbled(op, str(err)) from err
+            raise self._garbled(op, str(err)) from err
 
     def _died(self, op: str) -> WorkerError:
         self.close()
@@ -439,8 +316,20 @@ class Worker:
             detail=self.log_tail,
         )
 
-    def garbled(self, op: str, what: str) -> WorkerError:
-        """End the process, and return the error that says what was not understood."""
+    def parsed(self, op: str, parse: Callable[[], Parsed]) -> Parsed:
+        """What `parse` makes of an answer.
+
+        Raises:
+            WorkerError: it finds a field missing or malformed; the process is ended.
+        """
+        try:
+            return parse()
+        except _MALFORMED as err:
+            what = str(err) if type(err) is ValueError else repr(err)
+            raise self._garbled(op, f"the answer is malformed: {what}") from err
+
+    def _garbled(self, op: str, what: str) -> WorkerError:
+        """End the process; the error that says what was not understood."""
         self.close()
         return WorkerError(
             f"{self.build.engine} {op}: nonsense on the pipe: {what}",
@@ -483,22 +372,5 @@ class Worker:
 
 
 def _indented(lines: Sequence[str]) -> str:
-    told = [f"    {line}" for line in lines if line]
-    return "\n".join(["  the engine's last words:", *told]) if told else ""
-
-
-def _logit_row(row: dict[str, Any] | None) -> LogitRow | None:
-    if row is None:
-        return None
-    peak = None if row["peak"] is None else float(row["peak"])
-    return LogitRow(int(row["n_vocab"]), int(row["n_nan"]), int(row["n_inf"]), peak)
-
-
-def _chunk_score(row: dict[str, Any]) -> ChunkScore:
-    from pytest_asperf.analysis.metrics import ChunkScore  # noqa: PLC0415  # brings numpy and scipy
-
-    return ChunkScore(
-        tuple(map(float, row["nll"])),
-        tuple(map(float, row.get("kld", ()))),
-        tuple(map(bool, row.get("same_top", ()))),
-    )
+    indented = [f"    {line}" for line in lines if line]
+    return "\n".join(["  the engine's last words:", *indented]) if indented else ""

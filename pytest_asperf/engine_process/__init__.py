@@ -1,0 +1,35 @@
+"""The parent's end of a worker: its process, what it answers, and the types of the answers."""
+
+from pytest_asperf.engine_process.facts import (
+    ContextFacts,
+    Device,
+    EngineFacts,
+    EngineMemory,
+    LoadedFacts,
+)
+from pytest_asperf.engine_process.pair import Margin, StepCosts, WorkerPair
+from pytest_asperf.engine_process.process import (
+    EngineBuild,
+    EngineRefusedError,
+    WorkerError,
+    usable_cores,
+)
+from pytest_asperf.engine_process.worker import RawRun, ToolSpeculation, Worker
+
+__all__ = [
+    "ContextFacts",
+    "Device",
+    "EngineBuild",
+    "EngineFacts",
+    "EngineMemory",
+    "EngineRefusedError",
+    "LoadedFacts",
+    "Margin",
+    "RawRun",
+    "StepCosts",
+    "ToolSpeculation",
+    "Worker",
+    "WorkerError",
+    "WorkerPair",
+    "usable_cores",
+]

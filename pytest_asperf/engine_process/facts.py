@@ -1,0 +1,296 @@
+"""What an engine, a loaded model and a context resolved to, parsed from a worker's answers.
+
+Text is escaped and bounded here. A field that is missing or has another type is a ValueError that
+names it. `verbatim` is the answer itself, for the JSON report's proof of path.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from pytest_asperf.errors import printable, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Value = TypeVar("Value")
+
+_KINDS: Final[dict[type, str]] = {
+    str: "a text",
+    int: "a whole number from 0",
+    float: "a number from 0",
+    bool: "true or false",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMemory:
+    """What an engine says that it allocated for one model, in bytes.
+
+    Attributes:
+        weights: the weights, as they lie in memory.
+        kv: the KV cache, and the state of recurrent layers.
+        compute: what steps compute in, at its largest.
+    """
+
+    weights: int
+    kv: int
+    compute: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.kv + self.compute
+
+    def __str__(self) -> str:
+        parts = (("weights", self.weights), ("KV", self.kv), ("compute", self.compute))
+        return ", ".join(f"{name} {nbytes / 1e6:.4g} MB" for name, nbytes in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A compute device that an engine registered; `type` is CPU, GPU and the like."""
+
+    name: str
+    description: str
+    type: str
+    memory_bytes: int | None
+    memory_free_bytes: int | None = None
+
+    @classmethod
+    def parse(cls, answer: object) -> Self:
+        """Read one of the devices that `describe` lists."""
+        table = _table(answer, "devices")
+        return cls(
+            optional(table, "name", str) or "unknown",
+            optional(table, "description", str) or "unknown",
+            optional(table, "type", str) or "unknown",
+            optional(table, "memory_total_bytes", int),
+            optional(table, "memory_free_bytes", int),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """What an engine says of itself; None where it says nothing.
+
+    Attributes:
+        cannot: what the engine refuses, and why: an operation, a setting, or `setting=value`.
+    """
+
+    engine: str
+    library: str
+    version: str
+    ggml_version: str | None = None
+    ggml_commit: str | None = None
+    mlx_version: str | None = None
+    library_path: str | None = None
+    library_sha256: str | None = None
+    devices: tuple[Device, ...] = ()
+    default_threads: int | None = None
+    cannot: Mapping[str, str] = field(default_factory=dict)
+    verbatim: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, answer: Mapping[str, object]) -> Self:
+        """Read the answer to `describe`."""
+        devices = present(answer, "devices")
+        if not isinstance(devices, list):
+            raise _mistyped("devices", devices, "a list")
+        present(answer, "default_threads")
+        cannot = _table(answer.get("cannot") or {}, "cannot")
+        return cls(
+            engine=required(answer, "engine", str),
+            library=required(answer, "library", str),
+            version=required(answer, "version", str),
+            ggml_version=optional(answer, "ggml_version", str),
+            ggml_commit=optional(answer, "ggml_commit", str),
+            mlx_version=optional(answer, "mlx_version", str),
+            library_path=optional(answer, "library_path", str),
+            library_sha256=optional(answer, "library_sha256", str),
+            devices=tuple(map(Device.parse, devices)),
+            default_threads=optional(answer, "default_threads", int),
+            cannot={what: required(cannot, what, str) for what in cannot},
+            verbatim=answer,
+        )
+
+    @property
+    def release(self) -> str:
+        """The library's name and version, and those of the library below it."""
+        if self.mlx_version is not None:
+            below = f"mlx {self.mlx_version}"
+        else:
+            below = f"ggml commit {self.ggml_commit or 'unknown'}"
+        return f"{self.library} {self.version}, {below}"
+
+    @property
+    def libraries(self) -> str:
+        """A short hash of the libraries."""
+        return f"libraries sha256 {(self.library_sha256 or 'unknown')[:12]}"
+
+    @property
+    def build(self) -> str:
+        """What tells this build of the engine from others."""
+        return f"{self.release}, {self.libraries}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedFacts:
+    """What loading a model resolved to; None where the engine says nothing.
+
+    Attributes:
+        description: what the engine calls the model.
+        size_bytes: the weights.
+        n_ctx_train: positions that the model was trained on.
+        add_bos: whether a text begins with BOS.
+        layers_offloaded: layers on a GPU, the output head counted as one.
+        load_ns: time of the load.
+        dtype: the type that is computed in.
+        tokens: what the engine is fed with, where it chooses that by itself.
+        slow_by: share by which the engine was asked to be slower.
+        logits_seen: what showed that logits are numbers, where timed runs do not show them.
+        bytes_per_token: bytes that a step reads, of a model whose file does not say.
+        loads_each_run: whether the engine loads the model for each run that it times.
+        weights_mib: the weights' buffers by device, in MiB.
+    """
+
+    description: str
+    n_params: int
+    size_bytes: int
+    n_vocab: int
+    n_layers: int
+    n_ctx_train: int
+    add_bos: bool | None
+    layers_offloaded: int
+    threads: int
+    load_ns: int
+    dtype: str | None = None
+    tokens: str | None = None
+    slow_by: float = 0.0
+    logits_seen: str | None = None
+    bytes_per_token: int | None = None
+    loads_each_run: bool = False
+    weights_mib: Mapping[str, float] = field(default_factory=dict)
+    verbatim: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, answer: Mapping[str, object]) -> Self:
+        """Read the answer to `load`."""
+        present(answer, "add_bos")
+        buffers_mib = _table(answer.get("buffers_mib") or {}, "buffers_mib")
+        weights_mib = _table(buffers_mib.get("model") or {}, "buffers_mib")
+        return cls(
+            description=required(answer, "description", str),
+            n_params=required(answer, "n_params", int),
+            size_bytes=required(answer, "size_bytes", int),
+            n_vocab=required(answer, "n_vocab", int),
+            n_layers=required(answer, "n_layers", int),
+            n_ctx_train=required(answer, "n_ctx_train", int),
+            add_bos=optional(answer, "add_bos", bool),
+            layers_offloaded=required(answer, "layers_offloaded", int),
+            threads=required(answer, "threads", int),
+            load_ns=required(answer, "load_ns", int),
+            dtype=optional(answer, "dtype", str),
+            tokens=optional(answer, "tokens", str),
+            slow_by=optional(answer, "slow_by", float) or 0.0,
+            logits_seen=optional(answer, "logits_seen", str),
+            bytes_per_token=optional(answer, "bytes_per_token", int),
+            loads_each_run=optional(answer, "loads_each_run", bool) or False,
+            weights_mib={
+                printable(name): required(weights_mib, name, float) for name in weights_mib
+            },
+            verbatim=answer,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextFacts:
+    """What a context resolved to; None where the engine says nothing.
+
+    Attributes:
+        n_ctx: positions that it holds.
+        type_k: type of the cached keys.
+        type_v: type of the cached values.
+        flash_attn: `on`, `off`, `unknown`, or the engine's own words.
+        memory: what the engine says that it allocated.
+        rollback: how rejected tokens are forgotten, in a context that speculates.
+        peak_rss_bytes: the worker's peak resident memory after scoring; 0 of other contexts.
+    """
+
+    n_ctx: int | None
+    type_k: str
+    type_v: str
+    flash_attn: str
+    threads: int | None
+    memory: EngineMemory | None = None
+    rollback: str | None = None
+    peak_rss_bytes: int = 0
+    verbatim: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, answer: object) -> Self:
+        """Read the part of an answer that says what a context resolved to."""
+        table = _table(answer, "context")
+        present(table, "n_ctx")
+        present(table, "threads")
+        memory = table.get("memory_bytes")
+        return cls(
+            n_ctx=optional(table, "n_ctx", int),
+            type_k=required(table, "type_k", str),
+            type_v=required(table, "type_v", str),
+            flash_attn=required(table, "flash_attn", str),
+            threads=optional(table, "threads", int),
+            memory=_memory(_table(memory, "memory_bytes")) if memory else None,
+            rollback=optional(table, "rollback", str),
+            peak_rss_bytes=optional(table, "peak_rss_bytes", int) or 0,
+            verbatim=table,
+        )
+
+
+def _memory(table: Mapping[str, object]) -> EngineMemory:
+    return EngineMemory(*(required(table, part, int) for part in ("weights", "kv", "compute")))
+
+
+def present(answer: Mapping[str, object], key: str) -> object:
+    """A field that must be there and may be null."""
+    if key not in answer:
+        raise ValueError(f"`{key}` is missing")
+    return answer[key]
+
+
+def required(answer: Mapping[str, object], key: str, kind: type[Value]) -> Value:
+    """A field that must be there, of a type."""
+    value = optional(answer, key, kind)
+    if value is None:
+        raise ValueError(f"`{key}` is {'null' if key in answer else 'missing'}")
+    return value
+
+
+def optional(answer: Mapping[str, object], key: str, kind: type[Value]) -> Value | None:
+    """A field of a type; None where it is null or missing."""
+    value = answer.get(key)
+    if value is None:
+        return None
+    if kind is float and type(value) is int:
+        value = float(value)
+    if isinstance(value, str):
+        value = printable(value)
+    if isinstance(value, kind) and type(value) is kind and 0 <= _magnitude(value) < math.inf:
+        return value
+    raise _mistyped(key, value, _KINDS[kind])
+
+
+def _magnitude(value: object) -> float:
+    return value if isinstance(value, int | float) else 0.0
+
+
+def _table(value: object, key: str) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise _mistyped(key, value, "an object")
+    return value
+
+
+def _mistyped(key: str, value: object, wanted: str) -> ValueError:
+    return ValueError(f"`{key}` is {shown(value, 80)}, not {wanted}")

@@ -1,0 +1,199 @@
+"""A target and a draft in one worker: what can be asked of both together, typed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pytest_asperf.config.spec import NGRAM_DRAFT
+from pytest_asperf.engine_process.facts import ContextFacts
+from pytest_asperf.worker.speculation import Generation, Round
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_asperf.engine_process.worker import Worker
+
+Parsed = TypeVar("Parsed")
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True, slots=True)
+class StepCosts:
+    """Times of single batches, timed among the rounds that they explain, in ns.
+
+    Attributes:
+        target_ns: by positions in the batch, times of the target's batches.
+        draft_ns: times of the draft's steps: the `first` of a round, or the `first_of_two` tokens
+            after a round in which all was accepted, and each `next`; empty where it is no model.
+        draft_alone: the draft generating by itself; nothing where it is no model.
+    """
+
+    target_ns: Mapping[int, tuple[int, ...]]
+    draft_ns: Mapping[str, tuple[int, ...]]
+    draft_alone: tuple[Generation, ...] = ()
+
+    def __add__(self, other: StepCosts) -> StepCosts:
+        return StepCosts(
+            _joined(self.target_ns, other.target_ns),
+            _joined(self.draft_ns, other.draft_ns),
+            self.draft_alone + other.draft_alone,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """By how much two tokens fall short of the likeliest next one, in nats.
+
+    Attributes:
+        batched: of each arm's token, under logits of the batch that judged it.
+        single: the same under logits of a single step.
+    """
+
+    batched: tuple[float, float]
+    single: tuple[float, float]
+
+    @property
+    def largest(self) -> float:
+        """The farthest that either token is from the likeliest, either way."""
+        return max(*self.batched, *self.single)
+
+
+class WorkerPair:
+    """Contexts of a target and a draft, which speculate together.
+
+    Args:
+        worker: where both are loaded.
+        name: the pair's own name in the worker.
+        target: name of the loaded target.
+        draft: name of the loaded draft, None for lookup in the text.
+    """
+
+    def __init__(self, worker: Worker, name: str, target: str, draft: str | None) -> None:
+        self._worker = worker
+        self._name = name
+        self._target = target
+        self._draft = draft
+
+    def open(self, n_ctx: int, k: int, rollback: str) -> dict[str, ContextFacts]:
+        """Open contexts; what they resolved to, by the name of the model.
+
+        Args:
+            n_ctx: tokens that each holds.
+            k: most tokens that a round may draft.
+            rollback: how rejected tokens are forgotten; `auto` for whatever works.
+
+        Raises:
+            EngineRefusedError: of kind `rollback`, where one of them cannot be rolled back.
+        """
+        models = {"target": self._target} | ({"draft": self._draft} if self._draft else {})
+        arguments = {"n_ctx": n_ctx, "k": k, "rollback": rollback}
+        return self._ask(
+            "pair_open",
+            lambda answer: {
+                name: ContextFacts.parse(answer[role]) for role, name in models.items()
+            },
+            target=self._target,
+            draft=self._draft or NGRAM_DRAFT,
+            **arguments,
+        )
+
+    def close(self) -> None:
+        """Free the contexts."""
+        self._worker.call("pair_close", pair=self._name)
+
+    def generate(
+        self, prompt: Sequence[int], *, n_new: int, k: int, temperature: float, seed: int
+    ) -> Generation:
+        """Generate after a prompt with k drafted tokens a round; the target alone at 0."""
+        return self._ask(
+            "pair_generate",
+            lambda answer: _generation(answer, n_new),
+            prompt=list(prompt),
+            n_new=n_new,
+            k=k,
+            temperature=temperature,
+            seed=seed,
+            rule="exact",
+        )
+
+    def costs(self, text: Sequence[int], batches: Sequence[int], k: int) -> StepCosts:
+        """Time the target's batches, and the draft's steps, after a text.
+
+        Args:
+            text: the tokens before.
+            batches: positions of each, in order; the first of them is a warm-up.
+            k: tokens drafted per round.
+        """
+        return self._ask("pair_costs", _step_costs, prompt=list(text), batches=list(batches), k=k)
+
+    def margin(
+        self, text: Sequence[int], *, batch: int, behind: int, tokens: tuple[int, int]
+    ) -> Margin:
+        """How near to a tie two choices of a next token are, from an emptied context.
+
+        Args:
+            text: the tokens before.
+            batch: positions of the batch in which the next one was judged.
+            behind: how many of them are behind the end of `text`.
+            tokens: the choices.
+        """
+        arguments = {"batch": batch, "behind": behind}
+        return self._ask("pair_margin", _margin, text=list(text), tokens=list(tokens), **arguments)
+
+    def places(
+        self,
+        prompt: Sequence[int],
+        *,
+        n_new: int,
+        k: int,
+        temperature: float,
+        seeds: Sequence[int],
+        rule: str,
+    ) -> list[float]:
+        """Sample with the draft, and place each token in the target's own distribution."""
+        return self._ask(
+            "pair_ranks",
+            lambda answer: [float(place) for place in answer["places"]],
+            prompt=list(prompt),
+            n_new=n_new,
+            k=k,
+            temperature=temperature,
+            seeds=list(seeds),
+            rule=rule,
+        )
+
+    def _ask(self, op: str, parse: Callable[[Mapping[str, Any]], Parsed], **args: Any) -> Parsed:
+        answer = self._worker.call(op, pair=self._name, **args)
+        return self._worker.parsed(op, lambda: parse(answer))
+
+
+def _step_costs(answer: Mapping[str, Any]) -> StepCosts:
+    return StepCosts(
+        {int(size): tuple(map(int, ns)) for size, ns in answer["target_ns"]},
+        {str(name): tuple(map(int, ns)) for name, ns in answer["draft_ns"].items()},
+    )
+
+
+def _generation(answer: Mapping[str, Any], n_tokens: int) -> Generation:
+    rounds = [Round(*map(int, row)) for row in answer["rounds"]]
+    done = Generation([int(token) for token in answer["tokens"]], int(answer["elapsed_ns"]), rounds)
+    if len(done.tokens) != n_tokens or sum(row.emitted for row in rounds) != n_tokens:
+        raise ValueError(f"{len(done.tokens)} tokens of {n_tokens}")
+    if any(not 0 <= row.accepted <= row.drafted for row in rounds) or done.elapsed_ns <= 0:
+        raise ValueError("impossible counts")
+    return done
+
+
+def _margin(answer: Mapping[str, Any]) -> Margin:
+    (a, b), (c, d) = answer["batched"], answer["single"]
+    return Margin((float(a), float(b)), (float(c), float(d)))
+
+
+def _joined(
+    some: Mapping[Key, tuple[int, ...]], more: Mapping[Key, tuple[int, ...]]
+) -> dict[Key, tuple[int, ...]]:
+    joined = dict(some)
+    for key, times in more.items():
+        joined[key] = (*joined.get(key, ()), *times)
+    return joined

@@ -1,0 +1,201 @@
+"""What can be asked of an engine and its loaded models, typed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.engine_process.facts import (
+    ContextFacts,
+    EngineFacts,
+    LoadedFacts,
+    optional,
+    required,
+)
+from pytest_asperf.engine_process.process import EngineProcess
+from pytest_asperf.worker.engine import LogitRow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_asperf.analysis.metrics import ChunkScore
+    from pytest_asperf.config.engine_settings import EngineSettings
+
+_LONGEST_RUN_NS: Final = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class RawRun:
+    """One timed run as the engine counted it: tokens and nanoseconds, nothing derived.
+
+    Attributes:
+        n_tokens: tokens decoded inside the clock.
+        elapsed_ns: wall time of all of them.
+        step_ns: wall time of each decode call.
+        context: what the context resolved to.
+        peak_rss_bytes: the worker's peak resident memory so far.
+        logits: those after the last token, None where the engine shows none.
+    """
+
+    n_tokens: int
+    elapsed_ns: int
+    step_ns: tuple[int, ...]
+    context: ContextFacts
+    peak_rss_bytes: int
+    logits: LogitRow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpeculation:
+    """What an engine's own program for speculation counted.
+
+    Attributes:
+        n_accepted: None where checkpoints make tokens count twice.
+        text: the output.
+    """
+
+    n_emitted: int
+    n_drafted: int
+    n_accepted: int | None
+    elapsed_ns: int
+    text: str
+
+
+class Worker(EngineProcess):
+    """An engine's operations, each a call with typed arguments and answers.
+
+    Every operation raises WorkerError if the process dies, hangs or answers nonsense, and
+    EngineRefusedError if the engine cannot do it.
+    """
+
+    def describe(self) -> EngineFacts:
+        """The engine's proof of path: library, version, build, devices."""
+        answer = self.call("describe")
+        return self.parsed("describe", lambda: EngineFacts.parse(answer))
+
+    def load(self, name: str, path: Path, settings: EngineSettings) -> LoadedFacts:
+        """Load a model file under a name; what it resolved to."""
+        answer = self.call("load", model=name, path=str(path), settings=settings.as_dict())
+        return self.parsed(f"load {name}", lambda: LoadedFacts.parse(answer))
+
+    def unload(self, name: str) -> None:
+        """Free a model."""
+        self.call("unload", model=name)
+
+    def tokenize(self, name: str, text: str) -> list[int]:
+        """A text's token ids, with BOS where the tokenizer adds one."""
+        answer = self.call("tokenize", model=name, text=text)
+        return self.parsed(f"tokenize {name}", lambda: _tokens(answer["tokens"]))
+
+    def prompt(self, name: str, tokens: Sequence[int], depth: int) -> RawRun:
+        """Time `tokens[depth:]` decoded in batches, after `tokens[:depth]`."""
+        return self._timed("prompt", name, tokens, depth)
+
+    def generate(self, name: str, tokens: Sequence[int], depth: int) -> RawRun:
+        """Time `tokens[depth:]` decoded one at a time, after `tokens[:depth]`."""
+        return self._timed("generate", name, tokens, depth)
+
+    def first_token(self, name: str, tokens: Sequence[int]) -> RawRun:
+        """Time `tokens` decoded in batches until the next token is chosen."""
+        return self._timed("first_token", name, tokens, 0)
+
+    def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int) -> RawRun:
+        answer = self.call(op, model=name, tokens=list(tokens), depth=depth)
+        return self.parsed(f"{op} {name}", lambda: _run(answer, len(tokens) - depth))
+
+    def score(
+        self, names: Sequence[str], tokens: Sequence[int], first: int, *, concurrency: int = 1
+    ) -> dict[str, tuple[ChunkScore, ContextFacts]]:
+        """Score one chunk with every named model, each compared with the first.
+
+        Args:
+            names: the baseline, then the levels.
+            tokens: the chunk, n tokens.
+            first: logits from this position on are scored: n - 1 - first of them.
+            concurrency: levels scored at a time.
+
+        Returns:
+            For each model its scores, and what its context resolved to.
+
+        Raises:
+            MeasurementError: scores that no model can have; see `ChunkScore`.
+        """
+        answer = self.call(
+            "score", models=list(names), tokens=list(tokens), first=first, concurrency=concurrency
+        )
+
+        def parse(name: str) -> tuple[ChunkScore, ContextFacts]:
+            context = ContextFacts.parse(answer["contexts"][name])
+            return _chunk_score(answer["scores"][name]), context
+
+        return self.parsed("score", lambda: {name: parse(name) for name in names})
+
+    def quantize(self, source: Path, target: Path, recipe: Mapping[str, object]) -> None:
+        """Write a model at another level; `recipe` as `engines.level_recipe` gives it."""
+        self.call("quantize", source=str(source), target=str(target), recipe=dict(recipe))
+
+    def speculate(
+        self, target: str, draft: str, prompt: str, *, n_new: int, k: int
+    ) -> ToolSpeculation:
+        """Generate with the engine's own program for speculation."""
+        answer = self.call("speculate", model=target, draft=draft, prompt=prompt, n_new=n_new, k=k)
+        return self.parsed(
+            "speculate",
+            lambda: ToolSpeculation(
+                required(answer, "n_emitted", int),
+                required(answer, "n_drafted", int),
+                optional(answer, "n_accepted", int),
+                required(answer, "elapsed_ns", int),
+                str(answer["text"]),
+            ),
+        )
+
+    def batch_costs(
+        self, name: str, sizes: Sequence[int], *, depth: int, n_steps: int
+    ) -> dict[int, int]:
+        """Time `n_steps` decodes of each batch size with the engine's own program, in ns."""
+        answer = self.call(
+            "batch_costs", model=name, sizes=list(sizes), depth=depth, n_steps=n_steps
+        )
+        return self.parsed(
+            f"batch_costs {name}",
+            lambda: {int(size): int(elapsed_ns) for size, elapsed_ns in answer["elapsed_ns"]},
+        )
+
+
+def _tokens(value: object) -> list[int]:
+    if not isinstance(value, list) or not all(isinstance(token, int) for token in value):
+        raise ValueError("the tokens are not a list of numbers")
+    return value
+
+
+def _run(answer: Mapping[str, Any], n_tokens: int) -> RawRun:
+    run = RawRun(
+        required(answer, "n_tokens", int),
+        required(answer, "elapsed_ns", int),
+        tuple(map(int, answer["step_ns"])),
+        ContextFacts.parse(answer["context"]),
+        required(answer, "peak_rss_bytes", int),
+        _logit_row(answer["logits"]),
+    )
+    if run.n_tokens != n_tokens or not 0 < run.elapsed_ns < _LONGEST_RUN_NS:
+        raise ValueError(f"{run.n_tokens} tokens in {run.elapsed_ns} ns are impossible")
+    return run
+
+
+def _logit_row(row: Mapping[str, Any] | None) -> LogitRow | None:
+    if row is None:
+        return None
+    peak = None if row["peak"] is None else float(row["peak"])
+    return LogitRow(int(row["n_vocab"]), int(row["n_nan"]), int(row["n_inf"]), peak)
+
+
+def _chunk_score(row: Mapping[str, Any]) -> ChunkScore:
+    from pytest_asperf.analysis.metrics import ChunkScore  # noqa: PLC0415  # brings numpy and scipy
+
+    return ChunkScore(
+        tuple(map(float, row["nll"])),
+        tuple(map(float, row.get("kld", ()))),
+        tuple(map(bool, row.get("same_top", ()))),
+    )
