@@ -82,6 +82,7 @@ def test_version(asperf: Asperf) -> None:
     assert asperf("--version").stdout == f"asperf {pytest_asperf.__version__}\n"
 
 
+@pytest.mark.live
 def test_doctor_finds_the_engine_and_the_cache(asperf: Asperf) -> None:
     """On a machine that can measure it ends with 0 and says what measures, and where."""
     done = asperf("doctor")
@@ -94,6 +95,7 @@ def test_doctor_finds_the_engine_and_the_cache(asperf: Asperf) -> None:
     assert not asperf.cache.exists()
 
 
+@pytest.mark.live
 def test_doctor_in_json_is_one_document(asperf: Asperf) -> None:
     """The engine's facts come from the engine, with the hash of its library."""
     done = asperf("doctor", "--json")
@@ -182,6 +184,7 @@ def test_doctor_refuses_a_cache_that_is_no_folder(asperf: Asperf) -> None:
     assert asperf.cache.read_text() == "in the way"
 
 
+@pytest.mark.live
 def test_models_are_built_listed_verified_and_rebuilt(asperf_with_tiny: Asperf) -> None:
     """A file whose bytes were changed is found by its hash, removed, and made anew."""
     asperf = asperf_with_tiny

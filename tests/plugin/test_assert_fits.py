@@ -22,14 +22,14 @@ KV = 0.02
 @pytest.mark.parametrize("types", ["", 'type_k="q8_0", type_v="q8_0"', 'type_k="q4_0"'])
 def test_llama_cpp_allocates_what_is_predicted(live: Project, types: str) -> None:
     """Weights and cache, at several contexts and types of cache."""
-    _hold_prediction(live, types, (300, 2048))
+    _hold_prediction(live, types, (300, 1024))
 
 
 @pytest.mark.usefixtures("mlx")
 @pytest.mark.parametrize("types", ["", "kv_bits=8", "kv_bits=4, kv_group_size=32"])
 def test_mlx_allocates_what_is_predicted(live: Project, types: str) -> None:
     """The same of MLX, whose unquantised numbers take the type that it computes in."""
-    _hold_prediction(live, ", ".join(filter(None, ('engine="mlx"', types))), (300, 512))
+    _hold_prediction(live, ", ".join(filter(None, ('engine="mlx"', types))), (200, 300))
 
 
 def _hold_prediction(live: Project, settings: str, contexts: tuple[int, ...]) -> None:
