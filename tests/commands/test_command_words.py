@@ -112,4 +112,4 @@ def test_chunks_of_a_gate_that_are_none(scripted_command: ScriptedCommand) -> No
     done = scripted_command("gate", "current", "current")("--chunks=some")
     assert done.exit_code == 3
     assert "--chunks: 'some' is not usable" in done.output
-    assert "a whole number from 1, or all" in done.output
+    assert "chunks takes a whole number from 1 to 1000000000, or all" in done.output
