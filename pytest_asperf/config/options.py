@@ -59,7 +59,7 @@ OPTIONS: Final = {
     "--asperf-max-seconds": (
         "max_seconds",
         "S",
-        "seconds after which a gate begins no further pair (default: 300)",
+        "seconds of each timed workload after which a gate begins no further pair (default: 300)",
     ),
     "--asperf-max-cv": (
         "max_cv",
