@@ -99,15 +99,6 @@ class MachineQueue:
             time.sleep(min(_POLL_INTERVAL_S, left_s))
 
 
-@contextmanager
-def machine_turn(
-    lock_path: Path, on_wait: Callable[[str], None], limit_s: float = _WAIT_S
-) -> Iterator[None]:
-    """Hold the machine for one measurement; see `MachineQueue`."""
-    with MachineQueue(lock_path, on_wait, limit_s).turn():
-        yield
-
-
 def _taken(lock: FileLock) -> bool:
     try:
         lock.acquire(timeout=0)
