@@ -118,7 +118,7 @@ def mlx_bytes_per_token(
 
 
 def unquantised_misfit(info: MlxInfo, group_size: int) -> TensorEntry | None:
-    """Return a matrix that kept its float type because its rows do not fit the groups."""
+    """A matrix whose rows do not fit the groups, so that mlx-lm leaves it in its float type."""
     for tensor in info.tensors:
         is_matrix = len(tensor.shape) == 2 or bool(_STACKED.search(tensor.name))
         is_weight = tensor.name.endswith(".weight") and tensor.dtype in FLOAT_LEVELS

@@ -87,11 +87,11 @@ def resolve_mlx(
         "maker": str(_MAKER_VERSION),
     }
 
+    _require_whole(source, level)
+
     def build(target: Path) -> None:
         quantize(source.path, target, level)
-        made = inspect_mlx(target)
-        _require_whole(source.path, made, level)
-        _require_level(made, level)
+        _require_level(inspect_mlx(target), level)
 
     return inspect_mlx(maker.made(level, recipe, build))
 
@@ -105,13 +105,13 @@ def _require_level(info: MlxInfo, level: str) -> None:
         )
 
 
-def _require_whole(source: Path, made: MlxInfo, level: str) -> None:
-    """Refuse a level that not all matrices have: mlx-lm leaves what does not fit as it is."""
+def _require_whole(source: MlxInfo, level: str) -> None:
+    """Refuse a level that some matrices cannot have: mlx-lm leaves what does not fit as it is."""
     scheme = mlx_scheme(level)
-    misfit = unquantised_misfit(made, scheme.group_size) if scheme else None
+    misfit = unquantised_misfit(source, scheme.group_size) if scheme else None
     if scheme is not None and misfit is not None:
         raise ModelError(
-            f"{source}: {misfit.name} cannot be {level}: its rows have {misfit.shape[-1]} "
+            f"{source.path}: {misfit.name} cannot be {level}: its rows have {misfit.shape[-1]} "
             f"elements, which is no multiple of {scheme.group_size}",
             why="mlx-lm would leave such tensors unquantised under this level's name",
             remedy=f"use a group size that divides {misfit.shape[-1]}, such as 32 or 64",

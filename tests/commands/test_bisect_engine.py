@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EQUAL, SLOW, SLOWER = "current,slow_by=0", "current,slow_by=0.6", "current,slow_by=2"
 GONE = "./gone-1.0-py3-none-any.whl"
 
-pytestmark = pytest.mark.usefixtures("draft_gguf")
+pytestmark = [pytest.mark.serial, pytest.mark.usefixtures("draft_gguf")]
 
 
 @pytest.fixture

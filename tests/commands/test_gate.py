@@ -181,6 +181,7 @@ def real(gate: Command, monkeypatch: pytest.MonkeyPatch, session_cache: Path) ->
 
 
 @pytest.mark.live
+@pytest.mark.serial
 def test_llama_cpp_against_itself(real: Command) -> None:
     """Nothing FAILs: what is computed passes, and what is timed is decided or open."""
     done = real(
@@ -193,6 +194,7 @@ def test_llama_cpp_against_itself(real: Command) -> None:
 
 
 @pytest.mark.live
+@pytest.mark.serial
 def test_a_slower_llama_cpp_fails(real: Command) -> None:
     """With a draft, time alone FAILs: as much is accepted, and the output is the target's."""
     done = real("current", "current,slow_by=2", "--workload", "sd", "--max-pairs", "20")

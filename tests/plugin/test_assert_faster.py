@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.conftest import Draft
     from tests.plugin.conftest import Project
 
-pytestmark = pytest.mark.usefixtures("mlx")
+pytestmark = [pytest.mark.serial, pytest.mark.usefixtures("mlx")]
 
 #: One that takes four times its time can be told from the other in a few pairs, whichever is the
 #: faster on this machine.

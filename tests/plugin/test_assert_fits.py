@@ -112,11 +112,11 @@ def _write_large(folder: Path, nbytes: int) -> None:
     [
         ('assert_fits(model, "m2ulta")', "did you mean"),
         ('assert_fits(model, "m2ultra", context=2049)', "was trained on 2048"),
-        ('assert_fits(model, "m2ultra", context=0)', "0 is no number of tokens"),
-        ('assert_fits(model, "m2ultra", context="4k")', "'4k' is no number of tokens"),
+        ('assert_fits(model, "m2ultra", context=0)', "0 is not a number of tokens"),
+        ('assert_fits(model, "m2ultra", context="4k")', "'4k' is not a number of tokens"),
         ('assert_fits(memory(256), "m2ultra", context=256)', "beside a reading"),
         ("memory(4096)", "was trained on 2048"),
-        ("memory(True)", "True is no number of tokens"),
+        ("memory(True)", "True is not a number of tokens"),
     ],
 )
 def test_bad_input(live: Project, claim: str, told: str) -> None:

@@ -78,7 +78,7 @@ def test_ways_to_choose_it(live: Project, how: str) -> None:
 @pytest.mark.model({marker})
 def test_it(model):
     assert model.ref.spec.engine == "mlx"
-    assert model.bench.lab.describe().engine == "mlx"
+    assert model.measurement.runner.describe().engine == "mlx"
 """)
     live.run(*arguments).assert_outcomes(passed=1)
 
@@ -122,6 +122,7 @@ def _shipped_draft() -> str:
     return str(draft.hf_folder)
 
 
+@pytest.mark.serial
 def test_a_gate_on_mlx_finds_a_slowdown(small: Project) -> None:
     """Two builds of one interpreter, one slowed: the machinery of gates is the same."""
     small.test("""

@@ -129,7 +129,7 @@ def test_f32_of_the_same_weights_is_lossless_and_says_so(published: Project, dra
 @pytest.mark.quant_ladder("wide:F32")
 def test_it(perplexity):
     assert_ppl_delta(perplexity, below="1%")
-    said = [trip.guard for trip in perplexity.trips]
+    said = [finding.guard for finding in perplexity.guard_findings]
     assert said == ([] if perplexity.kld.high else ["lossless-by-construction"])
 """)
     published.run().assert_outcomes(passed=1)
