@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         ModelError,
     )
     from pytest_asperf.hardware.in_force import Hardware
-    from pytest_asperf.measure.speculation_result import SpeculationResult
+    from pytest_asperf.measure.speculation_result import RoundCounts, SpeculationResult
     from pytest_asperf.published.findings import PublishedFinding
 
 __version__ = "0.1.0"
@@ -79,6 +79,7 @@ __all__ = [
     "Perplexity",
     "PublishedFinding",
     "Reading",
+    "RoundCounts",
     "Speculation",
     "SpeculationResult",
     "Subject",
@@ -127,6 +128,7 @@ _HOMES = {
     "Perplexity": "pytest_asperf.api.ladder",
     "PublishedFinding": "pytest_asperf.published.findings",
     "Reading": "pytest_asperf.api.measurement_context",
+    "RoundCounts": "pytest_asperf.measure.speculation_result",
     "Speculation": "pytest_asperf.api.speculation",
     "SpeculationResult": "pytest_asperf.measure.speculation_result",
     "Subject": "pytest_asperf.analysis.verdict",

@@ -154,6 +154,7 @@ def test_a_rerun_gives_no_new_verdict(project: Sessions) -> None:
     assert project.left_behind() == []
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("method", ["signal", "thread"])
 def test_a_timeout_of_pytest_timeout_leaves_no_process(project: Sessions, method: str) -> None:
     """It ends the test, or with `thread` the session; the engine's process ends with either."""
