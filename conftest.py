@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sysconfig
 from pathlib import Path
 
@@ -14,7 +15,11 @@ pytest_plugins = ["pytester"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to test the checkout where the wheel was asked for; settle hypothesis's profile."""
+    """Refuse to test the checkout where the wheel was asked for; settle Ctrl-C and hypothesis."""
+    # Shells start jobs in the background with SIGINT ignored, and a session that a test interrupts
+    # would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if "TOX_ENV_NAME" in os.environ:
         _refuse_checkout(Path(pytest_asperf.__file__))
     if config.pluginmanager.hasplugin("hypothesispytest"):
