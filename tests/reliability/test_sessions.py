@@ -62,7 +62,7 @@ _HANGS: Final = """
 import pytest
 
 @pytest.mark.model("hanging:F16")
-@pytest.mark.timeout(6, func_only=True)
+@pytest.mark.timeout(2)
 def test_hangs(throughput):
     throughput("tg8")
 """
@@ -163,7 +163,8 @@ def test_a_timeout_of_pytest_timeout_leaves_no_process(project: Sessions, method
     assert "INTERNALERROR" not in session.output
     assert "Timeout" in session.output
     if method == "signal":
-        assert session.outcomes.get("test_hangs") == ["FAILED"], session.output
+        # Its own line is broken by the stacks that pytest-timeout prints of other threads.
+        assert "FAILED hangs.py::test_hangs - Failed: Timeout" in session.output
         assert session.outcomes["test_pass"] == ["PASSED"]
     assert project.left_behind() == []
 
