@@ -50,7 +50,7 @@ class StatusNotify:
 
     def wait(self, reason: str) -> None:
         """Say why nothing happens."""
-        print_text(self._console, f"waiting: {printable(reason)}")
+        print_waiting(self._console, reason)
 
 
 def stderr_console() -> Console:
@@ -96,6 +96,12 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 def print_text(console: Console, text: str) -> None:
     """Print one text, wrapped where it is read on a terminal."""
     for line in _wrap(in_own_words(text), _columns(console), "", " " * 4):
+        console.print(Text(line), soft_wrap=True)
+
+
+def print_waiting(console: Console, reason: str) -> None:
+    """Print who is waited for: the options in that command are its own, and stay as they are."""
+    for line in _wrap(f"waiting: {printable(reason)}", _columns(console), "", " " * 4):
         console.print(Text(line), soft_wrap=True)
 
 

@@ -9,12 +9,13 @@ wait.
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from pytest_asperf.commands.command_words import in_own_words
-from pytest_asperf.commands.console import print_sections, print_text, stderr_console
+from pytest_asperf.commands.console import print_sections, print_waiting, stderr_console
 from pytest_asperf.commands.options import CANNOT_MEASURE, Python
 from pytest_asperf.commands.project import open_project
 
@@ -45,7 +46,7 @@ def doctor(
             builds,
             project.cache,
             measure_bandwidth=measure_bandwidth,
-            queue=project.queue(lambda message: print_text(console, message)),
+            queue=project.queue(partial(print_waiting, console)),
         )
     if as_json:
         typer.echo(in_own_words(json.dumps(examination.as_dict(), default=str, indent=2)))

@@ -9,12 +9,18 @@ wait.
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from pytest_asperf.commands.command_words import in_own_words
-from pytest_asperf.commands.console import print_sections, print_table, print_text, stderr_console
+from pytest_asperf.commands.console import (
+    print_sections,
+    print_table,
+    print_waiting,
+    stderr_console,
+)
 from pytest_asperf.commands.options import CANNOT_MEASURE
 from pytest_asperf.commands.project import open_project
 
@@ -94,7 +100,7 @@ def predict_models(
             question,
             project.catalogue,
             project.cache,
-            project.queue(lambda message: print_text(console, message)),
+            project.queue(partial(print_waiting, console)),
         )
     if as_json:
         typer.echo(in_own_words(json.dumps(prediction_json(forecast), default=str, indent=2)))

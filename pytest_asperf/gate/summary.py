@@ -125,8 +125,10 @@ def proof_rows(results: Sequence[CellResult]) -> list[ProofRow]:
     rows: dict[ProofRow, None] = {}
     for result in results:
         ran = dict(result.verdict.subject.ran) if result.verdict else {}
-        for label in dict.fromkeys(key.partition(" ")[2] for key in ran):
-            sides = (ran.get(f"{side} {label}", "") for side in ("baseline", "candidate"))
+        # A fact that names no build, such as the text of PPL, is of both.
+        for label in dict.fromkeys(key.partition(" ")[2] or key for key in ran):
+            shared = ran.get(label, "")
+            sides = (ran.get(f"{side} {label}", shared) for side in ("baseline", "candidate"))
             row = ProofRow(label, *sides)
             if label not in _PROOF or (label == "settings" and row.differs):
                 rows[row] = None

@@ -110,6 +110,15 @@ def test_proof_of_path_is_told_once_with_what_differs() -> None:
     assert "| **differs** engine | lib 1 | lib 2 |" in markdown(_outcome(_result()))
 
 
+def test_a_fact_of_both_builds_is_named() -> None:
+    """The text of PPL names no build, and stands once."""
+    subject = Subject("ppl m in new / m in old", "live", (("text", "a.txt, chunks 1 to 5"),))
+    verdict = Verdict(Outcome.PASS, subject, "below 1 %", "+0 %", (), "look")
+    rows = proof_rows([CellResult(_cell(), 3.0, verdict)])
+    assert [(row.label, row.candidate) for row in rows] == [("text", "a.txt, chunks 1 to 5")]
+    assert not rows[0].differs
+
+
 def test_the_error_is_shared_by_all_cells() -> None:
     """Fourteen cells have a fourteenth each."""
     assert "14 cells share the error" in error_budget(14)
