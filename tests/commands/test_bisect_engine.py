@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 EQUAL, SLOW, SLOWER = "current,slow_by=0", "current,slow_by=0.6", "current,slow_by=2"
 GONE = "./gone-1.0-py3-none-any.whl"
 
-pytestmark = [pytest.mark.serial, pytest.mark.usefixtures("draft_gguf")]
+# Of the target, whose steps are long beside what a sleep overshoots by: the effect has to be one.
+# An answer is wrong in up to 5 % of runs by design, hence the second try.
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.serial,
+    pytest.mark.flaky(reruns=1),
+]
 
 
 @pytest.fixture
@@ -28,7 +34,7 @@ def bisect(
     """The command over a list of builds, both ends among them, in an empty project."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
-    words = ["--workload", "tg32", "--model", "asperf-draft:F16", "--seed", "3"]
+    words = ["--workload", "tg32", "--model", "asperf-target:F16", "--seed", "3"]
 
     def run(*builds: str) -> Result:
         ends = (builds[0], builds[-1])
