@@ -18,13 +18,9 @@ if TYPE_CHECKING:
 EQUAL, SLOW, SLOWER = "current,slow_by=0", "current,slow_by=0.6", "current,slow_by=2"
 GONE = "./gone-1.0-py3-none-any.whl"
 
-# Of the target, whose steps are long beside what a sleep overshoots by: the effect has to be one.
-# An answer is wrong in up to 5 % of runs by design, hence the second try.
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.serial,
-    pytest.mark.flaky(reruns=1),
-]
+# Of the target. Of the draft, whose steps are shorter, two gates of one effect once had intervals
+# apart (+55 % [53, 60] and +61 % [60, 63]), and bisect saw several steps.
+pytestmark = [pytest.mark.live, pytest.mark.serial]
 
 
 @pytest.fixture
