@@ -330,7 +330,7 @@ class EngineProcess:
 
     def _garbled(self, op: str, what: str) -> WorkerError:
         """End the process; the error that says what was not understood."""
-        self.close()
+        self._kill()
         return WorkerError(
             f"{self.build.engine} {op}: nonsense on the pipe: {what}",
             why="an answer that cannot be read cannot be believed",
@@ -345,14 +345,18 @@ class EngineProcess:
             os.close(self._requests)
             os.close(self._replies)
             self._requests = self._replies = -1
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=0.5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # what it started
+            os.killpg(self._process.pid, signal.SIGKILL)  # and what it started
+        self._process.wait()
         self._log_thread.join(timeout=1.0)
+
+    def _kill(self) -> None:
+        """End it before its pipes: one that still writes would add a broken pipe to its log."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self.close()
 
     @property
     def pid(self) -> int:
