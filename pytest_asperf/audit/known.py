@@ -29,15 +29,7 @@ _MODEL_SUFFIX: Final = ".gguf"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Facts that the files do not hold.
-
-    Attributes:
-        hardware: the machine that the figures are of.
-        models: headers of model files, by file name.
-        baseline: the file that others are compared with.
-        repetitions: of llama-bench's tests, if its output does not say.
-        confidence: two-sided coverage of every interval.
-    """
+    """Facts that the files do not hold; `repetitions` are llama-bench's if it does not say."""
 
     hardware: Profile | None = None
     models: Mapping[str, GgufInfo] = field(default_factory=dict)
@@ -53,13 +45,7 @@ def parse_options(
     repetitions: int | None,
     confidence: float,
 ) -> Options:
-    """The checked options of the command.
-
-    Raises:
-        ConfigError: the confidence is not between 0 and 1.
-        HardwareError: no profile has the name, or several with different bandwidths do.
-        ModelError: a model's file cannot be read.
-    """
+    """The options of the command, once checked; raises ConfigError, HardwareError or ModelError."""
     if not 0 < confidence < 1:
         raise ConfigError(
             f"--confidence={confidence} is not between 0 and 1",
@@ -88,9 +74,7 @@ class Known:
     """Facts for judging figures.
 
     Attributes:
-        options: given by the user.
         alone: highest rate in tok/s of generation without speculation, by model and machine.
-        logged: models by file name, as a log describes them.
     """
 
     options: Options
@@ -99,11 +83,7 @@ class Known:
 
     @classmethod
     def of(cls, readings: Iterable[FileReading], options: Options) -> Known:
-        """Gather the facts that files hold about one another.
-
-        Raises:
-            ConfigError: an option names a model that no file is about.
-        """
+        """Gather the facts of all files; raises ConfigError for a model that no file is about."""
         alone: dict[tuple[str, str], float] = {}
         logged: dict[str, ModelFacts] = {}
         names: set[str] = set()
@@ -128,11 +108,7 @@ class Known:
         return cls(options, alone, logged)
 
     def bandwidth_gbs(self, devices: Sequence[str]) -> float | None:
-        """Upper bound of memory traffic in GB/s; None if the hardware is uncertain.
-
-        Args:
-            devices: the tool's names of the devices that hold the weights.
-        """
+        """Upper bound of the memory traffic of the devices that a tool names; None if uncertain."""
         profile = self.options.hardware
         if profile is not None:
             return max(profile.bandwidth_gbs, profile.bandwidth_theoretical_gbs or 0.0)

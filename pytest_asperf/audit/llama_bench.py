@@ -30,22 +30,14 @@ _MD_BUILD: Final = re.compile(r"build: (\w+) \((\d+)\)$")
 
 
 def rows_of_document(document: Any) -> tuple[BenchRow, ...]:
-    """The rows of a JSON document; none where it is another tool's.
-
-    Raises:
-        UnreadableError: a row is llama-bench's and broken.
-    """
+    """The rows of a JSON document; none where it is another tool's."""
     if not isinstance(document, list):
         document = [document]
     return _rows(entry for entry in document if isinstance(entry, dict))
 
 
 def rows_of_json_lines(lines: Iterable[str]) -> tuple[BenchRow, ...]:
-    """The rows of JSON lines; none where they are another tool's.
-
-    Raises:
-        UnreadableError: a line is cut off or broken, after one that is llama-bench's.
-    """
+    """The rows of JSON lines; none where they are another tool's."""
 
     def entries() -> Iterator[dict[str, Any]]:
         for number, line in enumerate(lines, start=1):
@@ -62,11 +54,7 @@ def rows_of_json_lines(lines: Iterable[str]) -> tuple[BenchRow, ...]:
 
 
 def rows_of_csv(lines: Iterable[str]) -> tuple[BenchRow, ...]:
-    """The rows of CSV with a header of llama-bench's.
-
-    Raises:
-        UnreadableError: a row is cut off or broken.
-    """
+    """The rows of CSV with a header of llama-bench's."""
     try:
         return _rows(csv.DictReader(lines))
     except csv.Error as error:

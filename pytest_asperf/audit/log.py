@@ -73,13 +73,9 @@ class Log:
         models: in the order they were loaded.
         errors: possible error lines with their counts; `errors_left_out` more were not kept.
         remote: endpoint that the tool was given; empty without one.
-        measurement: rows of llama-bench's table.
-        perplexity, speculation: a run of these tools.
-        drafters: ways of drafting, by their statistics.
-        is_synthetic: whether acceptance was drawn and not judged by the target.
-        uses_checkpoints: whether what was accepted may be verified, and counted, again.
-        requests: of llama-server; `requests_left_out` more were not kept.
-        trials: of mlx_lm; `trials_cut_short` if a benchmark did not finish.
+        is_synthetic: whether acceptance was drawn at random and not judged by the target.
+        uses_checkpoints: whether accepted tokens may be verified, and counted, again.
+        trials_cut_short: whether a benchmark of mlx_lm did not finish.
     """
 
     build: str
@@ -124,12 +120,7 @@ class Log:
 
 
 def read_log(lines: Iterable[str], *, give_up_after: int = 2_000_000) -> Log:
-    """Read a log.
-
-    Args:
-        lines: without their ends.
-        give_up_after: characters after which a text that holds nothing of any tool is not read on.
-    """
+    """Read a log; a text without any tool's output only to `give_up_after` characters."""
     models, errors, measurement = ModelReader(), ErrorReader(), MarkdownReader()
     perplexity, speculation = PerplexityReader(), SpeculationReader()
     server, mlx = ServerReader(), MlxReader()

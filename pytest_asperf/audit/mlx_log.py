@@ -22,11 +22,9 @@ _MAX_TRIALS: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class MlxTrial:
-    """One run, with rates in tok/s as printed.
+    """One run, with rates in tok/s as printed; sizes are those of each sequence.
 
     Attributes:
-        n_prompt, n_gen: tokens of the prompt and generated, of each sequence.
-        batch: sequences at a time.
         prompt_rate: of all tokens of the prompt; its time includes the first decode.
         generation_rate: n tokens over the time of n - 1 steps.
     """

@@ -38,10 +38,8 @@ class PowerLog:
     """All samples of a file.
 
     Attributes:
-        n_samples: how many there are.
-        elapsed_s: their lengths, summed.
         rails: by name, those that every sample has.
-        thermal: by the word for thermal pressure, in how many samples it was said.
+        thermal: in how many samples each word for thermal pressure occurs.
         machine: Apple's model name.
         broken: samples that could not be read, such as a last one that is cut off.
     """
@@ -66,11 +64,7 @@ class _Sums:
     machine: str = ""
 
     def add(self, sample: Mapping[str, Any]) -> None:
-        """Add one sample.
-
-        Raises:
-            ValueError, KeyError, TypeError: it lacks what a sample of powermetrics has.
-        """
+        """Add one sample; raises ValueError, KeyError or TypeError for another tool's."""
         elapsed_ns, processor = int(sample["elapsed_ns"]), sample.get("processor", {})
         if elapsed_ns < 1:
             raise ValueError(elapsed_ns)
@@ -95,11 +89,7 @@ class _Sums:
 
 
 def read_power(file: BinaryIO) -> PowerLog:
-    """Read powermetrics' output, one sample at a time.
-
-    Raises:
-        UnreadableError: it holds no sample of powermetrics.
-    """
+    """Read powermetrics' output, one sample at a time."""
     sums, broken = _Sums(), 0
     for document in _documents(file):
         try:
@@ -123,11 +113,7 @@ def read_power(file: BinaryIO) -> PowerLog:
 
 
 def _parsed(document: bytes | None) -> Mapping[str, Any]:
-    """One document.
-
-    Raises:
-        ValueError: it is not a plist, whatever plistlib fails with.
-    """
+    """One document; raises ValueError for whatever plistlib fails with."""
     try:
         content = plistlib.loads(document or b"", fmt=plistlib.FMT_XML)
     except Exception as error:  # an open set: codecs' errors, its own IndexError

@@ -42,13 +42,8 @@ class FileReading:
     """One file.
 
     Attributes:
-        path: as it was given.
         format: what it is, in words; empty where it could not be read.
         problem: why it could not be read; empty where it was.
-        measurement: llama-bench's tests.
-        log: any tool's log.
-        power: powermetrics' samples.
-        table: rows of somebody's own table.
         cut_lines: lines of which the tail was not read.
     """
 

@@ -23,12 +23,9 @@ _SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class AuditedFigure:
-    """One measured figure.
+    """One measured figure: `value` with its interval, or `text` where the file holds only a point.
 
-    Attributes:
-        name: metric and subject.
-        value: with its interval; None if the file holds only a point.
-        text: the figure if there is no `value`, else a remark on it.
+    Beside a value, `text` is a remark on it.
     """
 
     name: str
@@ -45,12 +42,9 @@ class FileFindings:
 
     Attributes:
         title: the file, or what is compared.
-        format: what the file is; empty where it could not be read.
         problem: why it could not be read; empty where it was.
         ran: proof of path, as far as the file has it.
-        figures: the measured figures.
         guard_findings: guards that tripped, each with its subject.
-        notes: remarks on the figures.
     """
 
     title: str
@@ -90,12 +84,7 @@ class FileFindings:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The findings of all files.
-
-    Attributes:
-        files: by file, in the order given.
-        together: by comparison between files.
-    """
+    """The findings by file, in the order given, and those by comparison between files."""
 
     files: tuple[FileFindings, ...]
     together: tuple[FileFindings, ...] = ()

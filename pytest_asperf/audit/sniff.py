@@ -59,7 +59,7 @@ class Kind(StrEnum):
 
 
 class UnreadableError(Exception):
-    """A file is not one that can be read; the text says what it is instead, for a reader."""
+    """A file that cannot be read, or is broken; its text says what it is instead."""
 
 
 @dataclass(slots=True)
@@ -104,14 +104,7 @@ class Lines:
 
 
 def sniff(head: bytes) -> tuple[Kind, str]:
-    """How a file that begins like this is to be read, and its encoding.
-
-    Args:
-        head: up to `HEAD_BYTES` of it.
-
-    Raises:
-        UnreadableError: it is empty, binary or packed.
-    """
+    """How a file with these first `HEAD_BYTES` is to be read, and its encoding."""
     if not head:
         raise UnreadableError("the file is empty")
     for signature, what in _SIGNATURES.items():
@@ -157,11 +150,7 @@ def _is_object(line: str) -> bool:
 
 
 def read_document(file: BinaryIO, encoding: str) -> Any:
-    """A JSON document.
-
-    Raises:
-        UnreadableError: it is too large to be one of a tool's, cut off, or not JSON.
-    """
+    """A JSON document."""
     data = file.read(MAX_DOCUMENT_BYTES + 1)
     if len(data) > MAX_DOCUMENT_BYTES:
         raise UnreadableError(

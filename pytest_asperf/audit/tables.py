@@ -39,12 +39,7 @@ _MAX_DEPTH: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One row.
-
-    Attributes:
-        words: what it is about, by column.
-        numbers: what was measured, by this package's names; what is empty is not there.
-    """
+    """One row: what it is about, by column, and its figures, by this package's names."""
 
     words: Mapping[str, str]
     numbers: Mapping[str, float]
@@ -81,11 +76,7 @@ class TableRow:
 
 
 def rows_of_table(lines: Iterable[str]) -> tuple[TableRow, ...]:
-    """The rows of a CSV with a header; none where no column tells of a result.
-
-    Raises:
-        UnreadableError: it is not CSV.
-    """
+    """The rows of a CSV with a header; none where no column tells of a result."""
     try:
         reader = csv.DictReader(lines)
         known = {_NUMBERS.get(name) for name in reader.fieldnames or ()}

@@ -38,13 +38,7 @@ _LEVEL: Final = re.compile(
 def audit(
     paths: Sequence[Path], options: Options, *, on_file: Callable[[Path], None] = lambda _: None
 ) -> Audit:
-    """Read files and apply the guards to them.
-
-    Args:
-        paths: the files; the baseline is read with them, and need not be among them.
-        options: facts that the files do not hold.
-        on_file: called with each file before it is read.
-    """
+    """Read files and apply the guards; the baseline among the options is read with them."""
     readings = []
     for path in dict.fromkeys([*paths, *([options.baseline] if options.baseline else [])]):
         on_file(path)
