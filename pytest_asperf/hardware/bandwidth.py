@@ -1,15 +1,11 @@
 """Memory read bandwidth, measured once on a machine whose chip has no published figure.
 
-What is measured: the rate at which all usable cores together read memory that no cache holds.
-Each thread owns a buffer that it touched first, so that its pages lie near it, and reads one
-window of it per round with numpy's maximum over 32-bit integers, which is vectorised, releases the
-interpreter lock and does one comparison per vector loaded. One byte read counts as one byte; the
-operation writes nothing. A round's rate is the bytes of all threads over the time from the first
-start to the last end. The result is the best round: disturbance only ever lowers a rate.
-
-It is a lower bound of what the hardware can do, and it serves as a ceiling for decoding, which
-reads as well. A busy machine could make it too low; hence the best of many short rounds, taken
-until none has been better for a while, and `machine_bandwidth` keeps the highest it ever saw.
+It is the rate at which all usable cores together read memory that no cache holds. Each thread owns
+a buffer that it touched first, so that its pages lie near it, and reads one window of it per round
+with numpy's maximum over 32-bit integers, which is vectorised, releases the interpreter lock and
+writes nothing. A round's rate is the bytes of all threads over the time from the first start to
+the last end. Disturbance only lowers a rate, so the result is the best of many short rounds, taken
+until none has been better for a while; `machine_bandwidth` keeps the highest it ever saw.
 """
 
 from __future__ import annotations
@@ -48,14 +44,7 @@ _NAME = "bandwidth"
 
 @dataclass(frozen=True, slots=True)
 class BandwidthMeasurement:
-    """A measured read bandwidth and how it came about.
-
-    Attributes:
-        gbs: bytes read per second in the best round, decimal GB/s.
-        threads: threads that read, one per usable core.
-        buffer_bytes: memory that they read through, together.
-        rounds: rounds taken.
-    """
+    """The read rate of the best round in decimal GB/s, and the sizes it was measured with."""
 
     gbs: float
     threads: int
@@ -65,13 +54,7 @@ class BandwidthMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class BandwidthPlan:
-    """Sizes of a measurement.
-
-    Attributes:
-        threads: threads that read.
-        windows: windows in each thread's buffer, read in turn.
-        window_bytes: bytes that a thread reads in one round.
-    """
+    """Sizes of a measurement; in each round, a thread reads one of its windows."""
 
     threads: int
     windows: int
@@ -84,15 +67,10 @@ class BandwidthPlan:
 
 
 def machine_bandwidth(cache_dir: Path, machine: Machine, *, remeasure: bool = False) -> Bandwidth:
-    """Return this machine's measured read bandwidth, measuring only if it is not known yet.
+    """This machine's measured read bandwidth, measured only if it is not known or on demand.
 
-    Args:
-        cache_dir: the result is kept below it in ``hardware/``, one file per kind of machine
-            (processor, usable cores, memory).
-        machine: the facts of this machine.
-        remeasure: measure again, and keep the higher of the two figures.
-
-    The caller makes sure that nothing else measures at the same time.
+    The higher of two measurements is kept, below ``hardware/`` in the cache. The caller makes sure
+    that nothing else measures at the same time.
 
     Raises:
         CacheError: the folder cannot be written.
@@ -120,14 +98,12 @@ def machine_bandwidth(cache_dir: Path, machine: Machine, *, remeasure: bool = Fa
 
 
 def known_bandwidth(cache_dir: Path, machine: Machine) -> Bandwidth | None:
-    """Return what was measured on this machine before, None if nothing was."""
+    """What was measured on this machine before, None if nothing was."""
     return _load(record_path(cache_dir, _NAME, machine))
 
 
 def measure_bandwidth_gbs(machine: Machine) -> BandwidthMeasurement:
-    """Measure the read bandwidth of all usable cores; see the module for what is counted.
-
-    Takes two to eight seconds.
+    """Measure the read bandwidth of all usable cores, which takes two to eight seconds.
 
     Raises:
         HardwareError: memory does not suffice for a buffer that no cache holds.
@@ -144,11 +120,6 @@ def measure_bandwidth_gbs(machine: Machine) -> BandwidthMeasurement:
 
 def plan_measurement(threads: int, cache_bytes: int | None, available_bytes: int) -> BandwidthPlan:
     """Choose buffers eight times the last-level cache, within a quarter of free memory.
-
-    Args:
-        threads: threads that will read.
-        cache_bytes: last-level cache of all cores; None if unknown.
-        available_bytes: memory that may be used at all.
 
     Raises:
         HardwareError: a quarter of `available_bytes` is not even four times the cache.

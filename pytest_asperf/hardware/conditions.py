@@ -27,8 +27,6 @@ class Condition:
     Attributes:
         name: what was looked at, e.g. ``load``.
         state: ``unknown`` where it could not be read, which is not the same as ``ok``.
-        detail: what was seen.
-        remedy: what to do about it; empty where nothing is to be done.
     """
 
     name: str
@@ -38,13 +36,10 @@ class Condition:
 
 
 def judge_load(busy_cores: float | None, load: float | None, cores: int | None) -> Condition:
-    """Judge what other processes take.
+    """Judge what other processes take of the machine's logical cores.
 
-    Args:
-        busy_cores: cores that other processes kept busy just now.
-        load: one-minute load average; it counts this process too and lags behind, so it decides
-            only where `busy_cores` is unknown.
-        cores: logical cores of the machine.
+    The one-minute load average counts this process too and lags behind, so it decides only where
+    `busy_cores`, those that others kept busy just now, is unknown.
     """
     allowed = foreign_cores_allowed(cores)
     average = "" if load is None else f"load average {load:.2f} on {cores or '?'} cores"
@@ -94,12 +89,7 @@ def judge_memory(stall_percent: float | None, available_share: float | None) -> 
 def judge_virtualisation(
     *, virtualised: bool | None, stolen_cores: float | None = None
 ) -> Condition:
-    """Judge whether unseen neighbours share the hardware.
-
-    Args:
-        virtualised: whether this is a guest of a hypervisor.
-        stolen_cores: cores' worth of time that the hypervisor gave to others just now.
-    """
+    """Judge whether unseen neighbours share the hardware, as guests of a hypervisor do."""
     name = "virtualisation"
     if virtualised is None:
         return Condition(name, "unknown", "cannot be told")

@@ -10,10 +10,7 @@ from pytest_asperf.hardware.machine import Machine
 
 
 def detect() -> Machine:
-    """Return the facts of this machine; what cannot be read or is ambiguous is unknown.
-
-    Commands are run with a time limit; nothing is cached.
-    """
+    """The facts of this machine; what cannot be read or is ambiguous is unknown."""
     system = platform.system()
     if system == "Darwin":
         return macos.read_machine()

@@ -1,7 +1,6 @@
 """Who holds the machine: a note in the lock file itself, which every user of the machine can write.
 
-So what is read from it is another's data: checked, bounded, and believed only of a process that the
-operating system knows too.
+So it is checked, bounded, and believed only of a process that the operating system knows too.
 """
 
 from __future__ import annotations
@@ -35,14 +34,7 @@ _SAME_START_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that noted that it holds the machine.
-
-    Attributes:
-        pid: its process id.
-        started_s: when it was started, seconds since the epoch.
-        since_s: since when it holds the machine, likewise.
-        command: its command line, safe to print.
-    """
+    """A process that noted that it holds the machine; times are seconds since the epoch."""
 
     pid: int
     started_s: float
@@ -55,7 +47,7 @@ class Holder:
 
     @property
     def state(self) -> str:
-        """What keeps it from going on, empty where it runs."""
+        """``ended`` or ``stopped``; empty where it runs."""
         try:
             process = psutil.Process(self.pid)
             if abs(process.create_time() - self.started_s) > _SAME_START_S:
@@ -88,7 +80,7 @@ def noted(path: Path) -> Iterator[None]:
 
 
 def holder_of(path: Path) -> Holder | None:
-    """Return who noted last that it holds a lock file, None where nobody did."""
+    """The process that last noted that it holds a lock file."""
     try:
         with _opened(path, os.O_RDONLY) as fd:
             note = json.loads(os.pread(fd, _MAX_BYTES, 0))
@@ -124,11 +116,7 @@ def _write(path: Path, content: bytes) -> None:
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
-    """Open a regular file that is there, and no link to one.
-
-    Raises:
-        OSError: it is not, or may not be opened.
-    """
+    """Open a regular file, but no link to one; raises OSError for anything else."""
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):

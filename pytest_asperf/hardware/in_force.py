@@ -21,7 +21,7 @@ class Ceiling:
         gbs: bandwidth of the memory they are in, decimal GB/s.
         kind: where that figure comes from.
         cache_bytes: last-level cache in front of it; weights that fit in it are not bound.
-        doubt: why it is not the bandwidth of the machine measured on; empty where it may be.
+        doubt: why it may not be the bandwidth of the machine measured on; empty without doubt.
     """
 
     gbs: float
@@ -54,10 +54,7 @@ class Hardware:
 
     @property
     def contradiction(self) -> str:
-        """What this machine was found to be, where that cannot be the declared hardware.
-
-        Empty where it may be: its chip is not known, or not which bin of it.
-        """
+        """What this machine is, if it cannot be the declared hardware; empty where it may be."""
         declared, machine = self.declared, self.machine
         if declared is None or declared == machine.profile:
             return ""
@@ -111,7 +108,7 @@ class Hardware:
         return self.profile.gpu_cores if self.profile else None
 
     def headline(self) -> str:
-        """Return one line: what is in force, and whether it was detected or declared."""
+        """One line: what is in force, and whether it was detected or declared."""
         how = "detected" if self.declared is None else "declared"
         name = self.name
         if self.profile is not None:
@@ -130,10 +127,10 @@ def in_force(
     memory_gb: int | None = None,
     option: str = "--asperf-hardware",
 ) -> Hardware:
-    """Return the hardware that a name, or `auto`, stands for; see `find_profile`.
+    """The hardware that a name, or `auto`, stands for.
 
     Raises:
-        HardwareError: no profile has the name, or several with different bandwidths do.
+        HardwareError: as `find_profile`.
     """
     if name == "auto":
         return Hardware(machine)

@@ -1,7 +1,6 @@
 """What Linux tells about the machine: cpuinfo, lscpu, sysfs, control groups, NVIDIA's driver.
 
-Parsers take text and return facts. Readers of a tree take its root, so that a recorded tree does
-as well as the running system's.
+Readers take the root of the tree, so that tests read recorded ones.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def read_machine(root: Path = _ROOT) -> Machine:
 
 
 def match_gpus(gpus: Sequence[Gpu]) -> Match:
-    """Return the profile of the cards; processors other than Apple's have none of their own."""
+    """The profile of the cards; processors other than Apple's have none of their own."""
     names = {gpu.name for gpu in gpus}
     if not names:
         return Match((), "no profile covers this processor, and no NVIDIA card is visible")
@@ -81,7 +80,7 @@ def match_gpus(gpus: Sequence[Gpu]) -> Match:
 
 
 def parse_cpuinfo(text: str) -> CpuFacts:
-    """Return the facts of ``/proc/cpuinfo``; Arm processors have no model name there."""
+    """The facts of ``/proc/cpuinfo``; Arm processors have no model name there."""
     values: dict[str, str] = {}
     processors = 0
     for line in text.splitlines():
@@ -98,7 +97,7 @@ def parse_cpuinfo(text: str) -> CpuFacts:
 
 
 def parse_lscpu(text: str) -> CpuFacts:
-    """Return the facts of ``lscpu -J``, whose fields newer versions nest."""
+    """The facts of ``lscpu -J``, whose fields newer versions nest."""
     try:
         fields = list(_lscpu_fields(json.loads(text)))
     except (ValueError, RecursionError):
@@ -126,7 +125,7 @@ def parse_meminfo(text: str) -> dict[str, int]:
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """Return the numbers of a kernel CPU list such as ``0-3,8``; empty if it is malformed."""
+    """The numbers of a kernel CPU list such as ``0-3,8``; empty if it is malformed."""
     cpus: list[int] = []
     for part in text.strip().split(","):
         found = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
@@ -140,13 +139,13 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 
 
 def parse_size(text: str) -> int | None:
-    """Return the bytes of a sysfs size such as ``32768K``."""
+    """The bytes of a sysfs size such as ``32768K``."""
     found = re.fullmatch(r"([0-9]{1,12})([KMG]?)", text.strip())
     return int(found[1]) * _SIZE_UNITS[found[2]] if found else None
 
 
 def parse_cpu_max(text: str) -> float | None:
-    """Return the CPUs of a version 2 ``cpu.max``: ``quota period``, or ``max`` for no limit."""
+    """The CPUs of a version 2 ``cpu.max``: ``quota period``, or ``max`` for no limit."""
     quota, _, period = text.strip().partition(" ")
     return _ratio(quota, period)
 
@@ -162,7 +161,7 @@ def parse_cgroup_paths(text: str) -> dict[str, str]:
 
 
 def count_physical_cores(cpus: Iterable[int], root: Path = _ROOT) -> int | None:
-    """Return how many physical cores carry these logical ones; None if any does not say."""
+    """How many physical cores carry these logical ones; None if any does not say."""
     siblings = set()
     for cpu in cpus:
         topology = root / _CPUS / f"cpu{cpu}/topology"
@@ -176,13 +175,13 @@ def count_physical_cores(cpus: Iterable[int], root: Path = _ROOT) -> int | None:
 
 
 def read_virtualised(root: Path = _ROOT) -> bool | None:
-    """Return whether this is a guest of a hypervisor; lscpu is asked only where cpuinfo is mute."""
+    """Whether this is a guest of a hypervisor; lscpu is asked only where cpuinfo is mute."""
     told = parse_cpuinfo(probe.read(root / "proc/cpuinfo") or "").virtualised
     return parse_lscpu(probe.run(("lscpu", "-J")) or "").virtualised if told is None else told
 
 
 def read_cores_by_level(root: Path = _ROOT) -> tuple[tuple[str, int], ...]:
-    """Return the cores of a hybrid Intel processor by level; empty for any other."""
+    """The cores of a hybrid Intel processor by level; empty for any other."""
     levels = []
     for name, device in (("Performance", "cpu_core"), ("Efficiency", "cpu_atom")):
         cpus = parse_cpu_list(probe.read(root / f"sys/devices/{device}/cpus") or "")
@@ -194,7 +193,7 @@ def read_cores_by_level(root: Path = _ROOT) -> tuple[tuple[str, int], ...]:
 
 
 def read_cache_bytes(cpus: Iterable[int], root: Path = _ROOT) -> int | None:
-    """Return the size of all last-level caches together."""
+    """The size of all last-level caches together."""
     caches: dict[tuple[int, str], int] = {}
     for cpu in cpus:
         for index in (root / _CPUS / f"cpu{cpu}/cache").glob("index[0-9]"):
@@ -207,7 +206,7 @@ def read_cache_bytes(cpus: Iterable[int], root: Path = _ROOT) -> int | None:
 
 
 def read_limits(root: Path = _ROOT) -> ContainerLimits:
-    """Return the tightest CPU and memory limits of this process's control groups."""
+    """The tightest CPU and memory limits of this process's control groups."""
     paths = parse_cgroup_paths(probe.read(root / "proc/self/cgroup") or "")
     mount = root / "sys/fs/cgroup"
     cpus = [

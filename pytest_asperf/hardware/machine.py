@@ -13,11 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """A memory bandwidth, and where the figure comes from.
+    """A memory bandwidth in decimal GB/s, and where the figure comes from.
 
     Attributes:
-        gbs: decimal GB/s.
-        kind: ``advertised`` by the vendor, or ``measured`` here.
         theoretical_gbs: bus width times transfer rate, where both are known.
         measured_on: the day of the measurement, for a measured one.
     """
@@ -55,7 +53,6 @@ class ContainerLimits:
 
     Attributes:
         cpus: CPU time per second, from the control group's quota.
-        memory_bytes: the control group's memory limit.
         affinity: logical cores that this process may run on.
     """
 
@@ -69,16 +66,13 @@ class Machine:
     """What this machine is.
 
     Attributes:
-        os: ``macOS``, ``Linux``, or the platform's own name.
         arch: as the running interpreter sees it.
         cores_by_level: physical cores by level, fastest first; empty where all are alike or
-            the levels cannot be told.
-        memory_bytes: physical memory.
+            the levels are unknown.
         cache_bytes: last-level cache of all cores; a model that fits in it is not bounded by the
             memory's bandwidth.
         virtualised: whether this is a guest of a hypervisor.
         translated: whether the interpreter runs under binary translation (Rosetta).
-        profile: the chip's profile, where the facts leave exactly one.
         profile_note: why there is no profile; empty when there is one.
         bandwidth: of the profile's memory: the machine's own for Apple silicon, the card's for a
             graphics card. None where it is not published or not certain.
@@ -114,7 +108,7 @@ class Machine:
 
 
 def published_bandwidth(match: Match) -> Bandwidth | None:
-    """Return the advertised bandwidth, if all profiles that the match leaves open share it."""
+    """The advertised bandwidth, if all profiles that the match leaves open share it."""
     figures = {(p.bandwidth_gbs, p.bandwidth_theoretical_gbs) for p in match.candidates}
     if len(figures) != 1:
         return None

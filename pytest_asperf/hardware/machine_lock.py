@@ -24,7 +24,7 @@ _WAIT_S: Final = 600.0
 
 
 def machine_lock_path() -> Path:
-    """Return the lock's path: one for the machine, so the temporary folder all users share."""
+    """The lock's path: one for the machine, so the temporary folder all users share."""
     shared = Path("/tmp")  # noqa: S108  # the lock must be the same for all
     return (shared if shared.is_dir() else Path(tempfile.gettempdir())) / "pytest-asperf.lock"
 
@@ -32,14 +32,12 @@ def machine_lock_path() -> Path:
 class MachineQueue:
     """Where measurements wait for one another.
 
-    The time limit counts anew whenever the machine changes hands: a queue that moves is no hang.
+    The time limit starts again whenever the machine changes hands: a queue that moves is no hang.
     Once it is over, later measurements do not wait for the same holder again.
 
     Args:
-        lock_path: the machine's lock file.
-        on_wait: told who holds the machine, at once and then once a minute.
+        on_wait: called with a message that names the holder, at once and then every `repeat_s`.
         limit_s: time after which waiting for one holder is given up.
-        repeat_s: time between two of those messages.
     """
 
     def __init__(

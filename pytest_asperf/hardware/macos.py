@@ -1,7 +1,4 @@
-"""What a Mac tells about itself without privileges: sysctl, the I/O registry, system_profiler.
-
-Parsers take text and return facts; `read_machine` runs the commands.
-"""
+"""What a Mac tells about itself without privileges: sysctl, the I/O registry, system_profiler."""
 
 from __future__ import annotations
 
@@ -100,16 +97,15 @@ def machine_from(
 
 
 def parse_sysctl(text: str) -> dict[str, str]:
-    """Return the keys and values of ``sysctl key…``; keys it did not know are absent."""
+    """The keys and values of ``sysctl key…``; keys it did not know are absent."""
     pairs = (line.partition(":") for line in text.splitlines())
     return {key.strip(): value.strip() for key, colon, value in pairs if colon and value.strip()}
 
 
 def parse_cores_by_level(sysctl: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
-    """Return physical cores by performance level, fastest first; empty if any is missing.
+    """Physical cores by performance level, fastest first; empty if any is missing.
 
-    The names are the system's (``Performance``, ``Efficiency``, from M5 on ``Super``); a level
-    without one, as on early systems, is called by its key.
+    A level without a name, as on early systems, is called by its key.
     """
     count = probe.whole_number(sysctl.get("hw.nperflevels")) or 0
     levels = []
@@ -122,19 +118,19 @@ def parse_cores_by_level(sysctl: Mapping[str, str]) -> tuple[tuple[str, int], ..
 
 
 def parse_gpu_cores(ioreg: str) -> int | None:
-    """Return the GPU core count of the AGXAccelerator entry; None if absent or contradictory."""
+    """The GPU core count of the AGXAccelerator entry; None if absent or contradictory."""
     counts = {int(n) for n in re.findall(r'"gpu-core-count"\s*=\s*([0-9]{1,4})\b', ioreg)}
     return counts.pop() or None if len(counts) == 1 else None
 
 
 def parse_gpu_busy_percent(ioreg: str) -> int | None:
-    """Return the GPU's ``Device Utilization %`` of the AGXAccelerator entry."""
+    """The GPU's ``Device Utilization %`` of the AGXAccelerator entry."""
     found = re.search(r'"Device Utilization %"\s*=\s*([0-9]{1,3})\b', ioreg)
     return int(found[1]) if found else None
 
 
 def parse_system_profiler(text: str) -> ProfilerFacts:
-    """Return chip, memory and core counts of ``system_profiler … -json``."""
+    """Chip, memory and core counts of ``system_profiler … -json``."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -154,7 +150,7 @@ def parse_system_profiler(text: str) -> ProfilerFacts:
 
 
 def parse_number_processors(text: str) -> tuple[int | None, tuple[tuple[str, int], ...]]:
-    """Return the cores and the cores by level of a ``number_processors`` value.
+    """The cores and the cores by level of a ``number_processors`` value.
 
     Up to macOS 15 it reads ``proc total:P:E``. macOS 26 appends a fourth number for the middle
     level, which the M5 Pro and Max have beside their Super cores: ``proc 18:6:0:12``. A value

@@ -11,12 +11,9 @@ if TYPE_CHECKING:
 
 
 def memory_of(hardware: Hardware, memory_gb: int | None = None) -> MemoryCapacity | None:
-    """Return the memory of the hardware in force, None where its size cannot be read.
+    """The memory of the hardware in force, None where its size cannot be read.
 
-    Args:
-        hardware: the hardware.
-        memory_gb: memory of the named profile, in GB as on the box; None for the most that it is
-            sold with.
+    A named profile has `memory_gb`, in GB as on the box, or the most that it is sold with.
     """
     profile, machine = hardware.declared, hardware.machine
     if profile is not None:

@@ -53,7 +53,7 @@ class CardReading:
 
 
 def read_cards() -> tuple[CardReading, ...]:
-    """Return the cards that the driver shows this process; empty without card or driver."""
+    """The cards that the driver shows this process; empty without card or driver."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
@@ -63,11 +63,7 @@ def read_cards() -> tuple[CardReading, ...]:
 
 
 def from_nvml(nvml: Any) -> tuple[CardReading, ...] | None:
-    """Read all cards through an NVML binding; None if its library does not answer.
-
-    Args:
-        nvml: the module ``pynvml`` of nvidia-ml-py.
-    """
+    """All cards by ``pynvml`` of nvidia-ml-py; None if its library does not answer."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError:
@@ -83,11 +79,9 @@ def from_nvml(nvml: Any) -> tuple[CardReading, ...] | None:
 
 
 def parse_smi(text: str, fields: Sequence[str]) -> tuple[CardReading, ...]:
-    """Return the cards of ``nvidia-smi --query-gpu=… --format=csv,noheader,nounits``.
+    """The cards of ``nvidia-smi --query-gpu=FIELDS --format=csv,noheader,nounits``.
 
-    Args:
-        text: its output; lines of another width, such as a refusal, are no cards.
-        fields: the names asked for, in order.
+    Lines of another width, such as a refusal, are no cards.
     """
     cards = []
     for row in csv.reader(text.replace("\0", "").splitlines(), skipinitialspace=True):

@@ -15,7 +15,7 @@ _LIMIT_BYTES = 1 << 20
 
 
 def run(args: Sequence[str], *, timeout_s: float = 5.0) -> str | None:
-    """Return what a command prints, at most 1 MiB; None if it cannot be run or is too slow.
+    """What a command prints, at most 1 MiB; None if it cannot be run or is too slow.
 
     The exit status is left to the parser of the text: ``sysctl`` fails when one of many keys is
     unknown and prints the others, ``nvidia-smi`` prints its refusal where the values would stand.
@@ -38,7 +38,7 @@ def run(args: Sequence[str], *, timeout_s: float = 5.0) -> str | None:
 
 
 def read(path: Path) -> str | None:
-    """Return a system file's text without surrounding blanks, at most 1 MiB; None if unreadable."""
+    """A system file's text without surrounding blanks, at most 1 MiB; None if unreadable."""
     try:
         with path.open("rb") as stream:
             return stream.read(_LIMIT_BYTES).decode("utf-8", "replace").strip()
@@ -47,7 +47,7 @@ def read(path: Path) -> str | None:
 
 
 def whole_number(text: str | None) -> int | None:
-    """Return a non-negative decimal integer of at most 20 digits, or None for anything else."""
+    """A non-negative decimal integer of at most 20 digits, or None for anything else."""
     stripped = (text or "").strip()
     plain = stripped.isascii() and stripped.isdigit() and len(stripped) <= 20
     return int(stripped) if plain else None

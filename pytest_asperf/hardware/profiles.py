@@ -59,7 +59,6 @@ class Profile:
         bandwidth_gbs: memory bandwidth as advertised, decimal GB/s.
         bandwidth_theoretical_gbs: bus width times transfer rate, where both are known.
         sold_memory_gb: memory sizes of this bin, only where they tell it from another.
-        confidence: ``high``, ``medium`` or ``low``.
         unconfirmed: fields that rest on a derivation or on general knowledge.
     """
 
@@ -100,12 +99,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Profiles that the facts of a machine leave open, and why it is not exactly one.
-
-    Attributes:
-        candidates: every profile that the known facts allow.
-        note: empty when there is exactly one candidate.
-    """
+    """Profiles that the facts of a machine leave open, and why it is not exactly one."""
 
     candidates: tuple[Profile, ...]
     note: str = ""
@@ -118,21 +112,13 @@ class Match:
 
 @functools.cache
 def load_profiles() -> Mapping[str, Profile]:
-    """Return the shipped profiles by id.
-
-    Raises:
-        HardwareError: the shipped file is broken; names the chip and key.
-    """
+    """The shipped profiles by id; raises HardwareError if their file is broken."""
     text = resources.files("pytest_asperf").joinpath(_DATA).read_text(encoding="utf-8")
     return parse_profiles(text, _DATA)
 
 
 def parse_profiles(text: str, where: str) -> Mapping[str, Profile]:
-    """Return the profiles of one TOML document by id, in the document's order.
-
-    Args:
-        text: the document; its schema is described at the head of ``data/hardware.toml``.
-        where: what an error calls the document.
+    """The profiles of one TOML document by id, in the document's order.
 
     Raises:
         HardwareError: the document is not valid; names the chip and key.
@@ -156,16 +142,12 @@ def parse_profiles(text: str, where: str) -> Mapping[str, Profile]:
 def find_profile(
     name: str, *, memory_gb: int | None = None, option: str = "--asperf-hardware"
 ) -> Profile:
-    """Return the profile that a person means by ``name``.
+    """The profile that a person means by ``name``, in messages the value of `option`.
 
     Spelling is forgiven: ``m2ultra``, ``M2 Ultra``, ``apple-m2-ultra``, ``m3max-40`` and the
     operating system's brand string all work. A name that leaves several bins open means the
-    largest one, provided that all have one bandwidth; the returned id says which it is.
-
-    Args:
-        name: the name.
-        memory_gb: only bins that are sold with this memory, in GB as on the box; None for all.
-        option: what a message calls the option that the name stands in.
+    largest one, provided that all have one bandwidth; the returned id says which it is. With
+    `memory_gb`, in GB as on the box, only bins that are sold with it count.
 
     Raises:
         HardwareError: no profile has the name or the memory, or its bins differ in bandwidth.
@@ -204,7 +186,7 @@ def match_profile(
     cpu_cores: int | None = None,
     memory_bytes: int | None = None,
 ) -> Match:
-    """Return the profiles that the facts of a machine allow.
+    """The profiles that the facts of a machine allow.
 
     A fact in which the remaining bins differ has to be known: an unknown one leaves all of them
     open, and no other fact is taken in its place.
@@ -248,7 +230,7 @@ def _words(name: str) -> tuple[str, ...]:
 
 
 def _chip_and_rest(words: Sequence[str], profiles: Iterable[Profile]) -> tuple[list[Profile], str]:
-    """Return all bins of the chip that the first words name, and what the others say."""
+    """All bins of the chip that the first words name, and what the others say."""
     bins: dict[str, list[Profile]] = {}
     for profile in profiles:
         bins.setdefault(profile.chip, []).append(profile)

@@ -33,7 +33,7 @@ class CpuTimes:
 
 
 def readiness() -> tuple[Condition, ...]:
-    """Return what decides whether a measurement made now would be worth anything.
+    """What decides whether a measurement made now would be worth anything.
 
     Takes 0.1 s to watch processor times and throttle counters, and what the system's commands
     need: nothing on Linux without an NVIDIA card, some 0.1 s on a Mac.
@@ -62,7 +62,7 @@ def readiness() -> tuple[Condition, ...]:
 
 
 def foreign_cores(before: CpuTimes, after: CpuTimes) -> float | None:
-    """Return how many cores other processes kept busy between two readings."""
+    """How many cores other processes kept busy between two readings."""
     window_s = after.at_s - before.at_s
     if window_s <= 0:
         return None
@@ -71,7 +71,7 @@ def foreign_cores(before: CpuTimes, after: CpuTimes) -> float | None:
 
 
 def stolen_cores(before: CpuTimes, after: CpuTimes) -> float | None:
-    """Return how many cores' time the hypervisor gave to others between two readings."""
+    """How many cores' time the hypervisor gave to others between two readings."""
     window_s = after.at_s - before.at_s
     return max(0.0, after.stolen_s - before.stolen_s) / window_s if window_s > 0 else None
 

@@ -1,7 +1,4 @@
-"""What would disturb a measurement on Linux: throttling, clock policy, power source, memory.
-
-Readers take the root of the tree, so that a recorded one does as well as the running system's.
-"""
+"""What would disturb a measurement on Linux: throttling, clock policy, power source, memory."""
 
 from __future__ import annotations
 
@@ -77,7 +74,7 @@ def parse_stall_percent(text: str) -> float | None:
 
 
 def read_throttle_events(root: Path = _ROOT) -> int | None:
-    """Return how often the cores were throttled since boot; None where nothing counts it."""
+    """How often the cores were throttled since boot; None where nothing counts it."""
     files = (root / _CPU).glob("cpu[0-9]*/thermal_throttle/*_throttle_count")
     counts = [probe.whole_number(probe.read(file)) for file in files]
     known = [count for count in counts if count is not None]
@@ -85,7 +82,7 @@ def read_throttle_events(root: Path = _ROOT) -> int | None:
 
 
 def read_clock_policies(root: Path = _ROOT) -> tuple[ClockPolicy, ...]:
-    """Return the clock policy of each group of cores; empty in most virtual machines."""
+    """The clock policy of each group of cores; empty in most virtual machines."""
     return tuple(
         ClockPolicy(
             driver=probe.read(policy / "scaling_driver"),
@@ -99,7 +96,7 @@ def read_clock_policies(root: Path = _ROOT) -> tuple[ClockPolicy, ...]:
 
 
 def read_discharging(root: Path = _ROOT) -> bool | None:
-    """Return whether a system battery is being drained; None where there is none."""
+    """Whether a system battery is being drained; None where there is none."""
     statuses = [
         probe.read(supply / "status")
         for supply in (root / "sys/class/power_supply").glob("*")

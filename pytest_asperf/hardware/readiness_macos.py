@@ -58,19 +58,19 @@ def conditions() -> tuple[Condition, ...]:
 
 
 def parse_swap_used(text: str) -> int | None:
-    """Return the used bytes of ``vm.swapusage``: ``total = 2048.00M  used = 1024.50M  …``."""
+    """The used bytes of ``vm.swapusage``: ``total = 2048.00M  used = 1024.50M  …``."""
     found = re.search(r"\bused = ([0-9]{1,9}(?:\.[0-9]{1,6})?)M\b", text)
     return int(float(found[1]) * 2**20) if found else None
 
 
 def parse_thermal_pressure(text: str) -> int | None:
-    """Return the level that ``notifyutil -g`` prints behind the key."""
+    """The level that ``notifyutil -g`` prints behind the key."""
     found = re.search(rf"^{re.escape(_THERMAL_KEY)}\s+([0-9])\s*$", text, re.MULTILINE)
     return int(found[1]) if found else None
 
 
 def parse_power_modes(text: str) -> dict[str, int]:
-    """Return the power mode by source of ``pmset -g custom``.
+    """The power mode by source of ``pmset -g custom``.
 
     The key is ``lowpowermode`` on some models and ``powermode`` on others; either way 0 is
     automatic, 1 low power and 2 high power.
@@ -86,7 +86,7 @@ def parse_power_modes(text: str) -> dict[str, int]:
 
 
 def parse_power_source(text: str) -> str | None:
-    """Return the source that ``pmset -g batt`` says is in use, e.g. ``AC Power``."""
+    """The source that ``pmset -g batt`` says is in use, e.g. ``AC Power``."""
     found = re.search(r"Now drawing from '([^'\n]{1,40})'", text)
     return found[1] if found else None
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def machine_key(machine: Machine) -> dict[str, Any]:
-    """Return the facts that tell a kind of machine from others."""
+    """The facts that tell a kind of machine from others."""
     memory_bytes = machine.memory_bytes
     return {
         "arch": machine.arch,
@@ -30,14 +30,14 @@ def machine_key(machine: Machine) -> dict[str, Any]:
 
 
 def record_path(cache_dir: Path, name: str, machine: Machine) -> Path:
-    """Return where the record called `name` of a kind of machine is kept."""
+    """Where the record called `name` of a kind of machine is kept."""
     text = json.dumps(machine_key(machine), sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return cache_dir / "hardware" / f"{name}-{digest}.json"
 
 
 def load_record(path: Path, schema: int) -> dict[str, Any] | None:
-    """Return a record, None where there is none of this schema; its values are not checked."""
+    """A record, None where there is none of this schema; its values are not checked."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -47,12 +47,7 @@ def load_record(path: Path, schema: int) -> dict[str, Any] | None:
 
 
 def store_record(path: Path, record: Mapping[str, Any], *, what: str) -> None:
-    """Write a record in one step, so that no reader meets half of it.
-
-    Args:
-        path: `record_path`.
-        record: plain data.
-        what: what it is, for the message of an error.
+    """Write a record in one step, so that no reader meets half of it; errors call it `what`.
 
     Raises:
         CacheError: the folder cannot be written.
@@ -72,12 +67,7 @@ def store_record(path: Path, record: Mapping[str, Any], *, what: str) -> None:
 
 @contextmanager
 def changed_record(path: Path, fresh: Mapping[str, Any], *, what: str) -> Iterator[dict[str, Any]]:
-    """Give a record to be changed, and write it, with no other process in between.
-
-    Args:
-        path: `record_path`.
-        fresh: the record where there is none of its schema yet.
-        what: what it is, for the message of an error.
+    """Give a record, or a `fresh` one, to be changed, and write it before another process does.
 
     Raises:
         CacheError: the folder cannot be written.
