@@ -40,18 +40,13 @@ _TELLING: Final = ("llama-cpp", "mlx", "numpy")
 
 @dataclass(frozen=True, slots=True)
 class ReadyBuild:
-    """A build that a worker can be started on.
-
-    Attributes:
-        engine: what the worker is started from.
-        made: where that is in the cache, None of a build that was there before.
-    """
+    """A build that a worker can be started on, and where it is in the cache if it was made."""
 
     engine: EngineBuild
     made: MadeBuild | None = None
 
     def rows(self) -> tuple[tuple[str, str], ...]:
-        """Its making as label and text, for proof of path."""
+        """How it was made as label and text, for proof of path."""
         if self.made is None:
             return ()
         facts, found = self.made.facts, self.made.found
@@ -64,9 +59,7 @@ class BuildCache:
     """Makes builds, each once; a failure is remembered and not tried again.
 
     Args:
-        cache: the cache folder.
         lock_path: the machine's measurement lock: compilers would disturb what is measured.
-        notify: where progress goes.
         wait_s: time to wait for a measurement on this machine.
     """
 
@@ -80,10 +73,6 @@ class BuildCache:
 
     def ready(self, build: Build, engine: Engine) -> ReadyBuild:
         """The build that a worker starts from, made if need be.
-
-        Args:
-            build: the build.
-            engine: the engine that the model runs on.
 
         Raises:
             ConfigError: a build of another engine.
@@ -104,12 +93,7 @@ class BuildCache:
         return ReadyBuild(EngineBuild(engine, interpreter_of(made.folder)), made)
 
     def made(self, source: Packages | Checkout) -> MadeBuild:
-        """Return a build in the cache, made if need be.
-
-        Raises:
-            BuildError: it cannot be made.
-            CacheError: the cache cannot be written to.
-        """
+        """A build in the cache, made if need be; raises as `ready` does."""
         if source not in self._known:
             try:
                 self._known[source] = self._made(source)
@@ -161,32 +145,20 @@ class BuildCache:
 
 
 def recipe_of(source: Packages | Checkout, *, cache: Path) -> Recipe:
-    """Everything that decides a build.
-
-    Raises:
-        BuildError: what it is made from is not there.
-    """
+    """Everything that decides a build; raises BuildError if a file or commit is missing."""
     if isinstance(source, Checkout):
         return checkout_recipe(source)
     return environment_recipe(source, cache=cache)
 
 
 def require_source(build: Build, *, cache: Path) -> None:
-    """Refuse a build that is made from a file, commit or interpreter that is not there.
-
-    Raises:
-        BuildError: it is one.
-    """
+    """Raise BuildError for a build from a file, commit or interpreter that does not exist."""
     if isinstance(build.source, Packages | Checkout):
         recipe_of(build.source, cache=cache)
 
 
 def require_engine(build: Build, engine: Engine) -> None:
-    """Refuse a build of one engine for a model of another.
-
-    Raises:
-        ConfigError: it is one.
-    """
+    """Raise ConfigError for a build of one engine and a model of another."""
     if runs_on(build.source, engine):
         return
     if engine == "llama_tools" or not isinstance(build.source, Packages):
@@ -207,7 +179,7 @@ def require_engine(build: Build, engine: Engine) -> None:
 
 
 def _whole(folder: Path) -> MadeBuild | None:
-    """Return a finished build that still starts: what an interpreter links to may have gone."""
+    """A finished build that still starts: what an interpreter links to may have gone."""
     made = finished(folder)
     if made is None:
         return None
@@ -220,7 +192,7 @@ def _measurement(made: MadeBuild) -> Path:
 
 
 def _packages(found: Mapping[str, Any]) -> list[str]:
-    """Return the packages that compute, and how many others there are."""
+    """The packages that compute, and the number of the others."""
     packages: dict[str, str] = found.get("packages", {})
     telling = [name for name in packages if name.lower().replace("_", "-").startswith(_TELLING)]
     others = len(packages) - len(telling)

@@ -1,7 +1,6 @@
 """A commit of a llama.cpp checkout to a folder of its programs, by git, CMake and a compiler.
 
-The checkout is only read: its commit is exported, and configured and compiled in the cache. An
-interrupted compilation is resumed.
+The checkout is only read. An interrupted compilation is resumed.
 """
 
 from __future__ import annotations
@@ -62,12 +61,7 @@ def checkout_recipe(source: Checkout) -> Recipe:
 
 
 def make_tools(source: Checkout, commit: str, job: Job) -> dict[str, Any]:
-    """Build a commit's programs in a job's folder, and return where they are.
-
-    Args:
-        source: the checkout.
-        commit: the commit's full hash.
-        job: where it is made.
+    """Build a commit's programs in a job's folder; the result has their paths.
 
     Raises:
         BuildError: it cannot be configured or compiled, or has not all programs.
@@ -100,7 +94,7 @@ def make_tools(source: Checkout, commit: str, job: Job) -> dict[str, Any]:
 
 
 def _compiled(source: Checkout, commit: str, job: Job, env: Mapping[str, str]) -> dict[str, Path]:
-    """Configure and compile, and return the programs by name."""
+    """Configure and compile; the programs by name."""
     cmake = shutil.which("cmake", path=env.get("PATH"))
     if cmake is None:
         raise BuildError(
@@ -125,7 +119,7 @@ def _compiled(source: Checkout, commit: str, job: Job, env: Mapping[str, str]) -
 
 
 def _programs(build: Path, title: str) -> dict[str, Path]:
-    """Return the programs that a configured tree will build, by name."""
+    """The programs that a configured tree will build, by name."""
     replies = build / ".cmake" / "api" / "v1" / "reply"
     (index,) = sorted(replies.glob("codemodel-v2-*.json"))[-1:]
     targets = json.loads(index.read_text("utf-8"))["configurations"][0]["targets"]
@@ -166,7 +160,7 @@ def _export(source: Checkout, commit: str, tree: Path) -> None:
 
 
 def _commit(source: Checkout) -> str:
-    """Return a commit's full hash, checked to be one of llama.cpp's."""
+    """A commit's full hash, checked to be one of llama.cpp's."""
     repository, named = source.repository, shown(source.commit, 80)
     if not (repository / ".git").exists():
         raise BuildError(

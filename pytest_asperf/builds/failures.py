@@ -40,14 +40,7 @@ _INDEX: Final = "https://pypi.org/simple"
 
 
 def environment_failure(error: StepFailure, title: str, *, folder: Path, log: Path) -> AsperfError:
-    """The error for packages that could not be installed.
-
-    Args:
-        error: the failed step.
-        title: the build, as a message names it.
-        folder: the build's folder.
-        log: the file with everything that was printed.
-    """
+    """The error for packages that could not be installed."""
     if first_match(_FULL, error.lines):
         return disk_full(folder.parent)
     versions = first_match(_VERSIONS, error.lines)
@@ -78,14 +71,7 @@ def environment_failure(error: StepFailure, title: str, *, folder: Path, log: Pa
 
 
 def compile_failure(error: StepFailure, what: str, *, folder: Path, log: Path) -> AsperfError:
-    """The error for something that could not be configured or compiled.
-
-    Args:
-        error: the failed step.
-        what: what could not be done, in words.
-        folder: the build's folder.
-        log: the file with everything that was printed.
-    """
+    """The error for a build that could not be configured or compiled."""
     if first_match(_FULL, error.lines):
         return disk_full(folder.parent)
     remedy = "correct what the first error below names; if this machine's compiler is too new or "

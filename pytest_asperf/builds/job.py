@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One build at work.
-
-    Attributes:
-        title: what it is called.
-        folder: where it is made, at the place where it stays: environments are not moved.
-        notify: where progress goes.
-    """
+    """One build at work, in the folder where it stays: environments cannot be moved."""
 
     title: str
     folder: Path

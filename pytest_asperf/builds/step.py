@@ -32,13 +32,7 @@ _COUNTED: Final = re.compile(r"^\s*\[\s*(\d+)(?:/(\d+)|%)\]")
 
 
 class StepFailure(Exception):  # noqa: N818  # a failure of somebody else's program, not of ours
-    """A program ended with an error.
-
-    Attributes:
-        program: its name.
-        status: its exit status; negative is the signal that ended it.
-        lines: the last lines it printed.
-    """
+    """A program ended with an error; a negative status is the signal that ended it."""
 
     def __init__(self, program: str, status: int, lines: tuple[str, ...]) -> None:
         super().__init__(program, status)
@@ -71,16 +65,9 @@ def run_step(
     log: Path,
     on_line: Callable[[str], None],
 ) -> None:
-    """Run a program to its end, with its output in a log file.
+    """Run a program to its end, with its output added to a log file and given to `on_line`.
 
     Whatever stops it, Ctrl-C too, ends everything that the program has started.
-
-    Args:
-        command: the program and its arguments.
-        cwd: the folder it runs in.
-        env: its environment.
-        log: the file that its output is added to.
-        on_line: receives each line as it comes.
 
     Raises:
         StepFailure: it ended with another status than 0.
@@ -137,5 +124,5 @@ def counted(line: str) -> tuple[int, int] | None:
 
 
 def first_match(pattern: re.Pattern[str], lines: Iterable[str]) -> re.Match[str] | None:
-    """Return the first match in some lines."""
+    """The first match in some lines."""
     return next((match for line in lines if (match := pattern.search(line))), None)

@@ -33,12 +33,7 @@ _SLUG_CHARS: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything that decides a build.
-
-    Attributes:
-        title: what a reader calls it.
-        facts: what it is made of; equal facts are one build.
-    """
+    """Everything that decides a build: equal facts are one build, whatever its title."""
 
     title: str
     facts: Mapping[str, Any]
@@ -57,16 +52,13 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class MadeBuild:
-    """A build in the cache.
+    """A build in the cache; times are seconds since 1970.
 
     Attributes:
-        folder: its folder.
         title: what it is called; of an unfinished one the folder's name.
         facts: what it is made of.
         found: its packages or programs.
-        nbytes: its size.
-        made_at: when it was made, seconds since 1970; None of an unfinished one.
-        used_at: when it was last used.
+        made_at: None of an unfinished one.
     """
 
     folder: Path
@@ -79,7 +71,7 @@ class MadeBuild:
 
 
 def finished(folder: Path) -> MadeBuild | None:
-    """Return a build that is whole, None for one that is not."""
+    """A build that is whole, None for one that is not."""
     record = read_json(folder / _RECORD)
     nbytes, made_at = record.get("nbytes"), record.get("made_at")
     if not isinstance(nbytes, int) or not isinstance(made_at, float):
@@ -96,16 +88,7 @@ def note_use(folder: Path) -> None:
 
 
 def finish(folder: Path, recipe: Recipe, found: Mapping[str, Any]) -> MadeBuild:
-    """Write the record that makes a build whole.
-
-    Args:
-        folder: the build's folder.
-        recipe: what it was made from.
-        found: what is in it.
-
-    Raises:
-        CacheError: it cannot be written.
-    """
+    """Write the record that makes a build whole."""
     now = time.time()
     made = MadeBuild(folder, recipe.title, recipe.facts, found, _size(folder), now, now)
     record = {
@@ -121,11 +104,7 @@ def finish(folder: Path, recipe: Recipe, found: Mapping[str, Any]) -> MadeBuild:
 
 
 def made_builds(cache: Path) -> Iterator[MadeBuild]:
-    """Yield every build in the cache, and what was left of those that were not finished.
-
-    Raises:
-        CacheError: the folder cannot be read.
-    """
+    """Yield every build in the cache, and what was left of those that were not finished."""
     root = cache / BUILDS_FOLDER
     with explained(root):
         folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.exists() else []
@@ -134,13 +113,7 @@ def made_builds(cache: Path) -> Iterator[MadeBuild]:
 
 
 def discard(made: MadeBuild, on_wait: Callable[[str], None] | None = None) -> None:
-    """Remove a build, so that it is made again when it is next needed.
-
-    Whoever is making it is waited for.
-
-    Raises:
-        CacheError: the folder cannot be written to.
-    """
+    """Remove a build, so that it is made again when needed; waits for whoever is making it."""
     with locked(made.folder, on_wait):
         if made.made_at is None and finished(made.folder):
             return  # it has been finished meanwhile
@@ -149,11 +122,7 @@ def discard(made: MadeBuild, on_wait: Callable[[str], None] | None = None) -> No
 
 
 def empty(folder: Path) -> None:
-    """Remove a build's folder, its record first.
-
-    Raises:
-        CacheError: it cannot be written to.
-    """
+    """Remove a build's folder, its record first."""
     with explained(folder.parent):
         (folder / _RECORD).unlink(missing_ok=True)
         if folder.exists():
@@ -165,7 +134,7 @@ def _unfinished(folder: Path) -> MadeBuild:
 
 
 def _size(folder: Path) -> int:
-    """Return the bytes of a folder's files; links count as nothing."""
+    """The bytes of a folder's files; links count as nothing."""
     total = 0
     for at, _, names in os.walk(folder):
         for name in names:

@@ -51,7 +51,7 @@ print(json.dumps({package.metadata["Name"]: package.version for package in packa
 
 
 def compiles_with(declared: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the variables that decide what a compiler makes: declared ones over inherited."""
+    """The variables that decide what a compiler makes: declared ones over inherited."""
     inherited = {name: text for name, text in os.environ.items() if _decides(name)}
     own = {name: text for name, text in declared if not name.startswith(_INSTALLER_PREFIX)}
     return {name: text for name, text in (inherited | own).items() if name != _PARALLEL}
@@ -67,7 +67,7 @@ def installs_with(declared: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def child_environment(declared: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the environment that a build is made in."""
+    """The environment that a build is made in."""
     inherited = {name: text for name, text in os.environ.items() if name not in _DISTURBING}
     # Make, unlike Ninja, compiles one file at a time where nobody says otherwise.
     quiet = {"NO_COLOR": "1", "TERM": "dumb", "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
@@ -75,20 +75,12 @@ def child_environment(declared: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def interpreter_facts(python: Path) -> dict[str, Any]:
-    """Return the interpreter below an interpreter: its path, version and platform.
-
-    Raises:
-        BuildError: it does not run.
-    """
+    """The path, version and platform of the interpreter below an interpreter."""
     return _ask(python, _PROBE)
 
 
 def installed(python: Path) -> dict[str, str]:
-    """Return the packages of an environment with their versions, sorted by name.
-
-    Raises:
-        BuildError: its interpreter does not run.
-    """
+    """The packages of an environment with their versions, sorted by name."""
     return dict(sorted(_ask(python, _INSTALLED).items()))
 
 
