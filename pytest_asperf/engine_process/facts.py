@@ -141,19 +141,15 @@ class LoadedFacts:
     """What loading a model resolved to; None where the engine says nothing.
 
     Attributes:
-        description: what the engine calls the model.
         size_bytes: the weights.
         n_ctx_train: positions that the model was trained on.
-        add_bos: whether a text begins with BOS.
         layers_offloaded: layers on a GPU, the output head counted as one.
-        load_ns: time of the load.
         dtype: the type that is computed in.
         tokens: what the engine is fed with, where it chooses that by itself.
         slow_by: share by which the engine was asked to be slower.
         logits_seen: what showed that logits are numbers, where timed runs do not show them.
         bytes_per_token: bytes that a step reads, of a model whose file does not say.
-        loads_each_run: whether the engine loads the model for each run that it times.
-        weights_mib: the weights' buffers by device, in MiB.
+        weights_mib: the weights' buffers by device.
     """
 
     description: str
@@ -211,11 +207,8 @@ class ContextFacts:
 
     Attributes:
         n_ctx: positions that it holds.
-        type_k: type of the cached keys.
-        type_v: type of the cached values.
         flash_attn: `on`, `off`, `unknown`, or the engine's own words.
-        memory: what the engine says that it allocated.
-        rollback: how rejected tokens are forgotten, in a context that speculates.
+        rollback: how rejected tokens are removed, in a context that speculates.
         peak_rss_bytes: the worker's peak resident memory after scoring; 0 of other contexts.
     """
 

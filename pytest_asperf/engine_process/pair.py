@@ -63,10 +63,8 @@ class WorkerPair:
     """Contexts of a target and a draft, which speculate together.
 
     Args:
-        worker: where both are loaded.
         name: the pair's own name in the worker.
-        target: name of the loaded target.
-        draft: name of the loaded draft, None for lookup in the text.
+        target, draft: names of loaded models; no draft for lookup in the text.
     """
 
     def __init__(self, worker: Worker, name: str, target: str, draft: str | None) -> None:
@@ -76,12 +74,9 @@ class WorkerPair:
         self._draft = draft
 
     def open(self, n_ctx: int, k: int, rollback: str) -> dict[str, ContextFacts]:
-        """Open contexts; what they resolved to, by the name of the model.
+        """Open contexts for `n_ctx` tokens; what they resolved to, by the name of the model.
 
-        Args:
-            n_ctx: tokens that each holds.
-            k: most tokens that a round may draft.
-            rollback: how rejected tokens are forgotten; `auto` for whatever works.
+        A rollback of `auto` is whatever works.
 
         Raises:
             EngineRefusedError: of kind `rollback`, where one of them cannot be rolled back.
@@ -118,25 +113,15 @@ class WorkerPair:
         )
 
     def costs(self, text: Sequence[int], batches: Sequence[int], k: int) -> StepCosts:
-        """Time the target's batches, and the draft's steps, after a text.
-
-        Args:
-            text: the tokens before.
-            batches: positions of each, in order; the first of them is a warm-up.
-            k: tokens drafted per round.
-        """
+        """Time the target's batches, of which the first is a warm-up, and the draft's steps."""
         return self._ask("pair_costs", _step_costs, prompt=list(text), batches=list(batches), k=k)
 
     def margin(
         self, text: Sequence[int], *, batch: int, behind: int, tokens: tuple[int, int]
     ) -> Margin:
-        """How near to a tie two choices of a next token are, from an emptied context.
+        """How near to a tie two choices of the token after a text are, from an emptied context.
 
-        Args:
-            text: the tokens before.
-            batch: positions of the batch in which the next one was judged.
-            behind: how many of them are behind the end of `text`.
-            tokens: the choices.
+        The batch in which it was judged has `batch` positions, `behind` of them after the text.
         """
         arguments = {"batch": batch, "behind": behind}
         return self._ask("pair_margin", _margin, text=list(text), tokens=list(tokens), **arguments)

@@ -53,12 +53,9 @@ _LOG_LINE_BYTES: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class EngineBuild:
-    """An engine in an interpreter: what a worker is started from.
+    """What a worker is started from: an engine in an interpreter that has it installed.
 
-    Attributes:
-        engine: the engine's name, a key of `pytest_asperf.worker.main.ENGINES`.
-        python: the interpreter that has the engine installed.
-        tools: the folder of programs that the engine runs, for one that runs programs.
+    `tools` is the folder of the programs that an engine runs, if it runs programs.
     """
 
     engine: Engine
@@ -73,11 +70,7 @@ class WorkerError(EngineError):
 
 
 class EngineRefusedError(EngineError):
-    """The engine answered that it cannot do what was asked; the worker lives on.
-
-    Attributes:
-        kind: the engine's short word for it.
-    """
+    """The engine answered that it cannot do what was asked; the worker lives on."""
 
     def __init__(self, kind: str, message: str, *, engine: Engine, request: str, log: str) -> None:
         package = f"'pytest-asperf[{EXTRAS.get(engine, engine)}]'"
@@ -123,16 +116,12 @@ _LOGGED: Final = {"decode", "import", "internal", "load", "memory", "quantize", 
 
 
 def usable_cores() -> tuple[int, ...]:
-    """Return the logical cores that a worker can be confined to; none where none can be chosen."""
+    """The logical cores that a worker can be confined to; none where none can be chosen."""
     return tuple(sorted(os.sched_getaffinity(0))) if sys.platform == "linux" else ()
 
 
 class EngineProcess:
     """One engine in one process. A context manager; every call has a deadline.
-
-    Args:
-        build: the engine and its interpreter.
-        call_timeout_s: the deadline of the start, and of a call that names none.
 
     Raises:
         WorkerError: the process could not be started.
@@ -235,7 +224,7 @@ class EngineProcess:
         return self._result(reply, what)
 
     def _send(self, message: bytes, deadline: float) -> None:
-        """Write a request; whatever hinders that is told by the reply that does not come."""
+        """Write a request; whatever hinders that shows in the reply that does not come."""
         view = memoryview(message)
         while view:
             left_s = max(0.0, deadline - time.monotonic())
@@ -317,11 +306,7 @@ class EngineProcess:
         )
 
     def parsed(self, op: str, parse: Callable[[], Parsed]) -> Parsed:
-        """What `parse` makes of an answer.
-
-        Raises:
-            WorkerError: it finds a field missing or malformed; the process is ended.
-        """
+        """What `parse` makes of an answer; one that is malformed ends the process."""
         try:
             return parse()
         except _MALFORMED as err:

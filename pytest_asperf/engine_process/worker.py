@@ -30,10 +30,7 @@ class RawRun:
     """One timed run as the engine counted it: tokens and nanoseconds, nothing derived.
 
     Attributes:
-        n_tokens: tokens decoded inside the clock.
-        elapsed_ns: wall time of all of them.
         step_ns: wall time of each decode call.
-        context: what the context resolved to.
         peak_rss_bytes: the worker's peak resident memory so far.
         logits: those after the last token, None where the engine shows none.
     """
@@ -50,9 +47,7 @@ class RawRun:
 class ToolSpeculation:
     """What an engine's own program for speculation counted.
 
-    Attributes:
-        n_accepted: None where checkpoints make tokens count twice.
-        text: the output.
+    `n_accepted` is None where checkpoints make tokens count twice.
     """
 
     n_emitted: int
@@ -107,16 +102,9 @@ class Worker(EngineProcess):
     def score(
         self, names: Sequence[str], tokens: Sequence[int], first: int, *, concurrency: int = 1
     ) -> dict[str, tuple[ChunkScore, ContextFacts]]:
-        """Score one chunk with every named model, each compared with the first.
+        """Score a chunk's logits from position `first` on with each model, compared with the first.
 
-        Args:
-            names: the baseline, then the levels.
-            tokens: the chunk, n tokens.
-            first: logits from this position on are scored: n - 1 - first of them.
-            concurrency: levels scored at a time.
-
-        Returns:
-            For each model its scores, and what its context resolved to.
+        The result has, for each model, its scores and what its context resolved to.
 
         Raises:
             MeasurementError: scores that no model can have; see `ChunkScore`.
