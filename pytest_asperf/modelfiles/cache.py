@@ -41,8 +41,6 @@ class CacheEntry:
     """One file of the cache.
 
     Attributes:
-        path: the file.
-        nbytes: its size.
         sha256: what its sidecar records, None without a readable sidecar.
         recipe: what it was made from, as its builder recorded it.
         problem: why it is not to be used (`discard` it); None for an intact file.
@@ -56,7 +54,7 @@ class CacheEntry:
 
 
 def cache_root(env: Mapping[str, str]) -> Path:
-    """Return the cache folder: `ASPERF_CACHE` of `env`, or the user's cache folder.
+    """The cache folder: `ASPERF_CACHE` of `env`, or the user's cache folder.
 
     Raises:
         CacheError: `ASPERF_CACHE` is not an absolute path.
@@ -83,17 +81,11 @@ def build_once(
     recipe: Mapping[str, str],
     on_wait: Callable[[str], None] | None = None,
 ) -> Path:
-    """Return `target`, building it unless it is there and intact.
+    """Have `target` made by `build`, unless it exists and is intact; the path of it.
 
-    Whoever comes while another process builds waits for that build. The file appears under its
-    name only when it is complete and on the disk.
-
-    Args:
-        target: the file wanted.
-        build: writes the file to the path it is given, beside `target`. What it raises passes
-            through, after its half file has been removed.
-        recipe: what the file is made from, kept in its sidecar.
-        on_wait: receives a sentence once, that another process is building.
+    Whoever comes while another process builds is told by `on_wait`, and waits for that build.
+    `build` writes to another path, so that the file appears under its name only when it is
+    complete and on the disk. The recipe is kept in the file's sidecar.
 
     Raises:
         CacheError: the folder cannot be made or written to, or its disk is full.
@@ -111,15 +103,7 @@ def build_once(
 
 
 def verify(path: Path, *, full: bool = False) -> str | None:
-    """The problem with a cached file, None where it is intact.
-
-    Args:
-        path: the file.
-        full: compare its SHA-256, not only its size.
-
-    Raises:
-        OSError: the file cannot be read for its SHA-256.
-    """
+    """The problem with a cached file, by size or in full by SHA-256; None where it is intact."""
     recorded = read_json(_beside(path, _SIDECAR))
     try:
         nbytes = _size(path)
@@ -153,26 +137,14 @@ def _is_intact(path: Path) -> bool:
 
 
 def discard(path: Path) -> None:
-    """Remove a cached file, so that it is built again when it is next needed.
-
-    Raises:
-        CacheError: the folder cannot be written to.
-    """
+    """Remove a cached file, so that it is built again when it is next needed."""
     with locked(path, None), explained(path.parent):
         _beside(path, _SIDECAR).unlink(missing_ok=True)
         _remove(path)
 
 
 def entries(cache: Path, *, full: bool = False) -> tuple[CacheEntry, ...]:
-    """Every model file in the cache, verified.
-
-    Args:
-        cache: the cache folder; one that does not exist is empty.
-        full: compare each SHA-256, not only the sizes.
-
-    Raises:
-        CacheError: the folder cannot be read.
-    """
+    """Every model file in the cache, verified by its size or in full by its SHA-256."""
     with explained(cache):
         try:
             # Listed by itself, because rglob is silent about a folder that it cannot read.
@@ -185,11 +157,7 @@ def entries(cache: Path, *, full: bool = False) -> tuple[CacheEntry, ...]:
 
 
 def file_sha256(path: Path, *, cache: Path) -> str:
-    """Return the SHA-256 of a file; remembered by path, size, and times of writing and change.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """The SHA-256 of a file; remembered by path, size, and times of writing and change."""
     status = path.stat()
     resolved = str(path.resolve())
     identity = {
@@ -212,11 +180,7 @@ def file_sha256(path: Path, *, cache: Path) -> str:
 
 
 def folder_sha256(files: Iterable[Path], *, cache: Path) -> str:
-    """Return one SHA-256 over names and contents of files, each remembered as `file_sha256` does.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """One SHA-256 over names and contents of files, each remembered as `file_sha256` does."""
     return _joined({path.name: file_sha256(path, cache=cache) for path in files})
 
 
@@ -267,15 +231,7 @@ def _build(target: Path, build: Callable[[Path], None], recipe: Mapping[str, str
 
 @contextmanager
 def locked(target: Path, on_wait: Callable[[str], None] | None) -> Iterator[None]:
-    """Hold the lock beside `target`, so that one process at a time makes or removes it.
-
-    Args:
-        target: what is made; its folder exists.
-        on_wait: receives a sentence once, that another process holds it.
-
-    Raises:
-        CacheError: the folder cannot be written to.
-    """
+    """Hold the lock beside `target`, so that one process at a time makes or removes it."""
     from filelock import Timeout  # noqa: PLC0415  # only where something is built
 
     lock = _file_lock(target)
@@ -316,7 +272,7 @@ def _beside(path: Path, suffix: str) -> Path:
 
 
 def _temporary(owner: Path) -> Path:
-    """Return a name for a half file that only the holder of `owner`'s lock writes."""
+    """A name for a half file that only the holder of `owner`'s lock writes."""
     return _beside(owner, f".{os.getpid()}-{os.urandom(4).hex()}{_TEMPORARY}")
 
 
@@ -372,7 +328,7 @@ def _sync_one(path: Path) -> None:
 
 
 def _sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, or one over names and SHA-256 of a folder's files."""
+    """The SHA-256 of a file, or one over names and SHA-256 of a folder's files."""
     if path.is_dir():
         return _joined({str(f.relative_to(path)): _sha256(f) for f in files_of(path)})
     with path.open("rb") as file:

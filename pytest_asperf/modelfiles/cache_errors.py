@@ -35,7 +35,7 @@ def explained(folder: Path) -> Iterator[None]:
 
 
 def disk_full(folder: Path) -> CacheError:
-    """Return the error for a cache folder on a disk without space."""
+    """The error for a cache folder on a disk without space."""
     return CacheError(
         f"the disk of the cache folder {folder} is full",
         why="what is measured has to be complete before that",
@@ -44,7 +44,7 @@ def disk_full(folder: Path) -> CacheError:
 
 
 def no_room(error: Exception, temporary: Path) -> CacheError | None:
-    """Return the error for a half file that had no room to become whole, None for other causes."""
+    """The error for a half file that had no room to become whole, None for other causes."""
     if _is_full(error, temporary.parent):
         return disk_full(temporary.parent)
     return _cut_off(temporary.parent, error) if _is_cut_off(error, temporary) else None

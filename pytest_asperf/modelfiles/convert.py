@@ -74,11 +74,7 @@ class _Mapped:
 
 
 def hf_to_gguf(folder: Path, dest: Path) -> None:
-    """Write a Hugging Face Llama model as a GGUF file in F16, norms in F32.
-
-    Args:
-        folder: holds `HF_FILES`; the weights in F32, F16 or BF16.
-        dest: the file to write.
+    """Write the Hugging Face Llama model of `HF_FILES` as a GGUF file in F16, norms in F32.
 
     Raises:
         ModelError: a file is missing or corrupt, the architecture or the tokenizer is another one,
@@ -110,12 +106,9 @@ def hf_to_gguf(folder: Path, dest: Path) -> None:
 
 
 def read_llama(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return a Hugging Face Llama model's configuration, and its weights by their names in GGUF.
+    """A Hugging Face Llama model's configuration, and its weights by their names in GGUF.
 
     Weights are in F16, norms in F32; Q and K rotate halves of a head, as they do in the folder.
-
-    Raises:
-        ModelError: as for `hf_to_gguf`.
     """
     settings = _read_json(folder / "config.json")
     config = _parse_config(folder / "config.json", settings)

@@ -17,14 +17,7 @@ FileState = tuple[tuple[str, int, int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class HashedFiles:
-    """A model's file, or folder, as it was hashed.
-
-    Attributes:
-        path: the file, or the folder.
-        sha256: its hash; of a folder, over names and hashes of its files.
-        state: what the system said of each file just before.
-        cache: the cache folder, where hashes are remembered.
-    """
+    """A model's file, or folder, as it was hashed; `state` was read just before."""
 
     path: Path
     sha256: str
@@ -43,11 +36,7 @@ class HashedFiles:
 
 
 def hash_files(path: Path, *, cache: Path) -> HashedFiles:
-    """Hash a file, or what decides how the model in a folder computes.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Hash a file, or what decides how the model in a folder computes."""
     state = state_of(path)  # before the hash: what is written meanwhile is then seen as a change
     return HashedFiles(path, _sha256(path, cache), state, cache)
 

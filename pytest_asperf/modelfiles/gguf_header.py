@@ -51,7 +51,6 @@ class StringArray:
     """An array of strings that was walked but not kept.
 
     Attributes:
-        count: number of strings.
         digest: sha256 over the array as stored: its count (u64), then each string's length (u64)
             and bytes, little-endian.
     """
@@ -65,14 +64,7 @@ Value = int | float | bool | str | tuple[int | float, ...] | StringArray | None
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """One tensor of a file.
-
-    Attributes:
-        name: its name, such as `blk.0.attn_q.weight`.
-        type: its ggml type, such as `Q4_K`.
-        shape: elements per dimension in ggml's order, the length of a row first.
-        nbytes: size of its data.
-    """
+    """One tensor of a file; its shape is in ggml's order, the length of a row first."""
 
     name: str
     type: str
@@ -92,7 +84,6 @@ class GgufHeader:
     Attributes:
         version: of the format.
         values: metadata by key; None stands for a value that is well-formed but was not kept.
-        tensors: in the order of the file.
         data_start: where the first tensor's data begins, in bytes.
     """
 
@@ -103,7 +94,7 @@ class GgufHeader:
 
 
 def corrupt(path: Path, reason: str) -> ModelError:
-    """Return the error for a file whose content contradicts itself or the format."""
+    """The error for a file whose content contradicts itself or the format."""
     return ModelError(
         f"{path}: {reason}",
         why="a file that is damaged here may be damaged in its weights, and would measure noise",
@@ -112,7 +103,7 @@ def corrupt(path: Path, reason: str) -> ModelError:
 
 
 def truncated(path: Path, reason: str) -> ModelError:
-    """Return the error for a file that ends too early."""
+    """The error for a file that ends too early."""
     return ModelError(
         f"{path} is truncated: {reason}",
         why="the missing weights would be read as garbage, or crash the engine",
@@ -121,12 +112,7 @@ def truncated(path: Path, reason: str) -> ModelError:
 
 
 def read_header(file: BinaryIO, *, size: int, path: Path) -> GgufHeader:
-    """Read a GGUF header, and check that the data of every tensor lies inside the file.
-
-    Args:
-        file: the open file, positioned anywhere.
-        size: its size in bytes.
-        path: its path, for messages.
+    """Read an open GGUF file's header, and check that all tensors' data lies inside the file.
 
     Raises:
         ModelError: the header is cut off, contradicts the format, or is of another byte order,
@@ -171,7 +157,7 @@ class _Cursor:
             )
 
     def _ahead(self, n_bytes: int) -> tuple[bytes, int]:
-        """Return the window and the offset in it at which `n_bytes` stand (fewer at the end)."""
+        """The window and the offset in it at which `n_bytes` stand (fewer at the end)."""
         offset = self.position - self._window_start
         if offset + n_bytes > len(self._window):
             self._file.seek(self.position)
@@ -369,7 +355,7 @@ def _padded(n_bytes: int, alignment: int) -> int:
 
 @cache
 def _tensor_types() -> dict[int, tuple[str, int, int]]:
-    """Return each ggml type's name, elements per block and bytes per block, by its number."""
+    """Each ggml type's name, elements per block and bytes per block, by its number."""
     from gguf.constants import GGML_QUANT_SIZES  # noqa: PLC0415  # brings numpy along
 
     return {int(kind): (kind.name, *sizes) for kind, sizes in GGML_QUANT_SIZES.items()}

@@ -42,26 +42,18 @@ class GgufInfo:
     """A GGUF file's model, as its header states it.
 
     Attributes:
-        path: the file.
-        nbytes: its size.
         version: of the GGUF format.
         architecture: llama.cpp's name of it.
         name: the model's own name, printable and at most 200 characters, if it has one.
         file_type: the value of `llama_ftype`, if stated.
         level: the quantisation level of `file_type`, None where it is not stated or not known.
         n_params: elements of all tensors.
-        tensors: in the order of the file.
         data_start: where the first tensor's data begins, in bytes.
-        n_layers: transformer blocks.
         n_embd: width of the residual stream.
         n_heads: query heads (the most of any layer; 0 for models without attention).
         n_kv_heads: K and V heads (the most of any layer).
-        head_dim_k: elements of a K head.
-        head_dim_v: elements of a V head.
         n_ctx_train: context length of training, in tokens.
-        n_vocab: tokens of the vocabulary.
         n_experts: experts per layer, 0 for a dense model.
-        n_experts_used: experts that one token is routed to.
         tokenizer_model: kind of tokenizer, such as `gpt2`.
         tokenizer_pre: its pre-tokenizer, such as `llama-bpe`.
         tokenizer_sha256: equal for two files that split text into the same numbers: sha256 over
@@ -125,16 +117,12 @@ def bytes_per_token(
     depth: int = 0,
     kv_bytes_per_element: tuple[float, float] = (2.0, 2.0),
 ) -> int:
-    """Return the bytes that decoding one token reads from memory: a lower bound, and close to it.
+    """The bytes that decoding one token reads from memory: a lower bound, and close to it.
 
     Counted are all weights that the step touches (the embedding table only where it is the output
     head; of the experts the active ones; no layer that only multi-token prediction uses) and the
-    KV cache. Where layers have a sliding window, all are taken to have it.
-
-    Args:
-        info: the model.
-        depth: positions in the KV cache.
-        kv_bytes_per_element: of the K and the V cache; 2.0 is f16, 34/32 is q8_0.
+    KV cache at `depth`, in f16 if not said (2.0; 34/32 is q8_0). Where layers have a sliding
+    window, all are taken to have it.
     """
     weights = sum(_touched_bytes(info, tensor) for tensor in info.tensors)
     positions = depth if info.sliding_window is None else min(depth, info.sliding_window)
@@ -362,7 +350,7 @@ def _refuse_part(path: Path, fields: _Fields) -> None:
 
 
 def _layers_with_kv(tensors: Iterable[TensorInfo]) -> frozenset[int]:
-    """Return the layers that keep K and V; recurrent ones (known by `ssm_` tensors) keep none."""
+    """The layers that keep K and V; recurrent ones (known by `ssm_` tensors) keep none."""
     names: dict[int, set[str]] = {}
     for tensor in tensors:
         if match := _LAYER.match(tensor.name):

@@ -40,14 +40,11 @@ class HfSizes:
     """A model's sizes in elements.
 
     Attributes:
-        folder: where it is.
-        matrices: elements of all matrices of the text model.
-        vectors: elements of all vectors (norms, biases).
+        matrices, vectors: elements of all of them in the text model.
         read: elements of matrices that decoding one token reads.
         kv_elements: of K, and of V, that one position of context holds over all layers.
         n_ctx_train: context of the training, if stated.
         window: positions that a layer with a sliding window looks back on, if it has one.
-        has_experts: it routes tokens to experts.
         is_recurrent: some layers keep a state instead of a KV cache.
         is_packed: the weights are quantised, so that elements of matrices are those of packed rows.
         is_tied: the output head is the token embedding table.
@@ -76,11 +73,7 @@ class HfSizes:
 
 
 def inspect_hf(folder: Path) -> HfSizes:
-    """Read the configuration and the headers of the weights; the weights themselves are not read.
-
-    Raises:
-        ModelError: a file is missing or broken, or does not say what is needed.
-    """
+    """Read the configuration and the headers of the weights, but not the weights themselves."""
     path = folder / "config.json"
     config = _Config(path, _read_json(path))
     shapes, is_packed = _shapes(folder)
@@ -159,7 +152,7 @@ class _Config:
 
 
 def _shapes(folder: Path) -> tuple[dict[str, tuple[int, ...]], bool]:
-    """Return the text model's shapes by name, and whether some are of packed weights."""
+    """The text model's shapes by name, and whether some are of packed weights."""
     tensors = [
         tensor
         for part in _parts(folder)

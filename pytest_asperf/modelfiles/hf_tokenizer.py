@@ -24,13 +24,7 @@ class TokenKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BpeVocabulary:
-    """A byte-level BPE vocabulary.
-
-    Attributes:
-        tokens: by token id, in the byte-to-letter spelling of GPT-2.
-        kinds: of each token.
-        merges: `left right`, the earliest first.
-    """
+    """A byte-level BPE vocabulary: tokens by id as GPT-2 spells bytes, and merges in order."""
 
     tokens: tuple[str, ...]
     kinds: tuple[TokenKind, ...]
@@ -38,12 +32,7 @@ class BpeVocabulary:
 
 
 def read_vocabulary(path: Path, tokenizer: Mapping[str, Any], *, n_vocab: int) -> BpeVocabulary:
-    """Return the vocabulary of a parsed `tokenizer.json`.
-
-    Args:
-        path: the file it was parsed from, for messages.
-        tokenizer: its content.
-        n_vocab: rows of the embedding table; ids without a token are filled with unused ones.
+    """The vocabulary of a parsed `tokenizer.json`; ids up to `n_vocab` without a token are unused.
 
     Raises:
         ModelError: it is not byte-level BPE as GPT-2 splits text, or contradicts itself.

@@ -1,7 +1,6 @@
 """Models that were fetched from the Hugging Face hub before; nothing is fetched here.
 
-The cache's layout is described in
-https://huggingface.co/docs/huggingface_hub/guides/manage-cache.
+Layout: https://huggingface.co/docs/huggingface_hub/guides/manage-cache.
 """
 
 from __future__ import annotations
@@ -19,15 +18,7 @@ if TYPE_CHECKING:
 
 
 def hf_source(spec: ModelSpec, folder: Path) -> Path:
-    """Return a model's folder in Hugging Face format: its own, or the hub's model on this machine.
-
-    Args:
-        spec: the model.
-        folder: its `hf_folder`.
-
-    Raises:
-        ModelError: a hub's model is neither a folder nor in the hub's local cache.
-    """
+    """A model's folder in Hugging Face format: its own, or the hub's model on this machine."""
     if spec.hub_id is None or folder.is_dir():
         return folder
     hub = hub_folder(os.environ)

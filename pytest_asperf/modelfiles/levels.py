@@ -1,4 +1,4 @@
-"""Which levels a GGUF file can be quantised to: asked before the work, and answered with a name.
+"""Which levels a GGUF file can be quantised to.
 
 llama.cpp quantises a tensor whose rows do not fit the level's blocks to another type, and says so
 in a log only. A file called Q4_K_M that is half Q5_0 would be measured under the wrong name.
@@ -42,12 +42,12 @@ _OWN_TYPES: Final = {
 
 
 def largest_type(info: GgufInfo) -> str:
-    """Return the type that most bytes of a file's layers have, such as `Q4_K`."""
+    """The type that most bytes of a file's layers have, such as `Q4_K`."""
     return _most_bytes(_layer_matrices(info))
 
 
 def contradiction(info: GgufInfo, level: str) -> str:
-    """Return of which other level a file is, and what shows it; empty where nothing does.
+    """The other level that a file is of, and what shows it; empty where nothing does.
 
     A level is a mixture around a type of its own. Where the metadata states the level, one matrix
     of that type will do, since publishers vary mixtures; where it does not, most of the layers
@@ -76,14 +76,14 @@ def _most_bytes(tensors: Iterable[TensorInfo]) -> str:
 
 
 def _own_type(level: str) -> str:
-    """Return the type that a level's name stands for: Q4_K_M is a mixture around Q4_K."""
+    """The type that a level's name stands for: Q4_K_M is a mixture around Q4_K."""
     base, _, size = level.rpartition("_")
     is_mixture = base.endswith("_K") and size in {"S", "M", "L"}
     return _OWN_TYPES.get(level, base if is_mixture else level)
 
 
 def _layer_matrices(info: GgufInfo) -> list[TensorInfo]:
-    """Return the matrices in a file's layers; embedding and output have types of their own."""
+    """The matrices in a file's layers; embedding and output have types of their own."""
     matrices = [t for t in info.tensors if len(t.shape) > 1]
     return [t for t in matrices if t.name.startswith("blk.")] or matrices or list(info.tensors)
 
@@ -127,7 +127,7 @@ def _first_misfit(info: GgufInfo, level: str) -> TensorInfo | None:
 
 
 def _block(level: str) -> int:
-    """Return the elements per block of a level's own type."""
+    """The elements per block of a level's own type."""
     if level in _FLOAT_LEVELS:
         return 1
     return 32 if level in _BLOCKS_OF_32 else 256

@@ -25,14 +25,7 @@ Quantize = Callable[[Path, Path, str], None]
 
 @dataclass(frozen=True, slots=True)
 class ModelMaker:
-    """Makes the files, or folders, of one model.
-
-    Attributes:
-        spec: the model.
-        cache: the cache folder.
-        suffix: `.gguf` for files, `.mlx` for folders.
-        on_wait: receives a sentence once, when another process is making the same file.
-    """
+    """Makes one model's GGUF files or MLX folders, by the suffix; `on_wait` hears of waiting."""
 
     spec: ModelSpec
     cache: Path
@@ -40,11 +33,7 @@ class ModelMaker:
     on_wait: Callable[[str], None] | None
 
     def made(self, level: str, recipe: Mapping[str, str], build: Callable[[Path], None]) -> Path:
-        """The file that a recipe gives, built unless it is cached.
-
-        Raises:
-            CacheError: the cache folder cannot be used.
-        """
+        """The file that a recipe gives, built unless it is cached."""
         whole = {"model": self.spec.name, "level": level, **recipe}
         return build_once(self._path(whole), build, recipe=whole, on_wait=self.on_wait)
 
@@ -55,12 +44,7 @@ class ModelMaker:
         source_sha256: str,
         write: Callable[[Path, Path, Variant], None],
     ) -> Path:
-        """A variant of a model in F16.
-
-        Raises:
-            ModelError: no such variant can be made from the source.
-            CacheError: the cache folder cannot be used.
-        """
+        """A variant of a model in F16."""
         recipe = {
             "variant": f"{variant.kind}={variant.n}",
             "variants": str(VARIANTS_VERSION),

@@ -37,11 +37,9 @@ class MlxInfo:
     """A model's folder, as its configuration and the headers of its weights state it.
 
     Attributes:
-        path: the folder.
         nbytes: size of its weight files.
         level: its quantisation level, None where it is none that MLX makes.
         is_quantised: whether the weights are quantised, by whomever.
-        tensors: of all its weight files.
         sizes: what a step reads of them, None where names and configuration do not tell.
         tokenizer_sha256: equal for two folders whose tokenizer splits text alike.
     """
@@ -89,20 +87,11 @@ def inspect_mlx(folder: Path) -> MlxInfo:
 def mlx_bytes_per_token(
     info: MlxInfo, *, depth: int, kv_bytes_per_element: tuple[float, float], float_bytes: float
 ) -> int | None:
-    """Return the bytes that decoding one token reads from memory: a lower bound, and close to it.
+    """A lower bound of the bytes that decoding one token reads from memory, None if unknown.
 
     Counted are all weights that the step touches (the embedding table only where it is the output
-    head; of the experts the active ones) and the KV cache.
-
-    Args:
-        info: the model.
-        depth: positions in the KV cache.
-        kv_bytes_per_element: of the K and the V cache.
-        float_bytes: of a weight that is not packed, in the type that is computed in: MLX holds
-            those weights in it, whatever the file has.
-
-    Returns:
-        The bytes, or None where the sizes are not known.
+    head; of the experts the active ones) and the KV cache at `depth`. Weights that are not packed
+    count `float_bytes`: MLX holds them in the type that is computed in, whatever the file has.
     """
     sizes = info.sizes
     if sizes is None:
@@ -128,7 +117,7 @@ def unquantised_misfit(info: MlxInfo, group_size: int) -> TensorEntry | None:
 
 
 def hashed_files(folder: Path) -> tuple[Path, ...]:
-    """Return the files of a folder that decide what is measured, sorted by name."""
+    """The files of a folder that decide what is measured, sorted by name."""
     return tuple(sorted(p for p in folder.iterdir() if p.suffix in _HASHED and p.is_file()))
 
 
@@ -168,11 +157,7 @@ def _incomplete(path: Path, what: str) -> ModelError:
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    """Return the files of a folder's weights, sorted by name.
-
-    Raises:
-        ModelError: there is none.
-    """
+    """The files of a folder's weights, sorted by name."""
     # What mlx-lm's load_model looks for.
     found = tuple(sorted(folder.glob("model*.safetensors")))
     if not found:
@@ -188,10 +173,7 @@ def _scheme(config: Mapping[str, Any]) -> MlxScheme | None:
 
 
 def _require_packed(folder: Path, tensors: Iterable[TensorEntry], scheme: MlxScheme) -> None:
-    """Refuse weights of which none is packed as the configuration says.
-
-    One that is will do: layers may have schemes of their own.
-    """
+    """Refuse a folder of which no tensor is packed as configured; layers may have own schemes."""
     by_name = {tensor.name: tensor for tensor in tensors}
     packed = (
         (by_name.get(f"{name.removesuffix('.scales')}.weight"), scales)

@@ -42,14 +42,10 @@ def resolve_mlx(
     quantizer_id: Callable[[], str],
     on_wait: Callable[[str], None] | None = None,
 ) -> MlxInfo:
-    """Return the folder of a model at a level, making it where it has to be made.
+    """The folder of a model at a level, or as it is, made if need be.
 
-    Args:
-        ref: the model and the level; no level means the folder as it is.
-        cache: the cache folder.
-        quantize: makes a folder of another level; called only when none is cached.
-        quantizer_id: gives the converter's build, called only to make a level.
-        on_wait: receives a sentence once, when another process is making the folder.
+    `quantize` and `quantizer_id`, the converter's build, are called only to make a level, and
+    `on_wait` once, when another process is making the folder.
 
     Raises:
         ModelError: the source is missing or broken, or the level cannot be made from it.

@@ -29,15 +29,10 @@ def resolve(
     quantizer_id: Callable[[], str],
     on_wait: Callable[[str], None] | None = None,
 ) -> Path:
-    """Return the GGUF file of a model at a level, making it where it has to be made.
+    """The GGUF file of a model at a level, or its own, made if need be.
 
-    Args:
-        ref: the model and the level; no level means the model's own file.
-        cache: the cache folder.
-        quantize: makes a file of another level; called only when none is cached.
-        quantizer_id: gives the quantiser's build, called only to make a level: another
-            build makes its own files.
-        on_wait: receives a sentence once, when another process is making the file.
+    `quantize` and `quantizer_id`, the quantiser's build, are called only to make a level: another
+    build makes its own files. `on_wait` is called once, when another process is making the file.
 
     Raises:
         ModelError: the source is missing or broken, or the level cannot be made from it.
@@ -76,7 +71,7 @@ def resolve(
 
 
 def published_file(ref: ModelRef) -> Path:
-    """Return the file that somebody published of a model at a level.
+    """The file that somebody published of a model at a level.
 
     Raises:
         ModelError: there is none, it is broken, or it is another level by its own metadata.
@@ -94,11 +89,7 @@ def published_file(ref: ModelRef) -> Path:
 
 
 def published(ref: ModelRef) -> tuple[str, Path]:
-    """Return the level and the path of a model that is declared by `files`.
-
-    Raises:
-        ModelError: it has none at the level, or several and no level is asked for.
-    """
+    """The level and the path of a model that is declared by `files`."""
     files = dict(ref.spec.files)
     level = ref.level or (next(iter(files)) if len(files) == 1 else None)
     if level not in files:
@@ -144,7 +135,7 @@ def _source_sha256(path: Path, cache: Path) -> str:
 
 
 def without_source(spec: ModelSpec) -> ModelError:
-    """Return the error for a specification that names nothing."""
+    """The error for a specification that names nothing."""
     return ModelError(
         f"the model {spec.name!r} has no source",
         why="there is nothing to measure",

@@ -39,11 +39,9 @@ class TensorEntry:
     """One tensor as a safetensors file's header states it.
 
     Attributes:
-        name: its name.
         dtype: its type, in the format's spelling.
         shape: rows first.
         begin: where its bytes begin, behind the header.
-        nbytes: how many they are.
     """
 
     name: str
@@ -60,12 +58,7 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """One tensor of a safetensors file, mapped and not yet read.
-
-    Attributes:
-        name: its name.
-        shape: rows first, as numpy has it.
-    """
+    """One tensor of a safetensors file, mapped and not yet read; the shape has rows first."""
 
     name: str
     shape: tuple[int, ...]
@@ -73,7 +66,7 @@ class StoredTensor:
     _raw: NDArray[Any]
 
     def as_float32(self) -> NDArray[np.float32]:
-        """Return the elements, widened to float32."""
+        """The elements, widened to float32."""
         if self._dtype == "BF16":
             return (self._raw.astype("<u4") << 16).view("<f4").reshape(self.shape)
         return self._raw.astype(np.float32).reshape(self.shape)
@@ -109,26 +102,18 @@ def read_safetensors(path: Path) -> Mapping[str, StoredTensor]:
 
 
 def list_tensors(path: Path) -> tuple[TensorEntry, ...]:
-    """Return the tensors of a safetensors file, of any type; the weights are not read.
-
-    Raises:
-        ModelError: the file is missing, truncated or corrupt.
-    """
+    """The tensors of a safetensors file, of any type; the weights are not read."""
     entries, _ = _read_header(path)
     return entries
 
 
 def data_start(path: Path) -> int:
-    """The offset of the first tensor's bytes in a safetensors file.
-
-    Raises:
-        ModelError: the file is missing, truncated or corrupt.
-    """
+    """The offset of the first tensor's bytes in a safetensors file."""
     return _read_header(path)[1]
 
 
 def _read_header(path: Path) -> tuple[tuple[TensorEntry, ...], int]:
-    """Return the tensors, and where the first one's bytes begin."""
+    """The tensors, and where the first one's bytes begin."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:

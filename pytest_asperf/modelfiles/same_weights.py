@@ -19,10 +19,7 @@ _BLOCK_BYTES: Final = 1 << 20
 
 
 def same_tensors(one: Info, other: Info) -> bool:
-    """Whether two files, or folders, hold the same tensors to the last bit.
-
-    The weights are read only where names, types and shapes agree.
-    """
+    """Whether two files, or folders, hold the same tensors, read only where their shapes agree."""
     if isinstance(one, GgufInfo) and isinstance(other, GgufInfo):
         return one.tensors == other.tensors and _same_bytes(
             (one.path, one.data_start), (other.path, other.data_start)
@@ -41,7 +38,7 @@ def same_tensors(one: Info, other: Info) -> bool:
 
 
 def float_types(one: Info, other: Info) -> tuple[str, str] | None:
-    """Return the types of two models' weights where they differ and neither is quantised."""
+    """The types of two models' weights where they differ and neither is quantised."""
     found = _weights_type(one), _weights_type(other)
     if found[0] == found[1] or not set(found) <= set(FLOAT_LEVELS):
         return None

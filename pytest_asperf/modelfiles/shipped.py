@@ -20,7 +20,7 @@ _QAT_LEVELS: Final = ("4bit", "3bit")
 
 
 def shipped_models() -> tuple[ModelSpec, ...]:
-    """Return the shipped models, which are always addressable by name."""
+    """The shipped models, which are always addressable by name."""
     # So small that a thread waits at barriers for longer than it works.
     engines: tuple[Engine, ...] = ("llama_cpp", "llama_tools")
     own = tuple((engine, EngineSettings(threads=1)) for engine in engines)
@@ -39,12 +39,12 @@ def _tuned_target(models: Path) -> ModelSpec:
 
 
 def shipped_corpus() -> Path:
-    """Return the held-out text that the shipped models never saw in training."""
+    """The held-out text that the shipped models never saw in training."""
     return _data() / "corpus" / "heldout.txt"
 
 
 def shipped_prompts() -> Path:
-    """Return the prompts that speculation is measured on: pieces of the held-out text."""
+    """The prompts that speculation is measured on: pieces of the held-out text."""
     return _data() / "prompts.json"
 
 

@@ -46,11 +46,9 @@ BITS_PER_WEIGHT: Final[dict[str, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class KvCache:
-    """The KV cache to reckon with.
+    """The KV cache to reckon with; without a context, one of 4096 positions or what was trained on.
 
     Attributes:
-        context: positions; None for 4096, or the training's context where that is less.
-        bytes_per_element: of K and of V.
         float_bytes: of a weight that is not quantised, and of a group's scale, where the engine
             computes in another type than the level's and holds them in it, as MLX does.
     """
@@ -60,19 +58,14 @@ class KvCache:
     float_bytes: float | None = None
 
     def positions(self, n_ctx_train: int | None) -> int:
-        """Return the positions for a model."""
+        """The positions for a model."""
         return self.context or min(_DEFAULT_CONTEXT, n_ctx_train or _DEFAULT_CONTEXT)
 
 
 def demand_of(ref: ModelRef, kv: KvCache) -> Demand:
     """The memory that a model needs at a level.
 
-    Args:
-        ref: the model; without a level, its file as it is, and F16 of a Hugging Face folder.
-        kv: the KV cache.
-
-    Raises:
-        ModelError: the file or folder is missing, broken, or does not say what is needed.
+    Without a level it is that of its file as it is, and F16 of a Hugging Face folder.
     """
     spec, level = ref.spec, ref.level
     if spec.hf_folder is not None:
@@ -88,13 +81,13 @@ def demand_of(ref: ModelRef, kv: KvCache) -> Demand:
 
 
 def bits_per_weight(level: str) -> float:
-    """Return the bits that a weight takes at a level, its share of scales with it."""
+    """The bits that a weight takes at a level, its share of scales with it."""
     scheme = mlx_scheme(level)
     return BITS_PER_WEIGHT[level] if scheme is None else scheme.bits_per_weight
 
 
 def _bits_held(level: str, float_bytes: float | None) -> float:
-    """Return the bits that a weight takes in memory, in a type that an engine computes in."""
+    """The bits that a weight takes in memory, in a type that an engine computes in."""
     scheme = mlx_scheme(level)
     if float_bytes is None or (scheme is not None and scheme.mode != "affine"):
         return bits_per_weight(level)

@@ -69,11 +69,7 @@ _MULTIPLIERS: Final = (
 
 
 def require_variable_folder(info: MlxInfo) -> None:
-    """Check that variants can be made of a folder, as far as its level tells.
-
-    Raises:
-        ModelError: it is not in F16.
-    """
+    """Raise ModelError for a folder of another level than F16."""
     if info.level != "F16":
         raise ModelError(
             f"{info.path}: variants are made of dense Llama models in F16, this is "
@@ -84,17 +80,7 @@ def require_variable_folder(info: MlxInfo) -> None:
 
 
 def write_variant_folder(source: Path, dest: Path, variant: Variant) -> None:
-    """Write a variant of a Llama model's folder, all of it in F16.
-
-    Args:
-        source: the model.
-        dest: the folder to write; it does not exist.
-        variant: which.
-
-    Raises:
-        ModelError: the source is no plain Llama model, or broken.
-        OSError: `dest` cannot be written.
-    """
+    """Write a variant of a Llama model's folder to a new one, all of it in F16."""
     settings, tensors = read_llama(source)
     varied = VariedModel(
         tensors,
@@ -125,7 +111,7 @@ def _require_even_heads(source: Path, settings: Mapping[str, Any], variant: Vari
 
 
 def _named(name: str, values: NDArray[Any], kind: str) -> tuple[str, NDArray[Any]] | None:
-    """Return a tensor as mlx-lm has it, None for what its architecture has not."""
+    """A tensor as mlx-lm has it, None for what its architecture has not."""
     names = _WHOLE | LLAMA_PARTS | _NAMES[kind]
     prefix, part = "", name
     if name.startswith("blk."):

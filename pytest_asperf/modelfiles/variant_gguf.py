@@ -24,11 +24,7 @@ _ROTATED: Final = ("attn_q.weight", "attn_k.weight")
 
 
 def require_variable(info: GgufInfo) -> None:
-    """Check that variants can be made of a file.
-
-    Raises:
-        ModelError: it is no Llama model in F16, or its output head is its own.
-    """
+    """Raise ModelError for a file that is no dense Llama model in F16."""
     if info.architecture == "llama" and info.level == "F16" and not info.n_experts:
         return
     raise ModelError(
@@ -40,16 +36,7 @@ def require_variable(info: GgufInfo) -> None:
 
 
 def write_variant(source: Path, dest: Path, variant: Variant) -> None:
-    """Write a variant of a Llama model in F16.
-
-    Args:
-        source: the model.
-        dest: the file to write.
-        variant: which.
-
-    Raises:
-        OSError: `dest` cannot be written.
-    """
+    """Write a variant of a Llama model in F16."""
     reader = GGUFReader(source)
     varied = VariedModel(
         {t.name: np.array(t.data) for t in reader.tensors},
@@ -109,7 +96,7 @@ def _add_fields(writer: GGUFWriter, varied: VariedModel) -> None:
 
 
 def _as_falcon(tensor: Tensor, head_dim: int) -> Tensor:
-    """Return a tensor as llama.cpp has it in a Falcon-H1."""
+    """A tensor as llama.cpp has it in a Falcon-H1."""
     name, values = tensor
     if name.endswith(_ROTATED):
         return name, _halves(values, head_dim)

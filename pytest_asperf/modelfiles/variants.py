@@ -47,7 +47,7 @@ class StateSpace:
 
 
 class VariedModel:
-    """What a variant consists of.
+    """The tensors of a variant, made of the model's tensors by their names in GGUF.
 
     `layers` are n more layers whose output projections are zero; `experts` n copies of each
     feed-forward part, of which a router of random weights takes one for each token; `hybrid` is a
@@ -55,14 +55,7 @@ class VariedModel:
     Mamba of n layers and random weights on the model's embedding. All but the last have the
     model's logits.
 
-    Args:
-        tensors: the model's, by their names in GGUF.
-        variant: which.
-        n_layers: the model's layers.
-        n_embd: its width.
-
     Attributes:
-        variant: which.
         n_layers: the variant's layers.
         state_space: sizes of its state-space parts, None where it has none.
     """
@@ -99,7 +92,7 @@ class VariedModel:
                 yield from self._beside_attention(layer, self.state_space)
 
     def _changed(self, name: str, values: NDArray[Any]) -> Tensor:
-        """Return one of the model's tensors as the variant has it."""
+        """One of the model's tensors as the variant has it."""
         part = name.removeprefix("blk.").partition(".")[2]
         if self.variant.kind != "experts" or not part.startswith("ffn_") or "norm" in part:
             return name, values
