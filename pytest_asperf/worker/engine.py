@@ -16,12 +16,7 @@ Facts = dict[str, Any]
 
 
 class RefusalError(Exception):
-    """The engine cannot do what was asked; the worker goes on.
-
-    Args:
-        kind: a short stable word (`load`, `context`, `decode`, `quantize`, `tokenize`, …).
-        message: one sentence for the user.
-    """
+    """The engine cannot do what was asked; the worker goes on. `kind` is a short stable word."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -29,11 +24,7 @@ class RefusalError(Exception):
 
 
 def require_context(n_tokens: int, facts: Facts) -> None:
-    """Refuse more tokens than the model was trained on: engines go on past it.
-
-    Raises:
-        RefusalError: of kind `context`.
-    """
+    """Refuse more tokens than the model was trained on: engines go on past it."""
     if n_tokens > facts["n_ctx_train"]:
         raise RefusalError(
             "context",
@@ -46,8 +37,6 @@ class LogitRow:
     """What one row of logits holds, in numbers that JSON can carry.
 
     Attributes:
-        n_vocab: logits of the row.
-        n_nan: those that are NaN.
         n_inf: those that are plus infinity.
         peak: the largest finite one, None without one.
     """
@@ -63,8 +52,7 @@ class Timing:
     """Raw counts and nanoseconds of one timed run; rates are derived elsewhere.
 
     Attributes:
-        n_tokens: tokens decoded inside the clock.
-        elapsed_ns: wall time of all of them, synchronised with the device.
+        elapsed_ns: wall time of all tokens, synchronised with the device.
         step_ns: wall time of each call that made up the run.
         logits: those after the run's last token, read when the clock had stopped; None where the
             engine shows none.
@@ -80,9 +68,8 @@ class Stepper(Protocol):
     """A model in a context of its own that is stepped and rolled back.
 
     Attributes:
-        facts: what the context resolved to; `memory` says of what kind it is, `rollback` how what
-            was rejected is forgotten: `trim`, or `checkpoint`, which costs time.
-        n_vocab: tokens of the vocabulary.
+        facts: what the context resolved to; `memory` says of what kind it is, `rollback` how
+            rejected tokens are removed: `trim`, or `checkpoint`, which costs time.
         n_past: tokens in the memory.
         max_outputs: positions of the largest batch whose logits are asked for.
     """
@@ -96,7 +83,7 @@ class Stepper(Protocol):
         """Have exactly these tokens in the memory; `fresh` forbids to keep any of it."""
 
     def decode(self, tokens: list[int], n_outputs: int) -> NDArray[np.float32]:
-        """Decode tokens in one batch, synchronised; return logits of the last `n_outputs`.
+        """Decode tokens in one batch, synchronised; logits of the last `n_outputs`.
 
         The array may be a view that the next call overwrites. Whatever is wrong with the batch,
         the positions or the logits is a refusal, and never a silent one.
@@ -109,10 +96,10 @@ class Stepper(Protocol):
         """
 
     def mark(self) -> None:
-        """Prepare for forgetting what is decoded from now on, where that needs preparing."""
+        """Prepare for removing what is decoded from now on, where that needs preparing."""
 
     def keep(self, n: int) -> None:
-        """Forget all but the first `n` tokens, not fewer than at the mark."""
+        """Remove all but the first `n` tokens, not fewer than at the mark."""
 
     def close(self) -> None:
         """Free the context."""
@@ -123,12 +110,7 @@ class Steppable(Protocol):
     """A loaded model that speculation can be measured on."""
 
     def stepper(self, n_ctx: int, max_outputs: int, rollback: str) -> Stepper:
-        """Open a context of `n_ctx` tokens that can be rolled back.
-
-        Args:
-            n_ctx: tokens that it holds.
-            max_outputs: positions of the largest batch whose logits will be asked for.
-            rollback: `auto` for whatever works, or the one way that may be used.
+        """Open a context of `n_ctx` tokens that can be rolled back, by any way if `auto`.
 
         Raises:
             RefusalError: of kind `rollback`, where it cannot be rolled back.
@@ -187,7 +169,7 @@ class SpeculatesByItself(Protocol):
     """A model whose engine has a program for the whole of a speculation, and cannot be stepped."""
 
     def speculate(self, draft: Any, prompt: str, n_new: int, k: int) -> Facts:
-        """Generate `n_new` tokens greedily with a draft of k tokens a round; return counts."""
+        """Generate `n_new` tokens greedily with a draft of k tokens a round, and count them."""
 
     def batch_costs(self, sizes: Sequence[int], depth: int, n_steps: int) -> dict[int, int]:
         """The time of `n_steps` decodes of each batch size, in ns."""
@@ -207,11 +189,8 @@ class Engine(Protocol):
         """Load a model file with the settings that were set; the rest are the engine's own."""
 
     def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
-        """Write `source` at another quantisation level.
+        """Write a model's file or folder at another level.
 
-        Args:
-            source: the model's file, or folder.
-            target: what to write.
-            recipe: the engine's own words for the level: `ftype` as in the GGUF format, or MLX's
-                `dtype`, or its `bits`, `group_size` and `mode`.
+        The recipe has the engine's words for it: `ftype` as in the GGUF format, or MLX's `dtype`,
+        or its `bits`, `group_size` and `mode`.
         """

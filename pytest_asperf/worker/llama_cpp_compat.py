@@ -55,11 +55,7 @@ CANNOT: Final[Mapping[str, str]] = (
 
 
 def require_possible(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that this version does not have, or not together.
-
-    Raises:
-        RefusalError: of kind `version`, or `kv-cache` where the settings contradict each other.
-    """
+    """Refuse settings that this version does not have, or that contradict each other."""
     flash_attn, type_v = settings.get("flash_attn"), settings.get("type_v", "f16")
     if f"flash_attn={flash_attn}" in CANNOT:
         raise RefusalError("version", CANNOT[f"flash_attn={flash_attn}"])
@@ -86,10 +82,7 @@ def set_flash_attention(params: Any, value: str | None) -> None:
 
 
 def set_outputs(params: Any, n_outputs: int) -> None:
-    """Let so many positions of a sequence's batch have logits, 0 for all.
-
-    Before 0.3.35 all may have them.
-    """
+    """Let so many positions of a batch have logits, 0 for all; before 0.3.35 all may have them."""
     if "n_outputs_max_per_seq" in _CONTEXT_FIELDS:
         params.n_outputs_max_per_seq = n_outputs
 
@@ -143,17 +136,17 @@ _SET_STATE: Final = _state_function(
 
 
 def state_size(context: Any) -> int:
-    """The bytes of what cannot be forgotten of sequence 0."""
+    """The bytes of the part of sequence 0 that cannot be trimmed."""
     return int(_STATE_SIZE(context, 0, _PARTIAL_STATE))
 
 
 def save_state(context: Any, buffer: Any, size: int) -> int:
-    """Write what cannot be forgotten of sequence 0; return the bytes, 0 where it failed."""
+    """Write the part of sequence 0 that cannot be trimmed; the bytes, 0 where it failed."""
     return int(_GET_STATE(context, buffer, size, 0, _PARTIAL_STATE))
 
 
 def restore_state(context: Any, buffer: Any, size: int) -> int:
-    """Take a saved state of sequence 0 back; return the bytes read, 0 where it failed."""
+    """Take a saved state of sequence 0 back; the bytes read, 0 where it failed."""
     return int(_SET_STATE(context, buffer, size, 0, _PARTIAL_STATE))
 
 

@@ -292,10 +292,7 @@ class LlamaCppModel:
     def _new_context(self, n_ctx: int, n_batch: int, n_outputs: int | None) -> tuple[Any, Facts]:
         """A context and the settings that it resolved to.
 
-        Args:
-            n_ctx: tokens that it holds.
-            n_batch: tokens of the largest batch.
-            n_outputs: positions of a batch that may have logits, 0 for all; None for one.
+        Of a batch, `n_outputs` positions may have logits: 0 is all of them, None one.
         """
         require_context(n_ctx, self.facts)
         settings = self._settings

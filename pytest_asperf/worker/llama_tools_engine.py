@@ -62,22 +62,14 @@ _ADD_BOS: Final = re.compile(r"tokenizer\.ggml\.add_bos_token +bool += (true|fal
 
 
 def open_engine(folder: str = "") -> LlamaToolsEngine:
-    """The engine; the worker's entry point.
-
-    Raises:
-        RefusalError: no folder of programs was named.
-    """
+    """The engine; the worker's entry point."""
     if not Path(folder).is_dir() or not folder:
         raise RefusalError("tools", f"there is no folder {folder!r} of llama.cpp's programs")
     return LlamaToolsEngine(Toolbox(Path(folder)))
 
 
 class LlamaToolsEngine:
-    """The engine: programs, and the texts that were tokenised.
-
-    Args:
-        tools: where the programs are.
-    """
+    """The engine: programs, and the texts that were tokenised."""
 
     def __init__(self, tools: Toolbox) -> None:
         self._tools = tools
@@ -151,14 +143,7 @@ class LlamaToolsEngine:
 
 
 class LlamaToolsModel:
-    """A GGUF file that each request loads anew.
-
-    Args:
-        tools: where the programs are.
-        path: the file.
-        settings: engine settings that were set.
-        texts: what was tokenised, by any model of this engine.
-    """
+    """A GGUF file that each request loads again; `texts` are shared by all models of the engine."""
 
     def __init__(
         self, tools: Toolbox, path: str, settings: dict[str, Any], texts: list[Text]
@@ -242,11 +227,7 @@ class LlamaToolsModel:
         raise RefusalError("unsupported", _CANNOT["first_token"])
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
-        """Log-probabilities of a chunk with a floor, as llama-perplexity saves them.
-
-        Raises:
-            RefusalError: the tokens are no chunk of a text that was tokenised.
-        """
+        """Log-probabilities of a chunk with a floor, as llama-perplexity saves them."""
         index = self._seek(tokens, first)
         logits = None
         while self._scores is not None and self._scores.n_done <= index:

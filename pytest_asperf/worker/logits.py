@@ -17,10 +17,7 @@ LARGEST_LOGIT: Final = 65_504.0
 
 
 def seen(row: NDArray[np.float32]) -> LogitRow:
-    """Count what one row of logits holds.
-
-    Minus infinity is counted as nothing: models mask tokens with it.
-    """
+    """Count what a row of logits holds; not minus infinity, with which models mask tokens."""
     numbers = row[np.isfinite(row)]
     return LogitRow(
         n_vocab=row.size,
@@ -31,10 +28,6 @@ def seen(row: NDArray[np.float32]) -> LogitRow:
 
 
 def require_finite(peak: float) -> None:
-    """Refuse the largest logit of a row where no sound model has it.
-
-    Raises:
-        RefusalError: it is NaN, infinite, or beyond `LARGEST_LOGIT`.
-    """
+    """Refuse a largest logit that is NaN, infinite, or beyond `LARGEST_LOGIT`."""
     if not abs(peak) <= LARGEST_LOGIT:
         raise RefusalError("non-finite", f"the largest logit of a row is {peak:.4g}")

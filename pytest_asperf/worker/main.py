@@ -205,10 +205,7 @@ def _capture_output(log_fd: int) -> None:
 
 
 def _end_with_parent(request_fd: int) -> None:
-    """End this process when the parent closes the pipe or dies, even in the middle of a call.
-
-    Its programs end too, if it leads a process group.
-    """
+    """End this process and its programs when the parent closes the pipe or dies, even in a call."""
 
     def watch() -> None:
         poll = select.poll()
@@ -225,11 +222,10 @@ def _end_with_parent(request_fd: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Serve requests from one descriptor to another until end of file.
+    """Serve requests until end of file.
 
-    Args:
-        arguments: engine name, request descriptor, reply descriptor, log descriptor, and what the
-            engine itself is opened with.
+    The arguments are the engine's name, the descriptors of requests, replies and log, and what the
+    engine itself is opened with.
     """
     name, *descriptors = arguments[:4]
     request_fd, reply_fd, log_fd = map(int, descriptors)

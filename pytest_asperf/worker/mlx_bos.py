@@ -15,8 +15,8 @@ BOS_KEY: Final = "asperf_bos"
 def find_bos(folder: Path, tokenizer: Any, config: Mapping[str, Any]) -> int | None:
     """BOS if a text begins with it, else None.
 
-    A configured tokenizer shows it by adding BOS. Without a configured
-    tokenizer a text begins with the model's BOS, as in a GGUF file that is made from the folder.
+    A configured tokenizer shows it by adding BOS. Without one, a text begins with the model's BOS,
+    as in a GGUF file that is made from the folder.
     """
     if BOS_KEY in config:
         kept: int | None = config[BOS_KEY]

@@ -19,15 +19,7 @@ _KV_GROUP_SIZE: Final = 64
 
 
 class MlxCaches:
-    """Makes a model's caches.
-
-    Args:
-        model: the loaded model.
-        settings: `kv_bits` and `kv_group_size` are read.
-
-    Raises:
-        RefusalError: the model cannot have a cache of these bits.
-    """
+    """Makes a model's caches, in the `kv_bits` and `kv_group_size` of the settings."""
 
     def __init__(self, model: Any, settings: Mapping[str, Any]) -> None:
         self._model = model

@@ -119,13 +119,7 @@ class MlxEngine:
             return MlxModel(Path(path), settings, self._scorer)
 
     def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
-        """Write a model's folder at another level with mlx-lm's own conversion.
-
-        Args:
-            source: the folder.
-            target: the folder to write; it does not exist.
-            recipe: `dtype`, or `bits`, `group_size` and `mode`.
-        """
+        """Write a model's folder at another level, to a new one, with mlx-lm's own conversion."""
         if dtype := recipe.get("dtype"):
             conversion: dict[str, Any] = {"dtype": dtype}
         else:
@@ -368,10 +362,7 @@ class MlxModel:
         }
 
     def _note_context(self, n_ctx: int, cache: list[Any]) -> None:
-        """Note what a run that is over resolved to, and what MLX held for it.
-
-        These are MLX's own allocations: what a GPU holds is not in the process's resident memory.
-        """
+        """Note what a run resolved to, and MLX's allocations: resident memory has no GPU's."""
         peak = int(mx.get_peak_memory())
         self.context = {
             **self._context_facts(n_ctx, cache),

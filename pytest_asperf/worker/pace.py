@@ -6,10 +6,7 @@ import time
 
 
 def linger(began_ns: int, share: float) -> None:
-    """Spin until the time since `began_ns` is longer by a share.
-
-    A sleep would be longer than asked by at least a scheduler's slice.
-    """
+    """Spin until the time since `began_ns` is longer by a share; a sleep overshoots by a slice."""
     until_ns = began_ns + round((time.perf_counter_ns() - began_ns) * (1 + share))
     while time.perf_counter_ns() < until_ns:
         pass

@@ -25,14 +25,8 @@ def find_way_back(
 ) -> Facts:
     """The context's memory and the first way that rolls it back; the context is left empty.
 
-    Args:
-        stepper: the context.
-        memory: kind of its memory.
-        rollback: `auto`, or `trim` or `checkpoint` to insist on one way.
-        use: makes the stepper use a way.
-
-    Raises:
-        RefusalError: no allowed way works, or the logits are not numbers.
+    A rollback of `auto` allows both ways, `trim` or `checkpoint` one. Raises RefusalError if no
+    allowed way works, or the logits are not numbers.
     """
     for way in _WAYS:
         if rollback not in {"auto", way}:

@@ -67,21 +67,12 @@ class Text:
 class SavedScores:
     """One run of llama-perplexity over a text, of which the scores are taken chunk by chunk.
 
-    Between two chunks it stands still. What it saves is checked against what it prints.
-
-    Args:
-        tools: where the program is.
-        arguments: model and settings.
-        text: what it scores.
-        n_ctx: tokens of a chunk.
+    Between two chunks it is stopped. What it saves is checked against what it prints.
 
     Attributes:
         tokens: the whole chunks' tokens, as the program made them.
         n_ctx: tokens of a chunk.
         n_done: chunks that were taken.
-
-    Raises:
-        RefusalError: it failed, or wrote something else.
     """
 
     def __init__(self, tools: Toolbox, arguments: Sequence[str], text: str, n_ctx: int) -> None:
@@ -122,11 +113,7 @@ class SavedScores:
         return len(self.tokens) // self.n_ctx
 
     def next_chunk(self) -> Matrix:
-        """The next chunk's log-probabilities, shape (n_ctx - 1 - n_ctx // 2, n_vocab).
-
-        Raises:
-            RefusalError: it failed, or what it saved is not what it printed.
-        """
+        """The next chunk's log-probabilities, shape (n_ctx - 1 - n_ctx // 2, n_vocab)."""
         n_rows = self.n_ctx - 1 - self.n_ctx // 2
         width = 2 * ((self._n_vocab + 1) // 2) + _HEAD
         self.run.go_on()
@@ -177,7 +164,7 @@ class SavedScores:
         return data
 
     def _check_printed(self, n_rows: int) -> None:
-        """Hold the mean NLL of what was saved against the PPL printed so far: it comes later."""
+        """Compare the mean NLL of what was saved with the PPL printed so far: it comes later."""
         reader = PerplexityReader()
         for line in self.run.output.splitlines():
             reader.feed(line)

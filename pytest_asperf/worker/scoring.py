@@ -54,15 +54,9 @@ def score_chunk(
 ) -> list[dict[str, Any]]:
     """Score one chunk with several models; all after the first are compared with the first.
 
-    Args:
-        logits: of each model, shape (n, n_vocab).
-        targets: the token that followed each position, shape (n,).
-        are_log_probabilities: whether `logits` are normalised already.
-        share_out: a `map`, or an executor's.
-
-    Returns:
-        For each model `{"nll": [n floats]}`, in nats; for those after the first also `"kld"`, in
-        nats, and `"same_top"`, booleans.
+    Logits have the shape (n, n_vocab), targets are the tokens that followed each position, and
+    `share_out` is a `map`, or an executor's. The result has for each model `{"nll": [n floats]}`,
+    in nats; for those after the first also `"kld"`, in nats, and `"same_top"`, booleans.
     """
     shape = len(logits), len(targets)
     scores = _Scores(np.empty(shape), np.empty(shape), np.empty(shape, np.bool_))
@@ -109,7 +103,7 @@ def _score_block(
 
 
 def _softmax(block: Matrix, powers: Matrix) -> tuple[Indices, Vector, Vector]:
-    """Write exp(z - max) of each row to `powers`; return top tokens, sums and log-sum-exps."""
+    """Write exp(z - max) of each row to `powers`; the top tokens, sums and log-sum-exps."""
     top = block.argmax(axis=1)
     peak = block[np.arange(len(block)), top]
     np.subtract(block, peak[:, None], out=powers)

@@ -37,12 +37,10 @@ class Round:
     """Counts and nanoseconds of one round; what is left of the wall time is the loop's own.
 
     Attributes:
-        drafted: tokens proposed.
-        accepted: how many of them the target kept.
-        emitted: tokens that the round added to the output.
+        drafted, accepted, emitted: tokens proposed, kept by the target, and added to the output.
         draft_ns: time of proposing.
         verify_ns: time of the target's batch.
-        rollback_ns: time of checkpoints, of forgetting what was rejected, and of replays.
+        rollback_ns: time of checkpoints, of removing what was rejected, and of replays.
     """
 
     drafted: int
@@ -55,13 +53,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One generation.
-
-    Attributes:
-        tokens: the output, without the prompt.
-        elapsed_ns: wall time of the loop; the prompt was decoded before.
-        rounds: in the order they ran.
-    """
+    """One generation: the output without the prompt, which was decoded before the clock started."""
 
     tokens: list[int]
     elapsed_ns: int
@@ -70,12 +62,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Drafted tokens, and when sampling the distributions that they were drawn from.
-
-    Attributes:
-        tokens: in order.
-        odds: a row of probabilities for each token; None where a token was certain.
-    """
+    """Drafted tokens, and the rows of probabilities they were drawn from, None if certain."""
 
     tokens: list[int]
     odds: list[NDArray[np.float64]] | None = None
@@ -119,11 +106,6 @@ class Sampled:
 
     A token drawn from the draft's q is kept with probability min(1, p / q); at the first that is
     not, one is drawn from max(0, p - q), normalised (section 2.3 and appendix A.1 of the paper).
-
-    Args:
-        temperature: divides the logits of both models.
-        seed: of all draws.
-        rule: `exact`, or a mistake.
     """
 
     def __init__(self, temperature: float, seed: int, rule: AcceptanceRule = "exact") -> None:
@@ -175,12 +157,7 @@ class Sampled:
 
 
 class ModelDrafter:
-    """Drafts with a smaller model.
-
-    Args:
-        stepper: the draft.
-        choice: how its tokens are chosen.
-    """
+    """Drafts with a smaller model."""
 
     def __init__(self, stepper: Stepper, choice: Choice) -> None:
         self._stepper = stepper
@@ -250,15 +227,8 @@ def generate(
 ) -> Generation:
     """Generate exactly `n_new` tokens after a prompt; what ends a text does not end this.
 
-    No round drafts more than can still be emitted, so that both arms do the same work.
-
-    Args:
-        target: the model whose output it is.
-        drafter: proposes tokens; None for the target alone.
-        prompt: at least two tokens, decoded before the clock starts.
-        n_new: tokens of the output.
-        k: tokens drafted per round.
-        how: how tokens are chosen.
+    No round drafts more than can still be emitted, so that both arms do the same work. The prompt,
+    of at least two tokens, is decoded before the clock starts.
     """
     clock = time.perf_counter_ns
     text = list(prompt)

@@ -37,10 +37,7 @@ NGRAM: Final = "ngram"
 class _Pair:
     """A target and a draft, each in a context of its own; no draft model for lookup.
 
-    Attributes:
-        target: the model whose output it is.
-        draft: the model that proposes.
-        slow_by: share of a generation's time that is added to it.
+    `slow_by` is the share of a generation's time that is added to it.
     """
 
     target: Stepper
@@ -57,11 +54,7 @@ class _Pair:
 
 
 class Pairs:
-    """The open pairs of a worker.
-
-    Args:
-        find: gives a loaded model by name; refuses an unknown one.
-    """
+    """The open pairs of a worker, of models that `find` gives by name."""
 
     def __init__(self, find: Callable[[str], LoadedModel]) -> None:
         self._find = find
@@ -140,14 +133,8 @@ class Pairs:
 
         Each batch is followed by k steps of the draft, as in a round: either model finds the
         caches as the other left them. The draft's first batch has two tokens every other time, as
-        after a round in which all was accepted.
-
-        Args:
-            pair: the pair.
-            prompt: the tokens before.
-            batches: positions of each, in order, because an engine may prepare for a batch of
-                another size than the last; the first of them is not timed.
-            k: steps of the draft.
+        after a round in which all was accepted. Batches run in the given order, because an engine
+        may prepare for a batch of another size than the last; the first of them is not timed.
         """
         models = self._pair(pair)
         target_ns: dict[int, list[int]] = {size: [] for size in batches}
@@ -181,14 +168,10 @@ class Pairs:
     def margin(
         self, *, pair: str, text: list[int], batch: int, behind: int, tokens: list[int]
     ) -> Reply:
-        """Tell by how much tokens fall short of the likeliest next one, batched and singly.
+        """By how much tokens fall short of the likeliest next one, batched and singly.
 
-        Args:
-            pair: the pair; its target is asked, in an emptied context.
-            text: the tokens before.
-            batch: positions of the batch in which the next token was judged.
-            behind: how many of them are behind the last token of `text`.
-            tokens: what was chosen in one arm and in the other.
+        The next token was judged in a batch of `batch` positions, `behind` of them behind the last
+        token of `text`. The target is asked, in an emptied context.
         """
         target = self._pair(pair).target
         inside = batch - behind

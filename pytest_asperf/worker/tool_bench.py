@@ -35,13 +35,7 @@ _NEEDED: Final = ("n_threads", "type_k", "type_v", "model_n_params")
 
 
 class Bench:
-    """llama-bench on one model.
-
-    Args:
-        tools: where the program is.
-        path: the model's file.
-        settings: engine settings that were set.
-    """
+    """llama-bench on one model."""
 
     def __init__(self, tools: Toolbox, path: str, settings: Mapping[str, Any]) -> None:
         self._tools = tools
@@ -51,11 +45,7 @@ class Bench:
     def measure(
         self, n_prompt: int, n_gen: int, depth: int, *options: str
     ) -> tuple[BenchRow, Facts, ToolRun]:
-        """Run one test once; its row, the row's cells, and the run.
-
-        Raises:
-            RefusalError: the program failed, or printed another test.
-        """
+        """Run one test once; its row, the row's cells, and the run."""
         arguments = ["-m", self._path, "-p", str(n_prompt), "-n", str(n_gen), "-d", str(depth)]
         arguments += ["-r", "1", "-o", "jsonl", "-v", *options]
         for key, value in self._settings.items():

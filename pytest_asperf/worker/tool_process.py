@@ -40,16 +40,7 @@ _METADATA: Final = "llama_model_loader: - kv"
 
 
 class ToolRun:
-    """One running program.
-
-    Args:
-        program: its file.
-        arguments: what follows its name.
-        pass_fds: descriptors that it inherits.
-
-    Raises:
-        RefusalError: it cannot be started.
-    """
+    """One running program, which inherits the descriptors `pass_fds`."""
 
     def __init__(
         self, program: Path, arguments: Sequence[str], *, pass_fds: Sequence[int] = ()
@@ -115,11 +106,7 @@ class ToolRun:
         self.wait()
 
     def finish(self) -> None:
-        """Wait for its end.
-
-        Raises:
-            RefusalError: it crashed, failed, or logged an error.
-        """
+        """Wait for its end; refuse a crash, a failure or a logged error."""
         self.wait()
         status = self._process.returncode
         if status < 0:
@@ -161,22 +148,14 @@ class ToolRun:
 
 
 class Toolbox:
-    """A folder of llama.cpp's programs.
-
-    Args:
-        folder: where they are.
-    """
+    """A folder of llama.cpp's programs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._help: dict[str, str] = {}
 
     def path(self, name: str) -> Path:
-        """A program's file.
-
-        Raises:
-            RefusalError: it is not there.
-        """
+        """A program's file."""
         path = self.folder / name
         if not os.access(path, os.X_OK) or path.is_dir():
             raise RefusalError("tools", f"there is no program {name} in {self.folder}")
@@ -187,22 +166,13 @@ class Toolbox:
         return ToolRun(self.path(name), arguments, pass_fds=pass_fds)
 
     def run(self, name: str, *arguments: str) -> ToolRun:
-        """Run a program to its end.
-
-        Raises:
-            RefusalError: it is not there, crashed, failed, or said that something went wrong.
-        """
+        """Run a program to its end; refuse a crash, a failure or a logged error."""
         run = self.start(name, *arguments)
         run.finish()
         return run
 
     def help(self, name: str) -> str:
-        """A program's help text.
-
-        Raises:
-            RefusalError: it is not there, or says nothing of them: a library that it needs is not
-                where it was built with, say.
-        """
+        """A program's help text; refused without one, as where a library is missing."""
         if name not in self._help:
             run = self.start(name, "--help")
             run.wait()

@@ -30,23 +30,10 @@ _ATTEMPTS: Final = 4
 def speculate(
     tools: Toolbox, arguments: Sequence[str], draft: str, prompt: str, *, n_new: int, k: int
 ) -> Reply:
-    """Generate greedily with a draft, once.
+    """Generate greedily with a draft, once; the last round may go past `n_new` tokens.
 
-    Args:
-        tools: where the program is.
-        arguments: target and settings.
-        draft: the draft's file.
-        prompt: text.
-        n_new: tokens to generate; the last round may go past it.
-        k: tokens drafted a round at most.
-
-    Returns:
-        `n_emitted`, `n_drafted`, `n_accepted`, `elapsed_ns` of the decode phase (rounded to 1 ms by
-        the program), `uses_checkpoints`, and the `text`. `n_accepted` is None where the target
-        cannot forget: the program then counts the replay of accepted tokens as accepted.
-
-    Raises:
-        RefusalError: it failed, or its counts cannot be.
+    The program rounds `elapsed_ns` of the decode phase to 1 ms. `n_accepted` is None where the
+    target replays accepted tokens from checkpoints: the program counts those as accepted again.
     """
     if "--spec-draft-n-max" not in tools.help(_SPECULATE):
         raise RefusalError("tools", f"this build's {_SPECULATE} takes other options than are known")
@@ -104,20 +91,8 @@ def batch_costs(
     """Time steps of several batch sizes, one token of a sequence of its own for each position.
 
     Verifying k tokens of one sequence computes the same products of weights, and its attention
-    reads one cache where these read k: beyond small depths this is an upper bound of C(k).
-
-    Args:
-        tools: where the program is.
-        arguments: model and settings.
-        sizes: tokens of a batch.
-        depth: tokens in each sequence's cache beforehand.
-        n_steps: batches timed together.
-
-    Returns:
-        The time of all steps in ns, by size.
-
-    Raises:
-        RefusalError: it failed, left a size out, or timed nothing.
+    reads one cache where these read k: beyond small depths this is an upper bound of C(k). The
+    result is the time of all `n_steps` batches at `depth` in ns, by size.
     """
     options = ["-c", str(max(sizes) * (depth + n_steps)), "--output-format", "jsonl"]
     options += ["-npp", str(depth), "-ntg", str(n_steps), "-npl", ",".join(map(str, sizes))]

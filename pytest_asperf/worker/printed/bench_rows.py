@@ -32,13 +32,11 @@ class BenchRow:
     Attributes:
         model: file name, or the type that a table shows.
         model_type: architecture, size and level.
-        build: commit and number.
         device: CPU and GPU, or the backends that were registered.
         n_prompt, n_gen, n_depth: tokens processed, generated, and in the cache before them.
         mean_rate, sd_rate: of the repetitions' rates in tok/s, as printed.
         mean_ns: of the repetitions' times; None where not printed.
         samples_ns: each repetition's time; only JSON has them.
-        model_bytes: size of all tensors; None where not printed.
         unresolved: settings of which the file has only the request, with it.
     """
 
@@ -81,11 +79,7 @@ class BenchRow:
 
 
 def bench_row(entry: Mapping[str, Any]) -> BenchRow:
-    """A test from its cells.
-
-    Raises:
-        BrokenRowError: a cell is missing, or holds nothing that can be.
-    """
+    """A test from its cells; raises BrokenRowError if one is missing or impossible."""
     try:
         samples = entry.get("samples_ns") or ()
         row = BenchRow(

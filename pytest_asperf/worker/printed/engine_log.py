@@ -67,12 +67,7 @@ def cache_types(lines: Sequence[str]) -> tuple[str, str] | tuple[None, None]:
 def memory_bytes(
     weights_mib: Mapping[str, Mapping[str, float]], context_mib: Mapping[str, Mapping[str, float]]
 ) -> dict[str, int]:
-    """The bytes that weights, KV cache and computing take on all devices.
-
-    Args:
-        weights_mib: buffers by kind and device, of the load.
-        context_mib: the same, of the context.
-    """
+    """The bytes that weights, KV cache and computing take on all devices, by kind and device."""
 
     def nbytes(mib: Mapping[str, Mapping[str, float]], *kinds: str) -> int:
         return round(sum(sum(mib.get(kind, {}).values()) for kind in kinds) * 2**20)

@@ -37,15 +37,10 @@ class ModelFacts:
     """One model as its loader described it; None where the log does not say.
 
     Attributes:
-        file: path that it was loaded from.
         name: `general.name`.
         level: file type, such as `Q8_0`.
         size_bytes: all its tensors, as rounded by the log.
-        bits_per_weight: of all its tensors.
-        n_tensors: how many.
-        n_layers: repeating layers.
         layer_period: after how many layers the kinds of layer repeat.
-        n_embd, n_vocab: shape of the embedding table.
         n_experts: 0 for a dense model.
         offloaded: layers said to be offloaded, of how many; builds without a GPU say so too.
         cpu_buffer_bytes: weights that stayed in the CPU's buffers.

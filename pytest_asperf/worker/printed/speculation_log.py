@@ -45,7 +45,6 @@ class Drafter:
     Attributes:
         kind: its type, such as `draft-mtp` or `ngram-simple`.
         n_accepted_drafts: drafts of which some token was accepted.
-        n_drafted: tokens drafted.
         n_accepted: tokens accepted; where a part of a draft is verified again from a checkpoint,
             it is counted with the target's own token behind it.
     """
@@ -63,22 +62,19 @@ class Drafter:
 
 @dataclass(frozen=True, slots=True)
 class SpeculationRun:
-    """One generated text with a draft.
+    """One generated text with a draft; None where the log does not say.
 
     Attributes:
         k: drafted tokens per round that were asked for at most.
         n_predict: tokens emitted.
-        n_drafted, n_accept: tokens drafted, and those of them that were accepted.
         prompt: tokens of the prompt and seconds.
         decoded: tokens that the decode phase emitted and seconds.
-        draft_decodes: single-token decodes of the draft with their time; None where not said.
-        draft_prompt: tokens the draft took in batches; None where not said.
-        total_s: time of prompt and generation; None where not said.
+        draft_decodes: single-token decodes of the draft with their time.
+        draft_prompt: tokens the draft took in batches.
+        total_s: time of prompt and generation.
         uses_checkpoints: whether the target cannot drop rejected tokens and replays accepted ones.
-        drafters: ways of drafting; empty where the log does not tell.
-        verified: accepted and drafted tokens by the lines of single rounds, replays left out; None
-            where there are none.
-        text: the text's first part, as far as it can be told from the log.
+        verified: accepted and drafted tokens by the lines of single rounds, replays left out.
+        text: the text's first part, as far as the log shows which lines are text.
     """
 
     k: int | None
@@ -142,7 +138,7 @@ class SpeculationRun:
 
     @property
     def undecoded_drafts(self) -> int:
-        """How many drafted tokens no decode of the draft stands behind; 0 where that is unknown."""
+        """Drafted tokens without a decode of the draft; 0 where that is unknown."""
         if self.draft_decodes is None:
             return 0
         batched = self.draft_prompt.n_tokens if self.draft_prompt else 0
@@ -189,7 +185,7 @@ class SpeculationReader:
             self._total_s = float(total[1]) / 1e3
 
     def _feed_drafting(self, line: str) -> bool:
-        """Look at a line, and tell whether it is about how tokens were drafted or verified."""
+        """Whether a line, which is then taken, is about how tokens were drafted or verified."""
         if _CHECKPOINTS in line:
             self.uses_checkpoints = True
         elif _SYNTHETIC in line:

@@ -33,12 +33,9 @@ MAX_REQUESTS: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class PrintedTiming:
-    """Tokens and the time they took, in ms as rounded by the log.
+    """Tokens, or single-token decodes ("runs"), and their time in ms as rounded by the log.
 
-    Attributes:
-        n_tokens: how many tokens, or single-token decodes ("runs").
-        ms: how long they took.
-        printed_rate: tokens per second as printed; None where that is no number.
+    The rate is in tokens per second as printed; None where that is no number.
     """
 
     n_tokens: int
@@ -58,7 +55,6 @@ class Request:
     Attributes:
         prompt: tokens of the prompt that were processed, without cached ones; None where unsaid.
         generated: tokens generated and the time from the first one's logits to the last one.
-        n_drafted, n_accepted: where it speculated.
     """
 
     prompt: PrintedTiming | None
@@ -140,12 +136,9 @@ class ServerReader:
 
 
 def request_of(answer: object) -> Request | None:
-    """The request that llama-server answered; None for any other document.
+    """The request in JSON of `/completion` or of an endpoint in OpenAI's form, else None.
 
     Of a streamed answer it is the last part, because timings of the others are of its beginning.
-
-    Args:
-        answer: JSON of `/completion`, or of one of the endpoints in OpenAI's form.
     """
     if not isinstance(answer, dict) or not isinstance(timings := answer.get("timings"), dict):
         return None
