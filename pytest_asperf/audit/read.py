@@ -14,14 +14,7 @@ from pytest_asperf.audit.llama_bench import (
 )
 from pytest_asperf.audit.log import Log, read_log
 from pytest_asperf.audit.powermetrics import read_power
-from pytest_asperf.audit.sniff import (
-    HEAD_BYTES,
-    Kind,
-    Lines,
-    UnreadableError,
-    read_document,
-    sniff,
-)
+from pytest_asperf.audit.sniff import HEAD_BYTES, Kind, Lines, UnreadableError, read_document, sniff
 from pytest_asperf.audit.tables import rows_of_table, table_rows_of_document
 from pytest_asperf.errors import printable
 from pytest_asperf.worker.printed.timings import request_of

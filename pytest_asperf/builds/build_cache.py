@@ -111,10 +111,7 @@ class BuildCache:
         if made is None:
             with explained(folder.parent):
                 folder.parent.mkdir(parents=True, exist_ok=True)
-            with (
-                self._queue.turn(),
-                locked(folder, self._notify.wait),
-            ):
+            with self._queue.turn(), locked(folder, self._notify.wait):
                 made = _whole(folder) or self._make(source, recipe, folder)
         note_use(folder)
         return made

@@ -121,11 +121,7 @@ class Hardware:
 
 
 def in_force(
-    name: str,
-    machine: Machine,
-    *,
-    memory_gb: int | None = None,
-    option: str = "--asperf-hardware",
+    name: str, machine: Machine, *, memory_gb: int | None = None, option: str = "--asperf-hardware"
 ) -> Hardware:
     """The hardware that a name, or `auto`, stands for.
 

@@ -29,12 +29,7 @@ _SYSCTL = (
     "sysctl.proc_translated",
 )
 _IOREG = ("/usr/sbin/ioreg", "-rc", "AGXAccelerator", "-d1")
-_PROFILER = (
-    "/usr/sbin/system_profiler",
-    "SPHardwareDataType",
-    "SPDisplaysDataType",
-    "-json",
-)
+_PROFILER = ("/usr/sbin/system_profiler", "SPHardwareDataType", "SPDisplaysDataType", "-json")
 # An early M1 system and some virtual machines give this name, which stands for no chip.
 _NAMELESS = "Apple processor"
 
@@ -62,10 +57,7 @@ def read_machine() -> Machine:
 
 
 def machine_from(
-    sysctl: Mapping[str, str],
-    gpu_cores: int | None,
-    profiler: ProfilerFacts,
-    arch: str,
+    sysctl: Mapping[str, str], gpu_cores: int | None, profiler: ProfilerFacts, arch: str
 ) -> Machine:
     """Join the sources, sysctl and the I/O registry first, and look for the profile."""
     brand = sysctl.get("machdep.cpu.brand_string")

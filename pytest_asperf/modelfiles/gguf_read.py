@@ -112,10 +112,7 @@ def inspect_gguf(path: Path) -> GgufInfo:
 
 
 def bytes_per_token(
-    info: GgufInfo,
-    *,
-    depth: int = 0,
-    kv_bytes_per_element: tuple[float, float] = (2.0, 2.0),
+    info: GgufInfo, *, depth: int = 0, kv_bytes_per_element: tuple[float, float] = (2.0, 2.0)
 ) -> int:
     """The bytes that decoding one token reads from memory: a lower bound, and close to it.
 
@@ -188,9 +185,7 @@ def _check_format(path: Path, head: bytes, size: int) -> None:
         raise truncated(path, f"it has {size} bytes")
     kind, remedy = _recognise(head, size)
     raise ModelError(
-        f"{path} is not a GGUF file but {kind}",
-        why="llama.cpp reads GGUF only",
-        remedy=remedy,
+        f"{path} is not a GGUF file but {kind}", why="llama.cpp reads GGUF only", remedy=remedy
     )
 
 

@@ -17,10 +17,7 @@ from pytest_asperf.modelfiles.mlx_read import (
     unquantised_misfit,
 )
 from pytest_asperf.modelfiles.resolve import published, without_source
-from pytest_asperf.modelfiles.variant_folders import (
-    require_variable_folder,
-    write_variant_folder,
-)
+from pytest_asperf.modelfiles.variant_folders import require_variable_folder, write_variant_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -83,10 +83,7 @@ def write_variant_folder(source: Path, dest: Path, variant: Variant) -> None:
     """Write a variant of a Llama model's folder to a new one, all of it in F16."""
     settings, tensors = read_llama(source)
     varied = VariedModel(
-        tensors,
-        variant,
-        n_layers=settings["num_hidden_layers"],
-        n_embd=settings["hidden_size"],
+        tensors, variant, n_layers=settings["num_hidden_layers"], n_embd=settings["hidden_size"]
     )
     _require_even_heads(source, settings, variant)
     named = (_named(name, values, variant.kind) for name, values in varied.all_tensors())

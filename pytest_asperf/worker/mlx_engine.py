@@ -26,11 +26,7 @@ import mlx_lm
 import numpy as np
 from mlx.utils import tree_flatten
 from mlx_lm.generate import wired_limit
-from mlx_lm.models.cache import (
-    can_trim_prompt_cache,
-    make_prompt_cache,
-    trim_prompt_cache,
-)
+from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
 from mlx_lm.utils import get_total_parameters, load_model
 
 from . import mlx_compat as compat
@@ -39,14 +35,7 @@ from .identity import files_sha256
 from .logits import seen
 from .mlx_bos import BOS_KEY, find_bos
 from .mlx_cache import MlxCaches, kv_type
-from .mlx_device import (
-    TYPE_NAMES,
-    device_info,
-    devices,
-    floating_type,
-    has_gpu,
-    library_files,
-)
+from .mlx_device import TYPE_NAMES, device_info, devices, floating_type, has_gpu, library_files
 from .mlx_refusal import refusing
 from .mlx_speculation import MlxStepper
 from .pace import linger

@@ -19,11 +19,7 @@ _DRAFTED: Final = re.compile(
     rf"draft acceptance(?: rate)? = *[\d.naif-]+ \( *({COUNT}) accepted / *({COUNT}) generated\)"
 )
 _ANSWER_FIELDS: Final = ("prompt_n", "prompt_ms", "predicted_n", "predicted_ms")
-_JSON_FIELDS: Final = (
-    "t_prompt_processing",
-    "t_token_generation",
-    "n_decoded",
-)
+_JSON_FIELDS: Final = ("t_prompt_processing", "t_token_generation", "n_decoded")
 #: The timings in a server's answer.
 _ANSWER: Final = '"predicted_ms"'
 _PROMPT_COUNTS: Final = ("n_prompt_tokens_processed", "num_prompt_tokens_processed")
