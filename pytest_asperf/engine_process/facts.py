@@ -7,8 +7,8 @@ names it. `verbatim` is the answer itself, for the JSON report's proof of path.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from dataclasses import MISSING, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from pytest_asperf.errors import printable, shown
 
@@ -23,6 +23,7 @@ _KINDS: Final[dict[type, str]] = {
     float: "a number from 0",
     bool: "true or false",
 }
+_TYPES: Final[dict[str, type[Any]]] = {kind.__name__: kind for kind in _KINDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +103,8 @@ class EngineFacts:
         present(answer, "default_threads")
         cannot = _table(answer.get("cannot") or {}, "cannot")
         return cls(
-            engine=required(answer, "engine", str),
-            library=required(answer, "library", str),
-            version=required(answer, "version", str),
-            ggml_version=optional(answer, "ggml_version", str),
-            ggml_commit=optional(answer, "ggml_commit", str),
-            mlx_version=optional(answer, "mlx_version", str),
-            library_path=optional(answer, "library_path", str),
-            library_sha256=optional(answer, "library_sha256", str),
+            **plain(cls, answer),
             devices=tuple(map(Device.parse, devices)),
-            default_threads=optional(answer, "default_threads", int),
             cannot={what: required(cannot, what, str) for what in cannot},
             verbatim=answer,
         )
@@ -174,26 +167,10 @@ class LoadedFacts:
     @classmethod
     def parse(cls, answer: Mapping[str, object]) -> Self:
         """Read the answer to `load`."""
-        present(answer, "add_bos")
         buffers_mib = _table(answer.get("buffers_mib") or {}, "buffers_mib")
         weights_mib = _table(buffers_mib.get("model") or {}, "buffers_mib")
         return cls(
-            description=required(answer, "description", str),
-            n_params=required(answer, "n_params", int),
-            size_bytes=required(answer, "size_bytes", int),
-            n_vocab=required(answer, "n_vocab", int),
-            n_layers=required(answer, "n_layers", int),
-            n_ctx_train=required(answer, "n_ctx_train", int),
-            add_bos=optional(answer, "add_bos", bool),
-            layers_offloaded=required(answer, "layers_offloaded", int),
-            threads=required(answer, "threads", int),
-            load_ns=required(answer, "load_ns", int),
-            dtype=optional(answer, "dtype", str),
-            tokens=optional(answer, "tokens", str),
-            slow_by=optional(answer, "slow_by", float) or 0.0,
-            logits_seen=optional(answer, "logits_seen", str),
-            bytes_per_token=optional(answer, "bytes_per_token", int),
-            loads_each_run=optional(answer, "loads_each_run", bool) or False,
+            **plain(cls, answer),
             weights_mib={
                 printable(name): required(weights_mib, name, float) for name in weights_mib
             },
@@ -226,24 +203,36 @@ class ContextFacts:
     def parse(cls, answer: object) -> Self:
         """Read the part of an answer that says what a context resolved to."""
         table = _table(answer, "context")
-        present(table, "n_ctx")
-        present(table, "threads")
         memory = table.get("memory_bytes")
         return cls(
-            n_ctx=optional(table, "n_ctx", int),
-            type_k=required(table, "type_k", str),
-            type_v=required(table, "type_v", str),
-            flash_attn=required(table, "flash_attn", str),
-            threads=optional(table, "threads", int),
+            **plain(cls, table),
             memory=_memory(_table(memory, "memory_bytes")) if memory else None,
-            rollback=optional(table, "rollback", str),
-            peak_rss_bytes=optional(table, "peak_rss_bytes", int) or 0,
             verbatim=table,
         )
 
 
 def _memory(table: Mapping[str, object]) -> EngineMemory:
-    return EngineMemory(*(required(table, part, int) for part in ("weights", "kv", "compute")))
+    return EngineMemory(**plain(EngineMemory, table))
+
+
+def plain(kind: type, answer: Mapping[str, object]) -> dict[str, Any]:
+    """A dataclass's texts, numbers and truths, each checked against its declared type.
+
+    A field without a default must be in the answer, null only where its type admits None. One
+    with a default keeps that where it is null or missing.
+    """
+    values: dict[str, Any] = {}
+    for declared in fields(kind):
+        type_name, _, admits_none = str(declared.type).partition(" | ")
+        if type_name not in _TYPES:
+            continue
+        key, value = declared.name, optional(answer, declared.name, _TYPES[type_name])
+        if value is None and declared.default is not MISSING:
+            continue
+        if value is None and not (admits_none and key in answer):
+            raise ValueError(f"`{key}` is {'null' if key in answer else 'missing'}")
+        values[key] = value
+    return values
 
 
 def present(answer: Mapping[str, object], key: str) -> object:

@@ -59,19 +59,19 @@ class Margin:
         return max(*self.batched, *self.single)
 
 
+@dataclass(frozen=True, slots=True)
 class WorkerPair:
     """Contexts of a target and a draft, which speculate together.
 
-    Args:
+    Attributes:
         name: the pair's own name in the worker.
         target, draft: names of loaded models; no draft for lookup in the text.
     """
 
-    def __init__(self, worker: Worker, name: str, target: str, draft: str | None) -> None:
-        self._worker = worker
-        self._name = name
-        self._target = target
-        self._draft = draft
+    worker: Worker
+    name: str
+    target: str
+    draft: str | None
 
     def open(self, n_ctx: int, k: int, rollback: str) -> dict[str, ContextFacts]:
         """Open contexts for `n_ctx` tokens; what they resolved to, by the name of the model.
@@ -81,21 +81,21 @@ class WorkerPair:
         Raises:
             EngineRefusedError: of kind `rollback`, where one of them cannot be rolled back.
         """
-        models = {"target": self._target} | ({"draft": self._draft} if self._draft else {})
+        models = {"target": self.target} | ({"draft": self.draft} if self.draft else {})
         arguments = {"n_ctx": n_ctx, "k": k, "rollback": rollback}
         return self._ask(
             "pair_open",
             lambda answer: {
                 name: ContextFacts.parse(answer[role]) for role, name in models.items()
             },
-            target=self._target,
-            draft=self._draft or NGRAM_DRAFT,
+            target=self.target,
+            draft=self.draft or NGRAM_DRAFT,
             **arguments,
         )
 
     def close(self) -> None:
         """Free the contexts."""
-        self._worker.call("pair_close", pair=self._name)
+        self.worker.call("pair_close", pair=self.name)
 
     def generate(
         self, prompt: Sequence[int], *, n_new: int, k: int, temperature: float, seed: int
@@ -149,8 +149,8 @@ class WorkerPair:
         )
 
     def _ask(self, op: str, parse: Callable[[Mapping[str, Any]], Parsed], **args: Any) -> Parsed:
-        answer = self._worker.call(op, pair=self._name, **args)
-        return self._worker.parsed(op, lambda: parse(answer))
+        answer = self.worker.call(op, pair=self.name, **args)
+        return self.worker.parsed(op, lambda: parse(answer))
 
 
 def _step_costs(answer: Mapping[str, Any]) -> StepCosts:

@@ -10,6 +10,7 @@ from pytest_asperf.engine_process.facts import (
     EngineFacts,
     LoadedFacts,
     optional,
+    plain,
     required,
 )
 from pytest_asperf.engine_process.process import EngineProcess
@@ -160,12 +161,10 @@ def _tokens(value: object) -> list[int]:
 
 def _run(answer: Mapping[str, Any], n_tokens: int) -> RawRun:
     run = RawRun(
-        required(answer, "n_tokens", int),
-        required(answer, "elapsed_ns", int),
-        tuple(map(int, answer["step_ns"])),
-        ContextFacts.parse(answer["context"]),
-        required(answer, "peak_rss_bytes", int),
-        _logit_row(answer["logits"]),
+        **plain(RawRun, answer),
+        step_ns=tuple(map(int, answer["step_ns"])),
+        context=ContextFacts.parse(answer["context"]),
+        logits=_logit_row(answer["logits"]),
     )
     if run.n_tokens != n_tokens or not 0 < run.elapsed_ns < _LONGEST_RUN_NS:
         raise ValueError(f"{run.n_tokens} tokens in {run.elapsed_ns} ns are impossible")
