@@ -82,12 +82,10 @@ class GgufHeader:
     """What stands before the weights.
 
     Attributes:
-        version: of the format.
         values: metadata by key; None stands for a value that is well-formed but was not kept.
         data_start: where the first tensor's data begins, in bytes.
     """
 
-    version: int
     values: dict[str, Value]
     tensors: tuple[TensorInfo, ...]
     data_start: int
@@ -120,7 +118,7 @@ def read_header(file: BinaryIO, *, size: int, path: Path) -> GgufHeader:
     """
     cursor = _Cursor(file, size=size, path=path)
     cursor.skip(len(_MAGIC))
-    version = _read_version(cursor)
+    _check_version(cursor)
     n_tensors, n_keys = cursor.u64(), cursor.u64()
     if n_keys > _MAX_KEYS:
         cursor.fail(f"it claims {n_keys:,} metadata keys")
@@ -130,7 +128,7 @@ def read_header(file: BinaryIO, *, size: int, path: Path) -> GgufHeader:
     alignment = _alignment(cursor, values)
     tensors = _read_tensors(cursor, n_tensors, alignment=alignment)
     data_start = _padded(cursor.position, alignment)
-    return GgufHeader(version=version, values=values, tensors=tensors, data_start=data_start)
+    return GgufHeader(values, tensors, data_start)
 
 
 class _Cursor:
@@ -233,7 +231,7 @@ def _walk_strings(window: bytes, start: int, at_most: int) -> tuple[int, int]:
     return position, walked
 
 
-def _read_version(cursor: _Cursor) -> int:
+def _check_version(cursor: _Cursor) -> None:
     version = cursor.u32()
     if version and version & 0xFFFF == 0:
         raise ModelError(
@@ -247,7 +245,6 @@ def _read_version(cursor: _Cursor) -> int:
             why="other versions lay out their header differently",
             remedy="convert the model again with a current llama.cpp",
         )
-    return version
 
 
 def _read_values(cursor: _Cursor, count: int) -> dict[str, Value]:

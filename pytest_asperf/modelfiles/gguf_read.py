@@ -42,20 +42,13 @@ class GgufInfo:
     """A GGUF file's model, as its header states it.
 
     Attributes:
-        version: of the GGUF format.
         architecture: llama.cpp's name of it.
         name: the model's own name, printable and at most 200 characters, if it has one.
-        file_type: the value of `llama_ftype`, if stated.
-        level: the quantisation level of `file_type`, None where it is not stated or not known.
+        level: the quantisation level, None where it is not stated or not known.
         n_params: elements of all tensors.
         data_start: where the first tensor's data begins, in bytes.
-        n_embd: width of the residual stream.
-        n_heads: query heads (the most of any layer; 0 for models without attention).
-        n_kv_heads: K and V heads (the most of any layer).
         n_ctx_train: context length of training, in tokens.
         n_experts: experts per layer, 0 for a dense model.
-        tokenizer_model: kind of tokenizer, such as `gpt2`.
-        tokenizer_pre: its pre-tokenizer, such as `llama-bpe`.
         tokenizer_sha256: equal for two files that split text into the same numbers: sha256 over
             the three sha256 of the pre-tokenizer's name, the tokens and the merges, the latter two
             as stored (see `StringArray`). None without a vocabulary.
@@ -67,26 +60,17 @@ class GgufInfo:
 
     path: Path
     nbytes: int
-    version: int
     architecture: str
     name: str | None
-    file_type: int | None
     level: str | None
     n_params: int
     tensors: tuple[TensorInfo, ...]
     data_start: int
     n_layers: int
-    n_embd: int
-    n_heads: int
-    n_kv_heads: int
-    head_dim_k: int
-    head_dim_v: int
     n_ctx_train: int
     n_vocab: int
     n_experts: int
     n_experts_used: int
-    tokenizer_model: str | None
-    tokenizer_pre: str | None
     tokenizer_sha256: str | None
     tied_embeddings: bool
     kv_elements: tuple[int, int]
@@ -229,26 +213,17 @@ def _interpret(path: Path, size: int, header: GgufHeader) -> GgufInfo:
     return GgufInfo(
         path=path,
         nbytes=size,
-        version=header.version,
         architecture=architecture,
         name=fields.text("general.name"),
-        file_type=None if file_type < 0 else file_type,
         level={number: level for level, number in LLAMA_FTYPES.items()}.get(file_type),
         n_params=sum(tensor.n_elements for tensor in header.tensors),
         tensors=header.tensors,
         data_start=header.data_start,
         n_layers=n_layers,
-        n_embd=n_embd,
-        n_heads=max(heads),
-        n_kv_heads=max(kv_heads),
-        head_dim_k=head_dim_k,
-        head_dim_v=head_dim_v,
         n_ctx_train=fields.number("{arch}.context_length"),
         n_vocab=_n_vocab(fields, tensors),
         n_experts=n_experts,
         n_experts_used=n_used,
-        tokenizer_model=fields.text("tokenizer.ggml.model"),
-        tokenizer_pre=fields.text("tokenizer.ggml.pre"),
         tokenizer_sha256=_tokenizer_sha256(fields),
         tied_embeddings="output.weight" not in tensors and "token_embd.weight" in tensors,
         kv_elements=(cached_heads * head_dim_k, 0 if shares_kv else cached_heads * head_dim_v),

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.convert import hf_to_gguf
+from pytest_asperf.modelfiles.gguf_header import read_header
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
 
 if TYPE_CHECKING:
@@ -177,12 +178,16 @@ def test_the_file_states_the_model(tiny: Any, tiny_gguf: Path) -> None:
     """Sizes, level, head counts, context and vocabulary come out as config.json has them."""
     info = inspect_gguf(tiny_gguf)
     assert (info.architecture, info.level, info.name) == ("llama", "F16", "tiny")
-    assert (info.n_layers, info.n_embd, info.n_ctx_train) == (2, 256, 128)
-    assert (info.n_heads, info.n_kv_heads, info.head_dim_k, info.head_dim_v) == (4, 2, 64, 64)
+    assert (info.n_layers, info.n_ctx_train, info.kv_elements) == (2, 128, (256, 256))
     assert info.n_vocab == tiny.config["vocab_size"]
     assert info.n_params == sum(weight.size for weight in tiny.weights.values())
     assert info.tied_embeddings
-    assert (info.tokenizer_model, info.tokenizer_pre) == ("gpt2", "gpt-2")
+    with tiny_gguf.open("rb") as file:
+        values = read_header(file, size=tiny_gguf.stat().st_size, path=tiny_gguf).values
+    heads = [values[f"llama.attention.{name}"] for name in ("head_count", "head_count_kv")]
+    assert (values["llama.embedding_length"], *heads) == (256, 4, 2)
+    tokenizer = [values[f"tokenizer.ggml.{name}"] for name in ("model", "pre")]
+    assert tokenizer == ["gpt2", "gpt-2"]
     norms = {t.type for t in info.tensors if "norm" in t.name}
     assert norms == {"F32"}
 
