@@ -1,7 +1,13 @@
-"""How a context is rolled back: each way is tried once before it is used."""
+"""How a context is rolled back: by dropping its tail, else from checkpoints.
+
+A transformer's memory can drop its tail. A recurrent state cannot, nor can a window that has slid:
+it is saved before tokens that may be rejected, restored, and the accepted tokens are decoded again.
+Each way is tried once before it is used.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -10,7 +16,9 @@ from .engine import Facts, RefusalError
 from .logits import require_finite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
 
     from .engine import Stepper
 
@@ -56,3 +64,83 @@ def _comes_back(stepper: Stepper) -> bool:
         if err.kind == "non-finite":
             raise  # NaN differs from itself even after a sound rollback
         return False
+
+
+class RolledBackStepper(ABC):
+    """The half of a `Stepper` that is the same in all engines."""
+
+    facts: Facts
+    n_vocab: int
+
+    def __init__(self, max_outputs: int, n_batch: int) -> None:
+        self.max_outputs = max_outputs
+        self.n_past = 0
+        self._n_batch = n_batch
+        self._prompt: list[int] = []
+        self._has_checkpoints = False
+        self._marked, self._since_mark = -1, list[int]()
+
+    def begin(self, tokens: Sequence[int], *, fresh: bool = False) -> None:
+        """Have exactly these tokens in the memory; `fresh` forbids to keep any of it."""
+        prompt = list(tokens)
+        is_known = not (fresh or self._has_checkpoints) and self._prompt == prompt
+        self._marked = -1
+        if is_known and self._drop_tail(len(prompt)):
+            return
+        self._empty()
+        self.n_past, self._prompt = 0, prompt
+        self._prefill(prompt)
+
+    def _prefill(self, prompt: list[int]) -> None:
+        for start in range(0, len(prompt), self._n_batch):
+            self._decode(prompt[start : start + self._n_batch], 0)
+
+    def decode(self, tokens: list[int], n_outputs: int) -> NDArray[np.float32]:
+        """Decode tokens in one batch; logits after each of the last `n_outputs`."""
+        self._since_mark += tokens
+        return self._decode(tokens, n_outputs)
+
+    def mark(self) -> None:
+        """Prepare for removing what is decoded from now on, where that needs preparing."""
+        if self._has_checkpoints:
+            self._save()
+            self._marked, self._since_mark = self.n_past, []
+
+    def keep(self, n: int) -> None:
+        """Remove all but the first `n` tokens; not fewer than at the mark."""
+        if n == self.n_past:
+            return
+        if not self._has_checkpoints:
+            if not self._drop_tail(n):
+                raise RefusalError("rollback", f"the memory refused to forget from token {n} on")
+            return
+        mark = self._marked
+        if not 0 <= mark <= n:
+            raise RefusalError("rollback", f"no checkpoint before token {n}")
+        if not self._restore(mark):
+            raise RefusalError("rollback", f"the checkpoint at {mark} was not taken back")
+        if replay := self._since_mark[: n - mark]:
+            self._decode(replay, 0)
+
+    def _use(self, way: str) -> None:
+        self._has_checkpoints = way == "checkpoint"
+
+    @abstractmethod
+    def _empty(self) -> None:
+        """Remove all tokens."""
+
+    @abstractmethod
+    def _decode(self, tokens: list[int], n_outputs: int) -> NDArray[np.float32]:
+        """Decode tokens in one batch; the array may be a view that the next call overwrites."""
+
+    @abstractmethod
+    def _drop_tail(self, n: int) -> bool:
+        """Remove all but the first `n` tokens, if the memory can."""
+
+    @abstractmethod
+    def _save(self) -> None:
+        """Make a checkpoint of what cannot drop its tail."""
+
+    @abstractmethod
+    def _restore(self, mark: int) -> bool:
+        """Go back to the checkpoint, which was made after `mark` tokens."""
