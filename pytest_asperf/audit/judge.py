@@ -16,7 +16,7 @@ from pytest_asperf.analysis.stats.intervals import (
     summary_interval_t,
 )
 from pytest_asperf.audit.known import CACHE_BYTES, DEFAULT_REPETITIONS
-from pytest_asperf.audit.result import AuditedFigure, FileFindings
+from pytest_asperf.audit.result import FileFindings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +76,7 @@ def _judge_bench(row: BenchRow, known: Known, findings: FileFindings) -> None:
         estimate = summary_interval_t(
             mean, sd, n, known.options.confidence, unit=_RATE, counted="repetitions"
         )
-    findings.figures.append(AuditedFigure(name, estimate))
+    findings.measured(name, estimate)
     findings.add(name, guards.spread(mean, sd, n))
     _note_means(row, name, estimate, findings)
     if row.is_generation:
@@ -160,16 +160,14 @@ def _judge_perplexity(run: PerplexityRun, known: Known, findings: FileFindings) 
         findings.notes.append(run.broken)
     for name, value, error in run.statistics:
         spread = "" if error is None else f" ± {error:g}, one standard error, tokens as independent"
-        findings.figures.append(AuditedFigure(name, text=f"{value:g}{spread}"))
+        findings.measured(name, text=f"{value:g}{spread}")
     if run.planned_chunks is not None and not run.statistics:
         asked, ran = {"chunks": run.planned_chunks}, {"chunks": len(nll)}
         findings.add("PPL", guards.path_mismatch(asked, ran))
     if not nll:
         return
     log_ppl = chunk_mean_interval([[v] for v in nll], known.options.confidence, unit="")
-    findings.figures.append(
-        AuditedFigure("PPL", _exponential(log_ppl), "unpaired; compare paired figures")
-    )
+    findings.measured("PPL", _exponential(log_ppl), "unpaired; compare paired figures")
 
 
 def _exponential(log: Estimate) -> Estimate:
@@ -183,14 +181,12 @@ def _judge_speculation(
     run: SpeculationRun, models: Sequence[ModelFacts], known: Known, findings: FileFindings
 ) -> None:
     if run.rate:
-        findings.figures.append(
-            AuditedFigure("TG", text=f"{run.rate:.4g} tok/s in one run: no interval")
-        )
+        findings.measured("TG", text=f"{run.rate:.4g} tok/s in one run: no interval")
     if (verified := run.first_verified) and verified[2]:
-        findings.figures.append(AuditedFigure("acceptance", text=_share(*verified)))
+        findings.measured("acceptance", text=_share(*verified))
     if run.rounds:
         emitted = f"{run.n_predict / run.rounds:.3g} tokens emitted in each of {run.rounds}"
-        findings.figures.append(AuditedFigure("rounds", text=emitted))
+        findings.measured("rounds", text=emitted)
     findings.add("text", guards.degenerate_output(run.text.splitlines()))
     if run.undecoded_drafts:
         findings.notes.append(
@@ -254,7 +250,7 @@ def _judge_drafters(log: Log, findings: FileFindings) -> None:
     if len(log.drafters) > 1 and not log.uses_checkpoints:
         for drafter in log.drafters:
             share = _share(drafter.n_accepted, drafter.n_accepted, drafter.n_drafted)
-            findings.figures.append(AuditedFigure(f"acceptance, {drafter.kind}", text=share))
+            findings.measured(f"acceptance, {drafter.kind}", text=share)
 
 
 def _judge_requests(log: Log, known: Known, findings: FileFindings) -> None:
@@ -263,13 +259,11 @@ def _judge_requests(log: Log, known: Known, findings: FileFindings) -> None:
     prompts = [rate for r in log.requests if r.prompt and (rate := r.prompt.rate)]
     for name, samples in (("TG", rates), ("PP", prompts)):
         if samples:
-            findings.figures.append(AuditedFigure(name, rate_of(samples, confidence, "requests")))
+            findings.measured(name, rate_of(samples, confidence, "requests"))
     drafted = sum(request.n_drafted for request in log.requests)
     if drafted:
         accepted = sum(request.n_accepted for request in log.requests)
-        findings.figures.append(
-            AuditedFigure("acceptance", text=_share(accepted, accepted, drafted))
-        )
+        findings.measured("acceptance", text=_share(accepted, accepted, drafted))
     _note_counting(log.requests, findings)
     if log.requests_left_out:
         findings.notes.append(f"{log.requests_left_out} more requests are not counted")
@@ -299,7 +293,7 @@ def _judge_trials(log: Log, known: Known, findings: FileFindings) -> None:
         ):
             if samples:
                 estimate = rate_of(samples, known.options.confidence, "trials")
-                findings.figures.append(AuditedFigure(name, estimate))
+                findings.measured(name, estimate)
             if len(samples) > 1:
                 findings.add(name, guards.spread(*coefficient_of_variation(samples)))
     findings.notes.append(
@@ -314,13 +308,11 @@ def _judge_power(power: PowerLog, findings: FileFindings) -> None:
     findings.ran.append(("machine", power.machine or "unknown"))
     for rail, sums in power.rails.items():
         mean_w = sums.energy_j / power.elapsed_s
-        findings.figures.append(
-            AuditedFigure(
-                f"{rail.upper()} energy",
-                Estimate.exact(sums.energy_j, "J"),
-                f"{mean_w:.3g} W over {power.elapsed_s:.4g} s, {sums.least_w:.3g} to "
-                f"{sums.most_w:.3g} W by sample (n = {power.n_samples})",
-            )
+        findings.measured(
+            f"{rail.upper()} energy",
+            Estimate.exact(sums.energy_j, "J"),
+            f"{mean_w:.3g} W over {power.elapsed_s:.4g} s, {sums.least_w:.3g} to "
+            f"{sums.most_w:.3g} W by sample (n = {power.n_samples})",
         )
         if not sums.energy_j:
             findings.notes.append(

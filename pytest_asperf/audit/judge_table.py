@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.audit.known import DEFAULT_REPETITIONS
-from pytest_asperf.audit.result import AuditedFigure
 
 if TYPE_CHECKING:
     from pytest_asperf.audit.known import Known
@@ -33,16 +32,14 @@ def _judge_row(row: TableRow, known: Known, findings: FileFindings) -> None:
     size = "".join(f"{test}{numbers[n]:g} " for test, n in _SIZES if numbers.get(n))
     if rate:
         spread = "" if sd is None else f" ± {sd:.3g}"
-        findings.figures.append(
-            AuditedFigure(f"{size}{row.label}", text=f"{rate:.4g}{spread} tok/s")
-        )
+        findings.measured(f"{size}{row.label}", text=f"{rate:.4g}{spread} tok/s")
         if sd is not None:
             repetitions = known.options.repetitions or DEFAULT_REPETITIONS
             findings.add(f"{size}{row.label}", guards.spread(rate, sd, repetitions))
         _judge_speculation(row, rate, known, findings)
     elif "PPL" in numbers:
         se = f" ± {numbers['PPL se']:.3g}, unpaired" if "PPL se" in numbers else ""
-        findings.figures.append(AuditedFigure(f"PPL {row.label}", text=f"{numbers['PPL']:.5g}{se}"))
+        findings.measured(f"PPL {row.label}", text=f"{numbers['PPL']:.5g}{se}")
     else:
         findings.notes.append(f"{row.label}: no figure")
 

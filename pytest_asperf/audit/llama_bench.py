@@ -55,10 +55,7 @@ def rows_of_json_lines(lines: Iterable[str]) -> tuple[BenchRow, ...]:
 
 def rows_of_csv(lines: Iterable[str]) -> tuple[BenchRow, ...]:
     """The rows of CSV with a header of llama-bench's."""
-    try:
-        return _rows(csv.DictReader(lines))
-    except csv.Error as error:
-        raise UnreadableError(f"broken CSV: {error}") from error
+    return _rows(csv.DictReader(lines))
 
 
 def rows_of_sql(lines: Iterable[str]) -> tuple[BenchRow, ...]:
@@ -97,7 +94,7 @@ def _row(entry: Mapping[str, Any], number: int) -> BenchRow:
 class MarkdownReader:
     """Gathers the rows of llama-bench's default table from a log's lines."""
 
-    _rows: list[BenchRow] = field(default_factory=list)
+    rows: list[BenchRow] = field(default_factory=list)
     _header: list[str] = field(default_factory=list)
     build: str = ""
 
@@ -109,22 +106,17 @@ class MarkdownReader:
                 self._header = cells
             elif len(cells) == len(self._header):
                 self._add(dict(zip(self._header, cells, strict=True)))
-        elif self._rows and (build := _MD_BUILD.match(line)):
+        elif self.rows and (build := _MD_BUILD.match(line)):
             self.build = f"{build[2]} ({build[1]})"
-
-    @property
-    def rows(self) -> tuple[BenchRow, ...]:
-        """The rows, in their order."""
-        return tuple(self._rows)
 
     def _add(self, cells: dict[str, str]) -> None:
         test, rate = _TEST.fullmatch(cells["test"]), _RATE.fullmatch(cells["t/s"])
-        if not (test and rate and float(rate[1]) and cells["test"]) or len(self._rows) >= _MAX_ROWS:
+        if not (test and rate and float(rate[1]) and cells["test"]) or len(self.rows) >= _MAX_ROWS:
             return
         n_prompt, n_gen, n_depth = (int(n or 0) for n in test.groups())
         size = _SIZE.fullmatch(cells.get("size", ""))
         requested = {"n_gpu_layers": cells.get("ngl", ""), "flash_attn": cells.get("fa", "")}
-        self._rows.append(
+        self.rows.append(
             BenchRow(
                 model=cells["model"],
                 model_type=cells["model"],

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.audit.llama_bench import MarkdownReader
@@ -46,22 +44,17 @@ _MAX_ERROR_CHARS: Final = 200
 class ErrorReader:
     """Keeps error lines, equal ones once with their count."""
 
-    _lines: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
     left_out: int = 0
 
     def feed(self, line: str) -> None:
         """Take one line."""
         if _ERROR.search(line, 0, _MAX_ERROR_CHARS * 10):
             shown = line.strip()[:_MAX_ERROR_CHARS]
-            if shown in self._lines or len(self._lines) < _MAX_ERRORS:
-                self._lines[shown] += 1
+            if shown in self.counts or len(self.counts) < _MAX_ERRORS:
+                self.counts[shown] += 1
             else:
                 self.left_out += 1
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How often each line occurs."""
-        return MappingProxyType(dict(self._lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +90,7 @@ class Log:
     @property
     def error_lines(self) -> Iterator[str]:
         """Each kept line, as often as it occurs."""
-        for line, count in self.errors.items():
-            yield from itertools.repeat(line, count)
+        return Counter(self.errors).elements()
 
     @property
     def crash(self) -> str:
@@ -134,7 +126,7 @@ def read_log(lines: Iterable[str], *, give_up_after: int = 2_000_000) -> Log:
             errors.counts,
             errors.left_out,
             remote,
-            measurement.rows,
+            tuple(measurement.rows),
             perplexity.run(),
             speculation.run(),
             speculation.drafters,
@@ -142,8 +134,8 @@ def read_log(lines: Iterable[str], *, give_up_after: int = 2_000_000) -> Log:
             speculation.uses_checkpoints,
             server.requests,
             server.left_out,
-            mlx.trials,
-            mlx.planned and not mlx.finished,
+            tuple(mlx.trials),
+            mlx.is_cut_short,
         )
 
     unread = 0

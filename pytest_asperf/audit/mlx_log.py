@@ -47,10 +47,10 @@ class MlxTrial:
 class MlxReader:
     """Gathers trials from the output's lines."""
 
-    _trials: list[MlxTrial] = field(default_factory=list)
+    trials: list[MlxTrial] = field(default_factory=list)
     _plan: tuple[int, int, int] | None = None
     _prompt: tuple[int, float] | None = None
-    finished: bool = False
+    _is_finished: bool = False
 
     def feed(self, line: str) -> None:
         """Take one line."""
@@ -62,19 +62,14 @@ class MlxReader:
             sizes = self._plan or (0, 0, 1)
             self._add(MlxTrial(*sizes, float(trial[2]), float(trial[3])))
         elif _AVERAGES.match(line):
-            self.finished = True
+            self._is_finished = True
         elif half := _GENERATED.match(line):
             self._add_half(half[1], int(half[2]), float(half[3]))
 
     @property
-    def trials(self) -> tuple[MlxTrial, ...]:
-        """The trials, in their order."""
-        return tuple(self._trials)
-
-    @property
-    def planned(self) -> bool:
-        """Whether mlx_lm.benchmark said what it would time."""
-        return self._plan is not None
+    def is_cut_short(self) -> bool:
+        """Whether mlx_lm.benchmark did not finish what it said it would time."""
+        return self._plan is not None and not self._is_finished
 
     def _add_half(self, half: str, tokens: int, rate: float) -> None:
         if half == "Prompt":
@@ -85,5 +80,5 @@ class MlxReader:
             self._prompt = None
 
     def _add(self, trial: MlxTrial) -> None:
-        if len(self._trials) < _MAX_TRIALS:
-            self._trials.append(trial)
+        if len(self.trials) < _MAX_TRIALS:
+            self.trials.append(trial)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -86,18 +87,12 @@ def _read(path: Path) -> FileReading:
         if kind is Kind.SQL:
             return _of_bench(path, "SQL", rows_of_sql(lines), lines.cut)
         if kind is Kind.JSON_LINES:
-            rows = rows_of_json_lines(lines) if _begins_as_bench(lines) else ()
-            if rows:
+            # A server's log in JSON has other first lines.
+            is_bench = all(f'"{column}"' in lines.first() for column in COLUMNS)
+            if is_bench and (rows := rows_of_json_lines(lines)):
                 return _of_bench(path, "JSON lines", rows, lines.cut)
             file.seek(0)
         return _read_text(path, lines)
-
-
-def _begins_as_bench(lines: Lines) -> bool:
-    """Tell llama-bench's JSON lines from a server's log in JSON by the first of them."""
-    first = next(iter(lines))
-    lines.file.seek(0)
-    return all(f'"{column}"' in first for column in COLUMNS)
 
 
 def _read_document(path: Path, document: object) -> FileReading:
@@ -115,13 +110,14 @@ def _read_document(path: Path, document: object) -> FileReading:
 
 
 def _read_csv(path: Path, lines: Lines) -> FileReading:
-    header = next(iter(lines))
-    lines.file.seek(0)
-    columns = {cell.strip('"\ufeff ') for cell in header.split(",")}
-    if columns >= COLUMNS:
-        return _of_bench(path, "CSV", rows_of_csv(lines), lines.cut)
-    if table := rows_of_table(lines):
-        return FileReading(path, "a table of results, CSV", table=table, cut_lines=lines.cut)
+    columns = {cell.strip('"\ufeff ') for cell in lines.first().split(",")}
+    try:
+        if columns >= COLUMNS:
+            return _of_bench(path, "CSV", rows_of_csv(lines), lines.cut)
+        if table := rows_of_table(lines):
+            return FileReading(path, "a table of results, CSV", table=table, cut_lines=lines.cut)
+    except csv.Error as error:
+        raise UnreadableError(f"broken CSV: {error}") from error
     raise UnreadableError("CSV with columns that audit does not know")
 
 

@@ -55,6 +55,10 @@ class FileFindings:
     guard_findings: list[tuple[str, GuardFinding]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    def measured(self, name: str, value: Estimate | None = None, text: str = "") -> None:
+        """Keep a figure."""
+        self.figures.append(AuditedFigure(name, value, text))
+
     def add(self, about: str, guard_finding: GuardFinding | None) -> None:
         """Keep a guard that tripped."""
         if guard_finding is not None:
@@ -71,12 +75,12 @@ class FileFindings:
             "trips": [
                 {
                     "about": printable(about, _SHOWN),
-                    "guard": guard_finding.guard,
-                    "consequence": str(guard_finding.consequence),
-                    "found": printable(guard_finding.found),
-                    "rule": guard_finding.rule,
+                    "guard": tripped.guard,
+                    "consequence": str(tripped.consequence),
+                    "found": printable(tripped.found),
+                    "rule": tripped.rule,
                 }
-                for about, guard_finding in self.guard_findings
+                for about, tripped in self.guard_findings
             ],
             "notes": [printable(note) for note in self.notes],
         }
@@ -93,7 +97,7 @@ class Audit:
     def guard_findings(self) -> Iterator[GuardFinding]:
         """Every guard that tripped."""
         for findings in (*self.files, *self.together):
-            yield from (guard_finding for _, guard_finding in findings.guard_findings)
+            yield from (tripped for _, tripped in findings.guard_findings)
 
     @property
     def unread(self) -> int:
@@ -102,9 +106,7 @@ class Audit:
 
     def count(self, consequence: Consequence) -> int:
         """How many guards tripped with a consequence."""
-        return sum(
-            guard_finding.consequence is consequence for guard_finding in self.guard_findings
-        )
+        return sum(tripped.consequence is consequence for tripped in self.guard_findings)
 
     @property
     def exit_code(self) -> int:

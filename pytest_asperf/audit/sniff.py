@@ -96,6 +96,12 @@ class Lines:
         for line in (*whole, *([rest] if rest else [])):
             yield self._bounded(line)
 
+    def first(self) -> str:
+        """The first line; the next reader begins with it again."""
+        line = next(iter(self))
+        self.file.seek(0)
+        return line
+
     def _bounded(self, line: str) -> str:
         if len(line) <= self.max_line:
             return line

@@ -13,7 +13,7 @@ from pytest_asperf.audit.judge import judge_file
 from pytest_asperf.audit.judge_table import judge_table
 from pytest_asperf.audit.known import Known
 from pytest_asperf.audit.read import read_file
-from pytest_asperf.audit.result import Audit, AuditedFigure, FileFindings
+from pytest_asperf.audit.result import Audit, FileFindings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -139,7 +139,7 @@ def _pair(base: _Scored, other: _Scored, options: Options, findings: FileFinding
             "and more, so these may be two texts"
         )
     basis = f"{options.confidence:.0%} two-sided over {change.n} chunks"
-    findings.figures.append(AuditedFigure(name, change, basis))
+    findings.measured(name, change, basis)
 
 
 def _correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
