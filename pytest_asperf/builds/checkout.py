@@ -169,28 +169,29 @@ def _commit(source: Checkout) -> str:
             remedy="name the folder of a clone of llama.cpp: "
             "git clone https://github.com/ggml-org/llama.cpp",
         )
-    try:
-        commit = _git(
-            source, "rev-parse", "--verify", "--end-of-options", f"{source.commit}^{{commit}}"
-        )
-    except subprocess.CalledProcessError as error:
-        raise BuildError(
-            f"{printable(repository)} has no commit {named}",
-            why=_WHY,
-            remedy=f"name a hash, tag or branch that it has; git -C {printable(repository)} fetch "
-            "--tags gets those that are newer",
-            detail=_said(error),
-        ) from None
-    try:
-        _git(source, "cat-file", "-e", f"{commit}:CMakeLists.txt")
-    except subprocess.CalledProcessError as error:
-        raise BuildError(
-            f"{printable(repository)} at {named} is no llama.cpp: it has no CMakeLists.txt",
-            why=_WHY,
-            remedy="name a checkout of llama.cpp, at a commit that is built by CMake",
-            detail=_said(error),
-        ) from None
+    commit = _asked(
+        source,
+        ("rev-parse", "--verify", "--end-of-options", f"{source.commit}^{{commit}}"),
+        f"{printable(repository)} has no commit {named}",
+        remedy=f"name a hash, tag or branch that it has; git -C {printable(repository)} fetch "
+        "--tags gets those that are newer",
+    )
+    _asked(
+        source,
+        ("cat-file", "-e", f"{commit}:CMakeLists.txt"),
+        f"{printable(repository)} at {named} is no llama.cpp: it has no CMakeLists.txt",
+        remedy="name a checkout of llama.cpp, at a commit that is built by CMake",
+    )
     return commit
+
+
+def _asked(source: Checkout, words: tuple[str, ...], what: str, *, remedy: str) -> str:
+    """What git answers, or the error for its refusal."""
+    try:
+        return _git(source, *words)
+    except subprocess.CalledProcessError as error:
+        detail = f"  | {printable(str(error.stderr).strip(), 300)}"
+        raise BuildError(what, why=_WHY, remedy=remedy, detail=detail) from None
 
 
 def _git(source: Checkout, *words: str) -> str:
@@ -216,7 +217,3 @@ def _git_command(source: Checkout, *words: str) -> list[str]:
             opt_out="build the commit yourself, and name the folder of its programs",
         )
     return [git, "-C", str(source.repository), *words]
-
-
-def _said(error: subprocess.CalledProcessError) -> str:
-    return f"  | {printable(str(error.stderr).strip(), 300)}"

@@ -76,13 +76,13 @@ def compile_failure(error: StepFailure, what: str, *, folder: Path, log: Path) -
         return disk_full(folder.parent)
     remedy = "correct what the first error below names; if this machine's compiler is too new or "
     remedy += "too old for the release, set CC and CXX in the build's env"
-    ended = f"{error.program} ended with {_status(error.status)}"
+    ended = f"signal {-error.status}" if error.status < 0 else f"status {error.status}"
     if first_match(_NO_COMPILER, error.lines):
         what = f"{what}: no working C or C++ compiler"
         remedy = "install one (Debian and Ubuntu: build-essential; macOS: xcode-select --install), "
         remedy += "or name it with CC and CXX in the build's env"
     return BuildError(
-        f"{what}: {ended}",
+        f"{what}: {error.program} ended with {ended}",
         why=_NEEDED,
         remedy=remedy,
         opt_out="name the path of an interpreter, or of a folder of programs, that is made already",
@@ -104,7 +104,3 @@ def _offline(error: StepFailure, title: str, log: Path) -> BuildError:
 
 def _detail(error: StepFailure, log: Path) -> str:
     return f"{error.excerpt}\n  all of it: {log}"
-
-
-def _status(status: int) -> str:
-    return f"signal {-status}" if status < 0 else f"status {status}"

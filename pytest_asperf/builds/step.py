@@ -41,11 +41,6 @@ class StepFailure(Exception):  # noqa: N818  # a failure of somebody else's prog
         self.lines = lines
 
     @property
-    def output(self) -> str:
-        """What it printed last."""
-        return "\n".join(self.lines)
-
-    @property
     def excerpt(self) -> str:
         """The first error in its output and what follows, and the end of it."""
         lines = [escaped(line)[:_LINE_CHARS] for line in self.lines if line.strip()]
