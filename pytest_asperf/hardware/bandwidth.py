@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_asperf.errors import HardwareError
@@ -86,11 +86,8 @@ def machine_bandwidth(cache_dir: Path, machine: Machine, *, remeasure: bool = Fa
     today = dt.datetime.now(tz=dt.UTC).date()
     record = {
         "schema": _SCHEMA,
-        "gbs": measurement.gbs,
+        **asdict(measurement),
         "measured_on": today.isoformat(),
-        "threads": measurement.threads,
-        "buffer_bytes": measurement.buffer_bytes,
-        "rounds": measurement.rounds,
         "machine": machine_key(machine),
     }
     store_record(path, record, what="the measured memory bandwidth")

@@ -21,8 +21,6 @@ from pytest_asperf.hardware.profiles import Match, match_profile
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_asperf.hardware.nvidia import CardReading
-
 _ROOT = Path("/")
 _CPUS = "sys/devices/system/cpu"
 _MAX_CPUS = 8192
@@ -47,7 +45,10 @@ def read_machine(root: Path = _ROOT) -> Machine:
     lscpu = parse_lscpu(probe.run(("lscpu", "-J")) or "")
     cpus = parse_cpu_list(probe.read(root / _CPUS / "online") or "")
     limits = read_limits(root)
-    gpus = tuple(_gpu(card) for card in read_cards())
+    gpus = tuple(
+        Gpu(card.name, None, card.memory_bytes, card.driver, bool(card.partitioned))
+        for card in read_cards()
+    )
     match = match_gpus(gpus)
     return Machine(
         os="Linux",
@@ -176,8 +177,10 @@ def count_physical_cores(cpus: Iterable[int], root: Path = _ROOT) -> int | None:
 
 def read_virtualised(root: Path = _ROOT) -> bool | None:
     """Whether this is a guest of a hypervisor; lscpu is asked only where cpuinfo is mute."""
-    told = parse_cpuinfo(probe.read(root / "proc/cpuinfo") or "").virtualised
-    return parse_lscpu(probe.run(("lscpu", "-J")) or "").virtualised if told is None else told
+    by_flags = parse_cpuinfo(probe.read(root / "proc/cpuinfo") or "").virtualised
+    if by_flags is not None:
+        return by_flags
+    return parse_lscpu(probe.run(("lscpu", "-J")) or "").virtualised
 
 
 def read_cores_by_level(root: Path = _ROOT) -> tuple[tuple[str, int], ...]:
@@ -260,12 +263,3 @@ def _brand(text: str | None) -> str | None:
     # lscpu writes "-" for what the processor does not tell.
     words = " ".join((text or "").split())[:200]
     return words if words not in ("", "-") else None
-
-
-def _gpu(card: CardReading) -> Gpu:
-    return Gpu(
-        card.name,
-        memory_bytes=card.memory_bytes,
-        driver=card.driver,
-        partitioned=bool(card.partitioned),
-    )

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, fields
 from importlib import resources
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from pytest_asperf.config.toml_file import parse_toml
 from pytest_asperf.errors import ConfigError, HardwareError, listing, shown, suggest
@@ -18,30 +18,31 @@ if TYPE_CHECKING:
 _DATA = "data/hardware.toml"
 _SCHEMA = 1
 _NUMBER = (int, float)
-_REQUIRED: Mapping[str, type | tuple[type, ...]] = MappingProxyType(
-    {
-        "vendor": str,
-        "brand_string": str,
-        "family": str,
-        "tier": str,
-        "bandwidth_gbs": _NUMBER,
-        "max_memory_gb": int,
-        "confidence": str,
-        "sources": list,
-    }
-)
-_OPTIONAL: Mapping[str, type | tuple[type, ...]] = MappingProxyType(
-    {
-        "cores": dict,
-        "gpu_cores": int,
-        "ane_cores": int,
-        "ane_tops": _NUMBER,
-        "memory_bus_bits": int,
-        "memory_mts": int,
-        "sold_memory_gb": list,
-        "unconfirmed": list,
-        "note": str,
-    }
+_REQUIRED: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "vendor": str,
+    "brand_string": str,
+    "family": str,
+    "tier": str,
+    "bandwidth_gbs": _NUMBER,
+    "max_memory_gb": int,
+    "confidence": str,
+    "sources": list,
+}
+_OPTIONAL: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "cores": dict,
+    "gpu_cores": int,
+    "ane_cores": int,
+    "ane_tops": _NUMBER,
+    "memory_bus_bits": int,
+    "memory_mts": int,
+    "sold_memory_gb": list,
+    "unconfirmed": list,
+    "note": str,
+}
+#: Keys whose values are fields of a profile as they are.
+_PLAIN: Final = (
+    *("id", "vendor", "brand_string", "family", "tier", "gpu_cores", "ane_cores", "ane_tops"),
+    *("max_memory_gb", "confidence"),
 )
 _CONFIDENCE = ("high", "medium", "low")
 _FILLER = frozenset({"apple", "nvidia", "geforce", "core", "cores", "cpu", "gpu"})
@@ -203,11 +204,11 @@ def match_profile(
         ("CPU cores", cpu_cores, lambda p: (p.cpu_cores,)),
         ("GB of memory", memory_gib, lambda p: p.sold_memory_gb),
     ):
-        told = {of_bin(profile) for profile in bins}
-        if known is None and len(told) > 1:
+        by_bin = {of_bin(profile) for profile in bins}
+        if known is None and len(by_bin) > 1:
             ids = ", ".join(profile.id for profile in bins)
             return Match(bins, f"it may be {ids}: the number of {fact} could not be read")
-        if known is not None and told not in ({()}, {(None,)}):
+        if known is not None and by_bin not in ({()}, {(None,)}):
             bins = tuple(profile for profile in bins if known in of_bin(profile))
         if not bins:
             return Match((), f"no known bin of {brand_string[:80]!r} has {known} {fact}")
@@ -283,22 +284,14 @@ def _profile(row: Mapping[str, Any], sources: Mapping[str, Any], where: str) -> 
     if sold:
         name += f", {max(sold)} GB"
     bits, mts = row.get("memory_bus_bits"), row.get("memory_mts")
+    plain: dict[str, Any] = {key: row.get(key) for key in _PLAIN}
     return Profile(
-        id=row["id"],
-        vendor=row["vendor"],
+        **plain,
         name=name,
-        brand_string=row["brand_string"],
-        family=row["family"],
-        tier=row["tier"],
         cores_by_level=levels,
-        gpu_cores=row.get("gpu_cores"),
-        ane_cores=row.get("ane_cores"),
-        ane_tops=row.get("ane_tops"),
         bandwidth_gbs=float(row["bandwidth_gbs"]),
         bandwidth_theoretical_gbs=bits * mts / 8000 if bits and mts else None,
-        max_memory_gb=row["max_memory_gb"],
         sold_memory_gb=sold,
-        confidence=row["confidence"],
         unconfirmed=tuple(row.get("unconfirmed", ())),
         sources=tuple(sources[key] for key in row["sources"]),
         note=row.get("note", ""),
