@@ -110,20 +110,16 @@ def require_quantizable(info: GgufInfo, level: str) -> None:
             why="llama.cpp refuses to quantise to so few bits without one",
             remedy="make the file with `llama-quantize --imatrix`, and give it under `files`",
         )
-    misfit = _first_misfit(info, level)
+    block = _block(level)
+    misfit = next((t for t in info.tensors if _is_quantised(t) and t.shape[0] % block), None)
     if misfit is not None:
         raise ModelError(
             f"{info.path}: {misfit.name} cannot be {level}: its rows have {misfit.shape[0]} "
-            f"elements, which is no multiple of {_block(level)}",
+            f"elements, which is no multiple of {block}",
             why="llama.cpp would store such tensors in another type under this level's name",
             remedy="use a level with blocks of 32, such as Q8_0 or Q4_0; to measure the mixture "
             "that llama-quantize makes of it, give that file under `files`",
         )
-
-
-def _first_misfit(info: GgufInfo, level: str) -> TensorInfo | None:
-    block = _block(level)
-    return next((t for t in info.tensors if _is_quantised(t) and t.shape[0] % block), None)
 
 
 def _block(level: str) -> int:

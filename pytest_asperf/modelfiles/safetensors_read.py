@@ -60,7 +60,6 @@ class TensorEntry:
 class StoredTensor:
     """One tensor of a safetensors file, mapped and not yet read; the shape has rows first."""
 
-    name: str
     shape: tuple[int, ...]
     _dtype: str
     _raw: NDArray[Any]
@@ -92,10 +91,9 @@ def read_safetensors(path: Path) -> Mapping[str, StoredTensor]:
         raise _unreadable(path, error) from error
     return {
         entry.name: StoredTensor(
-            name=entry.name,
-            shape=entry.shape,
-            _dtype=entry.dtype,
-            _raw=data[entry.begin : entry.begin + entry.nbytes].view(_DTYPES[entry.dtype]),
+            entry.shape,
+            entry.dtype,
+            data[entry.begin : entry.begin + entry.nbytes].view(_DTYPES[entry.dtype]),
         )
         for entry in entries
     }
@@ -103,8 +101,7 @@ def read_safetensors(path: Path) -> Mapping[str, StoredTensor]:
 
 def list_tensors(path: Path) -> tuple[TensorEntry, ...]:
     """The tensors of a safetensors file, of any type; the weights are not read."""
-    entries, _ = _read_header(path)
-    return entries
+    return _read_header(path)[0]
 
 
 def data_start(path: Path) -> int:

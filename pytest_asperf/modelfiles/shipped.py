@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,16 +25,11 @@ def shipped_models() -> tuple[ModelSpec, ...]:
     engines: tuple[Engine, ...] = ("llama_cpp", "llama_tools")
     own = tuple((engine, EngineSettings(threads=1)) for engine in engines)
     models = _data() / "models"
+    tuned = ((level, models / _QAT_NAME / level) for level in _QAT_LEVELS)
+    files = (("F16", models / "asperf-target"), *tuned)
     return (
         *(ModelSpec(name=name, hf_folder=models / name, own_settings=own) for name in _NAMES),
-        _tuned_target(models),
-    )
-
-
-def _tuned_target(models: Path) -> ModelSpec:
-    tuned = tuple((level, models / _QAT_NAME / level) for level in _QAT_LEVELS)
-    return ModelSpec(
-        name=_QAT_NAME, files=(("F16", models / "asperf-target"), *tuned), engine="mlx"
+        ModelSpec(name=_QAT_NAME, files=files, engine="mlx"),
     )
 
 
@@ -49,4 +44,4 @@ def shipped_prompts() -> Path:
 
 
 def _data() -> Path:
-    return Path(str(files("pytest_asperf"))) / "data"
+    return Path(str(resources.files("pytest_asperf"))) / "data"

@@ -10,7 +10,7 @@ import numpy as np
 
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.convert import LLAMA_PARTS, read_llama
-from pytest_asperf.modelfiles.variants import VariedModel
+from pytest_asperf.modelfiles.variants import VariedModel, not_variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,12 +71,7 @@ _MULTIPLIERS: Final = (
 def require_variable_folder(info: MlxInfo) -> None:
     """Raise ModelError for a folder of another level than F16."""
     if info.level != "F16":
-        raise ModelError(
-            f"{info.path}: variants are made of dense Llama models in F16, this is "
-            f"{info.level or 'another'}",
-            why="a variant must have the same logits, which is known for these only",
-            remedy="use a shipped model, such as asperf-target+layers=8",
-        )
+        raise not_variable(info.path, info.level or "another")
 
 
 def write_variant_folder(source: Path, dest: Path, variant: Variant) -> None:

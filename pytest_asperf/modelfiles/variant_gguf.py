@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from gguf import GGUFReader, GGUFValueType, GGUFWriter
 
-from pytest_asperf.errors import ModelError
-from pytest_asperf.modelfiles.variants import VariedModel
+from pytest_asperf.modelfiles.variants import VariedModel, not_variable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,14 +24,9 @@ _ROTATED: Final = ("attn_q.weight", "attn_k.weight")
 
 def require_variable(info: GgufInfo) -> None:
     """Raise ModelError for a file that is no dense Llama model in F16."""
-    if info.architecture == "llama" and info.level == "F16" and not info.n_experts:
-        return
-    raise ModelError(
-        f"{info.path}: variants are made of dense Llama models in F16, this is "
-        f"{info.architecture or 'unknown'} in {info.level or 'an unknown level'}",
-        why="a variant must have the same logits, which is known for these only",
-        remedy="use a shipped model, such as asperf-target+layers=8",
-    )
+    if info.architecture != "llama" or info.level != "F16" or info.n_experts:
+        what = f"{info.architecture or 'unknown'} in {info.level or 'an unknown level'}"
+        raise not_variable(info.path, what)
 
 
 def write_variant(source: Path, dest: Path, variant: Variant) -> None:

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from pytest_asperf.errors import ModelError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -44,6 +47,15 @@ class StateSpace:
     d_conv: int = 4
     d_state: int = 16
     dt_rank: int = 16
+
+
+def not_variable(path: Path, what: str) -> ModelError:
+    """The error for a model of which no variants can be made."""
+    return ModelError(
+        f"{path}: variants are made of dense Llama models in F16, this is {what}",
+        why="a variant must have the same logits, which is known for these only",
+        remedy="use a shipped model, such as asperf-target+layers=8",
+    )
 
 
 class VariedModel:
