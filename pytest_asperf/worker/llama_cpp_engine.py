@@ -178,21 +178,17 @@ class LlamaCppModel:
 
     def first_token(self, tokens: Sequence[int]) -> Timing:
         """Decode a prompt and choose the likeliest next token, both timed."""
-        self._prepare(tokens, 0)
-        prompt = list(tokens)
-        started_ns = time.perf_counter_ns()
-        steps = self._decode_all(prompt, self._n_batch)
-        row = self._logits(-1, 1)[0]
-        row.argmax()
-        elapsed_ns = time.perf_counter_ns() - started_ns
-        self._resident = prompt
-        return Timing(len(prompt), elapsed_ns, tuple(steps), seen(row))
+        return self._timed(tokens, 0, self._n_batch, chooses=True)
 
-    def _timed(self, tokens: Sequence[int], depth: int, n_batch: int) -> Timing:
+    def _timed(
+        self, tokens: Sequence[int], depth: int, n_batch: int, *, chooses: bool = False
+    ) -> Timing:
         self._prepare(tokens, depth)
         timed = list(tokens[depth:])
         started_ns = time.perf_counter_ns()
         steps = self._decode_all(timed, n_batch)
+        if chooses:
+            self._logits(-1, 1)[0].argmax()
         elapsed_ns = time.perf_counter_ns() - started_ns
         self._resident = list(tokens)
         return Timing(len(timed), elapsed_ns, tuple(steps), seen(self._logits(-1, 1)[0]))

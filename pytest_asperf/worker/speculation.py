@@ -156,27 +156,27 @@ class Sampled:
         return min(drawn, len(weights) - 1)
 
 
+@dataclass(frozen=True, slots=True)
 class ModelDrafter:
     """Drafts with a smaller model."""
 
-    def __init__(self, stepper: Stepper, choice: Choice) -> None:
-        self._stepper = stepper
-        self._choice = choice
+    stepper: Stepper
+    choice: Choice
 
     def begin(self, prompt: Sequence[int]) -> None:
         """Have a prompt, but for its last token, in the draft's memory."""
-        self._stepper.begin(prompt[:-1])
+        self.stepper.begin(prompt[:-1])
 
     def propose(self, text: Sequence[int], k: int) -> Proposal:
         """Draft k tokens after a text, whose end the draft may not have seen yet."""
-        feed = list(text[self._stepper.n_past :])
-        self._stepper.mark()
-        return self._choice.draft(self._stepper, feed, k)
+        feed = list(text[self.stepper.n_past :])
+        self.stepper.mark()
+        return self.choice.draft(self.stepper, feed, k)
 
     def settle(self, n_true: int) -> None:
         """Forget what the draft remembers beyond a number of tokens that are true."""
-        if self._stepper.n_past > n_true:
-            self._stepper.keep(n_true)
+        if self.stepper.n_past > n_true:
+            self.stepper.keep(n_true)
 
 
 class NgramDrafter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from .printed.bench_rows import BrokenRowError, bench_row
@@ -34,32 +35,32 @@ _FLASH_CELLS: Final = {
 _NEEDED: Final = ("n_threads", "type_k", "type_v", "model_n_params")
 
 
+@dataclass(frozen=True, slots=True)
 class Bench:
-    """llama-bench on one model."""
+    """llama-bench on one model's file."""
 
-    def __init__(self, tools: Toolbox, path: str, settings: Mapping[str, Any]) -> None:
-        self._tools = tools
-        self._path = path
-        self._settings = settings
+    tools: Toolbox
+    path: str
+    settings: Mapping[str, Any]
 
     def measure(
         self, n_prompt: int, n_gen: int, depth: int, *options: str
     ) -> tuple[BenchRow, Facts, ToolRun]:
         """Run one test once; its row, the row's cells, and the run."""
-        arguments = ["-m", self._path, "-p", str(n_prompt), "-n", str(n_gen), "-d", str(depth)]
+        arguments = ["-m", self.path, "-p", str(n_prompt), "-n", str(n_gen), "-d", str(depth)]
         arguments += ["-r", "1", "-o", "jsonl", "-v", *options]
-        for key, value in self._settings.items():
+        for key, value in self.settings.items():
             arguments += [OPTIONS[key][0], self._argument(key, value)]
-        run = self._tools.run(PROGRAM, *arguments)
+        run = self.tools.run(PROGRAM, *arguments)
         expected = {
-            "model_filename": self._path, "n_prompt": n_prompt, "n_gen": n_gen, "n_depth": depth,
-            **{OPTIONS[key][2]: value for key, value in self._settings.items()},
+            "model_filename": self.path, "n_prompt": n_prompt, "n_gen": n_gen, "n_depth": depth,
+            **{OPTIONS[key][2]: value for key, value in self.settings.items()},
         }  # fmt: skip
         row, cells = _checked(run, expected)
         return row, cells, run
 
     def _argument(self, key: str, value: object) -> str:
-        takes_words = "-fa, --flash-attn <on|off|auto>" in self._tools.help(PROGRAM)
+        takes_words = "-fa, --flash-attn <on|off|auto>" in self.tools.help(PROGRAM)
         if key != "flash_attn" or takes_words:
             return str(value)
         return _FLASH_CELLS[str(value)][0]
