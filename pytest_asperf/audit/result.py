@@ -23,10 +23,7 @@ _SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class AuditedFigure:
-    """One measured figure: `value` with its interval, or `text` where the file holds only a point.
-
-    Beside a value, `text` is a remark on it.
-    """
+    """A figure: a `value` with its interval and a remark, or `text` where there is only a point."""
 
     name: str
     value: Estimate | None = None

@@ -78,7 +78,6 @@ class _Scored:
 
     @property
     def label(self) -> str:
-        """Level and file."""
         level = self.model.level if self.model else None
         return f"{level} ({self.path.name})" if level else self.path.name
 
@@ -91,7 +90,6 @@ class _Scored:
 
     @property
     def work(self) -> Mapping[str, object]:
-        """What was scored, as far as the log says."""
         known = {
             "n_ctx": self.run.n_ctx,
             "chunks": len(self.run.running_ppl),

@@ -58,9 +58,7 @@ class ReadyBuild:
 class BuildCache:
     """Makes builds, each once; a failure is remembered and not tried again.
 
-    Args:
-        lock_path: the machine's measurement lock: compilers would disturb what is measured.
-        wait_s: time to wait for a measurement on this machine.
+    It waits for the machine's measurement lock, because compilers would disturb a measurement.
     """
 
     def __init__(

@@ -42,11 +42,7 @@ _WHY: Final = "the programs are built from it"
 
 
 def checkout_recipe(source: Checkout) -> Recipe:
-    """Everything that decides a build of a commit.
-
-    Raises:
-        BuildError: there is no checkout of llama.cpp, or no such commit in it.
-    """
+    """Everything that decides a build of a commit."""
     commit = _commit(source)
     return Recipe(
         f"llama.cpp {commit[:_SHORT_HASH]}",
@@ -61,12 +57,7 @@ def checkout_recipe(source: Checkout) -> Recipe:
 
 
 def make_tools(source: Checkout, commit: str, job: Job) -> dict[str, Any]:
-    """Build a commit's programs in a job's folder; the result has their paths.
-
-    Raises:
-        BuildError: it cannot be configured or compiled, or has not all programs.
-        CacheError: the cache cannot be written to, or its disk is full.
-    """
+    """Build a commit's programs in a job's folder; the result has their paths."""
     tree, build = job.folder / "source", job.folder / "build"
     env = child_environment(source.env)
     # The exported tree is no checkout: git would go up and describe another one.
@@ -119,7 +110,6 @@ def _compiled(source: Checkout, commit: str, job: Job, env: Mapping[str, str]) -
 
 
 def _programs(build: Path, title: str) -> dict[str, Path]:
-    """The programs that a configured tree will build, by name."""
     replies = build / ".cmake" / "api" / "v1" / "reply"
     (index,) = sorted(replies.glob("codemodel-v2-*.json"))[-1:]
     targets = json.loads(index.read_text("utf-8"))["configurations"][0]["targets"]

@@ -34,11 +34,7 @@ _COMPILED: Final = ("llama-cpp-python",)
 
 
 def environment_recipe(source: Packages, *, cache: Path) -> Recipe:
-    """Everything that decides an environment; requirements without a version count as written.
-
-    Raises:
-        BuildError: a wheel is missing, or the interpreter does not run.
-    """
+    """Everything that decides an environment; requirements without a version count as written."""
     return Recipe(
         " ".join([*source.requirements, *(path.name for path in source.files)]),
         {
@@ -58,12 +54,7 @@ def interpreter_of(folder: Path) -> Path:
 
 
 def make_environment(source: Packages, job: Job) -> dict[str, Any]:
-    """Make an environment in a job's folder; the result lists its packages.
-
-    Raises:
-        BuildError: it cannot be made.
-        CacheError: its disk is full.
-    """
+    """Make an environment in a job's folder; the result lists its packages."""
     env = child_environment(source.env)
     try:
         for step in _steps(source, job.folder / "env"):

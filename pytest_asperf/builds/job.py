@@ -30,13 +30,7 @@ class Job:
         return self.folder.with_name(f"{self.folder.name}.log")
 
     def run(self, command: Sequence[str | Path], env: Mapping[str, str]) -> None:
-        """Run one of its steps.
-
-        Raises:
-            StepFailure: it ended with an error.
-            BuildError: its program cannot be started.
-            CacheError: the cache cannot be written to.
-        """
+        """Run one of its steps; a StepFailure if it ends with an error."""
         self.notify.progress(f"building {self.title}", 0, 100)
 
         def on_line(line: str) -> None:

@@ -62,11 +62,8 @@ def run_step(
 ) -> None:
     """Run a program to its end, with its output added to a log file and given to `on_line`.
 
-    Whatever stops it, Ctrl-C too, ends everything that the program has started.
-
-    Raises:
-        StepFailure: it ended with another status than 0.
-        OSError: it cannot be started, or the log cannot be written.
+    Whatever stops it, Ctrl-C too, ends everything that the program has started. Another exit
+    status than 0 is a StepFailure.
     """
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
     with log.open("ab", buffering=0) as file:  # somebody may follow it

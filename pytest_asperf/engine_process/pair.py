@@ -76,10 +76,7 @@ class WorkerPair:
     def open(self, n_ctx: int, k: int, rollback: str) -> dict[str, ContextFacts]:
         """Open contexts for `n_ctx` tokens; what they resolved to, by the name of the model.
 
-        A rollback of `auto` is whatever works.
-
-        Raises:
-            EngineRefusedError: of kind `rollback`, where one of them cannot be rolled back.
+        A rollback of `auto` is whatever works; one that does not work is refused.
         """
         models = {"target": self.target} | ({"draft": self.draft} if self.draft else {})
         arguments = {"n_ctx": n_ctx, "k": k, "rollback": rollback}

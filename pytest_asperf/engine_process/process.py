@@ -188,11 +188,7 @@ class EngineProcess:
         return _indented(list(self._log)[-8:])
 
     def confine(self, cores: Collection[int]) -> None:
-        """Have every thread of the process run on these logical cores only.
-
-        Raises:
-            OSError: the process has ended, or the system lets nobody choose (`usable_cores`).
-        """
+        """Have every thread run on these cores only; an OSError where nobody may choose them."""
         if sys.platform == "linux":
             for thread in Path(f"/proc/{self.pid}/task").iterdir():
                 with suppress(ProcessLookupError):  # a thread may end at any moment

@@ -71,10 +71,6 @@ def machine_bandwidth(cache_dir: Path, machine: Machine, *, remeasure: bool = Fa
 
     The higher of two measurements is kept, below ``hardware/`` in the cache. The caller makes sure
     that nothing else measures at the same time.
-
-    Raises:
-        CacheError: the folder cannot be written.
-        HardwareError: memory does not suffice.
     """
     path = record_path(cache_dir, _NAME, machine)
     known = _load(path)
@@ -100,11 +96,7 @@ def known_bandwidth(cache_dir: Path, machine: Machine) -> Bandwidth | None:
 
 
 def measure_bandwidth_gbs(machine: Machine) -> BandwidthMeasurement:
-    """Measure the read bandwidth of all usable cores, which takes two to eight seconds.
-
-    Raises:
-        HardwareError: memory does not suffice for a buffer that no cache holds.
-    """
+    """Measure the read bandwidth of all usable cores, which takes two to eight seconds."""
     import psutil  # noqa: PLC0415 -- heavy, and needed only here
 
     available_bytes = psutil.virtual_memory().available
@@ -116,11 +108,7 @@ def measure_bandwidth_gbs(machine: Machine) -> BandwidthMeasurement:
 
 
 def plan_measurement(threads: int, cache_bytes: int | None, available_bytes: int) -> BandwidthPlan:
-    """Choose buffers eight times the last-level cache, within a quarter of free memory.
-
-    Raises:
-        HardwareError: a quarter of `available_bytes` is not even four times the cache.
-    """
+    """Choose buffers of four to eight times the last-level cache, in a quarter of free memory."""
     cache = LARGEST_CACHE_BYTES if cache_bytes is None else cache_bytes
     wanted = max(_LEAST_BUFFER_BYTES, _CACHE_MULTIPLE * cache)
     total = min(wanted, int(available_bytes * _MEMORY_SHARE))

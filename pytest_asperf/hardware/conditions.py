@@ -24,9 +24,7 @@ GPU_BUSY_PERCENT = 10
 class Condition:
     """One thing that decides whether a measurement made now would be worth anything.
 
-    Attributes:
-        name: what was looked at, e.g. ``load``.
-        state: ``unknown`` where it could not be read, which is not the same as ``ok``.
+    `unknown` is what could not be read, which is not the same as `ok`.
     """
 
     name: str

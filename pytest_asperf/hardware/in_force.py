@@ -123,11 +123,7 @@ class Hardware:
 def in_force(
     name: str, machine: Machine, *, memory_gb: int | None = None, option: str = "--asperf-hardware"
 ) -> Hardware:
-    """The hardware that a name, or `auto`, stands for.
-
-    Raises:
-        HardwareError: as `find_profile`.
-    """
+    """The hardware that a name, or `auto`, stands for."""
     if name == "auto":
         return Hardware(machine)
     return Hardware(machine, find_profile(name, memory_gb=memory_gb, option=option))

@@ -51,9 +51,7 @@ class Gpu:
 class ContainerLimits:
     """What a container or scheduler leaves this process of the machine; None is no limit.
 
-    Attributes:
-        cpus: CPU time per second, from the control group's quota.
-        affinity: logical cores that this process may run on.
+    `cpus` is CPU time per second, `affinity` the number of cores that this process may run on.
     """
 
     cpus: float | None = None

@@ -119,11 +119,7 @@ def load_profiles() -> Mapping[str, Profile]:
 
 
 def parse_profiles(text: str, where: str) -> Mapping[str, Profile]:
-    """The profiles of one TOML document by id, in the document's order.
-
-    Raises:
-        HardwareError: the document is not valid; names the chip and key.
-    """
+    """The profiles of one TOML document by id, in the document's order."""
     try:
         document = parse_toml(text, where)
     except ConfigError as error:

@@ -47,11 +47,7 @@ def load_record(path: Path, schema: int) -> dict[str, Any] | None:
 
 
 def store_record(path: Path, record: Mapping[str, Any], *, what: str) -> None:
-    """Write a record in one step, so that no reader meets half of it; errors call it `what`.
-
-    Raises:
-        CacheError: the folder cannot be written.
-    """
+    """Write a record in one step, so that no reader meets half of it; errors call it `what`."""
     with _explained(path, what):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
@@ -67,11 +63,7 @@ def store_record(path: Path, record: Mapping[str, Any], *, what: str) -> None:
 
 @contextmanager
 def changed_record(path: Path, fresh: Mapping[str, Any], *, what: str) -> Iterator[dict[str, Any]]:
-    """Give a record, or a `fresh` one, to be changed, and write it before another process does.
-
-    Raises:
-        CacheError: the folder cannot be written.
-    """
+    """Give a record, or a `fresh` one, to be changed, and write it before another process does."""
     from filelock import FileLock  # noqa: PLC0415 -- heavy, and needed only here
 
     lock = FileLock(path.with_suffix(".lock"))

@@ -38,11 +38,9 @@ _MAX_SIDECAR_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """One file of the cache.
+    """One file of the cache, with what its sidecar records.
 
     Attributes:
-        sha256: what its sidecar records, None without a readable sidecar.
-        recipe: what it was made from, as its builder recorded it.
         problem: why it is not to be used (`discard` it); None for an intact file.
     """
 
@@ -54,11 +52,7 @@ class CacheEntry:
 
 
 def cache_root(env: Mapping[str, str]) -> Path:
-    """The cache folder: `ASPERF_CACHE` of `env`, or the user's cache folder.
-
-    Raises:
-        CacheError: `ASPERF_CACHE` is not an absolute path.
-    """
+    """The cache folder: `ASPERF_CACHE` of `env`, an absolute path, or the user's cache folder."""
     configured = env.get("ASPERF_CACHE", "")
     if not configured:
         from platformdirs import user_cache_path  # noqa: PLC0415  # only where it is needed
@@ -303,7 +297,6 @@ def _size(path: Path) -> int:
 
 
 def _changed_ns(path: Path) -> list[int]:
-    """The time of the last change of each of a model's files."""
     return [file.stat().st_ctime_ns for file in files_of(path)]
 
 

@@ -50,9 +50,8 @@ _WINDOW_BYTES: Final = 1 << 20
 class StringArray:
     """An array of strings that was walked but not kept.
 
-    Attributes:
-        digest: sha256 over the array as stored: its count (u64), then each string's length (u64)
-            and bytes, little-endian.
+    The digest is the sha256 over the array as stored: its count (u64), then each string's length
+    (u64) and bytes, little-endian.
     """
 
     count: int
@@ -110,12 +109,7 @@ def truncated(path: Path, reason: str) -> ModelError:
 
 
 def read_header(file: BinaryIO, *, size: int, path: Path) -> GgufHeader:
-    """Read an open GGUF file's header, and check that all tensors' data lies inside the file.
-
-    Raises:
-        ModelError: the header is cut off, contradicts the format, or is of another byte order,
-            or the file ends before its tensors do.
-    """
+    """Read an open GGUF file's header, and check that all tensors' data lies inside the file."""
     cursor = _Cursor(file, size=size, path=path)
     cursor.skip(len(_MAGIC))
     _check_version(cursor)

@@ -145,7 +145,6 @@ class _Config:
 
     @property
     def kv_width(self) -> int:
-        """Elements of K in one layer."""
         heads = self.number("num_attention_heads")
         dim = self.optional("head_dim") or self.number("hidden_size") // heads
         return (self.optional("num_key_value_heads") or heads) * dim

@@ -32,11 +32,7 @@ class BpeVocabulary:
 
 
 def read_vocabulary(path: Path, tokenizer: Mapping[str, Any], *, n_vocab: int) -> BpeVocabulary:
-    """The vocabulary of a parsed `tokenizer.json`; ids up to `n_vocab` without a token are unused.
-
-    Raises:
-        ModelError: it is not byte-level BPE as GPT-2 splits text, or contradicts itself.
-    """
+    """The vocabulary of a `tokenizer.json`; ids below `n_vocab` without a token are unused."""
     _require_gpt2_splitting(path, tokenizer)
     model = tokenizer["model"]
     ids, kinds = _token_ids(path, model), {}

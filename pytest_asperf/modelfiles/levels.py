@@ -89,12 +89,7 @@ def _layer_matrices(info: GgufInfo) -> list[TensorInfo]:
 
 
 def require_quantizable(info: GgufInfo, level: str) -> None:
-    """Check that a file can be quantised to a level, wholly.
-
-    Raises:
-        ModelError: the file is quantised already, the level needs an importance matrix, or rows of
-            a tensor do not fit the level's blocks.
-    """
+    """Refuse a level that a file cannot be quantised to, wholly."""
     quantised = next((t for t in info.tensors if t.type not in _FLOAT_TYPES), None)
     if quantised is not None:
         raise ModelError(
@@ -123,7 +118,6 @@ def require_quantizable(info: GgufInfo, level: str) -> None:
 
 
 def _block(level: str) -> int:
-    """The elements per block of a level's own type."""
     if level in _FLOAT_LEVELS:
         return 1
     return 32 if level in _BLOCKS_OF_32 else 256

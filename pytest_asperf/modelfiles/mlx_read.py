@@ -54,11 +54,7 @@ class MlxInfo:
 
 
 def inspect_mlx(folder: Path) -> MlxInfo:
-    """Read a model's folder; the weights themselves are not read.
-
-    Raises:
-        ModelError: no folder, no configuration, weights or tokenizer in it, or one is broken.
-    """
+    """Read a model's folder, but not the weights themselves."""
     if folder.is_file() or folder.suffix.lower() == ".gguf":
         raise ModelError(
             f"{folder} is a file, and MLX measures folders",

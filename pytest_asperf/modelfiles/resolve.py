@@ -71,11 +71,7 @@ def resolve(
 
 
 def published_file(ref: ModelRef) -> Path:
-    """The file that somebody published of a model at a level.
-
-    Raises:
-        ModelError: there is none, it is broken, or it is another level by its own metadata.
-    """
+    """The file that somebody published of a model at a level."""
     level, path = published(ref)
     if path.is_dir():
         raise ModelError(

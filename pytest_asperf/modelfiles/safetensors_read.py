@@ -72,11 +72,7 @@ class StoredTensor:
 
 
 def read_safetensors(path: Path) -> Mapping[str, StoredTensor]:
-    """Open a safetensors file of F32, F16 or BF16 tensors.
-
-    Raises:
-        ModelError: the file is missing, truncated, corrupt, or holds another type.
-    """
+    """Open a safetensors file of F32, F16 or BF16 tensors."""
     entries, start = _read_header(path)
     for entry in entries:
         if entry.dtype not in _DTYPES:

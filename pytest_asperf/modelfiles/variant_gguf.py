@@ -90,7 +90,6 @@ def _add_fields(writer: GGUFWriter, varied: VariedModel) -> None:
 
 
 def _as_falcon(tensor: Tensor, head_dim: int) -> Tensor:
-    """A tensor as llama.cpp has it in a Falcon-H1."""
     name, values = tensor
     if name.endswith(_ROTATED):
         return name, _halves(values, head_dim)

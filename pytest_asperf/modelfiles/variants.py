@@ -66,10 +66,6 @@ class VariedModel:
     Falcon-H1 with the model's attention and a state-space part whose output is zero; `recurrent` a
     Mamba of n layers and random weights on the model's embedding. All but the last have the
     model's logits.
-
-    Attributes:
-        n_layers: the variant's layers.
-        state_space: sizes of its state-space parts, None where it has none.
     """
 
     def __init__(
@@ -104,7 +100,6 @@ class VariedModel:
                 yield from self._beside_attention(layer, self.state_space)
 
     def _changed(self, name: str, values: NDArray[Any]) -> Tensor:
-        """One of the model's tensors as the variant has it."""
         part = name.removeprefix("blk.").partition(".")[2]
         if self.variant.kind != "experts" or not part.startswith("ffn_") or "norm" in part:
             return name, values

@@ -34,12 +34,7 @@ def require_context(n_tokens: int, facts: Facts) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogitRow:
-    """What one row of logits holds, in numbers that JSON can carry.
-
-    Attributes:
-        n_inf: those that are plus infinity.
-        peak: the largest finite one, None without one.
-    """
+    """Counts of what one row of logits holds; the peak is the largest finite one."""
 
     n_vocab: int
     n_nan: int
@@ -49,13 +44,9 @@ class LogitRow:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Raw counts and nanoseconds of one timed run; rates are derived elsewhere.
+    """Raw counts and nanoseconds of one timed run, synchronised with the device.
 
-    Attributes:
-        elapsed_ns: wall time of all tokens, synchronised with the device.
-        step_ns: wall time of each call that made up the run.
-        logits: those after the run's last token, read when the clock had stopped; None where the
-            engine shows none.
+    The logits are those after the last token, read when the clock had stopped.
     """
 
     n_tokens: int
@@ -110,11 +101,7 @@ class Steppable(Protocol):
     """A loaded model that speculation can be measured on."""
 
     def stepper(self, n_ctx: int, max_outputs: int, rollback: str) -> Stepper:
-        """Open a context of `n_ctx` tokens that can be rolled back, by any way if `auto`.
-
-        Raises:
-            RefusalError: of kind `rollback`, where it cannot be rolled back.
-        """
+        """Open a context for `n_ctx` tokens, or refuse one that cannot be rolled back as asked."""
 
 
 class LoadedModel(Protocol):

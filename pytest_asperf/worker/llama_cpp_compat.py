@@ -180,7 +180,6 @@ def _device(ggml: Any, index: int) -> Facts:
 
 
 def _ggml_text(function: str) -> str | None:
-    """Call a ggml function that returns a string, where this build has it."""
     call = getattr(_ggml.libggml, function, None)
     if call is None:
         return None

@@ -313,7 +313,6 @@ class LlamaToolsModel:
         self._scores, self._scored = scores, text
 
     def _score_arguments(self, n: int) -> list[str]:
-        """Arguments of llama-perplexity for chunks of n tokens."""
         settings = self._settings
         n_batch = min(settings.get("n_batch", n), n)
         n_ubatch = min(settings.get("n_ubatch", 512), n_batch)

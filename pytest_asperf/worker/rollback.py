@@ -51,7 +51,6 @@ def find_way_back(
 
 
 def _comes_back(stepper: Stepper) -> bool:
-    """Whether the same tokens give the same logits after a rollback."""
     try:
         stepper.begin([0], fresh=True)
         stepper.mark()

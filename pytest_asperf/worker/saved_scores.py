@@ -68,11 +68,6 @@ class SavedScores:
     """One run of llama-perplexity over a text, of which the scores are taken chunk by chunk.
 
     Between two chunks it is stopped. What it saves is checked against what it prints.
-
-    Attributes:
-        tokens: the whole chunks' tokens, as the program made them.
-        n_ctx: tokens of a chunk.
-        n_done: chunks that were taken.
     """
 
     def __init__(self, tools: Toolbox, arguments: Sequence[str], text: str, n_ctx: int) -> None:

@@ -160,7 +160,6 @@ class ScriptedModel:
         return Timing(n_tokens, per_token * n_tokens, steps_ns, self._last_row(tokens))
 
     def _last_row(self, tokens: Sequence[int]) -> LogitRow | None:
-        """The logits that the script has after these tokens."""
         n, peak = self._n_vocab, (sum(tokens) + len(tokens)) % 31 / 2
         rows = {
             "nan": LogitRow(n, n, 0, None),

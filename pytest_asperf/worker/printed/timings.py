@@ -29,10 +29,7 @@ MAX_REQUESTS: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class PrintedTiming:
-    """Tokens, or single-token decodes ("runs"), and their time in ms as rounded by the log.
-
-    The rate is in tokens per second as printed; None where that is no number.
-    """
+    """Tokens, or single-token decodes ("runs"), and their time and tok/s as printed."""
 
     n_tokens: int
     ms: float
