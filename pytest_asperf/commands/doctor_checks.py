@@ -134,7 +134,8 @@ def engine_checks(
 
 
 def _device_words(device: Device) -> str:
-    memory = "" if device.memory_bytes is None else f", {size(device.memory_bytes)}"
+    total_bytes = device.memory_total_bytes
+    memory = "" if total_bytes is None else f", {size(total_bytes)}"
     return f"{device.name}: {device.description} ({device.type}{memory})"
 
 

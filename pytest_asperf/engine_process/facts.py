@@ -54,23 +54,16 @@ class EngineMemory:
 class Device:
     """A compute device that an engine registered; `type` is CPU, GPU and the like."""
 
-    name: str
-    description: str
-    type: str
-    memory_bytes: int | None
+    name: str = "unknown"
+    description: str = "unknown"
+    type: str = "unknown"
+    memory_total_bytes: int | None = None
     memory_free_bytes: int | None = None
 
     @classmethod
     def parse(cls, answer: object) -> Self:
         """Read one of the devices that `describe` lists."""
-        table = _table(answer, "devices")
-        return cls(
-            optional(table, "name", str) or "unknown",
-            optional(table, "description", str) or "unknown",
-            optional(table, "type", str) or "unknown",
-            optional(table, "memory_total_bytes", int),
-            optional(table, "memory_free_bytes", int),
-        )
+        return cls(**plain(cls, _table(answer, "devices")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,13 +199,11 @@ class ContextFacts:
         memory = table.get("memory_bytes")
         return cls(
             **plain(cls, table),
-            memory=_memory(_table(memory, "memory_bytes")) if memory else None,
+            memory=EngineMemory(**plain(EngineMemory, _table(memory, "memory_bytes")))
+            if memory
+            else None,
             verbatim=table,
         )
-
-
-def _memory(table: Mapping[str, object]) -> EngineMemory:
-    return EngineMemory(**plain(EngineMemory, table))
 
 
 def plain(kind: type, answer: Mapping[str, object]) -> dict[str, Any]:

@@ -17,6 +17,10 @@ from pytest_asperf.hardware.macos import parse_gpu_busy_percent, parse_sysctl
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_SYSCTL = (
+    *("/usr/sbin/sysctl", "hw.memsize", "vm.swapusage", "kern.memorystatus_vm_pressure_level"),
+    *("kern.hv_vmm_present", "sysctl.proc_translated"),
+)
 _THERMAL_KEY = "com.apple.system.thermalpressurelevel"
 _PRESSURE_LEVELS = ("nominal", "moderate", "heavy", "trapping", "sleeping")
 _PROCESS_LEVELS = ("nominal", "fair", "serious", "critical")
@@ -26,19 +30,7 @@ _MEMORY_LEVELS = {1: "normal", 2: "warning", 4: "critical"}
 
 def conditions() -> tuple[Condition, ...]:
     """Ask the operating system and judge what only a Mac tells."""
-    sysctl = parse_sysctl(
-        probe.run(
-            (
-                "/usr/sbin/sysctl",
-                "hw.memsize",
-                "vm.swapusage",
-                "kern.memorystatus_vm_pressure_level",
-                "kern.hv_vmm_present",
-                "sysctl.proc_translated",
-            )
-        )
-        or ""
-    )
+    sysctl = parse_sysctl(probe.run(_SYSCTL) or "")
     guest = probe.whole_number(sysctl.get("kern.hv_vmm_present"))
     custom = probe.run(("/usr/bin/pmset", "-g", "custom")) or ""
     source = probe.run(("/usr/bin/pmset", "-g", "batt")) or ""

@@ -39,16 +39,9 @@ if TYPE_CHECKING:
 
 # ggml.h and llama.h; part of the ABI.
 _GGML_TYPES: Final = {
-    "f32": 0,
-    "f16": 1,
-    "q4_0": 2,
-    "q4_1": 3,
-    "q5_0": 6,
-    "q5_1": 7,
-    "q8_0": 8,
-    "iq4_nl": 20,
-    "bf16": 30,
-}
+    "f32": 0, "f16": 1, "bf16": 30,
+    "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20,
+}  # fmt: skip
 _MAX_TEXT: Final = 200
 #: The settings that llama.cpp has, of those that engines can be asked for.
 _SETTINGS: Final = frozenset(

@@ -41,7 +41,7 @@ class Server:
         self._engine = engine
         self._models: dict[str, LoadedModel] = {}
         self._operations: dict[str, Callable[..., dict[str, Any]]] = {
-            "describe": self._describe,
+            "describe": self._engine.describe,
             "load": self._load,
             "unload": self._unload,
             "tokenize": self._tokenize,
@@ -78,9 +78,6 @@ class Server:
                 "internal", f"{type(err).__name__}: {err}", traceback.format_exc(limit=-5)
             )
         return {"ok": True, "result": result}
-
-    def _describe(self) -> dict[str, Any]:
-        return self._engine.describe()
 
     def _load(self, model: str, path: str, settings: dict[str, Any]) -> dict[str, Any]:
         loaded = self._engine.load(path, settings)

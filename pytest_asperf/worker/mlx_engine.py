@@ -109,15 +109,11 @@ class MlxEngine:
 
     def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
         """Write a model's folder at another level, to a new one, with mlx-lm's own conversion."""
-        if dtype := recipe.get("dtype"):
-            conversion: dict[str, Any] = {"dtype": dtype}
+        if "dtype" in recipe:
+            conversion = {"dtype": recipe["dtype"]}
         else:
-            conversion = {
-                "quantize": True,
-                "q_bits": recipe["bits"],
-                "q_group_size": recipe["group_size"],
-                "q_mode": recipe["mode"],
-            }
+            names = ("bits", "group_size", "mode")
+            conversion = {"quantize": True, **{f"q_{name}": recipe[name] for name in names}}
         with refusing("quantize"):
             mlx_lm.convert(source, target, **conversion)
             # The folder that mlx-lm writes configures a tokenizer, where the source may have none.
