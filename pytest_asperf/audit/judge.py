@@ -15,13 +15,12 @@ from pytest_asperf.analysis.stats.intervals import (
     median_interval,
     summary_interval_t,
 )
-from pytest_asperf.audit.known import CACHE_BYTES, DEFAULT_REPETITIONS
+from pytest_asperf.audit.known import CACHE_BYTES, DEFAULT_REPETITIONS, Known
 from pytest_asperf.audit.result import FileFindings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_asperf.audit.known import Known
     from pytest_asperf.audit.log import Log
     from pytest_asperf.audit.mlx_log import MlxTrial
     from pytest_asperf.audit.powermetrics import PowerLog

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis import guards
-from pytest_asperf.audit.known import DEFAULT_REPETITIONS
+from pytest_asperf.audit.known import DEFAULT_REPETITIONS, Known
 
 if TYPE_CHECKING:
-    from pytest_asperf.audit.known import Known
     from pytest_asperf.audit.result import FileFindings
     from pytest_asperf.audit.tables import TableRow
 

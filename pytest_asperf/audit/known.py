@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE
 from pytest_asperf.errors import ConfigError, listing, printable
 from pytest_asperf.hardware.machine import published_bandwidth
-from pytest_asperf.hardware.profiles import find_profile, match_profile
-from pytest_asperf.modelfiles.gguf_read import bytes_per_token, inspect_gguf
+from pytest_asperf.hardware.profiles import Profile, find_profile, match_profile
+from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_asperf.audit.read import FileReading
-    from pytest_asperf.hardware.profiles import Profile
-    from pytest_asperf.modelfiles.gguf_read import GgufInfo
     from pytest_asperf.worker.printed.model_facts import ModelFacts
 
 #: llama-bench's own default; its CSV, SQL and Markdown do not say how often a test was run.

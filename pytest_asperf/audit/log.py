@@ -8,22 +8,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.audit.llama_bench import MarkdownReader
-from pytest_asperf.audit.mlx_log import MlxReader
+from pytest_asperf.audit.mlx_log import MlxReader, MlxTrial
 from pytest_asperf.worker.printed.engine_log import LOG_PREFIX
-from pytest_asperf.worker.printed.model_facts import ModelReader
-from pytest_asperf.worker.printed.perplexity_log import PerplexityReader
-from pytest_asperf.worker.printed.speculation_log import SpeculationReader
-from pytest_asperf.worker.printed.timings import ServerReader
+from pytest_asperf.worker.printed.model_facts import ModelFacts, ModelReader
+from pytest_asperf.worker.printed.perplexity_log import PerplexityReader, PerplexityRun
+from pytest_asperf.worker.printed.speculation_log import Drafter, SpeculationReader, SpeculationRun
+from pytest_asperf.worker.printed.timings import Request, ServerReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pytest_asperf.audit.mlx_log import MlxTrial
     from pytest_asperf.worker.printed.bench_rows import BenchRow
-    from pytest_asperf.worker.printed.model_facts import ModelFacts
-    from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
-    from pytest_asperf.worker.printed.speculation_log import Drafter, SpeculationRun
-    from pytest_asperf.worker.printed.timings import Request
 
 _BUILD: Final = re.compile(r"build(?:_info)?: b?(\d+)(?: \(|-)(\w+)\)?")
 _PROGRAM: Final = re.compile(r"(?:main|[\w./-]+): (?:build = (\d+) \((\w+)\))")

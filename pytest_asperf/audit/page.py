@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.guards import Consequence
 from pytest_asperf.errors import printable
-from pytest_asperf.report.sections import CheckLine, Section
+from pytest_asperf.report.sections import CheckLine, Section, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_asperf.audit.result import Audit, FileFindings
-    from pytest_asperf.report.sections import State
 
 _STATES: Final[dict[Consequence, State]] = {
     Consequence.INVALID: "invalid",

@@ -14,17 +14,15 @@ from pytest_asperf.audit.llama_bench import (
     rows_of_sql,
 )
 from pytest_asperf.audit.log import Log, read_log
-from pytest_asperf.audit.powermetrics import read_power
+from pytest_asperf.audit.powermetrics import PowerLog, read_power
 from pytest_asperf.audit.sniff import HEAD_BYTES, Kind, Lines, UnreadableError, read_document, sniff
-from pytest_asperf.audit.tables import rows_of_table, table_rows_of_document
+from pytest_asperf.audit.tables import TableRow, rows_of_table, table_rows_of_document
 from pytest_asperf.errors import printable
 from pytest_asperf.worker.printed.timings import request_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_asperf.audit.powermetrics import PowerLog
-    from pytest_asperf.audit.tables import TableRow
     from pytest_asperf.worker.printed.bench_rows import BenchRow
 
 #: Begins the problem of a file that audit itself failed on.

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.analysis.guards import Consequence
+from pytest_asperf.analysis.guards import Consequence, GuardFinding
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.stats.estimate import Estimate
 
 CLEAN: Final = 0

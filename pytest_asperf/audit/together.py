@@ -11,17 +11,15 @@ from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.stats.chunk_intervals import delta_ppl
 from pytest_asperf.audit.judge import judge_file
 from pytest_asperf.audit.judge_table import judge_table
-from pytest_asperf.audit.known import Known
-from pytest_asperf.audit.read import read_file
+from pytest_asperf.audit.known import Known, Options
+from pytest_asperf.audit.read import FileReading, read_file
 from pytest_asperf.audit.result import Audit, FileFindings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_asperf.audit.known import Options
     from pytest_asperf.audit.log import Log
-    from pytest_asperf.audit.read import FileReading
     from pytest_asperf.worker.printed.model_facts import ModelFacts
     from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
 

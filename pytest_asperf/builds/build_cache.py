@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_asperf.builds.checkout import checkout_recipe, make_tools
 from pytest_asperf.builds.environment import environment_recipe, interpreter_of, make_environment
 from pytest_asperf.builds.job import Job
-from pytest_asperf.builds.store import MadeBuild, empty, finish, finished, note_use
+from pytest_asperf.builds.store import MadeBuild, Recipe, empty, finish, finished, note_use
 from pytest_asperf.config.build_sources import (
     Checkout,
     Interpreter,
     Packages,
+    Source,
     ToolsFolder,
     runs_on,
     source_text,
@@ -28,8 +29,6 @@ from pytest_asperf.modelfiles.cache_errors import explained
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_asperf.builds.store import Recipe
-    from pytest_asperf.config.build_sources import Source
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.progress import Notify
     from pytest_asperf.config.spec import Build

@@ -21,13 +21,12 @@ from pytest_asperf.builds.surroundings import (
     installs_with,
     interpreter_facts,
 )
-from pytest_asperf.config.build_sources import ARCHIVES, source_text
+from pytest_asperf.config.build_sources import ARCHIVES, Packages, source_text
 from pytest_asperf.errors import BuildError
 from pytest_asperf.modelfiles.cache import file_sha256
 
 if TYPE_CHECKING:
     from pytest_asperf.builds.job import Job
-    from pytest_asperf.config.build_sources import Packages
 
 #: Packages whose ready-made wheels would ignore a build's variables for the compiler.
 _COMPILED: Final = ("llama-cpp-python",)

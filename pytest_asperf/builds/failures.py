@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.builds.step import first_match
+from pytest_asperf.builds.step import StepFailure, first_match
 from pytest_asperf.errors import AsperfError, BuildError, printable
 from pytest_asperf.modelfiles.cache_errors import disk_full
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_asperf.builds.step import StepFailure
 
 _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded", re.IGNORECASE)
 _OFFLINE: Final = re.compile(

@@ -17,13 +17,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_asperf.errors import HardwareError
-from pytest_asperf.hardware.machine import Bandwidth
+from pytest_asperf.hardware.machine import Bandwidth, Machine
 from pytest_asperf.hardware.records import load_record, machine_key, record_path, store_record
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_asperf.hardware.machine import Machine
 
 _MIB = 1 << 20
 # Caches do not evict strictly in order: a buffer of four times the last level still read up to

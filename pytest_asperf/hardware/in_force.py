@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from pytest_asperf.hardware.machine import published_bandwidth
-from pytest_asperf.hardware.profiles import Match, find_profile, same_brand
-
-if TYPE_CHECKING:
-    from pytest_asperf.hardware.machine import Bandwidth, Machine
-    from pytest_asperf.hardware.profiles import Profile
+from pytest_asperf.hardware.machine import Bandwidth, Machine, published_bandwidth
+from pytest_asperf.hardware.profiles import Match, Profile, find_profile, same_brand
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,16 @@ import os
 import platform
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_asperf.hardware import linux, readiness_linux, readiness_macos
-from pytest_asperf.hardware.conditions import judge_cards, judge_load, judge_virtualisation
+from pytest_asperf.hardware.conditions import (
+    Condition,
+    judge_cards,
+    judge_load,
+    judge_virtualisation,
+)
 from pytest_asperf.hardware.nvidia import read_cards
-
-if TYPE_CHECKING:
-    from pytest_asperf.hardware.conditions import Condition
 
 _WINDOW_S = 0.1
 

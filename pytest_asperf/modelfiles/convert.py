@@ -10,8 +10,8 @@ from gguf import GGMLQuantizationType, GGUFWriter
 
 from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
 from pytest_asperf.errors import ModelError
-from pytest_asperf.modelfiles.hf_tokenizer import read_vocabulary
-from pytest_asperf.modelfiles.safetensors_read import read_safetensors
+from pytest_asperf.modelfiles.hf_tokenizer import BpeVocabulary, read_vocabulary
+from pytest_asperf.modelfiles.safetensors_read import StoredTensor, read_safetensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_asperf.modelfiles.hf_tokenizer import BpeVocabulary
-    from pytest_asperf.modelfiles.safetensors_read import StoredTensor
 
 #: Part of the key of every file made here: raise it when the same input gives other bytes.
 CONVERTER_VERSION: Final = 1

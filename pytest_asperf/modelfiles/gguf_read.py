@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.config.engines import LLAMA_FTYPES
 from pytest_asperf.errors import ModelError, listing, printable, suggest
 from pytest_asperf.modelfiles.gguf_header import (
+    GgufHeader,
     StringArray,
     TensorInfo,
     corrupt,
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from pytest_asperf.modelfiles.gguf_header import GgufHeader
 
 _MAX_LAYERS: Final = 1024
 _MAX_DIMENSION: Final = 1 << 31

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +14,6 @@ from pytest_asperf.modelfiles.cache import build_once
 from pytest_asperf.modelfiles.variants import VARIANTS_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pytest_asperf.config.spec import ModelSpec
     from pytest_asperf.config.variants import Variant
 

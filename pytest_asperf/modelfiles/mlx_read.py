@@ -14,15 +14,13 @@ from pytest_asperf.config.engines import FLOAT_LEVELS, MlxScheme
 from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
 from pytest_asperf.errors import MislabelledError, ModelError, printable
 from pytest_asperf.modelfiles.gguf_header import corrupt
-from pytest_asperf.modelfiles.hf_sizes import inspect_hf
-from pytest_asperf.modelfiles.safetensors_read import list_tensors
+from pytest_asperf.modelfiles.hf_sizes import HfSizes, inspect_hf
+from pytest_asperf.modelfiles.safetensors_read import TensorEntry, list_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from pytest_asperf.modelfiles.hf_sizes import HfSizes
-    from pytest_asperf.modelfiles.safetensors_read import TensorEntry
 
 #: Files of a tokenizer, any of which will do.
 _TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "vocab.json", "tiktoken.model")

@@ -8,7 +8,7 @@ from pytest_asperf.config.engines import mlx_scheme
 from pytest_asperf.errors import MislabelledError, ModelError
 from pytest_asperf.modelfiles.cache import folder_sha256
 from pytest_asperf.modelfiles.hub_cache import hf_source
-from pytest_asperf.modelfiles.maker import ModelMaker
+from pytest_asperf.modelfiles.maker import ModelMaker, Quantize
 from pytest_asperf.modelfiles.mlx_read import (
     MlxInfo,
     hashed_files,
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_asperf.config.spec import ModelRef
-    from pytest_asperf.modelfiles.maker import Quantize
 
 
 #: Part of the key of every folder made here: raise it when the same input gives another folder.

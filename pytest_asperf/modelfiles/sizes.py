@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis.capacity import Demand, kv_cache_bytes
 from pytest_asperf.config.engines import mlx_scheme
 from pytest_asperf.errors import ModelError
-from pytest_asperf.modelfiles.gguf_read import bytes_per_token, inspect_gguf
-from pytest_asperf.modelfiles.hf_sizes import inspect_hf
+from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
+from pytest_asperf.modelfiles.hf_sizes import HfSizes, inspect_hf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import require_quantizable
 from pytest_asperf.modelfiles.resolve import published_file
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.modelfiles.gguf_header import TensorInfo
-    from pytest_asperf.modelfiles.gguf_read import GgufInfo
-    from pytest_asperf.modelfiles.hf_sizes import HfSizes
 
 #: llama.cpp's default where a front end states none.
 _DEFAULT_CONTEXT: Final = 4096

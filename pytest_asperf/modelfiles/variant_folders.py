@@ -10,7 +10,7 @@ import numpy as np
 
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.convert import LLAMA_PARTS, read_llama
-from pytest_asperf.modelfiles.variants import VariedModel, not_variable
+from pytest_asperf.modelfiles.variants import StateSpace, VariedModel, not_variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from pytest_asperf.config.variants import Variant
     from pytest_asperf.modelfiles.mlx_read import MlxInfo
-    from pytest_asperf.modelfiles.variants import StateSpace
 
 _WHOLE: Final = {
     "token_embd": "model.embed_tokens",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from gguf import GGUFReader, GGUFValueType, GGUFWriter
 
-from pytest_asperf.modelfiles.variants import VariedModel, not_variable
+from pytest_asperf.modelfiles.variants import Tensor, VariedModel, not_variable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from pytest_asperf.config.variants import Variant
     from pytest_asperf.modelfiles.gguf_read import GgufInfo
-    from pytest_asperf.modelfiles.variants import Tensor
 
 _ARCHITECTURES: Final = {"hybrid": "falcon-h1", "recurrent": "mamba"}
 _ROTATED: Final = ("attn_q.weight", "attn_k.weight")

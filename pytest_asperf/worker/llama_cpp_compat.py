@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import llama_cpp
 from llama_cpp import _ggml
 
-from .engine import RefusalError
+from .engine import Facts, RefusalError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .engine import Facts
 
 VERSION: Final = f"llama-cpp-python {llama_cpp.__version__}"
 

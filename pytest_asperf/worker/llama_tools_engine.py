@@ -25,7 +25,7 @@ from .printed.engine_log import (
 from .saved_scores import PROGRAM, SavedScores, Text
 from .tool_bench import OPTIONS, Bench
 from .tool_bench import PROGRAM as BENCH
-from .tool_process import Toolbox
+from .tool_process import Toolbox, ToolRun
 from .tool_speculation import batch_costs, speculate
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .printed.bench_rows import BenchRow
-    from .tool_process import ToolRun
 
 _QUANTIZE: Final = "llama-quantize"
 _MAX_TEXT: Final = 200

@@ -17,13 +17,12 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from .engine import RefusalError, ScoresInOrder, SpeculatesByItself
+from .engine import Engine, LoadedModel, RefusalError, ScoresInOrder, SpeculatesByItself, Timing
 from .wire import MAX_LINE_BYTES, WireError, decode, encode, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .engine import Engine, LoadedModel, Timing
 
 #: Engines by name: the module that holds `open_engine()`.
 ENGINES: Final = {

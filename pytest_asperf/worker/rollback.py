@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from .engine import Facts, RefusalError
+from .engine import Facts, RefusalError, Stepper
 from .logits import require_finite
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from .engine import Stepper
 
 #: Dropping the tail, and restoring a saved state; the cheaper way first.
 _WAYS: Final = ("trim", "checkpoint")

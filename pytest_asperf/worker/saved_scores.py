@@ -14,7 +14,7 @@ import os
 import struct
 import tempfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from .printed.perplexity_log import PerplexityReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import BinaryIO
 
     from numpy.typing import NDArray
 

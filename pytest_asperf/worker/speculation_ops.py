@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
-from .engine import RefusalError, Steppable
+from .engine import Facts, LoadedModel, RefusalError, Steppable, Stepper
 from .pace import linger
 from .speculation import (
     AcceptanceRule,
@@ -25,7 +25,6 @@ from .speculation import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .engine import Facts, LoadedModel, Stepper
 
 Reply = dict[str, Any]
 

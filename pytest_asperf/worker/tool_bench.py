@@ -6,13 +6,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from .printed.bench_rows import BrokenRowError, bench_row
+from .printed.bench_rows import BenchRow, BrokenRowError, bench_row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .engine import Facts
-    from .printed.bench_rows import BenchRow
     from .tool_process import Toolbox, ToolRun
 
 PROGRAM: Final = "llama-bench"

@@ -12,12 +12,11 @@ import tempfile
 from typing import TYPE_CHECKING, Any, Final
 
 from .engine import RefusalError
-from .printed.speculation_log import SpeculationReader
+from .printed.speculation_log import SpeculationReader, SpeculationRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .printed.speculation_log import SpeculationRun
     from .tool_process import Toolbox, ToolRun
 
 Reply = dict[str, Any]

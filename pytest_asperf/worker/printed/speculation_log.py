@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .numbers import COUNT, NUMBER
-from .timings import read_timing
-
-if TYPE_CHECKING:
-    from .timings import PrintedTiming
+from .timings import PrintedTiming, read_timing
 
 _RATE: Final = re.compile(rf"(encoded|decoded) +({COUNT}) tokens in +({NUMBER}) seconds")
 _COUNT: Final = re.compile(rf"(n_draft|n_predict|n_drafted|n_accept) += ({COUNT})$")
