@@ -58,7 +58,6 @@ class Log:
 
     Attributes:
         build: number and commit of llama.cpp; empty if unknown.
-        models: in the order they were loaded.
         errors: possible error lines with their counts; `errors_left_out` more were not kept.
         remote: endpoint that the tool was given; empty without one.
         is_synthetic: whether acceptance was drawn at random and not judged by the target.

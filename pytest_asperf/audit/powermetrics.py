@@ -40,7 +40,6 @@ class PowerLog:
     Attributes:
         rails: by name, those that every sample has.
         thermal: in how many samples each word for thermal pressure occurs.
-        machine: Apple's model name.
         broken: samples that could not be read, such as a last one that is cut off.
     """
 

@@ -37,7 +37,6 @@ class FileFindings:
     """Figures and guard findings of one file, or of several compared.
 
     Attributes:
-        title: the file, or what is compared.
         problem: why it could not be read; empty where it was.
         ran: proof of path, as far as the file has it.
         guard_findings: guards that tripped, each with its subject.

@@ -127,10 +127,7 @@ class LoadedFacts:
     """What loading a model resolved to; None where the engine says nothing.
 
     Attributes:
-        size_bytes: the weights.
-        n_ctx_train: positions that the model was trained on.
         layers_offloaded: layers on a GPU, the output head counted as one.
-        dtype: the type that is computed in.
         tokens: what the engine is fed with, where it chooses that by itself.
         slow_by: share by which the engine was asked to be slower.
         logits_seen: what showed that logits are numbers, where timed runs do not show them.
@@ -176,7 +173,6 @@ class ContextFacts:
     """What a context resolved to; None where the engine says nothing.
 
     Attributes:
-        n_ctx: positions that it holds.
         flash_attn: `on`, `off`, `unknown`, or the engine's own words.
         rollback: how rejected tokens are removed, in a context that speculates.
         peak_rss_bytes: the worker's peak resident memory after scoring; 0 of other contexts.

@@ -42,17 +42,14 @@ class GgufInfo:
     """A GGUF file's model, as its header states it.
 
     Attributes:
-        architecture: llama.cpp's name of it.
         name: the model's own name, printable and at most 200 characters, if it has one.
         level: the quantisation level, None where it is not stated or not known.
         n_params: elements of all tensors.
         data_start: where the first tensor's data begins, in bytes.
-        n_ctx_train: context length of training, in tokens.
         n_experts: experts per layer, 0 for a dense model.
         tokenizer_sha256: equal for two files that split text into the same numbers: sha256 over
             the three sha256 of the pre-tokenizer's name, the tokens and the merges, the latter two
             as stored (see `StringArray`). None without a vocabulary.
-        tied_embeddings: the output head is the token embedding table.
         kv_elements: elements of K, and of V, that one position of context holds over all layers.
         sliding_window: positions that a layer with a sliding window looks back on, if it has one.
         n_nextn_layers: layers at the end that only multi-token prediction uses.

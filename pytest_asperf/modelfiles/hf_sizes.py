@@ -43,11 +43,9 @@ class HfSizes:
         matrices, vectors: elements of all of them in the text model.
         read: elements of matrices that decoding one token reads.
         kv_elements: of K, and of V, that one position of context holds over all layers.
-        n_ctx_train: context of the training, if stated.
         window: positions that a layer with a sliding window looks back on, if it has one.
         is_recurrent: some layers keep a state instead of a KV cache.
         is_packed: the weights are quantised, so that elements of matrices are those of packed rows.
-        is_tied: the output head is the token embedding table.
         expert_share: of the experts, the share that one token is routed to.
     """
 

@@ -35,7 +35,6 @@ class MlxInfo:
     """A model's folder, as its configuration and the headers of its weights state it.
 
     Attributes:
-        nbytes: size of its weight files.
         level: its quantisation level, None where it is none that MLX makes.
         is_quantised: whether the weights are quantised, by whomever.
         sizes: what a step reads of them, None where names and configuration do not tell.

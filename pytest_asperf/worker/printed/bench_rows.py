@@ -31,7 +31,6 @@ class BenchRow:
 
     Attributes:
         model: file name, or the type that a table shows.
-        model_type: architecture, size and level.
         device: CPU and GPU, or the backends that were registered.
         n_prompt, n_gen, n_depth: tokens processed, generated, and in the cache before them.
         mean_rate, sd_rate: of the repetitions' rates in tok/s, as printed.

@@ -38,14 +38,11 @@ class ModelFacts:
 
     Attributes:
         name: `general.name`.
-        level: file type, such as `Q8_0`.
         size_bytes: all its tensors, as rounded by the log.
         layer_period: after how many layers the kinds of layer repeat.
-        n_experts: 0 for a dense model.
         offloaded: layers said to be offloaded, of how many; builds without a GPU say so too.
         cpu_buffer_bytes: weights that stayed in the CPU's buffers.
         device_buffer_bytes: weights in those of devices.
-        devices: name and description of each device in use.
     """
 
     file: str

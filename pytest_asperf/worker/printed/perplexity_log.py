@@ -34,7 +34,6 @@ class PerplexityRun:
     Attributes:
         running_ppl: PPL over the first 1, 2, … chunks, as printed; the first that is missing,
             out of order or not finite ends it.
-        planned_chunks: chunks that the run set out to score.
         n_ctx: tokens in a chunk; half of them are scored.
         final: PPL and its ± as printed at the end.
         statistics: lines of the table of `--kl-divergence`, with their ±, as printed.

@@ -66,9 +66,7 @@ class SpeculationRun:
         n_predict: tokens emitted.
         prompt: tokens of the prompt and seconds.
         decoded: tokens that the decode phase emitted and seconds.
-        draft_decodes: single-token decodes of the draft with their time.
         draft_prompt: tokens the draft took in batches.
-        total_s: time of prompt and generation.
         uses_checkpoints: whether the target cannot drop rejected tokens and replays accepted ones.
         verified: accepted and drafted tokens by the lines of single rounds, replays left out.
         text: the text's first part, as far as the log shows which lines are text.
