@@ -36,7 +36,7 @@ class FileReading:
     Attributes:
         format: what it is, in words; empty where it could not be read.
         problem: why it could not be read; empty where it was.
-        cut_lines: lines of which the tail was not read.
+        cut_lines: lines whose tail was not read.
     """
 
     path: Path

@@ -1,7 +1,7 @@
 """What kind of file this is, and its lines: nothing that a file holds makes reading it unbounded.
 
-Formats are told by their content, because names of result files say little. A file is read in
-blocks; a line longer than any tool writes is cut, and so is told from one that was read.
+Formats are recognised by content, because names of result files say little. A file is read in
+blocks; a line longer than any tool writes is cut, and counted.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class UnreadableError(Exception):
 
 @dataclass(slots=True)
 class Lines:
-    """The lines of a file, without their ends; `cut` counts those of which the tail was dropped.
+    """The lines of a file, without their ends; `cut` counts those whose tail was dropped.
 
     Bytes that are not of the encoding are shown as such, because tools of one log may differ in
     theirs. Either end of line, and a bare carriage return of a progress bar, ends a line.

@@ -74,7 +74,7 @@ class TableRow:
 
 
 def rows_of_table(lines: Iterable[str]) -> tuple[TableRow, ...]:
-    """The rows of a CSV with a header; none where no column tells of a result."""
+    """The rows of a CSV with a header; none where no column is a result."""
     reader = csv.DictReader(lines)
     if not _TELLING & {_NUMBERS.get(name) for name in reader.fieldnames or ()}:
         return ()
@@ -82,7 +82,7 @@ def rows_of_table(lines: Iterable[str]) -> tuple[TableRow, ...]:
 
 
 def table_rows_of_document(document: object) -> tuple[TableRow, ...]:
-    """The rows of every list of flat objects in a JSON document that tell of a result."""
+    """The rows with a result in every list of flat objects of a JSON document."""
     rows = (_row(entry) for entry in _entries(document, _MAX_DEPTH))
     telling = (row for row in rows if row.numbers.keys() & _TELLING)
     return tuple(itertools.islice(telling, _MAX_ROWS))

@@ -118,7 +118,7 @@ class EngineFacts:
 
     @property
     def build(self) -> str:
-        """What tells this build of the engine from others."""
+        """What distinguishes this build of the engine from others."""
         return f"{self.release}, {self.libraries}"
 
 

@@ -1,4 +1,4 @@
-"""The hardware that numbers are held against: declared by name, or this machine."""
+"""The hardware that numbers are compared with: declared by name, or this machine."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Hardware:
         declared, machine = self.declared, self.machine
         if declared is None or declared == machine.profile:
             return ""
-        found = [machine.cpu_brand] if declared.cores_by_level else [g.name for g in machine.gpus]
-        names = [name for name in found if name]
+        brands = [machine.cpu_brand] if declared.cores_by_level else [g.name for g in machine.gpus]
+        names = [name for name in brands if name]
         if not any(same_brand(name, declared.brand_string) for name in names):
             # A guest or a translated process of macOS is shown another name of the chip.
             is_masked = machine.os == "macOS" and (machine.virtualised or machine.translated)

@@ -1,4 +1,4 @@
-"""What Linux tells about the machine: cpuinfo, lscpu, sysfs, control groups, NVIDIA's driver.
+"""What Linux says about the machine: cpuinfo, lscpu, sysfs, control groups, NVIDIA's driver.
 
 Readers take the root of the tree, so that tests read recorded ones.
 """
@@ -121,18 +121,18 @@ def parse_lscpu(text: str) -> CpuFacts:
 
 def parse_meminfo(text: str) -> dict[str, int]:
     """Return ``/proc/meminfo`` in bytes."""
-    found = re.findall(r"^(\w+(?:\(\w+\))?):\s+([0-9]{1,18}) kB$", text, re.MULTILINE | re.ASCII)
-    return {key: int(kib) * 1024 for key, kib in found}
+    lines = re.findall(r"^(\w+(?:\(\w+\))?):\s+([0-9]{1,18}) kB$", text, re.MULTILINE | re.ASCII)
+    return {key: int(kib) * 1024 for key, kib in lines}
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
     """The numbers of a kernel CPU list such as ``0-3,8``; empty if it is malformed."""
     cpus: list[int] = []
     for part in text.strip().split(","):
-        found = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
-        if not found:
+        match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
+        if not match:
             return ()
-        first, last = int(found[1]), int(found[2] or found[1])
+        first, last = int(match[1]), int(match[2] or match[1])
         if last >= _MAX_CPUS:
             return ()
         cpus.extend(range(first, last + 1))
@@ -141,8 +141,8 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 
 def parse_size(text: str) -> int | None:
     """The bytes of a sysfs size such as ``32768K``."""
-    found = re.fullmatch(r"([0-9]{1,12})([KMG]?)", text.strip())
-    return int(found[1]) * _SIZE_UNITS[found[2]] if found else None
+    match = re.fullmatch(r"([0-9]{1,12})([KMG]?)", text.strip())
+    return int(match[1]) * _SIZE_UNITS[match[2]] if match else None
 
 
 def parse_cpu_max(text: str) -> float | None:
@@ -176,7 +176,7 @@ def count_physical_cores(cpus: Iterable[int], root: Path = _ROOT) -> int | None:
 
 
 def read_virtualised(root: Path = _ROOT) -> bool | None:
-    """Whether this is a guest of a hypervisor; lscpu is asked only where cpuinfo is mute."""
+    """Whether this is a guest of a hypervisor; lscpu is run only if cpuinfo does not say."""
     by_flags = parse_cpuinfo(probe.read(root / "proc/cpuinfo") or "").virtualised
     if by_flags is not None:
         return by_flags
@@ -260,6 +260,6 @@ def _lscpu_fields(document: Any) -> Iterator[tuple[str, str]]:
 
 
 def _brand(text: str | None) -> str | None:
-    # lscpu writes "-" for what the processor does not tell.
+    # lscpu writes "-" for what it does not know.
     words = " ".join((text or "").split())[:200]
     return words if words not in ("", "-") else None

@@ -81,9 +81,9 @@ class MachineQueue:
         holder, since_s, next_s = None, time.monotonic(), 0.0
         while not _taken(lock):
             now_s = time.monotonic()
-            found = holder_of(self._path)
-            if found != holder:
-                holder, since_s, next_s = found, now_s, 0.0
+            newest = holder_of(self._path)
+            if newest != holder:
+                holder, since_s, next_s = newest, now_s, 0.0
             left_s = self._limit_s - (now_s - since_s)
             if left_s <= 0 or holder in self._given_up:
                 self._given_up = [holder]

@@ -1,4 +1,4 @@
-"""What a Mac tells about itself without privileges: sysctl, the I/O registry, system_profiler."""
+"""What a Mac says about itself without privileges: sysctl, the I/O registry, system_profiler."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SYSCTL = (
 )
 _IOREG = ("/usr/sbin/ioreg", "-rc", "AGXAccelerator", "-d1")
 _PROFILER = ("/usr/sbin/system_profiler", "SPHardwareDataType", "SPDisplaysDataType", "-json")
-# An early M1 system and some virtual machines give this name, which stands for no chip.
+# An early M1 system and some virtual machines give this name, which is no chip's.
 _NAMELESS = "Apple processor"
 
 
@@ -117,8 +117,8 @@ def parse_gpu_cores(ioreg: str) -> int | None:
 
 def parse_gpu_busy_percent(ioreg: str) -> int | None:
     """The GPU's ``Device Utilization %`` of the AGXAccelerator entry."""
-    found = re.search(r'"Device Utilization %"\s*=\s*([0-9]{1,3})\b', ioreg)
-    return int(found[1]) if found else None
+    match = re.search(r'"Device Utilization %"\s*=\s*([0-9]{1,3})\b', ioreg)
+    return int(match[1]) if match else None
 
 
 def parse_system_profiler(text: str) -> ProfilerFacts:
@@ -148,10 +148,10 @@ def parse_number_processors(text: str) -> tuple[int | None, tuple[tuple[str, int
     level, which the M5 Pro and Max have beside their Super cores: ``proc 18:6:0:12``. A value
     whose parts do not add up gives nothing.
     """
-    found = re.fullmatch(r"proc ([0-9]{1,4}(?::[0-9]{1,4}){2,3})", text.strip())
-    if not found:
+    match = re.fullmatch(r"proc ([0-9]{1,4}(?::[0-9]{1,4}){2,3})", text.strip())
+    if not match:
         return None, ()
-    total, fast, efficient, *rest = (int(part) for part in found[1].split(":"))
+    total, fast, efficient, *rest = (int(part) for part in match[1].split(":"))
     middle = sum(rest)
     if total == 0 or total != fast + efficient + middle:
         return None, ()

@@ -59,7 +59,7 @@ class Profile:
         ane_tops: neural engine, 10^12 operations/s as published; None where nothing is.
         bandwidth_gbs: memory bandwidth as advertised, decimal GB/s.
         bandwidth_theoretical_gbs: bus width times transfer rate, where both are known.
-        sold_memory_gb: memory sizes of this bin, only where they tell it from another.
+        sold_memory_gb: memory sizes of this bin, only where they distinguish it from another.
         unconfirmed: fields that rest on a derivation or on general knowledge.
     """
 
@@ -154,8 +154,8 @@ def find_profile(
     words = _words(name)
     bins, rest = _chip_and_rest(words, profiles.values())
     branded = [profile for profile in profiles.values() if _words(profile.brand_string) == words]
-    found = branded or _bins_called(rest, bins)
-    if not found:
+    named = branded or _bins_called(rest, bins)
+    if not named:
         valid = {profile.id if bins else profile.chip for profile in bins or profiles.values()}
         raise HardwareError(
             f"no hardware profile is called {quoted}{suggest(name[:80].casefold(), valid)}",
@@ -164,16 +164,16 @@ def find_profile(
             opt_out=f"{option}=auto uses what is detected",
         )
     if memory_gb is not None:
-        found = _sold_with(memory_gb, found, quoted)
-    if len({profile.bandwidth_gbs for profile in found}) > 1:
-        several = ", ".join(f"{profile.id} ({profile.bandwidth_gbs:g} GB/s)" for profile in found)
+        named = _sold_with(memory_gb, named, quoted)
+    if len({profile.bandwidth_gbs for profile in named}) > 1:
+        several = ", ".join(f"{profile.id} ({profile.bandwidth_gbs:g} GB/s)" for profile in named)
         raise HardwareError(
             f"hardware {quoted} stands for several chips: {several}",
             why="they differ in memory bandwidth, which bounds the token rate",
-            remedy=f"name the bin, e.g. {option}={found[-1].id}",
+            remedy=f"name the bin, e.g. {option}={named[-1].id}",
             opt_out=f"{option}=auto uses what is detected",
         )
-    return max(found, key=lambda profile: (profile.gpu_cores or 0, profile.cpu_cores or 0))
+    return max(named, key=lambda profile: (profile.gpu_cores or 0, profile.cpu_cores or 0))
 
 
 def match_profile(
@@ -212,7 +212,7 @@ def match_profile(
 
 
 def same_brand(one: str, other: str) -> bool:
-    """Tell whether two strings of an operating system or driver name the same chip."""
+    """Whether two strings of an operating system or driver name the same chip."""
     return _brand_key(one) == _brand_key(other)
 
 

@@ -69,8 +69,8 @@ def power_condition(root: Path = _ROOT) -> Condition:
 
 def parse_stall_percent(text: str) -> float | None:
     """Return ``some avg10`` of a pressure stall file."""
-    found = re.search(r"^some avg10=([0-9]{1,3}\.[0-9]{1,4})\b", text, re.MULTILINE)
-    return float(found[1]) if found else None
+    match = re.search(r"^some avg10=([0-9]{1,3}\.[0-9]{1,4})\b", text, re.MULTILINE)
+    return float(match[1]) if match else None
 
 
 def read_throttle_events(root: Path = _ROOT) -> int | None:

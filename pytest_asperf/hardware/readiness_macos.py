@@ -29,7 +29,7 @@ _MEMORY_LEVELS = {1: "normal", 2: "warning", 4: "critical"}
 
 
 def conditions() -> tuple[Condition, ...]:
-    """Ask the operating system and judge what only a Mac tells."""
+    """Ask the operating system and judge what only a Mac shows."""
     sysctl = parse_sysctl(probe.run(_SYSCTL) or "")
     guest = probe.whole_number(sysctl.get("kern.hv_vmm_present"))
     custom = probe.run(("/usr/bin/pmset", "-g", "custom")) or ""
@@ -51,14 +51,14 @@ def conditions() -> tuple[Condition, ...]:
 
 def parse_swap_used(text: str) -> int | None:
     """The used bytes of ``vm.swapusage``: ``total = 2048.00M  used = 1024.50M  …``."""
-    found = re.search(r"\bused = ([0-9]{1,9}(?:\.[0-9]{1,6})?)M\b", text)
-    return int(float(found[1]) * 2**20) if found else None
+    match = re.search(r"\bused = ([0-9]{1,9}(?:\.[0-9]{1,6})?)M\b", text)
+    return int(float(match[1]) * 2**20) if match else None
 
 
 def parse_thermal_pressure(text: str) -> int | None:
     """The level that ``notifyutil -g`` prints behind the key."""
-    found = re.search(rf"^{re.escape(_THERMAL_KEY)}\s+([0-9])\s*$", text, re.MULTILINE)
-    return int(found[1]) if found else None
+    match = re.search(rf"^{re.escape(_THERMAL_KEY)}\s+([0-9])\s*$", text, re.MULTILINE)
+    return int(match[1]) if match else None
 
 
 def parse_power_modes(text: str) -> dict[str, int]:
@@ -72,19 +72,19 @@ def parse_power_modes(text: str) -> dict[str, int]:
     for line in text.splitlines():
         if line and not line[0].isspace() and line.rstrip().endswith(":"):
             source = line.rstrip().removesuffix(":")
-        elif found := re.fullmatch(r"\s+(?:low)?powermode\s+([0-9])\s*", line):
-            modes[source] = int(found[1])
+        elif match := re.fullmatch(r"\s+(?:low)?powermode\s+([0-9])\s*", line):
+            modes[source] = int(match[1])
     return modes
 
 
 def parse_power_source(text: str) -> str | None:
     """The source that ``pmset -g batt`` says is in use, e.g. ``AC Power``."""
-    found = re.search(r"Now drawing from '([^'\n]{1,40})'", text)
-    return found[1] if found else None
+    match = re.search(r"Now drawing from '([^'\n]{1,40})'", text)
+    return match[1] if match else None
 
 
 def judge_thermal(level: int | None, names: tuple[str, ...]) -> Condition:
-    """Judge a thermal level, of which 0 is the only one without throttling."""
+    """Judge a thermal level: only 0 is without throttling."""
     name = "thermal level"
     if level is None:
         return Condition(name, "unknown", "the system does not tell it", "watch it by other means")

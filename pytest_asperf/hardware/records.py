@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def machine_key(machine: Machine) -> dict[str, Any]:
-    """The facts that tell a kind of machine from others."""
+    """The facts that distinguish kinds of machine."""
     memory_bytes = machine.memory_bytes
     return {
         "arch": machine.arch,

@@ -77,7 +77,7 @@ def build_once(
 ) -> Path:
     """Have `target` made by `build`, unless it exists and is intact; the path of it.
 
-    Whoever comes while another process builds is told by `on_wait`, and waits for that build.
+    While another process builds, `on_wait` gets a message and the call waits for that build.
     `build` writes to another path, so that the file appears under its name only when it is
     complete and on the disk. The recipe is kept in the file's sidecar.
 

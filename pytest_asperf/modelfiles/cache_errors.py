@@ -52,7 +52,7 @@ def no_room(error: Exception, temporary: Path) -> CacheError | None:
 
 def _is_cut_off(error: Exception, temporary: Path) -> bool:
     # numpy reports a write that was cut short as an OSError without a number, an engine in its own
-    # words; what tells then is that the file ends at the limit.
+    # words; the file then ends at the limit.
     if isinstance(error, OSError) and error.errno in {None, errno.EFBIG}:
         return True
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)

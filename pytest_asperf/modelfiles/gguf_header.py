@@ -78,10 +78,10 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """What stands before the weights.
+    """The part of a file before its weights.
 
     Attributes:
-        values: metadata by key; None stands for a value that is well-formed but was not kept.
+        values: metadata by key; None is a value that is well-formed but was not kept.
         data_start: where the first tensor's data begins, in bytes.
     """
 
@@ -149,7 +149,7 @@ class _Cursor:
             )
 
     def _ahead(self, n_bytes: int) -> tuple[bytes, int]:
-        """The window and the offset in it at which `n_bytes` stand (fewer at the end)."""
+        """The window, and the offset in it of the next `n_bytes` (fewer at the end)."""
         offset = self.position - self._window_start
         if offset + n_bytes > len(self._window):
             self._file.seek(self.position)

@@ -37,7 +37,7 @@ class MlxInfo:
     Attributes:
         level: its quantisation level, None where it is none that MLX makes.
         is_quantised: whether the weights are quantised, by whomever.
-        sizes: what a step reads of them, None where names and configuration do not tell.
+        sizes: what a step reads of them, None where names and configuration do not say.
         tokenizer_sha256: equal for two folders whose tokenizer splits text alike.
     """
 
@@ -152,10 +152,10 @@ def _incomplete(path: Path, what: str) -> ModelError:
 def weight_files(folder: Path) -> tuple[Path, ...]:
     """The files of a folder's weights, sorted by name."""
     # What mlx-lm's load_model looks for.
-    found = tuple(sorted(folder.glob("model*.safetensors")))
-    if not found:
+    files = tuple(sorted(folder.glob("model*.safetensors")))
+    if not files:
         raise _incomplete(folder / "model*.safetensors", "is missing: it has no weights")
-    return found
+    return files
 
 
 def _scheme(config: Mapping[str, Any]) -> MlxScheme | None:

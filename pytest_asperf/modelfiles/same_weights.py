@@ -39,10 +39,10 @@ def same_tensors(one: Info, other: Info) -> bool:
 
 def float_types(one: Info, other: Info) -> tuple[str, str] | None:
     """The types of two models' weights where they differ and neither is quantised."""
-    found = _weights_type(one), _weights_type(other)
-    if found[0] == found[1] or not set(found) <= set(FLOAT_LEVELS):
+    types = _weights_type(one), _weights_type(other)
+    if types[0] == types[1] or not set(types) <= set(FLOAT_LEVELS):
         return None
-    return found
+    return types
 
 
 def _weights_type(info: Info) -> str:

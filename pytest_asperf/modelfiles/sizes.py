@@ -44,7 +44,7 @@ BITS_PER_WEIGHT: Final[dict[str, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class KvCache:
-    """The KV cache to reckon with; without a context, one of 4096 positions or what was trained on.
+    """The KV cache to count; without a context, 4096 positions or the trained context if less.
 
     Attributes:
         float_bytes: of a weight that is not quantised, and of a group's scale, where the engine

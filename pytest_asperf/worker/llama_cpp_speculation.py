@@ -97,7 +97,7 @@ class LlamaCppStepper(RolledBackStepper):
         if not pointer:
             raise RefusalError("logits", f"the context returned no logits for position {index}")
         address = ctypes.addressof(pointer.contents)
-        # The library writes to the same buffer each time; wrapping it anew costs microseconds.
+        # The library writes to the same buffer each time; wrapping it again costs microseconds.
         if self._rows is None or self._rows[:2] != (address, n_rows):
             view = np.ctypeslib.as_array(pointer, shape=(n_rows, self.n_vocab))
             self._rows = (address, n_rows, view)

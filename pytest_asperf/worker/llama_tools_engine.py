@@ -169,13 +169,13 @@ class LlamaToolsModel:
 
     def _describe(self, row: BenchRow, cells: Facts, run: ToolRun, load_ns: int) -> Facts:
         log = run.log
-        info = {found[1]: found[2] for line in log if (found := _INFO.match(line))}
+        info = {match[1]: match[2] for line in log if (match := _INFO.match(line))}
         missing = {"n_layer", "n_ctx_train", "n_vocab"} - {
             k for k, v in info.items() if v.isdigit()
         }
         if missing:
             raise run.failure(f"did not log {', '.join(sorted(missing))}")
-        bos = [found[1] for line in log if (found := _ADD_BOS.search(line))]
+        bos = [match[1] for line in log if (match := _ADD_BOS.search(line))]
         return {
             "description": row.model_type[:_MAX_TEXT],
             "n_params": cells["model_n_params"],
@@ -341,7 +341,7 @@ def _libraries(folder: Path) -> set[Path]:
 
 def _context(log: list[str], settings: Facts, threads: int) -> Facts:
     """Settings of the context by the log, else as they were set."""
-    n_ctx = next((found for line in reversed(log) if (found := _CONTEXT.search(line))), None)
+    n_ctx = next((match for line in reversed(log) if (match := _CONTEXT.search(line))), None)
     type_k, type_v = cache_types(log)
     buffers = buffers_mib(log)
     return {

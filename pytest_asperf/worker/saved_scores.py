@@ -4,7 +4,7 @@ The format (perplexity.cpp): `_logits_`, then n_ctx, n_vocab and n_chunk as 32-b
 n_chunk x n_ctx tokens, and for each chunk n_ctx - 1 - n_ctx / 2 rows. A row is two floats, scale
 and floor, and for each token of the vocabulary 16 bits, padded to an even number of them:
 ln p = scale * bits + floor. The floor is 16 nats below the likeliest token, or the least there is,
-so a step is at most 16 / 65535 nats, and whatever is below the floor is told as the floor.
+so a step is at most 16 / 65535 nats, and whatever is below the floor is saved as the floor.
 """
 
 from __future__ import annotations
@@ -55,12 +55,14 @@ class Text:
         Equal chunks are worth the same: none sees what is before it.
         """
         n = len(tokens)
-        found = [
+        indices = [
             start // n
             for start in range(0, len(self.tokens) - n + 1, n)
             if self.tokens[start] == tokens[0] and self.tokens[start : start + n] == tuple(tokens)
         ]
-        return next((index for index in found if index >= at_least), found[0] if found else None)
+        return next(
+            (index for index in indices if index >= at_least), indices[0] if indices else None
+        )
 
 
 class SavedScores:
@@ -117,21 +119,21 @@ class SavedScores:
         scale, floor = np.ascontiguousarray(rows[:, :_HEAD]).view("<f4").T[:, :, None]
         if not (np.isfinite(scale).all() and np.isfinite(floor).all()):
             raise RefusalError("non-finite", f"{PROGRAM} saved log-probabilities that are none")
-        found: Matrix = rows[:, _HEAD : _HEAD + self._n_vocab].astype(np.float32)
-        found *= scale
-        found += floor
+        log_probabilities: Matrix = rows[:, _HEAD : _HEAD + self._n_vocab].astype(np.float32)
+        log_probabilities *= scale
+        log_probabilities += floor
         start = self.n_done * self.n_ctx + self.n_ctx - n_rows
         targets = np.asarray(self.tokens[start : start + n_rows], np.intp)
         every = np.arange(n_rows)
         is_cut = bool((rows[every, _HEAD + targets] == 0).any())
         self._is_cut.append(self._is_cut[-1] or is_cut)
-        nll_sum = -float(found[every, targets].sum(dtype=np.float64))
+        nll_sum = -float(log_probabilities[every, targets].sum(dtype=np.float64))
         self._nll_sums.append(self._nll_sums[-1] + nll_sum)
         self.n_done += 1
         self._check_printed(n_rows)
         if wrong := self.run.first_error():
             raise self.run.failure(f"said: {wrong}")
-        return found
+        return log_probabilities
 
     def close(self) -> None:
         """End the program."""

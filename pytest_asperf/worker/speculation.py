@@ -174,7 +174,7 @@ class ModelDrafter:
         return self.choice.draft(self.stepper, feed, k)
 
     def settle(self, n_true: int) -> None:
-        """Forget what the draft remembers beyond a number of tokens that are true."""
+        """Remove from the draft's memory all but the first tokens, which are true."""
         if self.stepper.n_past > n_true:
             self.stepper.keep(n_true)
 
@@ -191,7 +191,7 @@ class NgramDrafter:
         self._indexed = 0
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """Forget the text before."""
+        """Drop the index of the text before."""
         del prompt
         self._seen, self._indexed = {}, 0
 
@@ -210,7 +210,7 @@ class NgramDrafter:
         return _NOTHING
 
     def settle(self, n_true: int) -> None:
-        """Only what was emitted is ever indexed, so nothing is to be forgotten."""
+        """Do nothing: only emitted tokens are ever indexed."""
 
 
 Drafter = ModelDrafter | NgramDrafter
