@@ -13,7 +13,6 @@ from pytest_asperf.errors import ConfigError, shown
 
 _PERCENT: Final = re.compile(r"(?P<number>[+-]?(\d+(\.\d*)?|\.\d+))\s*%", re.ASCII)
 
-
 _LARGEST_FRACTION: Final = 1e6
 
 

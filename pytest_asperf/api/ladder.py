@@ -194,11 +194,9 @@ class Ladder:
 
 Direction = Literal["rising", "falling"]
 
-
 #: Quantities of a ladder by name, for `assert_monotonic` and `assert_pareto_optimal`; any
 #: workload's name stands for its rate.
 _SCORES = {"ppl": metrics.PPL, "kld": metrics.KLD, "size": metrics.SIZE}
-
 
 #: What to do where two levels that are compared are one.
 OTHER_LEVELS: Final = "name levels that differ, or the file that holds each"

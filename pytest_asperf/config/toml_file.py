@@ -22,11 +22,7 @@ _MANY_DIGITS: Final = re.compile(r"[0-9_]{4300}|[eE][+-]?[0-9_]{9}")
 def parse_toml(
     text: str, where: str, *, parse_float: Callable[[str], Any] = float
 ) -> dict[str, Any]:
-    """The content of a TOML document, whose integers have 64 bits as TOML demands.
-
-    Raises:
-        ConfigError: it is not TOML, is nested too deeply, or has a number out of range.
-    """
+    """The content of a TOML document, whose integers have 64 bits as TOML demands."""
     try:
         content = tomllib.loads(text, parse_float=parse_float)
         large = _out_of_range(content)
@@ -58,11 +54,7 @@ def _out_of_range(value: object, keys: str = "") -> str | None:
 
 
 def open_document(text: str, where: str) -> CheckedTable:
-    """The content of a TOML text that says `schema = 1`.
-
-    Raises:
-        ConfigError: it is not TOML, or of another schema.
-    """
+    """The content of a TOML text that says `schema = 1`."""
     content = parse_toml(text, where, parse_float=Decimal)
     if content.get("schema") != _SCHEMA or isinstance(content["schema"], bool):
         raise broken(where, f"does not say schema = {_SCHEMA}", f"write schema = {_SCHEMA} first")
