@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import tomllib
 from decimal import Decimal
+from functools import cache
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.config.table import CheckedTable
@@ -68,6 +70,14 @@ def read_toml_text(path: Path) -> str:
     except UnreadableTextError as error:
         remedy = "name a file that can be read, in UTF-8"
         raise broken(printable(path, 300), str(error), remedy) from error
+
+
+@cache
+def shipped_texts(folder: str) -> tuple[tuple[str, str], ...]:
+    """The TOML files of a folder of this package, sorted by their names: name and text."""
+    files = resources.files("pytest_asperf").joinpath(folder).iterdir()
+    shipped = sorted((file.name, file) for file in files if file.name.endswith(".toml"))
+    return tuple((name, file.read_text(encoding="utf-8")) for name, file in shipped)
 
 
 def broken(where: str, problem: str, remedy: str) -> ConfigError:
