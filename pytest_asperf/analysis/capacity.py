@@ -161,7 +161,7 @@ def kv_cache_bytes(
     return math.ceil(context * row)
 
 
-def tg_ceiling(bandwidth_gbs: float, read_bytes: int) -> float:
+def tg_bound(bandwidth_gbs: float, read_bytes: int) -> float:
     """The TG in tok/s at which decoding, `read_bytes` a token, takes the whole bandwidth."""
     return bandwidth_gbs * 1e9 / read_bytes
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.measure.ab_speed import Budget
-    from pytest_asperf.measure.ceiling import BandwidthBounds
+    from pytest_asperf.measure.bandwidth_bounds import BandwidthBounds
     from pytest_asperf.measure.results import (
         ThroughputResult,
     )

@@ -1,10 +1,6 @@
-"""`asperf bisect`: finds the release or commit at which a gate begins to fail.
+"""`asperf bisect`: finds the release or commit at which a gate begins to fail."""
 
-What only this command needs is imported in it: numpy and scipy would make every `asperf --help`
-wait.
-"""
-
-# ruff: noqa: PLC0415  # the docstring says why
+# ruff: noqa: PLC0415  # the package's docstring says why
 
 from __future__ import annotations
 
@@ -134,9 +130,6 @@ def split_builds(text: str, folder: Path) -> list[str]:
 
     A word such as `slow_by=0.1` is a setting of the build before it. A file has a build a line;
     what follows a # is a remark.
-
-    Raises:
-        ConfigError: the file cannot be read, or nothing is named.
     """
     if text.endswith(_LIST):
         try:
@@ -166,11 +159,7 @@ def split_builds(text: str, folder: Path) -> list[str]:
 
 
 def _request(options: _BisectOptions, project: Project) -> BisectRequest:
-    """What to bisect, all of it checked before anything is measured.
-
-    Raises:
-        ConfigError: one is not usable.
-    """
+    """What to bisect, all of it checked before anything is measured."""
     from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
     from pytest_asperf.bisect.run import BisectRequest
     from pytest_asperf.config.engines import parse_engine

@@ -104,13 +104,7 @@ def verify_models(
 def model_sections(
     models: Sequence[ModelSpec], shipped: Collection[ModelSpec], entries: Sequence[CacheEntry]
 ) -> tuple[Section, ...]:
-    """One section for each model, and one for cached files of no model among them.
-
-    Args:
-        models: the catalogue's.
-        shipped: those of them that come with the package.
-        entries: the cache's files.
-    """
+    """One section for each model, and one for cached files of no model among them."""
     sections = []
     for spec in models:
         cached = (

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_asperf.hardware.machine import Machine
+    from pytest_asperf.hardware.machine_lock import MachineQueue
 
 _MIB = 1 << 20
 # Caches do not evict strictly in order: a buffer of four times the last level still read up to
@@ -92,7 +93,7 @@ def machine_bandwidth(cache_dir: Path, machine: Machine, *, remeasure: bool = Fa
         machine: the facts of this machine.
         remeasure: measure again, and keep the higher of the two figures.
 
-    The caller makes sure that nothing else measures at the same time.
+    The caller makes sure that nothing else measures at the same time; see `bandwidth_in_turn`.
 
     Raises:
         CacheError: the folder cannot be written.
@@ -117,6 +118,17 @@ def machine_bandwidth(cache_dir: Path, machine: Machine, *, remeasure: bool = Fa
     }
     store_record(path, record, what="the measured memory bandwidth")
     return Bandwidth(measurement.gbs, "measured", measured_on=today)
+
+
+def bandwidth_in_turn(
+    cache_dir: Path, machine: Machine, queue: MachineQueue, *, remeasure: bool = False
+) -> Bandwidth:
+    """This machine's read bandwidth; if it has to be measured, after other measurements here."""
+    known = known_bandwidth(cache_dir, machine)
+    if known is not None and not remeasure:
+        return known
+    with queue.turn():
+        return machine_bandwidth(cache_dir, machine, remeasure=remeasure)
 
 
 def known_bandwidth(cache_dir: Path, machine: Machine) -> Bandwidth | None:

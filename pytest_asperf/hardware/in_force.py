@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Ceiling:
+class BandwidthBound:
     """What bounds the rate at which a model's weights can be read.
 
     Attributes:
@@ -80,6 +80,10 @@ class Hardware:
         if self.declared is None:
             return self.machine.bandwidth
         return published_bandwidth(Match((self.declared,)))
+
+    def weights_bandwidth(self, *, on_card: bool) -> Bandwidth | None:
+        """The advertised bandwidth, if it is that of the memory the weights are read from."""
+        return self.published_bandwidth if self.shares_memory or on_card else None
 
     @property
     def shares_memory(self) -> bool:

@@ -123,15 +123,8 @@ def open_runner(
 def measured_bandwidth(
     settings: Settings, machine: Machine, on_wait: Callable[[str], None], *, remeasure: bool
 ) -> Bandwidth:
-    """This machine's memory bandwidth, measured if it is not known yet.
+    """This machine's memory bandwidth; the highest value ever measured."""
+    from pytest_asperf.hardware.bandwidth import bandwidth_in_turn
 
-    Args:
-        settings: name the cache, and how long to wait for other measurements.
-        machine: this machine.
-        on_wait: takes a message when it has to wait for them.
-        remeasure: measure it again; the highest value ever measured is returned.
-    """
-    from pytest_asperf.hardware.bandwidth import machine_bandwidth
-
-    with machine_queue(settings, on_wait).turn():
-        return machine_bandwidth(cache_folder(settings), machine, remeasure=remeasure)
+    queue = machine_queue(settings, on_wait)
+    return bandwidth_in_turn(cache_folder(settings), machine, queue, remeasure=remeasure)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.engine_process import RawRun
-    from pytest_asperf.hardware.in_force import Ceiling
+    from pytest_asperf.hardware.in_force import BandwidthBound
     from pytest_asperf.measure.model_locator import LocatedModel
     from pytest_asperf.measure.results import LevelResult, Provenance, ThroughputResult
 
@@ -101,7 +101,7 @@ def require_numbers(what: str, run: RawRun) -> RawRun:
 
 
 def throughput_trips(
-    result: ThroughputResult, peak_bandwidth: Ceiling | None, max_cv: float
+    result: ThroughputResult, peak_bandwidth: BandwidthBound | None, max_cv: float
 ) -> tuple[GuardFinding, ...]:
     """Return what guards say of a throughput measurement.
 
