@@ -16,7 +16,7 @@ from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.verdicts.readings import vetted
 
 if TYPE_CHECKING:
-    from pytest_asperf.api.measurement_context import MeasurementContext, Reading
+    from pytest_asperf.api.measurement_context import MeasurementContext
     from pytest_asperf.config.spec import ModelRef
 
 
@@ -68,9 +68,6 @@ def assert_throughput(
         at_least: lower limit, `"40 tok/s"` or a number of tok/s.
         at_most: upper limit, likewise.
 
-    Returns:
-        The verdict, a PASS.
-
     Raises:
         VerdictError: the verdict is not a PASS.
         ConfigError: no limit, or one that is not a rate in tok/s.
@@ -97,9 +94,6 @@ def assert_bandwidth_utilization(
         throughput: the fixture (its tg128 is taken), or one TG reading.
         at_most: upper limit, a fraction.
         at_least: lower limit, a fraction.
-
-    Returns:
-        The verdict, a PASS.
 
     Raises:
         VerdictError: the verdict is not a PASS.

@@ -33,11 +33,7 @@ if TYPE_CHECKING:
 
 
 def cache_folder(settings: Settings) -> Path:
-    """The folder for files that are made once.
-
-    Raises:
-        CacheError: the environment names one that cannot be used.
-    """
+    """The folder for files that are made once."""
     return settings.cache or cache_root(os.environ)
 
 
@@ -90,12 +86,7 @@ def open_runner(
 ) -> MeasurementRunner:
     """What measures on an engine; no process is started before the first measurement.
 
-    Args:
-        settings: how it measures.
-        engine: the engine.
-        notify: where progress goes.
-        seed: of the random order of throughput runs.
-        baseline: a gate's; its folder of programs makes the models if the settings name none.
+    The folder of programs of a gate's `baseline` makes the models if the settings name none.
     """
     from pytest_asperf.hardware.machine_lock import machine_lock_path
     from pytest_asperf.measure.plan import MeasurementPlan

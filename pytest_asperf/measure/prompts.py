@@ -20,14 +20,7 @@ Prompts = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def read_prompts(path: Path | None) -> tuple[tuple[str, str], ...]:
-    """Return category and text of each prompt.
-
-    Args:
-        path: a JSON table with a list of texts for each category, None for the shipped prompts.
-
-    Raises:
-        ModelError: the file cannot be read, or holds something else.
-    """
+    """Category and text of each prompt of a JSON table; None is the shipped prompts."""
     file = path or shipped_prompts()
     try:
         table = json.loads(read_bytes(file))
@@ -50,17 +43,7 @@ def read_prompts(path: Path | None) -> tuple[tuple[str, str], ...]:
 def tokenized(
     worker: Worker, name: str, prompts: tuple[tuple[str, str], ...], *, at_most: int
 ) -> Prompts:
-    """Return category and tokens of each prompt.
-
-    Args:
-        worker: where the model is loaded.
-        name: the model.
-        prompts: category and text of each.
-        at_most: tokens that a prompt may have.
-
-    Raises:
-        ModelError: a prompt has too few tokens to begin with, or too many for the context.
-    """
+    """Category and tokens of each prompt, which has at least two tokens and `at_most` so many."""
     found = []
     for category, text in prompts:
         tokens = tuple(worker.tokenize(name, text))
