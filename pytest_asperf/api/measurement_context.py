@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
 from pytest_asperf.measure.validity import require_valid, throughput_trips
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_asperf.analysis.guards import GuardFinding
+    from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.bandwidth_bounds import BandwidthBounds
