@@ -110,7 +110,7 @@ class CheckedTable:
 
     def entries(self, key: str) -> list[object]:
         """The tables of a [[key]], one or more."""
-        return self.need(key, Rule(_full_list, f"one or more [[{key}]]"))
+        return self.need(key, Rule(full_list, f"one or more [[{key}]]"))
 
     def refuse(self, key: str, remedy: str) -> Never:
         """Refuse a key's value, or its absence."""
@@ -228,7 +228,8 @@ def _of_type(kind: type[T]) -> Callable[[object], T]:
     return read
 
 
-def _full_list(value: object) -> list[object]:
+def full_list(value: object) -> list[object]:
+    """Reads a list that is not empty."""
     if not isinstance(value, list) or not value:
         raise ValueError
     return value
