@@ -77,8 +77,7 @@ def bisect_builds(
     tolerance: Tolerance = None,
     max_ppl_delta: MaxPplDelta = "1%",
     max_pairs: Annotated[
-        int | None,
-        typer.Option("--max-pairs", min=1, metavar="N", help="Pairs of one gate [120]."),
+        int | None, typer.Option("--max-pairs", min=1, metavar="N", help="Pairs of one gate [120].")
     ] = None,
     max_seconds: Annotated[
         int | None,
@@ -89,8 +88,7 @@ def bisect_builds(
     engine: EngineName = None,
     python: CurrentPython = None,
     fresh: Annotated[
-        bool,
-        typer.Option("--fresh/--resume", help="Forget what an interrupted run has found."),
+        bool, typer.Option("--fresh/--resume", help="Ignore the results of an interrupted run.")
     ] = False,
 ) -> None:
     """Find the release or commit at which a gate begins to fail.

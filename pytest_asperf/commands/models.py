@@ -48,8 +48,7 @@ def list_models() -> None:
 
 @models_app.command("build", cls=Command)
 def build_models(
-    addresses: Annotated[list[str], typer.Argument(metavar="NAME[:LEVEL]")],
-    python: Python = None,
+    addresses: Annotated[list[str], typer.Argument(metavar="NAME[:LEVEL]")], python: Python = None
 ) -> None:
     """Make the files of models at levels, where they are not made yet."""
     from pytest_asperf.measure.model_locator import ModelLocator  # noqa: PLC0415  # numpy, scipy

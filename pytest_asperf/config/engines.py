@@ -102,11 +102,7 @@ class MlxScheme:
 #: Modes of one size each, whose name is the level's.
 _MLX_MODES: Final = {
     scheme.level: scheme
-    for scheme in (
-        MlxScheme(4, 32, "mxfp4"),
-        MlxScheme(8, 32, "mxfp8"),
-        MlxScheme(4, 16, "nvfp4"),
-    )
+    for scheme in (MlxScheme(4, 32, "mxfp4"), MlxScheme(8, 32, "mxfp8"), MlxScheme(4, 16, "nvfp4"))
 }
 
 _MLX_NAMES: Final = (

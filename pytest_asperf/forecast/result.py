@@ -6,13 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_asperf.analysis.capacity import (
-        Demand,
-        Fit,
-        MemoryCapacity,
-        Payoff,
-        Verification,
-    )
+    from pytest_asperf.analysis.capacity import Demand, Fit, MemoryCapacity, Payoff, Verification
     from pytest_asperf.hardware.in_force import BandwidthBound
     from pytest_asperf.report.sections import Failure
 

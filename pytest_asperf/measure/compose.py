@@ -69,10 +69,7 @@ def build_cache(settings: Settings, notify: Notify) -> BuildCache:
     from pytest_asperf.hardware.machine_lock import machine_lock_path
 
     return BuildCache(
-        cache_folder(settings),
-        lock_path=machine_lock_path(),
-        notify=notify,
-        wait_s=settings.wait,
+        cache_folder(settings), lock_path=machine_lock_path(), notify=notify, wait_s=settings.wait
     )
 
 

@@ -224,10 +224,7 @@ def _range(points: Sequence[SpeculationPoint]) -> tuple[float, float]:
     for point in points:
         ratios += [point.ratio.low, point.ratio.high, point.break_even]
     finite = [ratio for ratio in ratios if 0 < ratio < math.inf]
-    return (
-        max(_LEAST_RATIO, min(finite) / _ROOM),
-        min(_MOST_RATIO, max(finite) * _ROOM),
-    )
+    return max(_LEAST_RATIO, min(finite) / _ROOM), min(_MOST_RATIO, max(finite) * _ROOM)
 
 
 def _frame_gains(axes: Axes, points: Sequence[SpeculationPoint]) -> None:

@@ -24,10 +24,7 @@ def judge_recorded(finding: Finding, evidence: Evidence) -> Verdict:
     terms = list(finding.check.terms())
     figures = dict.fromkeys(cell.id for term in terms for cell in evidence.all_cells(term))
     subject = Subject(
-        finding.id,
-        "recorded",
-        tuple(("figure", cell_id) for cell_id in figures),
-        if_failed=_FAILED,
+        finding.id, "recorded", tuple(("figure", cell_id) for cell_id in figures), if_failed=_FAILED
     )
     verdict = finding.check.judge(evidence, subject)
     if verdict.outcome is Outcome.INCONCLUSIVE:
