@@ -21,7 +21,6 @@ class BandwidthBounds:
     """What bounds TG on the hardware in force: the memory that the weights are read from.
 
     Attributes:
-        hardware: the hardware in force.
         measure: measures this machine's bandwidth if it is not known yet; again if given True.
     """
 
@@ -29,11 +28,7 @@ class BandwidthBounds:
     measure: Callable[[bool], Bandwidth]
 
     def expected(self, result: ThroughputResult) -> BandwidthBound:
-        """The bandwidth that utilisation is a share of.
-
-        Raises:
-            HardwareError: it is not known.
-        """
+        """The bandwidth that utilisation is a share of; HardwareError where it is not known."""
         hardware = self.hardware
         if (published := self._published(result)) is not None:
             kind = published.kind if hardware.is_this_machine else f"{published.kind}, declared"
