@@ -35,10 +35,7 @@ class Demand:
     """The memory that one model needs at one length of context.
 
     Attributes:
-        label: the model's name.
-        basis: source of the sizes.
         context: positions of the KV cache.
-        weights_bytes: all weights, as they lie in memory.
         kv_bytes: the KV cache of the whole context; an upper bound where `window` says so.
         read_bytes: what decoding one token reads, with an empty and with a full context; a lower
             bound.
@@ -68,9 +65,7 @@ class MemoryCapacity:
     """The memory that weights and KV cache have to lie in.
 
     Attributes:
-        nbytes: its size.
         is_shared: the system and other programs live in it as well; a graphics card's is its own.
-        basis: where the size comes from.
     """
 
     nbytes: int
@@ -80,14 +75,7 @@ class MemoryCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whether models that are loaded together fit in a memory.
-
-    Attributes:
-        memory: the memory.
-        weights_bytes: the weights of all.
-        kv_bytes: the KV caches of all.
-        compute_bytes: compute buffers; None if unknown.
-    """
+    """Whether models that are loaded together fit in a memory; compute buffers may be unknown."""
 
     memory: MemoryCapacity
     weights_bytes: int
@@ -161,7 +149,7 @@ def kv_cache_bytes(
     return math.ceil(context * row)
 
 
-def tg_ceiling(bandwidth_gbs: float, read_bytes: int) -> float:
+def tg_bound(bandwidth_gbs: float, read_bytes: int) -> float:
     """The TG in tok/s at which decoding, `read_bytes` a token, takes the whole bandwidth."""
     return bandwidth_gbs * 1e9 / read_bytes
 
@@ -176,12 +164,7 @@ def speed_ratio(target: Demand, draft: Demand) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The cost C(n) of a batch of n positions on the target, in steps of the target.
-
-    Attributes:
-        costs: batch and cost, for batches of two positions or more.
-        basis: where they come from.
-    """
+    """The cost C(n) of a batch of n >= 2 positions on the target, in steps of the target."""
 
     costs: tuple[tuple[int, float], ...]
     basis: str
@@ -200,7 +183,6 @@ class Payoff:
     """The effect of speculation at one acceptance rate.
 
     Attributes:
-        acceptance: the rate that it is for.
         break_even_ratio: speed ratio of draft to target from which it gains; infinite for never.
         break_even_k: tokens drafted per round there.
         best_k: tokens drafted per round with the highest gain; None without a ratio.
@@ -217,13 +199,7 @@ class Payoff:
 def payoff(acceptance: float, costs: Verification, ratio: float | None = None) -> Payoff:
     """The predicted gain of speculation over all k whose cost is known.
 
-    Args:
-        acceptance: the rate, from 0 to 1.
-        costs: of verifying.
-        ratio: speed of the draft over the target's; None where only the break-even is asked for.
-
-    Raises:
-        ValueError: no batch of at least two positions is given.
+    `ratio` is the speed of the draft over the target's; without it there is only the break-even.
     """
     verify = dict(costs.costs)
     ratios = {

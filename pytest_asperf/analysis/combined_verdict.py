@@ -49,10 +49,7 @@ def judge_implication(
 ) -> Verdict:
     """Judge the claim that there is an effect from a limit on, and none below it.
 
-    Args:
-        cases: label, deciding quantity, and effect.
-        limit: of the deciding quantity, in its unit.
-        subject: what the claim is about.
+    A case is a label, the deciding quantity (in the limit's unit), and the effect.
     """
     if not cases:
         raise ValueError("nothing to judge")

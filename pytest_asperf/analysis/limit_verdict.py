@@ -13,7 +13,6 @@ from pytest_asperf.errors import ConfigError, shown
 
 _PERCENT: Final = re.compile(r"(?P<number>[+-]?(\d+(\.\d*)?|\.\d+))\s*%", re.ASCII)
 
-
 _LARGEST_FRACTION: Final = 1e6
 
 
@@ -48,11 +47,7 @@ def judge_within(
     at_least: float | None = None,
     at_most: float | None = None,
 ) -> Verdict:
-    """Judge the claim that a quantity lies within limits (in its unit).
-
-    Raises:
-        ConfigError: no limit was given, or no quantity can lie within them.
-    """
+    """Judge the claim that a quantity lies within limits (in its unit); one must be given."""
     low = -math.inf if at_least is None else at_least
     high = math.inf if at_most is None else at_most
     limits = tuple(limit for limit in (at_least, at_most) if limit is not None)
@@ -80,13 +75,7 @@ def judge_within(
 def parse_percent(value: object, *, where: str, negative: bool = False) -> float:
     """A relative limit as a fraction: 0.01 from ``"1%"`` or ``0.01``.
 
-    Args:
-        value: text with a percent sign, or a number, which is a fraction.
-        where: the argument, option or key that holds it, for the message.
-        negative: whether limits below zero are allowed.
-
-    Raises:
-        ConfigError: no percent sign, not finite, or below zero.
+    A ConfigError names `where` it is written.
     """
     fraction = math.nan
     if isinstance(value, str):

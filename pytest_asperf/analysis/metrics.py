@@ -138,11 +138,7 @@ class Comparison:
 
 
 def tokens_per_second(n_tokens: int, elapsed_ns: int) -> float:
-    """Rate of `n_tokens` in `elapsed_ns`.
-
-    Raises:
-        MeasurementError: no tokens, or no time that passed.
-    """
+    """Rate of `n_tokens` in `elapsed_ns`; MeasurementError without tokens or time."""
     if n_tokens < 1 or elapsed_ns < 1:
         raise MeasurementError(
             f"{n_tokens} tokens in {elapsed_ns} ns is not a rate",
@@ -164,16 +160,10 @@ def compare_scores(
     other: Sequence[ChunkScore],
     confidence: float = DECISION_CONFIDENCE,
 ) -> Comparison:
-    """Compare a model's scores with the baseline's, chunk by chunk.
+    """Compare a model's scores with the baseline's, chunk by chunk, both in the same order.
 
-    Args:
-        base: the baseline's chunks.
-        other: the same chunks scored by the model, in the same order.
-        confidence: two-sided coverage of each interval.
-
-    Raises:
-        MeasurementError: no chunks, the arms did not score the same tokens, or only some chunks
-            were compared with the baseline's distribution.
+    A MeasurementError says that there are no chunks, that the arms did not score the same tokens,
+    or that only some chunks were compared with the baseline's distribution.
     """
     base_nll, other_nll = [c.nll for c in base], [c.nll for c in other]
     delta = delta_ppl(base_nll, other_nll, confidence)

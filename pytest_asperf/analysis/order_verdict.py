@@ -24,15 +24,8 @@ def judge_monotonic(
 ) -> Verdict:
     """Judge the claim that a quantity rises (or falls) strictly from each label to the next.
 
-    Args:
-        labels: k labels in the claimed order.
-        differences: k - 1 estimates of next minus previous, or of the relative change, with the
-            error shared among them (`stats.intervals.neighbour_estimates`).
-        subject: what the claim is about.
-        direction: what the claim says.
-
-    Raises:
-        ValueError: there are not k - 1 >= 1 differences.
+    The differences of k labels are k - 1 estimates of next minus previous, or of the relative
+    change, with the error shared among them (`stats.intervals.neighbour_estimates`).
     """
     if len(labels) < 2 or len(differences) != len(labels) - 1:
         raise ValueError(f"{len(differences)} differences for {len(labels)} labels")
@@ -68,15 +61,9 @@ def judge_pareto(
     PASS where each other is shown worse than the subject in at least one objective, or better in
     none; FAIL where one is shown at least as good in all objectives and better in one.
 
-    Args:
-        others: for each other candidate, by objective, the estimate of its difference (or relative
-            change) from the subject, the other's minus the subject's, with the error shared among
-            all of them (`stats.intervals.shared_confidence`).
-        objectives: the metrics, in the order of the estimates.
-        subject: the candidate that the claim is about.
-
-    Raises:
-        ValueError: nothing to compare with, or an estimate is missing.
+    For each other candidate there is, by objective, the estimate of its difference (or relative
+    change) from the subject, the other's minus the subject's, with the error shared among all of
+    them (`stats.quantiles.shared_confidence`).
     """
     if not others or not objectives:
         raise ValueError("nothing to compare with")

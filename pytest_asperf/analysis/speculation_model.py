@@ -35,9 +35,6 @@ def acceptance_of(emitted: float, k: int) -> float:
 
     The inverse of `emitted_per_round`. A plain accepted / drafted is lower wherever drafts are cut
     off by a first rejection, because what follows it was drafted and never judged.
-
-    Raises:
-        ValueError: `emitted` is not between 1 and k + 1.
     """
     if not 1 <= emitted <= k + 1:
         raise ValueError(f"{emitted} tokens per round cannot come of {k} drafted ones")
@@ -69,13 +66,7 @@ def break_even_ratio(emitted: float, k: int, verify: float) -> float:
 def best_k(acceptance: float, c: float, verify: Mapping[int, float]) -> tuple[int, float]:
     """The number of drafted tokens with the highest predicted gain, and that gain.
 
-    Args:
-        acceptance: from 0 to 1.
-        c: cost of one step of the draft.
-        verify: cost C by positions of the batch; k may be each of them less one.
-
-    Raises:
-        ValueError: no batch of at least two positions is given.
+    `verify` has the cost C by positions of the batch, and k may be each of them less one.
     """
     ks = [positions - 1 for positions in verify if positions > 1]
     if not ks:

@@ -115,15 +115,10 @@ def judge_invalid(
 
 
 def guarded(verdict: Verdict, guard_findings: Iterable[GuardFinding], *, remedy: str) -> Verdict:
-    """The verdict after the validity guards.
+    """The verdict after the validity guards, with a remedy where they change the outcome.
 
-    INVALID overrules every verdict and INCONCLUSIVE overrules PASS and FAIL; a warning is shown
-    and changes nothing.
-
-    Args:
-        verdict: the verdict by interval and limit.
-        guard_findings: the findings on the measurement.
-        remedy: what to do where they change the outcome.
+    INVALID overrules every verdict and INCONCLUSIVE overrules PASS and FAIL; a warning is shown and
+    changes nothing.
     """
     findings = tuple(guard_findings)
     broken, doubtful = (

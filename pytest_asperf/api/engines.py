@@ -131,9 +131,6 @@ def assert_faster(
         by: how much faster it is claimed to be, `"10%"` or a fraction of the other's rate.
         bits_within: by how much the bits per weight of the two files may differ.
 
-    Returns:
-        The verdict, a PASS.
-
     Raises:
         VerdictError: the verdict is not a PASS.
         ConfigError: no such engine or level, the same engine twice, or no level that matches.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.metrics import Comparison
-    from pytest_asperf.api.measurement_context import MeasurementContext, Reading
+    from pytest_asperf.api.measurement_context import MeasurementContext
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.measure.ab_speed import ABResult
     from pytest_asperf.measure.results import LadderResult, LevelResult
@@ -194,11 +194,9 @@ class Ladder:
 
 Direction = Literal["rising", "falling"]
 
-
 #: Quantities of a ladder by name, for `assert_monotonic` and `assert_pareto_optimal`; any
 #: workload's name stands for its rate.
 _SCORES = {"ppl": metrics.PPL, "kld": metrics.KLD, "size": metrics.SIZE}
-
 
 #: What to do where two levels that are compared are one.
 OTHER_LEVELS: Final = "name levels that differ, or the file that holds each"
@@ -216,9 +214,6 @@ def assert_ppl_delta(
         perplexity: the fixture, or a level of a ladder.
         below: the limit, `"1%"` or a fraction.
         above: the same, for a claim that a level is worse than that.
-
-    Returns:
-        The verdict, a PASS.
 
     Raises:
         VerdictError: the verdict is not a PASS.
@@ -256,9 +251,6 @@ def assert_monotonic(
         series: a ladder in its marker's order, or readings in the claimed order.
         quantity: of a ladder, `ppl`, `kld`, `size` or a workload such as `tg128`.
         direction: `rising` or `falling` along the order.
-
-    Returns:
-        The verdict, a PASS.
 
     Raises:
         VerdictError: the verdict is not a PASS.
@@ -307,9 +299,6 @@ def assert_pareto_optimal(
         level: the one the claim is about.
         objectives: of `ppl`, `kld`, `size` and workloads such as `tg128`.
 
-    Returns:
-        The verdict, a PASS.
-
     Raises:
         VerdictError: the verdict is not a PASS.
         ConfigError: no such level or objective, or nothing to compare with.
@@ -347,11 +336,7 @@ def _require_two(labels: Sequence[str]) -> None:
 
 
 def metric_of(quantity: str) -> metrics.Metric:
-    """The metric of a ladder's quantity: `ppl`, `kld`, `size` or a workload.
-
-    Raises:
-        ConfigError: no such quantity.
-    """
+    """The metric of a ladder's quantity: `ppl`, `kld`, `size` or a workload."""
     if quantity in _SCORES:
         return _SCORES[quantity]
     if quantity[:2] in {"tg", "pp"}:

@@ -52,9 +52,6 @@ def assert_degrades_less(
         than: the levels to compare with, as many, of the same baseline.
         quantity: `kld`, in nats, or `ppl`, as a relative change.
 
-    Returns:
-        The verdict, a PASS.
-
     Raises:
         VerdictError: the verdict is not a PASS; INVALID where both are the same weights, or were
             not scored on the same tokens.
@@ -109,9 +106,6 @@ def assert_equivalent(
         quantity: `size`, `ppl`, or a workload such as `tg128`, which is run in pairs until the
             claim is decided, as in a gate.
         within: how far the first may be from the second either way, `"5%"` or a fraction.
-
-    Returns:
-        The verdict, a PASS.
 
     Raises:
         VerdictError: the verdict is not a PASS.
@@ -179,7 +173,7 @@ def _titles(levels: Sequence[Perplexity]) -> str:
 
 
 def _trips(ours: Perplexity, theirs: Perplexity) -> Iterator[GuardFinding]:
-    """Yield why two levels cannot be compared."""
+    """Why two levels cannot be compared."""
     a, b = ours.result, theirs.result
     if unequal := guards.unequal_work(a.work, b.work):
         yield unequal

@@ -6,13 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pytest_asperf.analysis.stats.estimate import Estimate
-from pytest_asperf.analysis.verdict import (
-    Outcome,
-    Subject,
-    Verdict,
-    VerdictError,
-)
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
 from pytest_asperf.measure.validity import require_valid, throughput_trips
 from pytest_asperf.report.rows import throughput_row, verdict_row
@@ -26,10 +20,8 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.measure.ab_speed import Budget
-    from pytest_asperf.measure.ceiling import BandwidthBounds
-    from pytest_asperf.measure.results import (
-        ThroughputResult,
-    )
+    from pytest_asperf.measure.bandwidth_bounds import BandwidthBounds
+    from pytest_asperf.measure.results import ThroughputResult
     from pytest_asperf.measure.runner import MeasurementRunner
     from pytest_asperf.report.rows import ReportRow
 
@@ -38,12 +30,7 @@ if TYPE_CHECKING:
 class MeasurementContext:
     """What every fixture value needs to measure, and to note what it measured.
 
-    Attributes:
-        runner: what measures.
-        record: takes a row for the summary.
-        bounds: which memory bandwidth bounds TG.
-        max_cv: accepted coefficient of variation of a reading's runs.
-        budget: what pairs may cost.
+    `max_cv` is the accepted coefficient of variation of a reading's runs.
     """
 
     runner: MeasurementRunner
@@ -53,19 +40,12 @@ class MeasurementContext:
     budget: Budget
 
     def reading(self, result: ThroughputResult) -> Reading:
-        """A measurement that was noted and that no guard found broken.
-
-        Raises:
-            MeasurementError: a guard found it broken.
-        """
+        """A measurement that was noted and that no guard found broken."""
         what = f"{result.workload.name} {result.ran.model}"
         guard_findings = throughput_trips(result, self.bounds.peak(result), self.max_cv)
         require_valid(what, guard_findings)
-        self.record(
-            throughput_row(
-                result, "\n".join(f"{what}: {guard_finding}" for guard_finding in guard_findings)
-            )
-        )
+        note = "\n".join(f"{what}: {guard_finding}" for guard_finding in guard_findings)
+        self.record(throughput_row(result, note))
         return Reading(result, self, guard_findings)
 
 
@@ -106,7 +86,6 @@ class Reading:
 
     Attributes:
         result: raw runs and estimates.
-        measurement: where it was measured.
         guard_findings: what guards found in it, none of it INVALID.
     """
 
@@ -145,17 +124,9 @@ def settle(
     note: str = "",
     interrupted: bool = False,
 ) -> Verdict:
-    """A verdict that is a PASS; any verdict is noted first.
+    """A verdict that is a PASS, else VerdictError; any verdict is noted first.
 
-    Args:
-        verdict: the verdict.
-        record: takes its row for the summary.
-        note: what the summary says beside it.
-        interrupted: whether Ctrl-C ended the measurement: the session then ends too.
-
-    Raises:
-        KeyboardInterrupt: the measurement was interrupted.
-        VerdictError: the verdict is not a PASS.
+    If Ctrl-C interrupted the measurement, the session ends too.
     """
     __tracebackhide__ = True
     record(verdict_row(verdict, note))

@@ -37,9 +37,6 @@ def assert_fits(
         hardware: the fixture, or a profile's name.
         context: tokens; 4096 by default, or the training's if that is less. A reading has its own.
 
-    Returns:
-        The verdict, a PASS.
-
     Raises:
         VerdictError: the verdict is not a PASS.
         ConfigError: a context that the model does not have, or one beside a reading.
@@ -76,9 +73,7 @@ class MemoryReading:
     """The memory that a model takes with its context filled.
 
     Attributes:
-        ref: the model.
         result: what the engine allocated.
-        measurement: where it was measured.
     """
 
     ref: ModelRef
@@ -125,11 +120,7 @@ class Memory:
 
 
 def require_positions(context: object, *, where: str) -> None:
-    """Refuse a value that is not a length of a context.
-
-    Raises:
-        ConfigError: it is not one.
-    """
+    """Refuse a value that is not a length of a context."""
     if type(context) is not int or not 1 <= context < 2**31:
         raise ConfigError(
             f"{where}: {shown(context, 80)} is not a number of tokens",

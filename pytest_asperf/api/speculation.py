@@ -28,8 +28,6 @@ class Speculation:
 
     Attributes:
         pairing: the draft and the target, and what is generated.
-        budget: what measuring may cost.
-        measurement: where it is measured.
         find: gives a draft by its address, None for lookup.
     """
 
@@ -97,12 +95,7 @@ class Speculation:
         return self._whole().ratio
 
     def subject(self, what: str, result: SpeculationResult | None = None) -> Subject:
-        """The subject of a claim about this pair.
-
-        Args:
-            what: the metric.
-            result: what was measured for it, with its proof of path.
-        """
+        """The subject of a claim about this pair, with a result's proof of path."""
         arms = result.ran if result else ()
         ran = tuple(
             (f"{side} {label}", text)

@@ -45,9 +45,6 @@ def assert_sd_gain(
         at_least: the gain that must be exceeded to count as one, `"10%"` or a fraction.
         only: `"above"` or `"below"` to gate one side of the ratio; the other then passes.
 
-    Returns:
-        The verdict, a PASS.
-
     Raises:
         VerdictError: the verdict is not a PASS.
         ConfigError: a limit is not usable.
@@ -77,11 +74,10 @@ def assert_sd_gain(
 def assert_sd_loss(speculation: Speculation) -> Verdict:
     """Claim that generation is slower with the draft than without.
 
+    A PASS shows a loss, where `assert_sd_gain` is content with no gain.
+
     Args:
         speculation: the fixture.
-
-    Returns:
-        The verdict, a PASS; a loss is shown, where `assert_sd_gain` is content with no gain.
 
     Raises:
         VerdictError: the verdict is not a PASS.
@@ -98,9 +94,6 @@ def assert_sd_gains_more(speculation: Speculation, than: Speculation) -> Verdict
     Args:
         speculation: the pairing that gains more.
         than: the pairing that gains less, such as `speculation.drafted_by("asperf-target:Q4_0")`.
-
-    Returns:
-        The verdict, a PASS.
 
     Raises:
         VerdictError: the verdict is not a PASS.
@@ -123,9 +116,6 @@ def assert_lossless(speculation: Speculation) -> Verdict:
     Args:
         speculation: the fixture.
 
-    Returns:
-        The verdict, a PASS.
-
     Raises:
         VerdictError: the verdict is not a PASS.
         AsperfError: it could not be measured, or what was measured is broken.
@@ -143,11 +133,7 @@ def assert_lossless(speculation: Speculation) -> Verdict:
 def _measured(
     speculation: Speculation, what: str, limit: float = 0.0
 ) -> tuple[SpeculationResult, Subject]:
-    """The measured result, and the subject of a claim about it.
-
-    Raises:
-        KeyboardInterrupt: it was stopped; what the finished pairs say is noted.
-    """
+    """The result, and the subject of a claim about it; if it was stopped, its pairs are noted."""
     __tracebackhide__ = True
     result = speculation.against(limit)
     subject = speculation.subject(what, result)

@@ -16,7 +16,7 @@ from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.verdicts.readings import vetted
 
 if TYPE_CHECKING:
-    from pytest_asperf.api.measurement_context import MeasurementContext, Reading
+    from pytest_asperf.api.measurement_context import MeasurementContext
     from pytest_asperf.config.spec import ModelRef
 
 
@@ -68,9 +68,6 @@ def assert_throughput(
         at_least: lower limit, `"40 tok/s"` or a number of tok/s.
         at_most: upper limit, likewise.
 
-    Returns:
-        The verdict, a PASS.
-
     Raises:
         VerdictError: the verdict is not a PASS.
         ConfigError: no limit, or one that is not a rate in tok/s.
@@ -98,9 +95,6 @@ def assert_bandwidth_utilization(
         at_most: upper limit, a fraction.
         at_least: lower limit, a fraction.
 
-    Returns:
-        The verdict, a PASS.
-
     Raises:
         VerdictError: the verdict is not a PASS.
         ConfigError: a prompt workload, or no limit.
@@ -116,17 +110,17 @@ def assert_bandwidth_utilization(
             remedy='use a generation workload such as throughput("tg128"), of a model whose '
             "tensors have the usual names",
         )
-    ceiling = reading.measurement.bounds.expected(reading.result)
-    share = metrics.bandwidth_utilisation(reading.rate, n_bytes, ceiling.gbs)
-    subject = reading.subject(f"utilisation of {ceiling.gbs:.4g} GB/s ({ceiling.kind}) by")
+    bound = reading.measurement.bounds.expected(reading.result)
+    share = metrics.bandwidth_utilisation(reading.rate, n_bytes, bound.gbs)
+    subject = reading.subject(f"utilisation of {bound.gbs:.4g} GB/s ({bound.kind}) by")
     verdict = judge_within(share, subject, at_least=at_least, at_most=at_most)
-    if ceiling.doubt:
+    if bound.doubt:
         remedy = "name this machine's chip with --asperf-hardware, or leave it out"
-        verdict = judge_invalid(subject, verdict.threshold, [ceiling.doubt], remedy=remedy)
-    elif verdict.outcome is not Outcome.PASS and n_bytes <= ceiling.cache_bytes:
+        verdict = judge_invalid(subject, verdict.threshold, [bound.doubt], remedy=remedy)
+    elif verdict.outcome is not Outcome.PASS and n_bytes <= bound.cache_bytes:
         problem = (
             f"{share.text()}, but the {n_bytes / 1e6:.1f} MB that a step reads fit in the "
-            f"{ceiling.cache_bytes / 1e6:.1f} MB last-level cache: memory does not bound it"
+            f"{bound.cache_bytes / 1e6:.1f} MB last-level cache: memory does not bound it"
         )
         remedy = "measure a model several times the cache's size"
         verdict = judge_invalid(subject, verdict.threshold, [problem], remedy=remedy)

@@ -1,10 +1,6 @@
-"""`asperf bisect`: finds the release or commit at which a gate begins to fail.
+"""`asperf bisect`: finds the release or commit at which a gate begins to fail."""
 
-What only this command needs is imported in it: numpy and scipy would make every `asperf --help`
-wait.
-"""
-
-# ruff: noqa: PLC0415  # the docstring says why
+# ruff: noqa: PLC0415  # the package's docstring says why
 
 from __future__ import annotations
 
@@ -81,8 +77,7 @@ def bisect_builds(
     tolerance: Tolerance = None,
     max_ppl_delta: MaxPplDelta = "1%",
     max_pairs: Annotated[
-        int | None,
-        typer.Option("--max-pairs", min=1, metavar="N", help="Pairs of one gate [120]."),
+        int | None, typer.Option("--max-pairs", min=1, metavar="N", help="Pairs of one gate [120].")
     ] = None,
     max_seconds: Annotated[
         int | None,
@@ -93,8 +88,7 @@ def bisect_builds(
     engine: EngineName = None,
     python: CurrentPython = None,
     fresh: Annotated[
-        bool,
-        typer.Option("--fresh/--resume", help="Forget what an interrupted run has found."),
+        bool, typer.Option("--fresh/--resume", help="Ignore the results of an interrupted run.")
     ] = False,
 ) -> None:
     """Find the release or commit at which a gate begins to fail.
@@ -134,9 +128,6 @@ def split_builds(text: str, folder: Path) -> list[str]:
 
     A word such as `slow_by=0.1` is a setting of the build before it. A file has a build a line;
     what follows a # is a remark.
-
-    Raises:
-        ConfigError: the file cannot be read, or nothing is named.
     """
     if text.endswith(_LIST):
         try:
@@ -166,11 +157,7 @@ def split_builds(text: str, folder: Path) -> list[str]:
 
 
 def _request(options: _BisectOptions, project: Project) -> BisectRequest:
-    """What to bisect, all of it checked before anything is measured.
-
-    Raises:
-        ConfigError: one is not usable.
-    """
+    """What to bisect, all of it checked before anything is measured."""
     from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
     from pytest_asperf.bisect.run import BisectRequest
     from pytest_asperf.config.engines import parse_engine

@@ -1,10 +1,6 @@
-"""`asperf builds`: which builds of engines are kept in the cache; makes them, and removes them.
+"""`asperf builds`: lists, makes and removes the builds of engines in the cache."""
 
-What only one of its commands needs is imported there: Rich's status and the engines' host would
-make every `asperf --help` wait.
-"""
-
-# ruff: noqa: PLC0415  # the docstring says why
+# ruff: noqa: PLC0415  # the package's docstring says why
 
 from __future__ import annotations
 
@@ -176,7 +172,7 @@ def _kept_check(made: MadeBuild) -> CheckLine:
 
 
 def _engines(facts: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a build is for, with its version and what it was compiled with."""
+    """What a build is for, with its version and what it was compiled with."""
     from pytest_asperf.config.engines import DISTRIBUTIONS
 
     if facts.get("kind") == "checkout":

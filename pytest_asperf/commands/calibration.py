@@ -29,12 +29,7 @@ _BUDGETS = (20, 60)
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """What a calibration calibration.
-
-    Attributes:
-        sections: it, in words, with what disturbed.
-        is_kept: whether gates will be held to it.
-    """
+    """What a calibration found, in words with what disturbed it, and whether gates will use it."""
 
     sections: tuple[Section, ...]
     is_kept: bool
@@ -50,22 +45,9 @@ def calibrate(
     tolerance: float,
     seed: int,
 ) -> Calibrated:
-    """Hold a build against itself, and keep what the pairs show of the machine's noise.
+    """Compare a build with itself in so many pairs, and keep the machine's noise that they show.
 
     Nothing is kept where other processes kept cores busy, or where it is too noisy for any gate.
-
-    Args:
-        runner: measures.
-        build: the build.
-        ref: the model.
-        workloads: what is timed.
-        pairs: how many pairs, whatever they show.
-        tolerance: slowdown that gates accept.
-        seed: of the pairs' order.
-
-    Raises:
-        AsperfError: it cannot be measured, or kept.
-        KeyboardInterrupt: it was stopped; nothing is kept.
     """
     budget = Budget(tolerance, pairs, math.inf, seed, min_pairs=pairs)
     experiment = SpeedExperiment(workloads, budget, len(workloads))

@@ -117,9 +117,7 @@ def _columns(console: Console) -> int | None:
 def render(section: Section, columns: int | None) -> Iterator[Text]:
     """A section's lines: state, name and detail in columns, each remedy below its detail.
 
-    Args:
-        section: what to show.
-        columns: width to wrap at, None for one line each.
+    Without `columns`, the width to wrap at, each is one line.
     """
     yield Text(section.title, style="bold")
     longest = max((len(check.name) for check in section.checks), default=0)

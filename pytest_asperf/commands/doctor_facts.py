@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.config.engines import EXTRAS, Engine
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.errors import AsperfError, CacheError, printable
-from pytest_asperf.hardware.bandwidth import known_bandwidth, machine_bandwidth
+from pytest_asperf.hardware.bandwidth import bandwidth_in_turn, known_bandwidth
 from pytest_asperf.modelfiles.cache import entries
 from pytest_asperf.report.sections import Failure
 
@@ -53,10 +53,9 @@ def bandwidth(
     try:
         if not measure:
             return known_bandwidth(cache, machine)
-        with queue.turn():
-            return machine_bandwidth(cache, machine, remeasure=True)
+        return bandwidth_in_turn(cache, machine, queue, remeasure=True)
     except AsperfError as error:
-        return Failure(printable(error.what), printable(error.remedy))
+        return Failure.of(error)
 
 
 def engine_report(build: EngineBuild) -> EngineReport:
@@ -71,7 +70,7 @@ def engine_report(build: EngineBuild) -> EngineReport:
 
 def _engine_failure(build: EngineBuild, error: AsperfError) -> Failure:
     if build.tools is not None:
-        return Failure(printable(error.what), printable(error.remedy))
+        return Failure.of(error)
     python = shlex.quote(str(build.python))
     package = f"'pytest-asperf[{EXTRAS[build.engine]}]'"
     last_line = error.what.rstrip().rpartition("\n")[2]
@@ -99,5 +98,4 @@ def cache_report(folder: Path) -> CacheReport:
     try:
         return CacheReport(folder, free_bytes, entries(folder))
     except CacheError as error:
-        failure = Failure(printable(error.what), printable(error.remedy))
-        return CacheReport(folder, free_bytes, (), failure)
+        return CacheReport(folder, free_bytes, (), Failure.of(error))

@@ -33,14 +33,9 @@ _SCHEMA: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """Everything that was found.
+    """The facts of machine, engines and cache, and what would disturb a measurement made now.
 
-    Attributes:
-        machine: the facts of this machine.
-        measured: its measured memory bandwidth, None where none is known.
-        engines: every engine that was looked for.
-        cache: the cache folder.
-        conditions: what decides whether a measurement made now would be worth anything.
+    The memory bandwidth (`measured`) is None where it is not known.
     """
 
     machine: Machine
@@ -102,20 +97,9 @@ def _without_verbatim(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def examine(
-    builds: Sequence[EngineBuild],
-    cache: Path,
-    *,
-    measure_bandwidth: bool,
-    queue: MachineQueue,
+    builds: Sequence[EngineBuild], cache: Path, *, measure_bandwidth: bool, queue: MachineQueue
 ) -> Examination:
-    """Ask the machine, the engines and the cache.
-
-    Args:
-        builds: the engines to look for, each in its interpreter.
-        cache: the cache folder; it is not made where it does not exist.
-        measure_bandwidth: measure the memory bandwidth now; takes two to eight seconds.
-        queue: where a measurement waits for others.
-    """
+    """Ask the machine, the engines and the cache; measuring bandwidth takes 2 to 8 seconds."""
     # First, because starting an engine is itself a load.
     conditions = readiness()
     machine = detect()

@@ -1,10 +1,6 @@
-"""`asperf findings`: lists the published findings.
+"""`asperf findings`: lists the published findings."""
 
-What only this command needs is imported in it: numpy and scipy would make every `asperf --help`
-wait.
-"""
-
-# ruff: noqa: PLC0415  # the docstring says why
+# ruff: noqa: PLC0415  # the package's docstring says why
 
 from __future__ import annotations
 

@@ -59,15 +59,7 @@ def rows(findings: Findings) -> list[ReportRow]:
 
 
 def listing(settings: Settings, *, as_markdown: bool) -> str:
-    """The text that `asperf findings` prints.
-
-    Args:
-        settings: name the project's own files.
-        as_markdown: the page, and not the table.
-
-    Raises:
-        ConfigError: a file of the project's is not usable.
-    """
+    """The text that `asperf findings` prints, the project's own files included."""
     findings = load_findings(settings.findings, settings.records)
     if as_markdown:
         return markdown(findings).rstrip("\n")

@@ -48,8 +48,7 @@ def list_models() -> None:
 
 @models_app.command("build", cls=Command)
 def build_models(
-    addresses: Annotated[list[str], typer.Argument(metavar="NAME[:LEVEL]")],
-    python: Python = None,
+    addresses: Annotated[list[str], typer.Argument(metavar="NAME[:LEVEL]")], python: Python = None
 ) -> None:
     """Make the files of models at levels, where they are not made yet."""
     from pytest_asperf.measure.model_locator import ModelLocator  # noqa: PLC0415  # numpy, scipy
@@ -104,13 +103,7 @@ def verify_models(
 def model_sections(
     models: Sequence[ModelSpec], shipped: Collection[ModelSpec], entries: Sequence[CacheEntry]
 ) -> tuple[Section, ...]:
-    """One section for each model, and one for cached files of no model among them.
-
-    Args:
-        models: the catalogue's.
-        shipped: those of them that come with the package.
-        entries: the cache's files.
-    """
+    """One section for each model, and one for cached files of no model among them."""
     sections = []
     for spec in models:
         cached = (

@@ -15,8 +15,7 @@ ERROR: Final = 2
 USAGE: Final = 3
 
 Tolerance = Annotated[
-    str | None,
-    typer.Option("--tolerance", metavar="SHARE", help="Slowdown accepted [5%]."),
+    str | None, typer.Option("--tolerance", metavar="SHARE", help="Slowdown accepted [5%].")
 ]
 MaxPplDelta = Annotated[
     str, typer.Option("--max-ppl-delta", metavar="SHARE", help="ΔPPL of the same file accepted.")
@@ -36,8 +35,7 @@ Python = Annotated[
     ),
 ]
 CurrentPython = Annotated[
-    str | None,
-    typer.Option("--python", metavar="PATH", help="Interpreter that `current` means."),
+    str | None, typer.Option("--python", metavar="PATH", help="Interpreter that `current` means.")
 ]
 Chunks = Annotated[
     str | None,

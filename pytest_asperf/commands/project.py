@@ -28,12 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project, as a command sees it.
-
-    Attributes:
-        catalogue: its models and builds, and its settings with the command's options over them.
-        cache: the cache folder.
-    """
+    """A project, as a command sees it: with the command's options over its settings."""
 
     catalogue: Catalogue
     cache: Path
@@ -58,14 +53,10 @@ class Project:
     def runner(
         self, engine: Engine, console: Console, status: Status, *, baseline: Build | None = None
     ) -> MeasurementRunner:
-        """What measures on an engine.
+        """What measures on an engine, with its waits on the console and its progress on the status.
 
-        Args:
-            engine: the engine.
-            console: where it says why it waits.
-            status: where it shows its progress.
-            baseline: a gate's. Only gates are preceded by self-checks: to a calibration or a
-                bisection they would add gates that it does not use.
+        Only gates name a `baseline` and are preceded by self-checks: to a calibration or a
+        bisection they would add gates that it does not use.
         """
         from pytest_asperf.commands.console import StatusNotify  # noqa: PLC0415  # rich
 
@@ -77,12 +68,7 @@ class Project:
 def open_project(**options: object) -> Project:
     """The project of the working folder, with a command's options over its configuration.
 
-    Args:
-        options: by the setting that each overrides; None if it was not given.
-
-    Raises:
-        ConfigError: the configuration or an option is not usable.
-        CacheError: the cache folder's name is not usable.
+    An option is None if it was not given; ConfigError or CacheError if it is not usable.
     """
     folder = Path.cwd()
     catalogue = load_catalogue(folder, shipped_models())

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias
 
 from pytest_asperf.config.engines import DISTRIBUTIONS, parse_engine
 from pytest_asperf.config.settings import has_separator, path_rule, setting_rules
-from pytest_asperf.config.table import TABLE, TEXTS, CheckedTable, Rule, unusable
+from pytest_asperf.config.table import TABLE, TEXTS, CheckedTable, Rule, matching, unusable
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from packaging.requirements import Requirement
 
@@ -45,15 +45,6 @@ _CMAKE_ARGUMENT: Final = re.compile(r"-[DGTA][^\0]+")
 _SETTINGS_LAST: Final = "write settings as key=value, behind the build"
 
 
-def _matching(pattern: re.Pattern[str]) -> Callable[[object], str]:
-    def read(value: object) -> str:
-        if not isinstance(value, str) or not pattern.fullmatch(value):
-            raise ValueError
-        return value
-
-    return read
-
-
 def _texts(value: object) -> tuple[str, ...]:
     return TEXTS.read([value] if isinstance(value, str) else value)
 
@@ -65,11 +56,9 @@ def _variables(value: object) -> dict[str, str]:
     return TABLE.read(value)
 
 
-_COMMIT: Final = Rule(
-    _matching(_COMMIT_TEXT), "a commit of the checkout: a hash, a tag or a branch"
-)
+_COMMIT: Final = Rule(matching(_COMMIT_TEXT), "a commit of the checkout: a hash, a tag or a branch")
 _CMAKE: Final = Rule(
-    lambda value: tuple(map(_matching(_CMAKE_ARGUMENT), _texts(value))),
+    lambda value: tuple(map(matching(_CMAKE_ARGUMENT), _texts(value))),
     "a list of arguments such as -DGGML_METAL=ON",
 )
 _TEXTS: Final = Rule(_texts, "a list of texts")
@@ -78,22 +67,14 @@ _ENV: Final = Rule(_variables, 'a table of texts: { CMAKE_ARGS = "-DGGML_METAL=o
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """An interpreter that has an engine installed.
-
-    Attributes:
-        python: the interpreter.
-    """
+    """An interpreter that has an engine installed."""
 
     python: Path
 
 
 @dataclass(frozen=True, slots=True)
 class ToolsFolder:
-    """A folder of llama.cpp's programs.
-
-    Attributes:
-        folder: the folder.
-    """
+    """A folder of llama.cpp's programs."""
 
     folder: Path
 
@@ -106,8 +87,6 @@ class Packages:
         requirements: what an index or a URL has, as PEP 508 writes it.
         files: wheels and source distributions on this machine.
         engines: those that they bring; none where that is not known.
-        env: environment variables to install and compile with.
-        python: the interpreter that the environment is made from.
     """
 
     requirements: tuple[str, ...] = ()
@@ -119,14 +98,7 @@ class Packages:
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """llama.cpp's programs, built from a commit of a git checkout.
-
-    Attributes:
-        repository: the checkout, which is only read.
-        commit: the commit, a tag or a branch, as git names it.
-        cmake: arguments of CMake's configuration.
-        env: environment variables to configure and compile with.
-    """
+    """llama.cpp's programs, built from a commit, tag or branch of a git checkout."""
 
     repository: Path
     commit: str
@@ -164,9 +136,6 @@ def split_build(text: str, *, where: str) -> tuple[str, tuple[str, ...]]:
 
     A requirement may hold commas of its own (`mlx-lm>=0.30,<0.32`). Settings alone are settings
     over `current`.
-
-    Raises:
-        ConfigError: something behind the first setting is none.
     """
     words = text.split(",")
     first = next((i for i, word in enumerate(words) if _SETTING.match(word)), len(words))
@@ -179,15 +148,9 @@ def split_build(text: str, *, where: str) -> tuple[str, tuple[str, ...]]:
 def parse_source(text: str, folder: Path, *, where: str, known: Collection[str]) -> Source:
     """Read a build that the command line names and the configuration does not.
 
-    Args:
-        text: a requirement, or the path of a wheel or source distribution, of an interpreter, of a
-            folder of programs, or of a checkout with `@COMMIT` behind it.
-        folder: where relative paths start.
-        where: the option, for the message.
-        known: names that would have been builds too.
-
-    Raises:
-        ConfigError: nothing of that kind.
+    It is a requirement, or the path of a wheel or source distribution, of an interpreter, of a
+    folder of programs, or of a checkout with `@COMMIT` behind it. `known` are builds that have
+    names.
     """
     if _URL_REQUIREMENT.match(text):
         return _packages([text], folder, where=where)
@@ -210,16 +173,7 @@ def parse_source(text: str, folder: Path, *, where: str, known: Collection[str])
 
 
 def parse_table(keys: Mapping[str, Any], folder: Path, *, where: str) -> Source:
-    """Read a build's table of the configuration file, without its settings.
-
-    Args:
-        keys: the table.
-        folder: where relative paths start.
-        where: the table's place, for messages.
-
-    Raises:
-        ConfigError: a key that is unknown, unusable or beside another kind of source.
-    """
+    """Read a build's table of the configuration file, without its settings."""
     table = CheckedTable(where, keys, separator=".")
     table.only((*BUILD_KEYS, "settings"))
     kind = _kind_of(keys, where=where)
@@ -354,5 +308,5 @@ def _refuse_unknown(requirements: list[str], *, where: str) -> Never:
 
 
 def _canonical(name: str) -> str:
-    """Return a package's name as PEP 503 spells it."""
+    """A package's name as PEP 503 spells it."""
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,8 +1,8 @@
 """The models a run may name, and the settings it starts from: TOML to specs.
 
 Read from `[tool.asperf]` in pyproject.toml or from asperf.toml beside it. Only what is written is
-checked here; whether a file exists is found out by the test that uses it, so that no other test is
-disturbed.
+checked here, and refused as ConfigError; whether a file exists is found out by the test that uses
+it, so that no other test is disturbed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ class Catalogue:
     Attributes:
         folder: the root of the project; relative paths in addresses start here.
         models: shipped models first, then the project's own.
-        builds: engine builds by name, the project's own.
         settings: defaults, the configuration file's values over them, and options over both.
         names: of the models that are named by their paths; of others, the file's name.
     """
@@ -70,7 +69,7 @@ class Catalogue:
     names: Mapping[Path, str] = field(default_factory=dict)
 
     def telling_apart(self, addresses: Iterable[str]) -> Catalogue:
-        """Return the same catalogue, in which no two of these addresses have one name."""
+        """The same catalogue, in which no two of these addresses have one name."""
         paths = []
         for address in addresses:
             name, _ = split_address(address)
@@ -80,17 +79,11 @@ class Catalogue:
         return replace(self, names=distinct_names(paths))
 
     def find(self, address: str, *, where: str, engine: Engine | None = None) -> ModelRef:
-        """Return the model that an address means, on the engine that runs it.
+        """The model that an address means, on `engine`, else the model's own, else the session's.
 
-        Args:
-            address: `name`, `name:LEVEL`, or with or without `:LEVEL` the path of a GGUF file, or
-                for MLX the path of a folder, or a hub's `owner/name`; `name+layers=8`, with or
-                without `:LEVEL`, is a variant of a model.
-            where: the option, key or test, for the message.
-            engine: the engine asked for; None is the model's own, else the session's.
-
-        Raises:
-            ConfigError: no such model or level.
+        An address is `name`, `name:LEVEL`, or with or without `:LEVEL` the path of a GGUF file, or
+        for MLX the path of a folder, or a hub's `owner/name`; `name+layers=8`, with or without
+        `:LEVEL`, is a variant of a model.
         """
         name, level = split_address(address)
         if is_path(name):
@@ -102,16 +95,9 @@ class Catalogue:
         return ref if level is None else at_level(ref, level, where=where)
 
     def find_build(self, text: str, *, where: str, engine: Engine | None = None) -> Build:
-        """Return the build that `BUILD,key=value,...` means.
+        """The build that `BUILD,key=value,...` means; settings alone are settings over `current`.
 
-        Args:
-            text: `current`, the name of a build, or what `parse_source` reads, then engine settings
-                over it; settings alone are settings over `current`.
-            where: the option or key, for the message.
-            engine: what `current` is a build of; None is the session's engine.
-
-        Raises:
-            ConfigError: no such build, interpreter or setting.
+        BUILD is `current`, the name of a build, or what `parse_source` reads.
         """
         name, words = split_build(text, where=where)
         pairs = (word.partition("=") for word in words)
@@ -154,11 +140,9 @@ class Catalogue:
 
 
 def at_level(ref: ModelRef, level: str, *, where: str) -> ModelRef:
-    """Return a model at a level that a marker or an address asks for.
+    """A model at a level that a marker or an address asks for.
 
-    Raises:
-        ConfigError: no such level; the model has no file of that level; or the address already
-            named another one.
+    Refused where the model has no file of that level, or the address already named another one.
     """
     level = parse_level(level, where=where, engine=ref.spec.engine)
     levels = [have for have, _ in ref.spec.files]
@@ -178,15 +162,7 @@ def at_level(ref: ModelRef, level: str, *, where: str) -> ModelRef:
 
 
 def load_catalogue(rootdir: Path, shipped: Sequence[ModelSpec]) -> Catalogue:
-    """Read the configuration file of a project, if it has one.
-
-    Args:
-        rootdir: pytest's root folder, where the file is and relative paths start.
-        shipped: the models that are always there.
-
-    Raises:
-        ConfigError: the file cannot be read, or something in it is not usable.
-    """
+    """Read the configuration file of a project, if any; `shipped` models are always there."""
     document = _find_document(rootdir)
     document.only((*_SETTINGS, "models", "builds"))
     models = _models(document, rootdir, shipped)
@@ -260,7 +236,7 @@ def _builds(document: CheckedTable, folder: Path) -> tuple[Build, ...]:
 
 
 def _value(text: str) -> object:
-    """Read a setting's value as TOML would: a number where it is one, else a word."""
+    """A setting's value as TOML would read it: a number where it is one, else a word."""
     try:
         return int(text)
     except ValueError:

@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 
 FlashAttention = Literal["auto", "on", "off"]
 
-
 #: Engines keep these numbers in 32 bits.
 _LARGEST: Final = 2**31 - 1
-
 
 #: Types a KV cache can be kept in, with the value of `ggml_type` (ggml.h).
 KV_TYPES: Final[dict[str, int]] = {
@@ -32,7 +30,6 @@ KV_TYPES: Final[dict[str, int]] = {
     "q5_1": 7,
 }
 
-
 #: Bytes an element of the KV cache takes, from ggml's block sizes (type_size / block_size).
 KV_BYTES_PER_ELEMENT: Final[dict[str, float]] = {
     "f32": 4.0,
@@ -46,21 +43,16 @@ KV_BYTES_PER_ELEMENT: Final[dict[str, float]] = {
     "q5_1": 24 / 32,
 }
 
-
 #: What MLX can quantise a KV cache to: bits of an element, and elements that share a scale.
 MLX_KV_BITS: Final = (2, 3, 4, 5, 6, 8)
-
 
 MLX_KV_GROUP_SIZES: Final = (32, 64, 128)
 
 
 def kv_bytes_per_element(name: str, float_bytes: float = 2.0) -> float:
-    """Return the bytes that an element of a KV cache takes.
+    """Bytes that an element of a KV cache takes: of one of `KV_TYPES`, or MLX's `8bit`, `4bit-g32`.
 
-    Args:
-        name: one of `KV_TYPES`, or MLX's `8bit`, `4bit-g32`.
-        float_bytes: of a number in the type that MLX computes in: the scale and the offset of a
-            group are kept in it.
+    MLX keeps the scale and the offset of a group in the type it computes in, of `float_bytes`.
     """
     scheme = mlx_scheme(name)
     if scheme is None:
@@ -73,16 +65,10 @@ class EngineSettings:
     """How an engine runs a model; ``None`` leaves the engine's own tools' default.
 
     Attributes:
-        threads: CPU threads for decoding and batches.
         n_gpu_layers: layers kept on a GPU; the default is all, where a GPU backend is built in.
-        flash_attn: flash attention.
-        type_k: type of the K cache, one of `KV_TYPES`.
-        type_v: type of the V cache, one of `KV_TYPES`.
         kv_bits: bits of an element of MLX's KV cache, one of `MLX_KV_BITS`; unset, it is not
             quantised.
         kv_group_size: elements of it that share a scale, one of `MLX_KV_GROUP_SIZES`.
-        n_batch: logical batch, in tokens.
-        n_ubatch: physical batch, in tokens.
         slow_by: share of each step's time that is added to it, to see that a gate finds it.
     """
 
@@ -98,9 +84,8 @@ class EngineSettings:
     slow_by: float | None = None
 
     def merged(self, other: EngineSettings) -> EngineSettings:
-        """Return these settings with every value that `other` sets taken from it."""
-        changed = {f.name: v for f in fields(other) if (v := getattr(other, f.name)) is not None}
-        return replace(self, **changed)
+        """These settings with every value that `other` sets taken from it."""
+        return replace(self, **other.as_dict())
 
     def as_dict(self) -> dict[str, Any]:
         """The settings that were set, by name."""
@@ -123,7 +108,7 @@ class EngineSettings:
         return type_k if type_k == type_v else f"{type_k}/{type_v}"
 
     def with_kv(self, other: EngineSettings) -> EngineSettings:
-        """Return these settings with the KV cache of others, whatever these say of it."""
+        """These settings with the KV cache of others, whatever these say of it."""
         return replace(self, **{name: getattr(other, name) for name in _OF_KV})
 
 
@@ -157,16 +142,7 @@ _RULES: Final[Mapping[str, Rule[Any]]] = {
 def parse_settings(
     table: Mapping[str, object], *, where: str, separator: str = ": "
 ) -> EngineSettings:
-    """Read engine settings from a configuration file, an option or a marker.
-
-    Args:
-        table: the settings by name.
-        where: file and table, option, or test and marker, for messages.
-        separator: text between that and a setting's name.
-
-    Raises:
-        ConfigError: an unknown setting, or an unusable value.
-    """
+    """Read engine settings from a configuration file, an option or a marker."""
     checked = CheckedTable(where, table, "engine setting", separator)
     checked.only(_RULES)
     return EngineSettings(
@@ -180,13 +156,8 @@ def parse_settings(
 def parse_kv_type(name: str, *, where: str) -> EngineSettings:
     """Read the type of a KV cache, as a rung of a ladder names it.
 
-    Args:
-        name: a type of llama.cpp's for both (`q8_0`) or for K and V (`q8_0/f16`), or MLX's bits,
-            with the size of a group or not (`8bit`, `4bit-g32`).
-        where: test and marker, for the message.
-
-    Raises:
-        ConfigError: no such type.
+    A type of llama.cpp's for both (`q8_0`) or for K and V (`q8_0/f16`), or MLX's bits, with the
+    size of a group or not (`8bit`, `4bit-g32`).
     """
     type_k, _, type_v = name.lower().partition("/")
     type_v = type_v or type_k

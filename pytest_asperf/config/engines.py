@@ -76,13 +76,7 @@ _MLX_AFFINE: Final = re.compile(r"(?P<bits>[234568])bit(-g(?P<group>[1-9]\d{0,3}
 
 @dataclass(frozen=True, slots=True)
 class MlxScheme:
-    """How MLX quantises: the arguments of `mlx.core.quantize`.
-
-    Attributes:
-        bits: of a weight.
-        group_size: weights that share a scale.
-        mode: how they are coded.
-    """
+    """How MLX quantises: the arguments of `mlx.core.quantize`."""
 
     bits: int
     group_size: int
@@ -108,11 +102,7 @@ class MlxScheme:
 #: Modes of one size each, whose name is the level's.
 _MLX_MODES: Final = {
     scheme.level: scheme
-    for scheme in (
-        MlxScheme(4, 32, "mxfp4"),
-        MlxScheme(8, 32, "mxfp8"),
-        MlxScheme(4, 16, "nvfp4"),
-    )
+    for scheme in (MlxScheme(4, 32, "mxfp4"), MlxScheme(8, 32, "mxfp8"), MlxScheme(4, 16, "nvfp4"))
 }
 
 _MLX_NAMES: Final = (
@@ -143,11 +133,7 @@ def mlx_scheme(level: str) -> MlxScheme | None:
 
 
 def level_engines(name: str) -> tuple[str, frozenset[Engine]] | None:
-    """Return a level's canonical spelling and the engines that have it, None for no level.
-
-    Args:
-        name: as a user writes it; case does not matter.
-    """
+    """A level's canonical spelling and the engines that have it, None for no level."""
     engines: set[Engine] = set()
     level = name.upper()
     if level in LLAMA_FTYPES:
@@ -161,11 +147,7 @@ def level_engines(name: str) -> tuple[str, frozenset[Engine]] | None:
 
 
 def parse_engine(name: object, *, where: str) -> Engine:
-    """Return an engine by its name.
-
-    Raises:
-        ConfigError: no such engine.
-    """
+    """The engine of that name."""
     for engine in ENGINES:
         if isinstance(name, str) and name == engine:
             return engine
@@ -177,16 +159,7 @@ def parse_engine(name: object, *, where: str) -> Engine:
 
 
 def parse_level(name: str, *, where: str, engine: Engine | None = None) -> str:
-    """Return the canonical spelling of a quantisation level.
-
-    Args:
-        name: a level as a user writes it; case does not matter.
-        where: the option, marker or key, for the message.
-        engine: the engine that must have it; None where that is not known yet.
-
-    Raises:
-        ConfigError: no such level, or not on this engine.
-    """
+    """The canonical spelling of a quantisation level; `engine`, where known, must have it."""
     known = level_engines(name)
     if known is None:
         valid = level_names(engine)
@@ -209,7 +182,7 @@ def parse_level(name: str, *, where: str, engine: Engine | None = None) -> str:
 
 
 def level_names(engine: Engine | None) -> tuple[str, ...]:
-    """Return the names to choose a level from; of MLX's group sizes one as the example."""
+    """The names to choose a level from; of MLX's group sizes one as the example."""
     if engine in GGUF_ENGINES:
         return tuple(LLAMA_FTYPES)
     if engine == "mlx":

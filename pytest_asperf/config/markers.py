@@ -1,10 +1,12 @@
 """Markers' arguments, each parsed into one frozen mark.
 
-Every function takes the marker's `args` and `kwargs`, and `where`: test and marker, for messages.
+Every function takes the marker's `args` and `kwargs`, and `where`: test and marker, which a
+ConfigError names.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -12,7 +14,7 @@ from pytest_asperf.config.engine_settings import EngineSettings, parse_kv_type, 
 from pytest_asperf.config.engines import parse_engine, parse_level
 from pytest_asperf.config.settings import split_address
 from pytest_asperf.config.spec import NGRAM_DRAFT, Rollback
-from pytest_asperf.config.table import CheckedTable, Rule, number, one_of, whole
+from pytest_asperf.config.table import CheckedTable, Rule, matching, number, one_of, whole
 from pytest_asperf.errors import ConfigError, listing, shown
 
 if TYPE_CHECKING:
@@ -56,9 +58,7 @@ class LadderMark:
 class KvLadderMark:
     """`kv_ladder(*types, chunks=None)`: types of KV cache, each against F16 and the same weights.
 
-    Attributes:
-        types: the settings that make each type, by its name.
-        chunks: the most that PPL is taken over, None for the session's number.
+    `types` has the settings that make each type, by its name; `chunks` is as in `LadderMark`.
     """
 
     types: dict[str, EngineSettings]
@@ -67,14 +67,7 @@ class KvLadderMark:
 
 @dataclass(frozen=True, slots=True)
 class HardwareMark:
-    """`hardware(*names, ...)`: where a test runs; it is skipped elsewhere.
-
-    Attributes:
-        names: profiles, any of which will do; none means any hardware.
-        min_memory_gb: least memory, in GB.
-        min_cpu_cores: least CPU cores of all kinds.
-        min_gpu_cores: least GPU cores.
-    """
+    """`hardware(*names, ...)`: where a test runs; it is skipped elsewhere. No name: anywhere."""
 
     names: tuple[str, ...]
     min_memory_gb: float | None = None
@@ -84,17 +77,7 @@ class HardwareMark:
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeMark:
-    """`speculative(draft=..., target=..., k=4, ...)`: the pair whose speculation is measured.
-
-    Attributes:
-        draft: address of the draft, or `ngram` for lookup in the text.
-        target: address of the target.
-        k: tokens drafted per round.
-        temperature: 0 for greedy decoding.
-        n_tokens: tokens generated after each prompt.
-        rollback: `auto`, or the one way that rejected tokens may be forgotten in.
-        prompts: path of a file of prompts, None for the shipped ones.
-    """
+    """`speculative(draft=..., target=..., k=4, ...)`: a `Pairing`, its models by address."""
 
     draft: str
     target: str
@@ -129,16 +112,11 @@ class Marks:
 _WHY: Final = "the marker decides what the test measures"
 
 
-def _string(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError
-    return value
-
-
 def _or_none(rule: Rule[Any]) -> Rule[Any]:
     return Rule(lambda value: None if value is None else rule.read(value), rule.accepts)
 
 
+_string: Final = matching(re.compile(r".+", re.DOTALL))
 _ADDRESS: Final = Rule(_string, "the address of a model, as a string", _WHY)
 _LEVEL: Final = Rule(_string, "a quantisation level, as a string", _WHY)
 _KV_TYPE: Final = Rule(_string, "a type of KV cache, as a string", _WHY)
@@ -163,34 +141,21 @@ _SPECULATIVE: Final[Mapping[str, Rule[Any]]] = {
 
 
 def parse_model(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> ModelMark:
-    """Read `model(address, engine=..., **settings)`.
-
-    Raises:
-        ConfigError: no address, more than one, an unknown engine or setting, or an unusable value.
-    """
+    """Read `model(address, engine=..., **settings)`."""
     address, rest = _single("address", _ADDRESS, args, kwargs, where=where)
     engine = parse_engine(rest.pop("engine"), where=where) if "engine" in rest else None
     return ModelMark(address, parse_settings(rest, where=where), engine)
 
 
 def parse_quant(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> QuantMark:
-    """Read `quant(level)`.
-
-    Raises:
-        ConfigError: no level, more than one, an unknown level or argument.
-    """
+    """Read `quant(level)`."""
     level, rest = _single("level", _LEVEL, args, kwargs, where=where)
     _arguments(rest, ("level",), where=where)
     return QuantMark(parse_level(level, where=where))
 
 
 def parse_ladder(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> LadderMark:
-    """Read `quant_ladder(*levels, baseline="F16", chunks=None)`.
-
-    Raises:
-        ConfigError: no level, an unknown or repeated one, the baseline among them, an unknown
-            argument, or a number of chunks that gives no interval.
-    """
+    """Read `quant_ladder(*levels, baseline="F16", chunks=None)`; no level may be there twice."""
     table = _arguments(kwargs, ("baseline", "chunks"), where=where)
     baseline = _LEVEL.checked(kwargs.get("baseline", "F16"), table.at("baseline"), "baseline")
     baseline = parse_level(baseline, where=where)
@@ -210,12 +175,7 @@ def parse_ladder(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
 def parse_kv_ladder(
     args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
 ) -> KvLadderMark:
-    """Read `kv_ladder(*types, chunks=None)`; the baseline is always F16.
-
-    Raises:
-        ConfigError: no type, an unknown or repeated one, the baseline among them, an unknown
-            argument, or a number of chunks that gives no interval.
-    """
+    """Read `kv_ladder(*types, chunks=None)`; the baseline is always F16."""
     table = _arguments(kwargs, ("chunks",), where=where)
     types: dict[str, EngineSettings] = {}
     for arg in args:
@@ -232,11 +192,7 @@ def parse_kv_ladder(
 
 
 def parse_hardware(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> HardwareMark:
-    """Read `hardware(*names, min_memory_gb=..., min_cpu_cores=..., min_gpu_cores=...)`.
-
-    Raises:
-        ConfigError: no requirement, an unknown argument or an unusable value.
-    """
+    """Read `hardware(*names, min_memory_gb=..., min_cpu_cores=..., min_gpu_cores=...)`."""
     table = _arguments(kwargs, _LEAST, where=where)
     names = tuple(_PROFILE.checked(arg, where) for arg in args)
     required = [key for key, value in kwargs.items() if value is not None]
@@ -250,12 +206,7 @@ def parse_hardware(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: s
 def parse_speculative(
     args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
 ) -> SpeculativeMark:
-    """Read `speculative(draft=..., target=..., k=4, temperature=0, n_tokens=64, ...)`.
-
-    Raises:
-        ConfigError: no draft or target, arguments without a name, an unknown argument or an
-            unusable value.
-    """
+    """Read `speculative(draft=..., target=..., k=4, temperature=0, n_tokens=64, ...)`."""
     if args:
         raise _unusable(
             "arguments without a name", "write draft=..., target=..., k=...", where=where

@@ -12,11 +12,7 @@ OPTIONS: Final = {
         "NAME|auto",
         "hardware profile to hold numbers against; auto is this machine (default: auto)",
     ),
-    "--asperf-engine": (
-        "engine",
-        "NAME",
-        "llama_cpp, llama_tools or mlx (default: llama_cpp)",
-    ),
+    "--asperf-engine": ("engine", "NAME", "llama_cpp, llama_tools or mlx (default: llama_cpp)"),
     "--asperf-source": (
         "source",
         "auto|live|recorded",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from pytest_asperf.analysis.guards.surroundings import CV_LIMIT
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.config.engines import ENGINES, Engine, level_engines
-from pytest_asperf.config.table import Rule, one_of, whole
+from pytest_asperf.config.table import Rule, list_of, matching, one_of, whole
 from pytest_asperf.errors import ConfigError, listing, suggest
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _WEEK_S: Final = 7 * 24 * 3600
 #: TOML has no larger integers.
 _MOST_SEED: Final = 2**63 - 1
 
-
+_text: Final = matching(re.compile(r"[^\0]+"))
 _COUNTS: Final = frozenset(
     {"repetitions", "chunks", "max_pairs", "max_seconds", "seed", "self_check"}
 )
@@ -42,12 +42,7 @@ _DURATION: Final = re.compile(r"(?P<number>\d{1,7}(\.\d{1,3})?)\s*(?P<unit>s|min
 
 @dataclass(frozen=True, slots=True)
 class ReportTarget:
-    """A report to write at the end of the session.
-
-    Attributes:
-        format: `json` is one file, `plots` the pictures.
-        path: the file, or the folder of the pictures.
-    """
+    """A report to write at the end of the session: a JSON file, or a folder of plots."""
 
     format: ReportFormat
     path: Path
@@ -62,8 +57,6 @@ class Settings:
         engine: the engine that measures models which name none.
         source: measure, replay recorded numbers, or whichever fits the declared hardware.
         inconclusive: what becomes of a test whose interval straddles its threshold.
-        default_model: address of the model that a test without a marker measures.
-        repetitions: repetitions of a throughput workload.
         chunks: chunks of the corpus that PPL is taken over, or None for all of them.
         baseline: build that a gate holds the candidate against.
         candidate: build that a gate judges, None where there is none.
@@ -78,9 +71,7 @@ class Settings:
         call_timeout_s: seconds after which a call to the engine, or its start, is given up.
         wait: seconds after which waiting for another measurement on this machine is given up.
         cache: folder for files that are made once, or None for the platform's own.
-        python: interpreter that the engine runs in.
         tools: folder of llama.cpp's programs, for the engine that runs those.
-        report: reports to write.
         findings: a project's own files of findings, beside the shipped ones.
         records: its own files of recorded figures.
     """
@@ -110,16 +101,12 @@ class Settings:
     records: tuple[Path, ...] = ()
 
     def tools_of(self, engine: Engine) -> Path | None:
-        """Return the folder of programs that an engine consists of; None for a library."""
+        """The folder of programs that an engine consists of; None for a library."""
         return self.tools if engine == "llama_tools" else None
 
 
 def parse_path(value: object, folder: Path) -> Path:
-    """Return a path as written in a file or option, relative ones starting from `folder`.
-
-    Raises:
-        ValueError: not the text of a path.
-    """
+    """A path as written in a file or option, relative ones from `folder`; ValueError otherwise."""
     try:
         return folder / Path(_text(value)).expanduser()
     except RuntimeError as error:  # `~nobody`
@@ -137,7 +124,7 @@ def is_path(name: str) -> bool:
 
 
 def distinct_names(paths: Iterable[Path]) -> dict[Path, str]:
-    """Return for each path its shortest end that no other one has."""
+    """For each path its shortest end that no other one has."""
     every = set(paths)
     return {path: _shortest_end(path, every - {path}) for path in every}
 
@@ -177,15 +164,9 @@ def read_word(key: str, text: Any) -> Any:
 def parse_values(
     table: Mapping[str, object], *, where: Callable[[str], str], folder: Path
 ) -> dict[str, Any]:
-    """Check settings value by value and return them as arguments of `Settings`.
+    """Check settings value by value, as arguments of `Settings`.
 
-    Args:
-        table: values by the name of a field of `Settings`; other keys are the caller's to refuse.
-        where: gives the place of a key for a message (`asperf.toml: chunks`, `--asperf-chunks`).
-        folder: where relative paths start.
-
-    Raises:
-        ConfigError: an unusable value.
+    `where` gives the place of a key for a message (`asperf.toml: chunks`, `--asperf-chunks`).
     """
     rules = setting_rules(folder)
     return {key: rules[key].checked(value, where(key), key) for key, value in table.items()}
@@ -194,12 +175,6 @@ def parse_values(
 def path_rule(folder: Path) -> Rule[Path]:
     """What a key accepts that names a file or folder; relative paths start from `folder`."""
     return Rule(partial(parse_path, folder=folder), "the path of a file or folder")
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise ValueError
-    return value
 
 
 def _duration(value: object) -> float:
@@ -248,20 +223,8 @@ def _tools(value: object, folder: Path) -> Path:
     return path
 
 
-def _reports(value: object, folder: Path) -> tuple[ReportTarget, ...]:
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise ValueError
-    return tuple(_report(item, folder) for item in value)
-
-
-def _paths(value: object, folder: Path) -> tuple[Path, ...]:
-    if not isinstance(value, list):
-        raise ValueError
-    return tuple(parse_path(item, folder) for item in value)
-
-
-def _report(text: str, folder: Path) -> ReportTarget:
-    name, _, path = text.partition(":")
+def _report(value: object, folder: Path) -> ReportTarget:
+    name, _, path = _text(value).partition(":")
     for known in get_args(ReportFormat):
         if name == known:
             return ReportTarget(known, parse_path(path, folder))
@@ -278,7 +241,8 @@ def setting_rules(folder: Path) -> dict[str, Rule[Any]]:
     """What each key of `Settings` accepts; relative paths start from `folder`."""
     path = partial(parse_path, folder=folder)
     build = Rule(_text, "a build: NAME or PATH, then ,key=value")
-    files = Rule(partial(_paths, folder=folder), "a list of paths of TOML files")
+    files = list_of(path_rule(folder), "a list of paths of TOML files")
+    report = Rule(partial(_report, folder=folder), "FORMAT:PATH")
     count, seconds = whole(1, _MOST), whole(1, _WEEK_S)
     return {
         "hardware": Rule(
@@ -327,10 +291,9 @@ def setting_rules(folder: Path) -> dict[str, Rule[Any]]:
             "the path of a folder that has llama-bench, llama-perplexity and llama-quantize",
             "llama_tools runs the programs in that folder",
         ),
-        "report": Rule(
-            partial(_reports, folder=folder),
-            f"FORMAT:PATH, or in a configuration file a list of them; "
+        "report": list_of(
+            report,
+            "FORMAT:PATH, or in a configuration file a list of them; "
             f"FORMAT is one of {listing(get_args(ReportFormat))}",
-            "a report that cannot be written is noticed only after everything was measured",
-        ),
+        ).because("a report that cannot be written is noticed only after everything was measured"),
     }

@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """An engine build that can be compared with another: its source, and settings over it.
-
-    Attributes:
-        name: what it was called.
-        source: what it is, or is made from.
-        settings: engine settings over the model's own.
-    """
+    """An engine build to compare with another: its source, and settings over the model's."""
 
     name: str
     source: Source
@@ -39,14 +33,12 @@ class ModelSpec:
     Exactly one of `hf_folder` and `gguf` is the source, or `files` maps levels to GGUF files.
 
     Attributes:
-        name: what markers and options call it.
         hf_folder: a folder in Hugging Face format; levels are made from it.
         hub_id: the model of the Hugging Face hub that is meant where that folder does not exist.
         gguf: one GGUF file; other levels are quantised from it.
         files: what somebody published by level, GGUF files or MLX folders; no level is made from
             another.
         engine: the engine that runs it; None is the session's.
-        settings: engine settings for this model.
         own_settings: those that hold on one engine only, over `settings`.
         corpus: a text file to score for PPL, or None for the shipped held-out corpus.
         variant: what is made of the source before it is measured or quantised, None for nothing.
@@ -64,23 +56,18 @@ class ModelSpec:
     variant: Variant | None = None
 
     def on(self, engine: Engine) -> ModelSpec:
-        """Return this model on an engine, with the settings that it has there."""
+        """This model on an engine, with the settings that it has there."""
         own = dict(self.own_settings).get(engine, EngineSettings())
         return replace(self, engine=engine, settings=self.settings.merged(own), own_settings=())
 
     def with_settings(self, settings: EngineSettings) -> ModelSpec:
-        """Return this model run with these settings over its own."""
+        """This model run with these settings over its own."""
         return replace(self, settings=self.settings.merged(settings))
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
-    """A model at a level, as a test addresses it (`asperf-target:Q6_K`).
-
-    Attributes:
-        spec: the model.
-        level: the level, or None for the model's own file as it is.
-    """
+    """A model at a level (`asperf-target:Q6_K`); level None is the model's own file as it is."""
 
     spec: ModelSpec
     level: str | None = None
@@ -97,7 +84,7 @@ class ModelRef:
         return f"{self.label}{kv}{' on mlx' if self.spec.engine == 'mlx' else ''}"
 
     def with_kv(self, settings: EngineSettings) -> ModelRef:
-        """Return the same weights with the KV cache of these settings."""
+        """The same weights with the KV cache of these settings."""
         kept = self.spec.settings.with_kv(settings)
         return replace(self, spec=replace(self.spec, settings=kept))
 
@@ -110,16 +97,13 @@ NGRAM_DRAFT: Final = "ngram"
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Speculation to measure: which draft, which target, on what.
+    """Speculation to measure: a draft (None looks up in the text), its target, and the prompts.
 
     Attributes:
-        target: the model whose output it is.
-        draft: the model that proposes, None for lookup in the text.
         k: tokens drafted per round.
         temperature: 0 for greedy decoding; else tokens are sampled at it.
         n_tokens: tokens generated after each prompt.
         rollback: how rejected tokens are forgotten; `auto` is whatever the engine can.
-        prompts: a file of prompts by category, None for the shipped ones.
     """
 
     target: ModelRef

@@ -18,18 +18,14 @@ T = TypeVar("T")
 
 #: Longest text of one key.
 LONGEST: Final = 600
-_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 _WHY: Final = "its meaning is not known"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[T]):
-    """What one key accepts.
+    """What one key accepts; a message says `accepts`, the usable values, and `why` they matter.
 
-    Attributes:
-        read: gives the value; raises ValueError for an unusable one, with a hint as its text.
-        accepts: usable values, as a message lists them.
-        why: why the value matters.
+    `read` gives the value, or raises ValueError with a hint as its text.
     """
 
     read: Callable[[object], T]
@@ -37,11 +33,7 @@ class Rule(Generic[T]):
     why: str = _WHY
 
     def checked(self, value: object, place: str, key: str = "") -> T:
-        """Read a value; an error names the place: file and key, option, or test and marker.
-
-        Raises:
-            ConfigError: it is not usable.
-        """
+        """Read a value; a ConfigError names the place: file and key, option, or test and marker."""
         try:
             return self.read(value)
         except ValueError as error:
@@ -59,8 +51,6 @@ class CheckedTable:
 
     Attributes:
         place: file and table, or test and marker, as an error names them.
-        values: what was written.
-        noun: what an error calls a key.
         separator: text between the place and a key.
     """
 
@@ -120,7 +110,7 @@ class CheckedTable:
 
     def entries(self, key: str) -> list[object]:
         """The tables of a [[key]], one or more."""
-        return self.need(key, Rule(_full_list, f"one or more [[{key}]]"))
+        return self.need(key, Rule(full_list, f"one or more [[{key}]]"))
 
     def refuse(self, key: str, remedy: str) -> Never:
         """Refuse a key's value, or its absence."""
@@ -192,6 +182,17 @@ def number(
     return Rule(read, accepts)
 
 
+def matching(pattern: re.Pattern[str]) -> Callable[[object], str]:
+    """Reads text of one form, all of it."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise ValueError
+        return value
+
+    return read
+
+
 def list_of(rule: Rule[T], accepts: str) -> Rule[tuple[T, ...]]:
     """A list whose values follow one rule."""
 
@@ -201,12 +202,6 @@ def list_of(rule: Rule[T], accepts: str) -> Rule[tuple[T, ...]]:
         return tuple(map(rule.read, value))
 
     return Rule(read, accepts)
-
-
-def _id(value: object) -> str:
-    if not isinstance(value, str) or not _ID.fullmatch(value):
-        raise ValueError
-    return value
 
 
 def _text(value: object, *, least: int = 1) -> str:
@@ -233,7 +228,8 @@ def _of_type(kind: type[T]) -> Callable[[object], T]:
     return read
 
 
-def _full_list(value: object) -> list[object]:
+def full_list(value: object) -> list[object]:
+    """Reads a list that is not empty."""
     if not isinstance(value, list) or not value:
         raise ValueError
     return value
@@ -245,7 +241,7 @@ TEXT: Final = Rule(_text, f"text of 1 to {LONGEST} characters")
 _ANY_TEXT: Final = Rule(partial(_text, least=0), f"text of at most {LONGEST} characters")
 TEXTS: Final = list_of(Rule(_of_type(str), "text"), "a list of texts")
 ID: Final = Rule(
-    _id,
+    matching(re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")),
     "1 to 64 of A-Z a-z 0-9 . _ + - and begins with a letter or digit",
     "a number is named source-id/table-id/row/column",
 )

@@ -21,11 +21,7 @@ class UnreadableTextError(ValueError):
 
 
 def read_bytes(path: Path, at_most: int = _MAX_BYTES) -> bytes:
-    """The content of a regular file.
-
-    Raises:
-        UnreadableTextError: it cannot be read, is not a regular file, or is too large.
-    """
+    """The content of a regular file; UnreadableTextError where there is none, or too much of it."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -43,11 +39,7 @@ def read_bytes(path: Path, at_most: int = _MAX_BYTES) -> bytes:
 
 
 def read_text(path: Path, at_most: int = _MAX_BYTES) -> str:
-    """The text of a regular file in UTF-8, with line ends as Python has them.
-
-    Raises:
-        UnreadableTextError: as for `read_bytes`, or it is not UTF-8.
-    """
+    """The text of a regular file in UTF-8, with line ends as Python has them."""
     try:
         text = read_bytes(path, at_most).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -56,11 +48,7 @@ def read_text(path: Path, at_most: int = _MAX_BYTES) -> str:
 
 
 def read_json_table(path: Path) -> dict[str, Any]:
-    """The table that a JSON file holds.
-
-    Raises:
-        UnreadableTextError: as for `read_bytes`, or it is not JSON, or not a table.
-    """
+    """The table that a JSON file holds; UnreadableTextError where it holds none."""
     try:
         content = json.loads(read_bytes(path))
     except UnreadableTextError:

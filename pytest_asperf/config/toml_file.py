@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import tomllib
 from decimal import Decimal
+from functools import cache
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.config.table import CheckedTable
@@ -22,11 +24,7 @@ _MANY_DIGITS: Final = re.compile(r"[0-9_]{4300}|[eE][+-]?[0-9_]{9}")
 def parse_toml(
     text: str, where: str, *, parse_float: Callable[[str], Any] = float
 ) -> dict[str, Any]:
-    """The content of a TOML document, whose integers have 64 bits as TOML demands.
-
-    Raises:
-        ConfigError: it is not TOML, is nested too deeply, or has a number out of range.
-    """
+    """The content of a TOML document, whose integers have 64 bits as TOML demands."""
     try:
         content = tomllib.loads(text, parse_float=parse_float)
         large = _out_of_range(content)
@@ -58,11 +56,7 @@ def _out_of_range(value: object, keys: str = "") -> str | None:
 
 
 def open_document(text: str, where: str) -> CheckedTable:
-    """The content of a TOML text that says `schema = 1`.
-
-    Raises:
-        ConfigError: it is not TOML, or of another schema.
-    """
+    """The content of a TOML text that says `schema = 1`."""
     content = parse_toml(text, where, parse_float=Decimal)
     if content.get("schema") != _SCHEMA or isinstance(content["schema"], bool):
         raise broken(where, f"does not say schema = {_SCHEMA}", f"write schema = {_SCHEMA} first")
@@ -76,6 +70,14 @@ def read_toml_text(path: Path) -> str:
     except UnreadableTextError as error:
         remedy = "name a file that can be read, in UTF-8"
         raise broken(printable(path, 300), str(error), remedy) from error
+
+
+@cache
+def shipped_texts(folder: str) -> tuple[tuple[str, str], ...]:
+    """The TOML files of a folder of this package, sorted by their names: name and text."""
+    files = resources.files("pytest_asperf").joinpath(folder).iterdir()
+    shipped = sorted((file.name, file) for file in files if file.name.endswith(".toml"))
+    return tuple((name, file.read_text(encoding="utf-8")) for name, file in shipped)
 
 
 def broken(where: str, problem: str, remedy: str) -> ConfigError:

@@ -10,9 +10,7 @@ from pytest_asperf.errors import ConfigError, shown, suggest
 
 VariantKind = Literal["layers", "experts", "hybrid", "recurrent"]
 
-
 _VARIANT: Final = re.compile(r"(?P<kind>[a-z]+)(=(?P<n>[1-9]\d{0,2}))?")
-
 
 #: Kinds of variants with the number that each has where none is named; None where one must be.
 _VARIANTS: Final[dict[VariantKind, int | None]] = {
@@ -31,7 +29,6 @@ class Variant:
         kind: `layers`, n more layers that add nothing; `experts`, n copies of each feed-forward
             part, of which one is used for a token; `hybrid`, a recurrent part that adds nothing;
             `recurrent`, n layers of random weights, which is another function.
-        n: how many.
     """
 
     kind: VariantKind
@@ -39,11 +36,7 @@ class Variant:
 
 
 def parse_variant(text: str, *, where: str) -> Variant:
-    """Read the text after the plus of `asperf-target+layers=8`.
-
-    Raises:
-        ConfigError: no such variant, or not the number it needs.
-    """
+    """Read the text after the plus of `asperf-target+layers=8`."""
     match = _VARIANT.fullmatch(text)
     for kind, default in _VARIANTS.items():
         if match and match["kind"] == kind and bool(match["n"]) <= (default != 0):

@@ -10,9 +10,7 @@ from pytest_asperf.errors import ConfigError, shown
 
 WorkloadKind = Literal["pp", "tg", "ttft", "sd"]
 
-
 _KINDS: Final[dict[str, WorkloadKind]] = {"pp": "pp", "tg": "tg", "ttft": "ttft"}
-
 
 _WORKLOAD: Final = re.compile(
     r"(?P<kind>pp|tg|ttft)(?P<tokens>[1-9]\d{0,6})(@d(?P<depth>\d{1,7}))?"
@@ -48,11 +46,7 @@ class Workload:
 
 
 def parse_workload(name: str, *, where: str) -> Workload:
-    """Read a workload's name.
-
-    Raises:
-        ConfigError: the name is not of the form `pp512`, `tg128`, `tg128@d1024` or `ttft512`.
-    """
+    """Read a workload's name; a ConfigError shows the forms that there are."""
     match = _WORKLOAD.fullmatch(name)
     if match is None or (match["kind"] == "ttft" and match["depth"]):
         raise ConfigError(

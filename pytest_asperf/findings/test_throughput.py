@@ -38,7 +38,7 @@ def test_generation_stays_below_the_bandwidth(throughput: Throughput, hardware: 
 
 
 def _cached(hardware: Hardware) -> str:
-    """Return why a processor's cache may hold much of the weights, or nothing."""
+    """Why a processor's cache may hold much of the weights, or nothing."""
     cache = hardware.machine.cache_bytes
     if hardware.shares_memory or (cache and _FROM_MEMORY * cache <= _WEIGHTS_BYTES):
         return ""

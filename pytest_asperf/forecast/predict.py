@@ -20,7 +20,7 @@ from pytest_asperf.analysis.capacity import (
     fit,
     payoff,
     speed_ratio,
-    tg_ceiling,
+    tg_bound,
 )
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.engine_settings import kv_bytes_per_element
@@ -29,9 +29,9 @@ from pytest_asperf.config.settings import parse_path, split_address
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.errors import ConfigError, HardwareError, printable
 from pytest_asperf.forecast.result import Forecast, Prediction, SpeculationForecast
-from pytest_asperf.hardware.bandwidth import LARGEST_CACHE_BYTES, known_bandwidth, machine_bandwidth
+from pytest_asperf.hardware.bandwidth import LARGEST_CACHE_BYTES, bandwidth_in_turn
 from pytest_asperf.hardware.detect import detect
-from pytest_asperf.hardware.in_force import Ceiling, in_force
+from pytest_asperf.hardware.in_force import BandwidthBound, in_force
 from pytest_asperf.hardware.memory import memory_of
 from pytest_asperf.modelfiles.sizes import KvCache, demand_of
 from pytest_asperf.report.sections import Failure
@@ -52,12 +52,9 @@ class ForecastRequest:
     """The options of the command, beside the models.
 
     Attributes:
-        hardware: name of a profile, or `auto`.
         memory_gb: memory of the named hardware, in GB as on the box.
         level: level of models that are named without one.
         context: positions of the KV cache, None for 4096 or the training's, where that is less.
-        kv: the settings of the KV cache's types.
-        draft: address of a draft model.
         draft_ratio: speed of the draft over the target's, if it was measured.
         verify: costs of verifying, as `2:1.6,5:2.1`.
         acceptance: acceptance rate, None for a table of several.
@@ -89,15 +86,7 @@ def predict(
 ) -> Prediction:
     """Predict memory, TG and the gain of a draft for models on a machine.
 
-    Args:
-        addresses: of the models: a GGUF file, a Hugging Face folder, or a name in the catalogue.
-        request: the other options.
-        catalogue: the project's models.
-        cache: the cache folder; a bandwidth that has to be measured is kept there.
-        queue: where a measurement waits for its turn.
-
-    Raises:
-        AsperfError: an address, name or value is not usable, or a file is broken.
+    A bandwidth that has to be measured is kept in the cache folder, and waits in the queue.
     """
     drafts = [] if request.draft is None else [request.draft]
     catalogue = catalogue.telling_apart([*addresses, *drafts])
@@ -117,27 +106,23 @@ def predict(
         "its size cannot be read", "name the hardware with --hardware=NAME"
     )
     on_card = isinstance(memory, MemoryCapacity) and not memory.is_shared
-    ceiling, basis = _ceiling(hardware, cache, queue, on_card=on_card)
+    bandwidth, basis = _bandwidth(hardware, cache, queue, on_card=on_card)
 
     def forecast(demand: Demand) -> Forecast:
         loaded = [demand] if draft is None else [demand, draft]
         return Forecast(
             demand,
             None if isinstance(memory, Failure) else fit(memory, loaded),
-            *_rates(demand, ceiling),
+            *_rates(demand, bandwidth),
             _speculation(demand, draft, request, costs) if request.is_of_speculation else None,
         )
 
     forecasts = tuple(map(forecast, demands))
-    return Prediction(hardware.headline(), memory, ceiling, basis, types, draft, forecasts)
+    return Prediction(hardware.headline(), memory, bandwidth, basis, types, draft, forecasts)
 
 
 def parse_verify(text: str) -> Verification:
-    """Read `2:1.6,5:2.1`, the cost of batches of 2 and of 5 positions in steps of the target.
-
-    Raises:
-        ConfigError: not of this form, or a cost that is no positive number.
-    """
+    """Read `2:1.6,5:2.1`, the cost of batches of 2 and of 5 positions in steps of the target."""
     costs = {}
     for pair in text.split(","):
         positions, _, cost = pair.partition(":")
@@ -200,37 +185,34 @@ def _hardware(request: ForecastRequest) -> Hardware:
     return in_force(request.hardware, detect(), memory_gb=request.memory_gb, option="--hardware")
 
 
-def _ceiling(
+def _bandwidth(
     hardware: Hardware, cache: Path, queue: MachineQueue, *, on_card: bool
-) -> tuple[Ceiling | Failure, str]:
+) -> tuple[BandwidthBound | Failure, str]:
     """The bandwidth of the memory that the weights are read from, and its source."""
-    published, profile, machine = hardware.published_bandwidth, hardware.profile, hardware.machine
-    if published is not None and (hardware.shares_memory or on_card):
-        sources = profile.sources if profile is not None else ()
+    machine = hardware.machine
+    if (published := hardware.weights_bandwidth(on_card=on_card)) is not None:
+        sources = hardware.profile.sources if hardware.profile is not None else ()
         basis = f"{published.kind}; {printable('; '.join(sources))}" if sources else published.kind
-        return Ceiling(published.gbs, published.kind), basis
+        return BandwidthBound(published.gbs, published.kind), basis
     if on_card:
         remedy = "name the card with --hardware=NAME"
         return Failure("the card's bandwidth is neither published here nor measured", remedy), ""
     try:
-        measured = known_bandwidth(cache, machine)
-        if measured is None:
-            with queue.turn():
-                measured = machine_bandwidth(cache, machine)
+        measured = bandwidth_in_turn(cache, machine, queue)
     except HardwareError as error:
-        return Failure(printable(error.what), printable(error.remedy)), ""
+        return Failure.of(error), ""
     basis = f"read by all usable cores, measured on {measured.measured_on}"
-    return Ceiling(measured.gbs, measured.kind, machine.cache_bytes or 0), basis
+    return BandwidthBound(measured.gbs, measured.kind, machine.cache_bytes or 0), basis
 
 
 def _rates(
-    demand: Demand, ceiling: Ceiling | Failure
+    demand: Demand, bandwidth: BandwidthBound | Failure
 ) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
-    """The ceilings with an empty and a full context, and the expected range of the first."""
-    if isinstance(ceiling, Failure):
+    """The bounds on TG with an empty and a full context, and the expected range of the first."""
+    if isinstance(bandwidth, Failure):
         return None, None
-    empty, full = (tg_ceiling(ceiling.gbs, n_bytes) for n_bytes in demand.read_bytes)
-    if demand.read_bytes[0] <= (ceiling.cache_bytes or LARGEST_CACHE_BYTES):
+    empty, full = (tg_bound(bandwidth.gbs, n_bytes) for n_bytes in demand.read_bytes)
+    if demand.read_bytes[0] <= (bandwidth.cache_bytes or LARGEST_CACHE_BYTES):
         return (empty, full), None
     low, high = MOE_REACHED_SHARE if demand.has_experts else REACHED_SHARE
     return (empty, full), (low * empty, high * empty)

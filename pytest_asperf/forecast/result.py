@@ -6,25 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_asperf.analysis.capacity import (
-        Demand,
-        Fit,
-        MemoryCapacity,
-        Payoff,
-        Verification,
-    )
-    from pytest_asperf.hardware.in_force import Ceiling
+    from pytest_asperf.analysis.capacity import Demand, Fit, MemoryCapacity, Payoff, Verification
+    from pytest_asperf.hardware.in_force import BandwidthBound
     from pytest_asperf.report.sections import Failure
 
 
 @dataclass(frozen=True, slots=True)
 class SpeculationForecast:
-    """The effect of a draft on one target.
+    """The effect of a draft on one target: by cost of verifying, the payoff at each acceptance.
 
-    Attributes:
-        ratio: speed of the draft over the target's, None if unknown.
-        ratio_basis: its source.
-        rows: for each cost of verifying, the payoff at each acceptance rate.
+    `ratio` is the speed of the draft over the target's, None if unknown.
     """
 
     ratio: float | None
@@ -37,11 +28,9 @@ class Forecast:
     """The prediction for one model.
 
     Attributes:
-        demand: the memory that the model needs.
         fit: whether it fits, with the draft if there is one; None if memory is unknown.
         ceilings: TG in tok/s that the bandwidth allows, with an empty and with a full context.
         reached: the range of it that real runs reach; None if a cache can hold what is read.
-        speculation: the effect of a draft; None without one.
     """
 
     demand: Demand
@@ -53,21 +42,14 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The prediction for a machine and its models.
+    """The prediction for a machine and its models; what is unknown says why.
 
-    Attributes:
-        hardware: the hardware, in one line.
-        memory: its memory, or why it is unknown.
-        ceiling: its bandwidth, or why it is unknown.
-        bandwidth_basis: source of the bandwidth.
-        kv_types: of the K and the V cache, for each model.
-        draft: the memory that the draft needs.
-        forecasts: by model.
+    `kv_types` are of the K and the V cache, for each model.
     """
 
     hardware: str
     memory: MemoryCapacity | Failure
-    ceiling: Ceiling | Failure
+    ceiling: BandwidthBound | Failure
     bandwidth_basis: str
     kv_types: tuple[tuple[str, str], ...]
     draft: Demand | None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.capacity import Demand, Payoff
     from pytest_asperf.forecast.result import Forecast, Prediction, SpeculationForecast
-    from pytest_asperf.hardware.in_force import Ceiling
+    from pytest_asperf.hardware.in_force import BandwidthBound
     from pytest_asperf.report.sections import State
 
 _SCHEMA: Final = 1
@@ -140,7 +140,7 @@ def _fit_checks(forecast: Forecast, hardware: str) -> Iterator[CheckLine]:
     yield CheckLine("fits", "ok", f"yes: {detail}")
 
 
-def _rate_checks(forecast: Forecast, ceiling: Ceiling | Failure) -> Iterator[CheckLine]:
+def _rate_checks(forecast: Forecast, ceiling: BandwidthBound | Failure) -> Iterator[CheckLine]:
     demand, ceilings, reached = forecast.demand, forecast.ceilings, forecast.reached
     if ceilings is None or isinstance(ceiling, Failure):
         yield CheckLine("ceiling", "unknown", "the memory bandwidth is unknown")

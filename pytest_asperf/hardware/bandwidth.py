@@ -23,6 +23,7 @@ from pytest_asperf.hardware.records import load_record, machine_key, record_path
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pytest_asperf.hardware.machine_lock import MachineQueue
 
 _MIB = 1 << 20
 # Caches do not evict strictly in order: a buffer of four times the last level still read up to
@@ -69,7 +70,7 @@ def machine_bandwidth(cache_dir: Path, machine: Machine, *, remeasure: bool = Fa
     """This machine's measured read bandwidth, measured only if it is not known or on demand.
 
     The higher of two measurements is kept, below ``hardware/`` in the cache. The caller makes sure
-    that nothing else measures at the same time.
+    that nothing else measures at the same time; see `bandwidth_in_turn`.
     """
     path = record_path(cache_dir, _NAME, machine)
     known = _load(path)
@@ -87,6 +88,17 @@ def machine_bandwidth(cache_dir: Path, machine: Machine, *, remeasure: bool = Fa
     }
     store_record(path, record, what="the measured memory bandwidth")
     return Bandwidth(measurement.gbs, "measured", measured_on=today)
+
+
+def bandwidth_in_turn(
+    cache_dir: Path, machine: Machine, queue: MachineQueue, *, remeasure: bool = False
+) -> Bandwidth:
+    """This machine's read bandwidth; if it has to be measured, after other measurements here."""
+    known = known_bandwidth(cache_dir, machine)
+    if known is not None and not remeasure:
+        return known
+    with queue.turn():
+        return machine_bandwidth(cache_dir, machine, remeasure=remeasure)
 
 
 def known_bandwidth(cache_dir: Path, machine: Machine) -> Bandwidth | None:

@@ -9,7 +9,7 @@ from pytest_asperf.hardware.profiles import Match, Profile, find_profile, same_b
 
 
 @dataclass(frozen=True, slots=True)
-class Ceiling:
+class BandwidthBound:
     """What bounds the rate at which a model's weights can be read.
 
     Attributes:
@@ -72,6 +72,10 @@ class Hardware:
         if self.declared is None:
             return self.machine.bandwidth
         return published_bandwidth(Match((self.declared,)))
+
+    def weights_bandwidth(self, *, on_card: bool) -> Bandwidth | None:
+        """The advertised bandwidth, if it is that of the memory the weights are read from."""
+        return self.published_bandwidth if self.shares_memory or on_card else None
 
     @property
     def shares_memory(self) -> bool:

@@ -4,47 +4,21 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib import resources
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.config.toml_file import parse_toml
+from pytest_asperf.config.table import TABLE, TEXT, Rule, list_of, number, one_of, whole
+from pytest_asperf.config.toml_file import open_document, twice
 from pytest_asperf.errors import ConfigError, HardwareError, listing, shown, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pytest_asperf.config.table import CheckedTable
 
 _DATA = "data/hardware.toml"
-_SCHEMA = 1
-_NUMBER = (int, float)
-_REQUIRED: Final[Mapping[str, type | tuple[type, ...]]] = {
-    "vendor": str,
-    "brand_string": str,
-    "family": str,
-    "tier": str,
-    "bandwidth_gbs": _NUMBER,
-    "max_memory_gb": int,
-    "confidence": str,
-    "sources": list,
-}
-_OPTIONAL: Final[Mapping[str, type | tuple[type, ...]]] = {
-    "cores": dict,
-    "gpu_cores": int,
-    "ane_cores": int,
-    "ane_tops": _NUMBER,
-    "memory_bus_bits": int,
-    "memory_mts": int,
-    "sold_memory_gb": list,
-    "unconfirmed": list,
-    "note": str,
-}
-#: Keys whose values are fields of a profile as they are.
-_PLAIN: Final = (
-    *("id", "vendor", "brand_string", "family", "tier", "gpu_cores", "ane_cores", "ane_tops"),
-    *("max_memory_gb", "confidence"),
-)
-_CONFIDENCE = ("high", "medium", "low")
 _FILLER = frozenset({"apple", "nvidia", "geforce", "core", "cores", "cpu", "gpu"})
 
 
@@ -70,17 +44,17 @@ class Profile:
     family: str
     tier: str
     cores_by_level: tuple[tuple[str, int], ...]
-    gpu_cores: int | None
-    ane_cores: int | None
-    ane_tops: float | None
+    gpu_cores: int | None = None
+    ane_cores: int | None = None
+    ane_tops: float | None = None
     bandwidth_gbs: float
     bandwidth_theoretical_gbs: float | None
     max_memory_gb: int
-    sold_memory_gb: tuple[int, ...]
+    sold_memory_gb: tuple[int, ...] = ()
     confidence: str
-    unconfirmed: tuple[str, ...]
+    unconfirmed: tuple[str, ...] = ()
     sources: tuple[str, ...]
-    note: str
+    note: str = ""
 
     @property
     def chip(self) -> str:
@@ -119,20 +93,31 @@ def load_profiles() -> Mapping[str, Profile]:
 
 
 def parse_profiles(text: str, where: str) -> Mapping[str, Profile]:
-    """The profiles of one TOML document by id, in the document's order."""
-    try:
-        document = parse_toml(text, where)
-    except ConfigError as error:
-        raise _broken(where, f"is not TOML: {error.what}") from error
-    chips, sources = document.get("chip"), document.get("sources")
-    if document.get("schema") != _SCHEMA or not _is_tables(chips) or not isinstance(sources, dict):
-        raise _broken(where, f"needs schema = {_SCHEMA}, [sources] and [[chip]]")
+    """The profiles of one TOML document by id, in the document's order.
+
+    Args:
+        text: the document; its schema is described at the head of ``data/hardware.toml``.
+        where: what an error calls the document.
+
+    Raises:
+        HardwareError: the document is not valid; names the chip and key.
+    """
     profiles: dict[str, Profile] = {}
-    for row in (row for chip in chips for row in _bins(chip, where)):
-        profile = _profile(row, sources, f"{where}: chip {row['id']!r}")
-        if profile.id in profiles:
-            raise _broken(where, f"has two profiles {profile.id!r}")
-        profiles[profile.id] = profile
+    try:
+        document = open_document(text, where)
+        document.only(("schema", "sources", "chip"))
+        sources = document.inner("sources", document.values.get("sources"))
+        for row in (row for chip in document.entries("chip") for row in _bins(document, chip)):
+            profile = _profile(row, sources)
+            if profile.id in profiles:
+                raise twice(f"{where}: profile", profile.id)
+            profiles[profile.id] = profile
+    except ConfigError as error:
+        raise HardwareError(
+            error.what,
+            why="a wrong profile gives wrong limits",
+            remedy=f"{error.remedy}; a file that came with pytest-asperf: reinstall or report it",
+        ) from error
     return MappingProxyType(profiles)
 
 
@@ -260,71 +245,57 @@ def _sold_with(memory_gb: int, bins: list[Profile], quoted: str) -> list[Profile
     return having
 
 
-def _bins(chip: Mapping[str, Any], where: str) -> Iterable[dict[str, Any]]:
-    common = {key: value for key, value in chip.items() if key != "bin"}
-    bins = chip.get("bin", [{}])
-    if not isinstance(common.get("id"), str) or "-" in common["id"] or not _is_tables(bins):
-        raise _broken(where, "needs an id without '-' for every [[chip]], and tables as its bins")
-    for row in bins:
-        suffix = f"-{row['id']}" if "id" in row else ""
-        yield common | row | {"id": common["id"] + suffix}
+_COUNT: Final = whole(1, 10**6)
+_POSITIVE: Final = number("a number above 0", usable=lambda value: value > 0)
+_REQUIRED: Final[Mapping[str, Rule[Any]]] = {
+    **dict.fromkeys(("id", "vendor", "brand_string", "family", "tier"), TEXT),
+    "bandwidth_gbs": _POSITIVE,
+    "max_memory_gb": _COUNT,
+    "confidence": one_of(("high", "medium", "low")),
+}
+_OPTIONAL: Final[Mapping[str, Rule[Any]]] = {
+    "cores": Rule(
+        lambda value: {level: _COUNT.read(n) for level, n in TABLE.read(value).items()},
+        "a table of core counts by level",
+    ),
+    **dict.fromkeys(("gpu_cores", "ane_cores", "memory_bus_bits", "memory_mts"), _COUNT),
+    "ane_tops": _POSITIVE,
+    "sold_memory_gb": list_of(_COUNT, "a list of sizes in GB"),
+    "unconfirmed": list_of(one_of([field.name for field in fields(Profile)]), "a list of fields"),
+    "note": TEXT,
+}
 
 
-def _profile(row: Mapping[str, Any], sources: Mapping[str, Any], where: str) -> Profile:
-    _check(row, sources, where)
-    levels = tuple(row.get("cores", {}).items())
-    sold = tuple(row.get("sold_memory_gb", ()))
-    name = row["brand_string"]
+def _bins(document: CheckedTable, entry: object) -> Iterator[CheckedTable]:
+    """The bins of a chip, each with the chip's keys below its own."""
+    name = entry.get("id", "?") if isinstance(entry, dict) else "?"
+    chip = document.inner(f"chip {name}", entry)
+    if "-" in chip.need("id", TEXT):
+        chip.refuse("id", "write an id without '-', which comes before a bin's id")
+    common = {key: value for key, value in chip.values.items() if key != "bin"}
+    for row in chip.entries("bin") if "bin" in chip.values else [{}]:
+        own = chip.inner("bin", row).values
+        id_ = f"{name}-{own['id']}" if "id" in own else name
+        place = document.at(f"chip {id_}")
+        yield replace(chip, place=place, values={**common, **own, "id": id_})
+
+
+def _profile(table: CheckedTable, sources: CheckedTable) -> Profile:
+    table.only((*_REQUIRED, *_OPTIONAL, "sources"))
+    facts = {key: table.need(key, rule) for key, rule in _REQUIRED.items()}
+    facts |= {key: table.need(key, _OPTIONAL[key]) for key in _OPTIONAL if key in table.values}
+    cited = table.need("sources", list_of(one_of(sources.values), "a list of names in [sources]"))
+    levels = tuple(facts.pop("cores", {}).items())
+    name = facts["brand_string"]
     if levels:
-        name += f", {sum(n for _, n in levels)}-core CPU, {row.get('gpu_cores')}-core GPU"
-    if sold:
+        name += f", {sum(n for _, n in levels)}-core CPU, {facts.get('gpu_cores')}-core GPU"
+    if sold := facts.get("sold_memory_gb"):
         name += f", {max(sold)} GB"
-    bits, mts = row.get("memory_bus_bits"), row.get("memory_mts")
-    plain: dict[str, Any] = {key: row.get(key) for key in _PLAIN}
+    bits, mts = facts.pop("memory_bus_bits", None), facts.pop("memory_mts", None)
     return Profile(
-        **plain,
         name=name,
         cores_by_level=levels,
-        bandwidth_gbs=float(row["bandwidth_gbs"]),
         bandwidth_theoretical_gbs=bits * mts / 8000 if bits and mts else None,
-        sold_memory_gb=sold,
-        unconfirmed=tuple(row.get("unconfirmed", ())),
-        sources=tuple(sources[key] for key in row["sources"]),
-        note=row.get("note", ""),
-    )
-
-
-def _check(row: Mapping[str, Any], sources: Mapping[str, Any], where: str) -> None:
-    known = {"id": str, **_REQUIRED, **_OPTIONAL}
-    for key, value in row.items():
-        if key not in known:
-            raise _broken(where, f"has an unknown key {key!r}{suggest(key, known)}")
-        positive = not isinstance(value, _NUMBER) or (value > 0 and not isinstance(value, bool))
-        if not isinstance(value, known[key]) or not positive:
-            raise _broken(where, f"has a value of the wrong kind for {key!r}: {shown(value)}")
-    if missing := _REQUIRED.keys() - row.keys():
-        raise _broken(where, f"lacks {listing(missing)}")
-    if row["confidence"] not in _CONFIDENCE:
-        raise _broken(where, f"has confidence {row['confidence']!r}, not {listing(_CONFIDENCE)}")
-    lists = (
-        ("sources", row["sources"], sources),
-        ("unconfirmed", row.get("unconfirmed", ()), {field.name for field in fields(Profile)}),
-    )
-    for key, values, valid in lists:
-        if strangers := [value for value in values if value not in valid]:
-            raise _broken(where, f"names an unknown entry in {key!r}: {strangers[0]!r}")
-    counts = (*row.get("cores", {}).values(), *row.get("sold_memory_gb", ()))
-    if not all(type(count) is int and count > 0 for count in counts):
-        raise _broken(where, "has a core count or memory size that is no positive integer")
-
-
-def _is_tables(value: object) -> TypeGuard[list[dict[str, Any]]]:
-    return isinstance(value, list) and all(isinstance(row, dict) for row in value) and bool(value)
-
-
-def _broken(where: str, fault: str) -> HardwareError:
-    return HardwareError(
-        f"{where} {fault}",
-        why="a wrong profile gives wrong limits",
-        remedy="mend the file; if it came with pytest-asperf, reinstall or report it",
+        sources=tuple(sources.text(key, required=True) for key in cited),
+        **facts,
     )

@@ -33,11 +33,7 @@ if TYPE_CHECKING:
 
 
 def cache_folder(settings: Settings) -> Path:
-    """The folder for files that are made once.
-
-    Raises:
-        CacheError: the environment names one that cannot be used.
-    """
+    """The folder for files that are made once."""
     return settings.cache or cache_root(os.environ)
 
 
@@ -73,10 +69,7 @@ def build_cache(settings: Settings, notify: Notify) -> BuildCache:
     from pytest_asperf.hardware.machine_lock import machine_lock_path
 
     return BuildCache(
-        cache_folder(settings),
-        lock_path=machine_lock_path(),
-        notify=notify,
-        wait_s=settings.wait,
+        cache_folder(settings), lock_path=machine_lock_path(), notify=notify, wait_s=settings.wait
     )
 
 
@@ -90,12 +83,7 @@ def open_runner(
 ) -> MeasurementRunner:
     """What measures on an engine; no process is started before the first measurement.
 
-    Args:
-        settings: how it measures.
-        engine: the engine.
-        notify: where progress goes.
-        seed: of the random order of throughput runs.
-        baseline: a gate's; its folder of programs makes the models if the settings name none.
+    The folder of programs of a gate's `baseline` makes the models if the settings name none.
     """
     from pytest_asperf.hardware.machine_lock import machine_lock_path
     from pytest_asperf.measure.plan import MeasurementPlan
@@ -123,15 +111,8 @@ def open_runner(
 def measured_bandwidth(
     settings: Settings, machine: Machine, on_wait: Callable[[str], None], *, remeasure: bool
 ) -> Bandwidth:
-    """This machine's memory bandwidth, measured if it is not known yet.
+    """This machine's memory bandwidth; the highest value ever measured."""
+    from pytest_asperf.hardware.bandwidth import bandwidth_in_turn
 
-    Args:
-        settings: name the cache, and how long to wait for other measurements.
-        machine: this machine.
-        on_wait: takes a message when it has to wait for them.
-        remeasure: measure it again; the highest value ever measured is returned.
-    """
-    from pytest_asperf.hardware.bandwidth import machine_bandwidth
-
-    with machine_queue(settings, on_wait).turn():
-        return machine_bandwidth(cache_folder(settings), machine, remeasure=remeasure)
+    queue = machine_queue(settings, on_wait)
+    return bandwidth_in_turn(cache_folder(settings), machine, queue, remeasure=remeasure)

@@ -18,15 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScoredText:
-    """The part of a corpus that PPL is taken over.
-
-    Attributes:
-        name: the corpus file's name.
-        sha256: its hash.
-        n_chunks: chunks, from the beginning on.
-        n_chunks_total: chunks of the whole corpus.
-        n_ctx: tokens of a chunk.
-    """
+    """The part of a corpus that PPL is taken over: its first chunks, of `n_ctx` tokens each."""
 
     name: str
     sha256: str
@@ -47,34 +39,19 @@ _MAX_CORPUS_BYTES: Final = 128 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A text that models are scored on and fed from.
-
-    Attributes:
-        path: its file.
-        sha256: its hash, with all line ends as Python has them.
-        text: its content, all line ends alike.
-    """
+    """A text that models are scored on and fed from, all its line ends alike."""
 
     path: Path
     sha256: str
     text: str
 
     def section(self, chunks: Sequence[Sequence[int]], total: int) -> ScoredText:
-        """The part of it that these chunks from its beginning are.
-
-        Args:
-            chunks: the tokens of each.
-            total: chunks of the whole corpus.
-        """
+        """The part of it that these chunks from its beginning are, of so many in total."""
         return ScoredText(self.path.name, self.sha256, len(chunks), total, len(chunks[0]))
 
 
 def read_corpus(spec: ModelSpec, shipped: Path) -> Corpus:
-    """The text that a model is scored on and fed from: its own, or the shipped one.
-
-    Raises:
-        ModelError: it cannot be read, or has no text in it.
-    """
+    """The text that a model is scored on and fed from: its own, or the shipped one."""
     path = spec.corpus or shipped
     try:
         text = read_text(path, _MAX_CORPUS_BYTES)

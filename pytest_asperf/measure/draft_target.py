@@ -35,28 +35,16 @@ def room_after_prompt(n_tokens: int, k_max: int) -> int:
       k_max + 1 tokens; the draft catches up with 2 and drafts k - 1 more, which are as many.
     - a batch of a round that is repeated to compare logits: what the round had.
 
-    What was accepted shortens nothing and lengthens nothing: rejected tokens are forgotten, and a
+    What was accepted shortens nothing and lengthens nothing: rejected tokens are dropped, and a
     replay from a checkpoint ends where the accepted ones did.
-
-    Args:
-        n_tokens: tokens generated, n.
-        k_max: most tokens that a round or a timed batch has drafted.
     """
     return max(n_tokens - 1, n_tokens // 2 + k_max + 1)
 
 
 class OpenPair:
-    """A target and a draft, loaded and with contexts of their own.
+    """A target and a draft (none for lookup), loaded and with contexts of their own.
 
-    Args:
-        worker: a worker with nothing loaded.
-        pairing: what is to be measured.
-        target: the target's file.
-        draft: the draft's file, None for lookup.
-
-    Attributes:
-        loaded: facts of the loaded models, by `TARGET` and `DRAFT`.
-        contexts: facts of their contexts, likewise; none before `open`.
+    Facts of the models (`loaded`) and of their contexts are by `TARGET` and `DRAFT`.
     """
 
     def __init__(
@@ -79,14 +67,9 @@ class OpenPair:
             require_unchanged(model)
 
     def open(self, n_ctx: int, k_max: int) -> None:
-        """Open contexts.
+        """Open contexts of `n_ctx` tokens in which a round may draft `k_max`.
 
-        Args:
-            n_ctx: tokens that each holds.
-            k_max: most tokens that a round may draft.
-
-        Raises:
-            EngineRefusedError: of kind `rollback`, where one of them cannot be rolled back.
+        An EngineRefusedError of kind `rollback` says that one of them cannot be rolled back.
         """
         self._n_ctx, self._k_max = n_ctx, k_max
         self.contexts = self._pair.open(n_ctx, k_max, self._pairing.rollback)
@@ -120,10 +103,7 @@ class OpenPair:
     ) -> StepCosts:
         """Time the target's batches, and the draft's steps, in the middle of an output.
 
-        Args:
-            prompt: the tokens before.
-            output: what was generated after them.
-            batches: positions of each, in order; the first of them is a warm-up.
+        The first of the batches, which are given by their positions, is a warm-up.
         """
         text = (*prompt, *output[: len(output) // 2])
         return self._pair.costs(text, batches, self._pairing.k)

@@ -51,20 +51,14 @@ _GROUP: Final[dict[str, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One thing that two sides have in common, or not.
-
-    Attributes:
-        what: its name.
-        sides: what each side has, in words.
-        is_matched: whether that is the same, or as near as was asked for.
-    """
+    """One thing, in words for each of two sides, and whether it is the same or near enough."""
 
     what: str
     sides: tuple[str, str]
     is_matched: bool
 
     def text(self, names: tuple[str, str]) -> str:
-        """Return it in words, with the names of the sides where they differ."""
+        """It in words, with the names of the sides where they differ."""
         if self.sides[0] == self.sides[1]:
             return f"{self.what} {self.sides[0]}"
         told = zip(names, self.sides, strict=True)
@@ -72,15 +66,9 @@ class Term:
 
 
 def matching_level(level: str, engine: Engine, *, where: str) -> str:
-    """Return an engine's level that is nearest to another engine's in bits per weight.
+    """An engine's level that is nearest to another engine's in bits per weight.
 
-    Args:
-        level: a level; the engine's own is returned as it is.
-        engine: the engine.
-        where: what the level was asked for by, for the message.
-
-    Raises:
-        ConfigError: no such level, or the engine has none within `BITS_WITHIN` of it.
+    Its own levels are as they are; ConfigError where it has none within `BITS_WITHIN`.
     """
     level = parse_level(level, where=where)
     found = level_engines(level)
@@ -102,7 +90,7 @@ def matching_level(level: str, engine: Engine, *, where: str) -> str:
 
 
 def _nearest(bits: float, engine: Engine) -> str | None:
-    """Return the level of an engine that comes nearest to some bits per weight."""
+    """The level of an engine that comes nearest to some bits per weight."""
     return min(
         _CANDIDATES[engine],
         key=lambda level: abs(math.log(bits_per_weight(level) / bits)),
@@ -111,7 +99,7 @@ def _nearest(bits: float, engine: Engine) -> str | None:
 
 
 def file_bits_per_weight(model: LocatedModel) -> float | None:
-    """Return the bits that a weight takes in a model's file, scales and biases included."""
+    """The bits that a weight takes in a model's file, scales and biases included."""
     info = model.info
     if info is None:
         return None
@@ -120,15 +108,7 @@ def file_bits_per_weight(model: LocatedModel) -> float | None:
 
 
 def require_matched_bits(models: tuple[LocatedModel, LocatedModel], within: float) -> None:
-    """Refuse two files whose bits per weight are too far apart.
-
-    Args:
-        models: the two files.
-        within: by how much the larger may exceed the smaller, a fraction.
-
-    Raises:
-        ModelError: they are further apart, or a file does not state them.
-    """
+    """Refuse two files if the larger bits per weight exceed the other's by more than a fraction."""
     first, second = models
     bits = file_bits_per_weight(first), file_bits_per_weight(second)
     if _are_near(*bits, within):
@@ -154,13 +134,9 @@ def terms_of(
     same_tokens: bool,
     source_sha256: str | None,
 ) -> tuple[Term, ...]:
-    """Return what two sides have in common and what they have not.
+    """What two sides have in common and what they have not.
 
-    Args:
-        models: the file of each.
-        ran: what ran for each.
-        same_tokens: whether both were fed the same tokens.
-        source_sha256: of the folder that both files were made from, None where they were published.
+    The hash is of the folder that both files were made from, None where they were published.
     """
     first, second = map(file_bits_per_weight, models)
     bits = _bits_text(first), _bits_text(second)
@@ -183,7 +159,7 @@ def _alike(what: str, first: str, second: str) -> Term:
 
 
 def _source(sha256: str | None) -> Term:
-    """Tell whether both files were made from the same weights, and not only named alike."""
+    """Whether both files were made from the same weights, and not only named alike."""
     if sha256 is None:
         return Term("source weights", ("not known to be the same",) * 2, is_matched=False)
     return Term("source weights", (f"sha256 {sha256[:12]}",) * 2, is_matched=True)
@@ -200,7 +176,7 @@ def _scheme(model: LocatedModel) -> str:
 
 
 def _group(model: LocatedModel) -> str:
-    """Return how many weights share a scale, of the type that most of the file is in."""
+    """How many weights share a scale, of the type that most of the file is in."""
     info = model.info
     if isinstance(info, MlxInfo):
         scheme = mlx_scheme(model.level)
@@ -210,7 +186,7 @@ def _group(model: LocatedModel) -> str:
 
 
 def _types(info: GgufInfo) -> list[str]:
-    """Return the types that a file's weights are in, those that hold most of it first."""
+    """The types that a file's weights are in, those that hold most of it first."""
     held: Counter[str] = Counter()
     for tensor in info.tensors:
         held[tensor.type] += tensor.nbytes
@@ -231,7 +207,7 @@ def _device(ran: Provenance) -> str:
 
 
 def _n_params(info: MlxInfo) -> int:
-    """Return the weights that a folder's tensors stand for; packed ones are counted by scales."""
+    """The weights that a folder's tensors stand for; packed ones are counted by scales."""
     scheme = mlx_scheme(info.level or "")
     held = {tensor.name: tensor for tensor in info.tensors}
     n_params = 0
@@ -257,11 +233,10 @@ def _bits_text(bits: float | None) -> str:
 
 @dataclass(frozen=True)
 class EngineComparison:
-    """Two engines held against each other.
+    """The pairs of two engines; the one claimed to be faster is the candidate, and named last.
 
     Attributes:
         result: the pairs; the engine claimed to be faster is their candidate.
-        engines: baseline and candidate.
         by: by how much it is claimed to be, a fraction.
         terms: what they have in common and what they have not.
     """

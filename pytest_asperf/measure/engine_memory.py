@@ -14,13 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MemoryResult:
-    """What a model takes with its context filled.
+    """What a model takes with `n_ctx` positions filled, as the engine counts it.
 
-    Attributes:
-        n_ctx: positions that were filled.
-        memory: what the engine says that it allocated.
-        peak_rss_bytes: the worker's peak resident memory; of what a GPU holds it knows nothing.
-        ran: proof of path.
+    The peak resident memory is the worker's; of what a GPU holds it knows nothing.
     """
 
     n_ctx: int
@@ -30,11 +26,7 @@ class MemoryResult:
 
 
 def counted_memory(n_ctx: int, run: RawRun, ran: Provenance) -> MemoryResult:
-    """What a run that filled a context took.
-
-    Raises:
-        MeasurementError: the engine does not say.
-    """
+    """What a run that filled a context took, as the engine says."""
     if ran.memory is None:
         raise MeasurementError(
             f"{ran.model}: the engine does not say what it allocated",

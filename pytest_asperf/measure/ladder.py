@@ -29,16 +29,9 @@ _MEMORY_SHARE: Final = 0.7
 def split_chunks(
     tokens: Sequence[int], *, n_ctx: int, corpus: str, at_most: int | None = None
 ) -> list[Sequence[int]]:
-    """Cut a tokenised corpus into whole chunks, as llama-perplexity does.
+    """Cut a tokenised corpus into two or more whole chunks, as llama-perplexity does.
 
-    Args:
-        tokens: the corpus, with BOS where the tokenizer adds one.
-        n_ctx: tokens of a chunk.
-        corpus: its name, for the message.
-        at_most: chunks taken from the start, or None for all.
-
-    Raises:
-        ConfigError: fewer than two chunks, so that no interval could be given.
+    BOS comes first where the tokenizer adds one.
     """
     n_chunks = len(tokens) // n_ctx
     if n_chunks < 2:
@@ -55,11 +48,7 @@ def scored_chunks(
 ) -> tuple[list[Sequence[int]], ScoredText]:
     """The chunks that a model's PPL is taken over, and which part of the corpus they are.
 
-    Args:
-        worker: where the model is loaded.
-        name: the loaded model.
-        corpus: the text.
-        limits: chunks taken from the start, at most; None for all.
+    Limits are the most chunks to take from the start; None is all.
     """
     tokens = worker.tokenize(name, corpus.text)
     chunks = every = split_chunks(tokens, n_ctx=PPL_N_CTX, corpus=str(corpus.path))
@@ -93,15 +82,7 @@ def score_ladder(
 ) -> dict[str, tuple[tuple[ChunkScore, ...], ContextFacts]]:
     """Score every chunk with every model; all after the first are compared with the first.
 
-    Args:
-        worker: where the models are loaded.
-        names: the baseline, then the levels.
-        chunks: tokens by chunk.
-        concurrency: levels scored at a time.
-        progress: takes chunks done and chunks in all.
-
-    Returns:
-        For each model its scores by chunk, and what its context resolved to.
+    For each model there are its scores by chunk, and what its context resolved to.
     """
     contexts: dict[str, ContextFacts] = {}
     scores: dict[str, list[ChunkScore]] = {name: [] for name in names}

@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
 
 class LoadedModels:
-    """Loads models for one build, all of a request in one worker.
-
-    Args:
-        build: the engine and its interpreter.
-        locator: its models, and what the engine reports of itself.
-        call_timeout_s: deadline of one call to the engine.
-    """
+    """Loads models for one build, all of a request in one worker."""
 
     def __init__(self, build: EngineBuild, locator: ModelLocator, call_timeout_s: float) -> None:
         self._build = build
@@ -58,21 +52,13 @@ class LoadedModels:
         return self._facts[model.ref]
 
     def ran(self, model: LocatedModel, context: ContextFacts | None) -> Provenance:
-        """A model's proof of path, with what its last context resolved to.
-
-        Raises:
-            MeasurementError: the engine did something else than was asked for.
-        """
+        """A model's proof of path, with what its last context resolved to."""
         settings = model.ref.spec.settings
         arm = Arm(model.ref.title, ReadyBuild(self._build), settings, model)
         return require_ran(arm, self._locator.describe(), self.facts(model), context)
 
     def require_context(self, model: LocatedModel, n_ctx: int, what: str) -> None:
-        """Refuse a context that is longer than the model was trained on.
-
-        Raises:
-            ConfigError: it is.
-        """
+        """Refuse a context that is longer than the model was trained on."""
         n_ctx_train = self.facts(model).n_ctx_train
         if n_ctx > n_ctx_train:
             raise ConfigError(

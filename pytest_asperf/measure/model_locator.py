@@ -35,10 +35,7 @@ class LocatedModel:
     """A model at a level, as a checked file or folder.
 
     Attributes:
-        ref: the address.
-        path: the file, or the folder.
         sha256: its hash; of a folder, over names and hashes of its files.
-        size_bytes: size of the weights on the disk.
         info: what the headers say, None of a script.
         files: what was hashed, to see later whether it is still there.
     """
@@ -65,13 +62,7 @@ class LocatedModel:
         return f"{self.info.name}, {size}" if self.info.name else size
 
     def bytes_per_token(self, depth: int, loaded: LoadedFacts, context: ContextFacts) -> int | None:
-        """The bytes that one step of TG reads at a depth, None where that is not known.
-
-        Args:
-            depth: positions in the KV cache.
-            loaded: what the model resolved to.
-            context: what the context resolved to.
-        """
+        """The bytes that one step of TG reads at a depth of the KV cache, None if not known."""
         if self.info is None:
             return loaded.bytes_per_token
         float_bytes = KV_BYTES_PER_ELEMENT.get(loaded.dtype or "", 2.0)
@@ -123,13 +114,7 @@ class ModelLocator:
         return self._description
 
     def locate(self, ref: ModelRef) -> LocatedModel:
-        """A model's file, made if need be; located again where its files have changed.
-
-        Raises:
-            ModelError: the file is missing, broken, or cannot be made.
-            CacheError: the cache folder cannot be used.
-            EngineError: the engine is missing, or failed while quantising.
-        """
+        """A model's file, made if need be; located again where its files have changed."""
         sources = source_state(ref)
         known_sources, known = self._located.get(ref, (None, None))
         if known is not None and known_sources == sources and is_unchanged(known):
@@ -211,12 +196,7 @@ def source_state(ref: ModelRef) -> FileState:
 
 
 def work_of(base: LocatedModel, chunks: Sequence[Sequence[int]]) -> dict[str, str]:
-    """Hashes of the baseline, tokens and tokenizer, to check that two scores are comparable.
-
-    Args:
-        base: the baseline, whose tokenizer all levels have.
-        chunks: the tokens that were scored, by chunk.
-    """
+    """Hashes of the baseline, tokens and tokenizer, to check that two scores are comparable."""
     tokens = hashlib.sha256(json.dumps([list(chunk) for chunk in chunks]).encode()).hexdigest()
     parts = {"baseline": base.sha256, "tokens": tokens}
     if base.info is not None and base.info.tokenizer_sha256 is not None:
@@ -245,11 +225,7 @@ def why_lossless(base: LocatedModel, model: LocatedModel) -> str:
 
 
 def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:
-    """The model, if its tokens are the baseline's.
-
-    Raises:
-        ModelError: they are not.
-    """
+    """The model, if its tokens are the baseline's."""
     if base.info is None or model.info is None:
         return model
     if base.info.tokenizer_sha256 != model.info.tokenizer_sha256:
@@ -271,15 +247,6 @@ def require_same_start(
     """Refuse a level that begins a text with BOS where its baseline does not, or the reverse.
 
     Equal tokenizers do not show it: it is a setting beside them.
-
-    Args:
-        base: the baseline.
-        base_loaded: what it resolved to.
-        model: the level.
-        loaded: what that resolved to.
-
-    Raises:
-        ModelError: only one of them begins with BOS.
     """
     if base_loaded.add_bos == loaded.add_bos:
         return

@@ -40,12 +40,7 @@ _SELF_CHECK_FAILS: Final = "self_check_fails"
 
 
 class NoiseStore:
-    """The file of one kind of machine.
-
-    Args:
-        cache_dir: the file is kept below it in ``hardware/``.
-        machine: the facts of this machine.
-    """
+    """The file of one kind of machine, kept in ``hardware/`` of the cache folder."""
 
     def __init__(self, cache_dir: Path, machine: Machine) -> None:
         self._path = record_path(cache_dir, _NAME, machine)
@@ -66,45 +61,29 @@ class NoiseStore:
         return SelfChecks(n, min(n, _count(record, _SELF_CHECK_FAILS)))
 
     def find(self, workload: str, engine: EngineFacts, sha256: str) -> Calibration | None:
-        """Return what is known of a workload under an engine build.
+        """What is known of a workload under an engine build.
 
-        Args:
-            workload: its name.
-            engine: what the engine says of itself.
-            sha256: of the model's file; what is known of another model serves where nothing is
-                known of this one.
+        What is known of another model serves where nothing is known of this one, by its hash.
         """
         kind = (workload, engine.build)
         known = [c for c in self.calibrations if (c.workload, c.engine) == kind]
         return max(reversed(known), key=lambda c: c.model_sha256 == sha256, default=None)
 
     def keep(self, calibrations: Iterable[Calibration]) -> None:
-        """Keep calibrations, each in the place of an earlier one of the same kind.
-
-        Raises:
-            CacheError: the folder cannot be written.
-        """
+        """Keep calibrations, each in the place of an earlier one of the same kind."""
         with self._changed() as record:
             latest = {_kind(c): c for c in calibrations}
             others = [c for c in self.calibrations if _kind(c) not in latest]
             record["calibrations"] = [asdict(c) for c in (*others, *latest.values())]
 
     def count_gate(self) -> int:
-        """Count a gate, and return how many were counted on this machine.
-
-        Raises:
-            CacheError: the folder cannot be written.
-        """
+        """Count a gate; how many were counted on this machine."""
         with self._changed() as record:
             record[_GATES] = n = _count(record, _GATES) + 1
         return n
 
     def note_self_check(self, *, failed: bool) -> None:
-        """Count a gate of equal builds.
-
-        Raises:
-            CacheError: the folder cannot be written.
-        """
+        """Count a gate of equal builds."""
         with self._changed() as record:
             record[_SELF_CHECKS] = _count(record, _SELF_CHECKS) + 1
             record[_SELF_CHECK_FAILS] = _count(record, _SELF_CHECK_FAILS) + failed
@@ -112,13 +91,7 @@ class NoiseStore:
     def around(
         self, base: Provenance, workloads: Iterable[str], conditions: tuple[Condition, ...]
     ) -> Surroundings:
-        """What is known of the noise around a comparison.
-
-        Args:
-            base: the baseline's proof of path.
-            workloads: names of what was timed.
-            conditions: readiness just before it.
-        """
+        """What is known of the noise around a comparison with a baseline."""
         found = {name: self.find(name, base.engine, base.sha256) for name in workloads}
         known = {name: c for name, c in found.items() if c is not None}
         return Surroundings(conditions, known, self.self_checks)

@@ -10,10 +10,7 @@ class MeasurementPlan:
     """How much is measured.
 
     Attributes:
-        repetitions: counted runs of a throughput workload.
         chunks: chunks that PPL is taken over, or None for all of the corpus.
-        seed: of every random order.
-        call_timeout_s: deadline of one call to the engine.
         wait_s: time to wait for another measurement on this machine.
         self_check_every: gates of a machine of which one is preceded by a self-check, or None.
     """

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import re
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.config.text_file import UnreadableTextError, read_bytes
-from pytest_asperf.errors import ModelError, printable
+from pytest_asperf.config.table import CheckedTable, Rule, full_list, matching
+from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
+from pytest_asperf.errors import ConfigError, ModelError, printable
 from pytest_asperf.modelfiles.shipped import shipped_prompts
 
 if TYPE_CHECKING:
@@ -15,53 +16,38 @@ if TYPE_CHECKING:
     from pytest_asperf.engine_process import Worker
 
 _LEAST_TOKENS: Final = 2
+_TEXT: Final = matching(re.compile(r".+", re.DOTALL))
+_TEXTS: Final = Rule(
+    lambda value: [_TEXT(text) for text in full_list(value)], "a list of one or more texts"
+)
 
 Prompts = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def read_prompts(path: Path | None) -> tuple[tuple[str, str], ...]:
-    """Return category and text of each prompt.
-
-    Args:
-        path: a JSON table with a list of texts for each category, None for the shipped prompts.
-
-    Raises:
-        ModelError: the file cannot be read, or holds something else.
-    """
+    """Category and text of each prompt of a JSON table; None is the shipped prompts."""
     file = path or shipped_prompts()
     try:
-        table = json.loads(read_bytes(file))
+        table = CheckedTable(str(file), read_json_table(file))
+        prompts = tuple(
+            (printable(category, 80), text)
+            for category in table.values
+            for text in table.need(category, _TEXTS)
+        )
     except UnreadableTextError as error:
-        raise _unusable(file, f"it {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise _unusable(file, "it is not JSON in UTF-8") from error
-    if not isinstance(table, dict) or not table:
-        raise _unusable(file, "it is not a JSON table of categories")
-    found = []
-    for category, texts in table.items():
-        if not isinstance(texts, list) or not texts:
-            raise _unusable(file, f"{printable(category, 80)!r} has no list of texts")
-        if not all(isinstance(text, str) and text for text in texts):
-            raise _unusable(file, f"{printable(category, 80)!r} has a prompt that is no text")
-        found += [(printable(category, 80), text) for text in texts]
-    return tuple(found)
+        raise _unusable(f"{file}: it {error}") from error
+    except ConfigError as error:
+        raise _unusable(error.what) from error
+    if not prompts:
+        raise _unusable(f"{file}: it has no categories")
+    return prompts
 
 
 def tokenized(
     worker: Worker, name: str, prompts: tuple[tuple[str, str], ...], *, at_most: int
 ) -> Prompts:
-    """Return category and tokens of each prompt.
-
-    Args:
-        worker: where the model is loaded.
-        name: the model.
-        prompts: category and text of each.
-        at_most: tokens that a prompt may have.
-
-    Raises:
-        ModelError: a prompt has too few tokens to begin with, or too many for the context.
-    """
-    found = []
+    """Category and tokens of each prompt, which has at least two tokens and `at_most` so many."""
+    suite = []
     for category, text in prompts:
         tokens = tuple(worker.tokenize(name, text))
         if not _LEAST_TOKENS <= len(tokens) <= at_most:
@@ -71,13 +57,13 @@ def tokenized(
                 why="a prompt and what is generated after it must fit into the model's context",
                 remedy="shorten it, or generate fewer tokens with n_tokens",
             )
-        found.append((category, tokens))
-    return tuple(found)
+        suite.append((category, tokens))
+    return tuple(suite)
 
 
-def _unusable(path: Path, problem: str) -> ModelError:
+def _unusable(what: str) -> ModelError:
     return ModelError(
-        f"{path}: {problem}",
+        what,
         why="acceptance depends on what is generated",
         remedy='write {"code": ["def area(", ...], "text": [...]}, a list of prompts per category',
     )

@@ -38,15 +38,7 @@ if TYPE_CHECKING:
 
 
 class SingleBuild:
-    """Measures models under one build.
-
-    Args:
-        build: the engine and its interpreter.
-        locator: its models.
-        plan: how much is measured.
-        shipped_corpus: the text for models that name none of their own.
-        notify: takes the progress.
-    """
+    """Measures models under one build."""
 
     def __init__(
         self,
@@ -114,11 +106,7 @@ class SingleBuild:
     ) -> LadderResult:
         """Score levels against a baseline, in one pass if memory allows.
 
-        Args:
-            base: the baseline.
-            models: the levels.
-            failures: levels that have no file.
-            at_most: chunks, or None for as many as the plan has.
+        Levels that have no file come with their failures. Without `at_most` chunks, the plan's.
         """
         failures = dict(failures)
         results: dict[ModelRef, LevelResult] = {}

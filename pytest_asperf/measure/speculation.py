@@ -53,13 +53,7 @@ _SWEEP_REPEATS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class DraftTargetFiles:
-    """The files that a pairing is made of.
-
-    Attributes:
-        pairing: what was asked for.
-        target: the target's file.
-        draft: the draft's file, None for lookup.
-    """
+    """The files that a pairing is made of; a lookup has no draft."""
 
     pairing: Pairing
     target: LocatedModel
@@ -70,10 +64,7 @@ class DraftTargetFiles:
 class GainExperiment:
     """Measures a target with its draft against the target alone.
 
-    Attributes:
-        pairing: the models.
-        budget: what it may cost; its tolerance is not used.
-        limit: the gain in question, a fraction.
+    The gain in question (`limit`) is a fraction; the tolerance of the budget is not used.
     """
 
     pairing: Pairing
@@ -88,13 +79,7 @@ class GainExperiment:
 
 @dataclass(frozen=True, slots=True)
 class PlacesExperiment:
-    """Places sampled tokens in the target's own distribution.
-
-    Attributes:
-        pairing: the models.
-        n_tokens: tokens to sample, at least.
-        seed: of all draws.
-    """
+    """Places sampled tokens, `n_tokens` at least, in the target's own distribution."""
 
     pairing: Pairing
     n_tokens: int
@@ -114,19 +99,10 @@ def _files(pairing: Pairing, lease: MachineLease) -> DraftTargetFiles:
 def run_speculation(
     files: DraftTargetFiles, lease: MachineLease, budget: Budget, *, limit: float
 ) -> SpeculationResult:
-    """Measure until the gain is shown to be above a limit or not above it.
+    """Measure until the gain, a fraction, is shown to be above a limit or not above it.
 
-    Args:
-        files: the models.
-        lease: where and how.
-        budget: what it may cost; its tolerance is not used.
-        limit: the gain in question, a fraction.
-
-    Raises:
-        EngineError: the engine died or refused; of kind `rollback` before anything was decoded in
-            vain, where a model cannot be rolled back.
-        KeyboardInterrupt: it was stopped before a pair was finished.
-        ModelError: a prompt cannot be used.
+    A KeyboardInterrupt before a pair was finished ends it; later it ends the pairs. An EngineError
+    of kind `rollback` comes before anything was decoded in vain.
     """
     pairing = files.pairing
     # The test is asked for its interval, which holds whenever it is looked at, and never decides.
@@ -179,15 +155,8 @@ def sample_places(
 ) -> list[float]:
     """Sample many short outputs, and place each token in the target's own distribution.
 
-    Args:
-        files: the models; sampled at the pairing's temperature.
-        lease: where and how.
-        n_tokens: tokens to sample, at least.
-        seed: of all draws.
-        rule: how drafted tokens are accepted; anything but `exact` is a mistake, to be found.
-
-    Returns:
-        The places, uniform on 0 … 1 where the output has the target's distribution.
+    Places are uniform on 0 … 1 where the output has that distribution. Any rule of accepting
+    drafted tokens but `exact` is a mistake, to be found.
     """
     pairing = replace(files.pairing, n_tokens=2 * (files.pairing.k + 1))
     files = replace(files, pairing=pairing)
@@ -235,15 +204,7 @@ def _proof(
 def open_suite(worker: Worker, files: DraftTargetFiles, k_max: int) -> tuple[OpenPair, Prompts]:
     """Load a target and a draft, and open contexts that hold each prompt and what follows it.
 
-    Args:
-        worker: a worker with nothing loaded.
-        files: the models.
-        k_max: most tokens that a round may draft.
-
-    Raises:
-        ConfigError: the models' context has no room.
-        EngineError: the engine died or refused.
-        ModelError: a prompt cannot be used.
+    No round may draft more than `k_max` tokens.
     """
     pairing = files.pairing
     pair = OpenPair(worker, pairing, files.target, files.draft)
@@ -264,13 +225,7 @@ def open_suite(worker: Worker, files: DraftTargetFiles, k_max: int) -> tuple[Ope
 
 
 class _SpeculationPairs:
-    """The arms taking turns.
-
-    Attributes:
-        pair: the models.
-        prompts: category and tokens of each.
-        reloads: whether each pair begins with a load.
-    """
+    """The arms taking turns; `reloads` says whether each pair begins with a load."""
 
     def __init__(self, worker: Worker, files: DraftTargetFiles, seed: int) -> None:
         self._pairing = pairing = files.pairing
@@ -335,12 +290,9 @@ class _SpeculationPairs:
 def find_divergences(
     pair: OpenPair, prompts: Prompts, runs: Iterable[PromptRun]
 ) -> tuple[Divergence, ...]:
-    """Return where greedy outputs of the arms part, each different parting once.
+    """Where greedy outputs of the arms part, each different parting once.
 
-    Args:
-        pair: the models, open; the target is asked how near to a tie each parting is.
-        prompts: category and tokens of each.
-        runs: what the arms generated after them.
+    The target is asked how near to a tie each parting is.
     """
     divergences: dict[tuple[int, int, int, int], Divergence] = {}
     for run in runs:

@@ -31,14 +31,7 @@ PARTS: Final = ("draft", "verify", "rollback", "other")
 
 @dataclass(frozen=True, slots=True)
 class PromptRun:
-    """Both arms on one prompt, back to back.
-
-    Attributes:
-        prompt: index of the prompt.
-        alone: the target alone.
-        speculative: with the draft.
-        speculative_first: the side on which the coin fell.
-    """
+    """Both arms on one prompt, by its index, back to back in the order of a coin."""
 
     prompt: int
     alone: Generation
@@ -48,13 +41,7 @@ class PromptRun:
 
 @dataclass(frozen=True, slots=True)
 class SuitePair:
-    """Both arms on every prompt, and what steps cost in those minutes.
-
-    Attributes:
-        runs: in the order they ran.
-        costs: of single batches.
-        k: tokens drafted per round.
-    """
+    """Both arms on every prompt in the order they ran, and what single batches cost then."""
 
     runs: tuple[PromptRun, ...]
     costs: StepCosts
@@ -147,13 +134,9 @@ class SuitePair:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where greedy outputs of the two arms part.
+    """Where greedy outputs of the target alone and with the draft part, and how near to a tie.
 
-    Attributes:
-        prompt: index of the prompt.
-        position: the first different token's.
-        tokens: of the target alone, and with the draft.
-        margin: how near to a tie they are.
+    The position is that of the first different token.
     """
 
     prompt: int

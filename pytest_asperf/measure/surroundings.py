@@ -17,17 +17,13 @@ if TYPE_CHECKING:
 class Calibration:
     """The noise of one workload under one engine build on one kind of machine.
 
+    The bounds of the position are those of its 90 % interval.
+
     Attributes:
-        workload: its name.
         engine: the engine build, as `EngineFacts.build` names it.
-        model: address of the model it was measured on.
-        model_sha256: hash of that model's file.
         spread: robust standard deviation of A/A log cost ratios.
         position: relative change of cost from the first to the second run of a turn.
-        position_low: lower bound of its 90 % interval.
-        position_high: upper bound of it.
         load_sd: standard deviation of log cost from load to load, None where it cannot be told.
-        pairs: A/A pairs that all of this rests on.
         measured_on: the day, ISO 8601.
     """
 
@@ -46,12 +42,7 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class SelfChecks:
-    """How gates of equal builds came out on a machine.
-
-    Attributes:
-        n: how many ran.
-        fails: how many were a FAIL.
-    """
+    """How many gates of equal builds ran on a machine, and how many of them were a FAIL."""
 
     n: int = 0
     fails: int = 0
@@ -64,13 +55,7 @@ class SelfChecks:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a gate ran in.
-
-    Attributes:
-        conditions: readiness just before it.
-        calibrations: by workload, the noise of this machine, where it is known.
-        self_checks: how equal builds came out here so far.
-    """
+    """What a gate ran in: the readiness before it, the known noise by workload, and self-checks."""
 
     conditions: tuple[Condition, ...] = ()
     calibrations: Mapping[str, Calibration] = field(default_factory=dict)

@@ -40,11 +40,9 @@ _SHORTEST_NS: Final = 300_000_000
 
 @dataclass(frozen=True, slots=True)
 class TimedLoad:
-    """What was timed on one load of a model.
+    """The runs timed on one load of a model, in their order.
 
-    Attributes:
-        warm_up: the run before the first, not counted; None where the engine warms itself up.
-        runs: the counted runs, in the order they ran.
+    The warm-up before them is not counted; there is none where the engine warms itself up.
     """
 
     warm_up: RawRun | None
@@ -57,26 +55,14 @@ class TimedLoad:
 
 
 def load_is_cheap(load_ns: float, measured_ns: float) -> bool:
-    """Whether a model may be loaded again each time something is measured on it.
-
-    Args:
-        load_ns: time that a load takes until it is ready for what is measured.
-        measured_ns: time that is measured on each load.
-    """
+    """Whether a model may be loaded again each time something is measured on it."""
     return load_ns < _CHEAP_LOAD * max(measured_ns, _SHORTEST_NS)
 
 
 def workload_tokens(worker: Worker, name: str, corpus: Corpus, workload: Workload) -> list[int]:
     """The tokens a workload is fed with: real text, so that experts route as they do.
 
-    Args:
-        worker: where the model is loaded.
-        name: the loaded model.
-        corpus: the text; repeated where it is too short.
-        workload: what will be timed.
-
-    Raises:
-        ModelError: the text is too short to be repeated.
+    The text is repeated where it is too short, unless it is too short for that as well.
     """
     wanted = workload.n_ctx
     tokens = worker.tokenize(name, corpus.text[: wanted * _CHARACTERS_PER_TOKEN])
@@ -102,23 +88,10 @@ def measure_throughput(
     loaded: Mapping[str, LoadedFacts],
     reload: Callable[[str], None],
 ) -> dict[str, tuple[TimedLoad, ...]]:
-    """Time one workload on every loaded model, in rounds.
+    """Time one workload on every loaded model, in rounds of seeded order.
 
     Each round has a fresh load of each model if that is cheap for all of them, or if the engine
-    knows nothing else.
-
-    Args:
-        worker: where the models are loaded.
-        tokens: what each model is fed with, by model.
-        workload: what is timed.
-        repetitions: rounds.
-        seed: of the order within each round.
-        progress: takes runs done and runs in all.
-        loaded: what loading each model resolved to.
-        reload: loads a model again.
-
-    Returns:
-        For each model its loads: one for each repetition, or one for all.
+    knows nothing else. So each model has one load for each repetition, or one for all.
     """
     # The order must be repeatable from the logged seed, not unguessable.
     order = random.Random(seed)  # noqa: S311

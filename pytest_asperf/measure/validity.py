@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.engine_process import RawRun
-    from pytest_asperf.hardware.in_force import Ceiling
+    from pytest_asperf.hardware.in_force import BandwidthBound
     from pytest_asperf.measure.model_locator import LocatedModel
     from pytest_asperf.measure.results import LevelResult, Provenance, ThroughputResult
 
@@ -36,11 +36,7 @@ _REMEDIES: Final = {
 
 
 def require_path(ran: Provenance) -> Provenance:
-    """A proof of path, if what ran is what was asked for.
-
-    Raises:
-        MeasurementError: the engine did something else.
-    """
+    """A proof of path, if what ran is what was asked for."""
     requested = ran.requested.as_dict()
     if "kv_bits" in requested:
         requested["type_k"], requested["type_v"] = ran.requested.kv_types
@@ -74,11 +70,7 @@ def _resolved(ran: Provenance, requested: Mapping[str, object]) -> dict[str, obj
 
 
 def require_unchanged(model: LocatedModel) -> None:
-    """Refuse a measurement of files that are not those which were hashed for it.
-
-    Raises:
-        MeasurementError: they were replaced or written to since.
-    """
+    """Refuse a measurement of files that are not those which were hashed for it."""
     if not is_unchanged(model):
         raise MeasurementError(
             f"{model.ref.title}: {model.path} changed while it was measured",
@@ -88,11 +80,7 @@ def require_unchanged(model: LocatedModel) -> None:
 
 
 def require_numbers(what: str, run: RawRun) -> RawRun:
-    """Return a timed run, if the logits that it shows are numbers.
-
-    Raises:
-        MeasurementError: they are NaN, infinite or beyond half precision.
-    """
+    """A timed run, if the logits that it shows are numbers within half precision."""
     shown = run.logits
     guard_finding = guards.broken_logits(**asdict(shown), largest=LARGEST_LOGIT) if shown else None
     if guard_finding:
@@ -101,14 +89,11 @@ def require_numbers(what: str, run: RawRun) -> RawRun:
 
 
 def throughput_trips(
-    result: ThroughputResult, peak_bandwidth: Ceiling | None, max_cv: float
+    result: ThroughputResult, peak_bandwidth: BandwidthBound | None, max_cv: float
 ) -> tuple[GuardFinding, ...]:
-    """Return what guards say of a throughput measurement.
+    """What guards say of a throughput measurement.
 
-    Args:
-        result: the measurement.
-        peak_bandwidth: in theory, of the memory that the run read from; None where unknown.
-        max_cv: coefficient of variation of the runs that is accepted.
+    The peak bandwidth is the theoretical one of the memory that the run read from.
     """
     mean, sd, n = guards.coefficient_of_variation(result.rates)
     found = [guards.spread(mean, sd, n, limit=max_cv)]
@@ -120,7 +105,7 @@ def throughput_trips(
 
 
 def level_trips(result: LevelResult) -> tuple[GuardFinding, ...]:
-    """Return what guards say of a level against its baseline."""
+    """What guards say of a level against its baseline."""
     comparison = result.comparison
     found = [
         _identical(result),
@@ -139,7 +124,7 @@ def _identical(result: LevelResult) -> GuardFinding | None:
 
 
 def twin_trips(results: Sequence[LevelResult]) -> tuple[GuardFinding, ...]:
-    """Return which levels that are compared with one another are one and the same."""
+    """Which levels that are compared with one another are one and the same."""
     found = (_twins(a, b) for a, b in combinations(results, 2))
     return tuple(guard_finding for guard_finding in found if guard_finding)
 
@@ -151,15 +136,7 @@ def _twins(a: LevelResult, b: LevelResult) -> GuardFinding | None:
 
 
 def require_valid(what: str, guard_findings: Iterable[GuardFinding]) -> None:
-    """Refuse a measurement that a guard found broken.
-
-    Args:
-        what: the measurement.
-        guard_findings: what guards say of it.
-
-    Raises:
-        MeasurementError: one of them says INVALID.
-    """
+    """Refuse a measurement that a guard found broken."""
     for guard_finding in guard_findings:
         if guard_finding.consequence is Consequence.INVALID:
             raise _invalid(what, guard_finding)

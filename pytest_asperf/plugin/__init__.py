@@ -261,7 +261,7 @@ def _measured(config: pytest.Config) -> list[Any]:
 
 
 def _measures(item: pytest.Item) -> bool:
-    """Tell whether a test uses fixtures of ours, and not a project's own of the same names."""
+    """Whether a test uses fixtures of ours, and not a project's own of the same names."""
     if getattr(item, "asperf_measures", False):
         return True
     info = getattr(item, "_fixtureinfo", None)

@@ -13,7 +13,6 @@ from pytest_asperf.plugin.skips import skip
 from pytest_asperf.plugin.stash import note, session_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_asperf.published.findings import Finding
@@ -95,11 +94,7 @@ def replace_by_recorded(config: pytest.Config, items: list[pytest.Item]) -> None
 
 
 def judge_finding(item: pytest.Item, finding: Finding) -> None:
-    """Judge a finding by its recorded figures, and note the verdict.
-
-    Raises:
-        VerdictError: it is not a PASS.
-    """
+    """Judge a finding by its recorded figures and note the verdict; VerdictError unless PASS."""
     __tracebackhide__ = True
     from pytest_asperf.published.findings import judge_recorded  # noqa: PLC0415  # numpy, scipy
     from pytest_asperf.report.rows import verdict_row  # noqa: PLC0415  # what it brings
@@ -134,13 +129,9 @@ def _marked(item: pytest.Item) -> Finding:
 
 
 def check_item(item: pytest.Item) -> None:
-    """Refuse bad markers; skip a test that is meant for other hardware.
-
-    Raises:
-        ConfigError: a marker's arguments are not usable, or the marker has no effect here.
-    """
+    """Refuse bad markers, and markers without effect; skip a test meant for other hardware."""
     marks = marks_of(item)
-    names = set(_fixture_names(item))
+    names = set(getattr(item, "fixturenames", ()))
     if marks.ladder is not None and marks.kv_ladder is not None:
         raise ConfigError(
             f"{item.nodeid}: both a quant_ladder and a kv_ladder marker",
@@ -168,7 +159,3 @@ def check_item(item: pytest.Item) -> None:
         skip("finding", reason)
     if marks.hardware is not None and (reason := session_of(item.config).unmet(marks.hardware)):
         skip("test", reason)
-
-
-def _fixture_names(item: pytest.Item) -> Iterator[str]:
-    yield from getattr(item, "fixturenames", ())

@@ -65,18 +65,13 @@ def gates(request: pytest.FixtureRequest, ref: ModelRef, measures: MeasurementCo
     """What compares the candidate build with the baseline; skips if no candidate is named."""
     session = session_of(request.config)
     if session.builds is None:
-        reason = "name a build with --asperf-candidate"
-        skip("gate", reason, because="nothing to gate: ")
+        skip("gate", "name a build with --asperf-candidate", because="nothing to gate: ")
     pairing = selection_of(request.node).pairing or Pairing(ref, None)
     return Gate(ref, session.builds, session.gate_budget, measures, pairing)
 
 
 def speculation(request: pytest.FixtureRequest) -> Speculation:
-    """The draft and the target of the test's marker.
-
-    Raises:
-        ConfigError: the test has no `speculative` marker.
-    """
+    """The draft and the target of the test's marker, which must be there."""
     session = live_session(request)
     selection = selection_of(request.node)
     pairing = selection.pairing
@@ -96,11 +91,7 @@ def speculation(request: pytest.FixtureRequest) -> Speculation:
 
 
 def engines(request: pytest.FixtureRequest, quant: str | None) -> Engines:
-    """The test's model on any two engines.
-
-    Raises:
-        ConfigError: its marker names one engine.
-    """
+    """The test's model on any two engines; its marker may name none."""
     session, selection = live_session(request), selection_of(request.node)
     mark = selection.marks.model
     if mark is not None and mark.engine is not None:
@@ -126,15 +117,13 @@ def perplexity(
     name = ref.level if ref.level != base.level else ref.spec.settings.kv_name
     if ref.spec.name != base.spec.name:
         name = ref.label
-    return _ladder(request, base, {str(name): ref}, measures)[str(name)]
+    joint = joint_rungs(request.node, base, (ref,))
+    chunks = selection_of(request.node).chunks
+    return Ladder(base, {str(name): ref}, measures, joint, chunks)[str(name)]
 
 
 def ladder(request: pytest.FixtureRequest, measures: MeasurementContext) -> Ladder:
-    """All rungs of the test's marker.
-
-    Raises:
-        ConfigError: the test has no `quant_ladder` or `kv_ladder` marker.
-    """
+    """All rungs of the test's marker, which must be there."""
     selection = selection_of(request.node)
     rungs = selection.rungs
     if not rungs:
@@ -144,17 +133,8 @@ def ladder(request: pytest.FixtureRequest, measures: MeasurementContext) -> Ladd
             remedy='write @pytest.mark.quant_ladder("Q8_0", "Q6_K")',
         )
     base = selection.baseline(next(iter(rungs.values())))
-    return _ladder(request, base, rungs, measures)
-
-
-def _ladder(
-    request: pytest.FixtureRequest,
-    base: ModelRef,
-    rungs: dict[str, ModelRef],
-    measures: MeasurementContext,
-) -> Ladder:
     joint = joint_rungs(request.node, base, tuple(rungs.values()))
-    return Ladder(base, rungs, measures, joint, selection_of(request.node).chunks)
+    return Ladder(base, rungs, measures, joint, selection.chunks)
 
 
 def finding(request: pytest.FixtureRequest) -> PublishedFinding:

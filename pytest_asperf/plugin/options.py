@@ -30,7 +30,7 @@ MARKERS: Final = (
 
 
 def was_configured(config: pytest.Config) -> bool:
-    """Tell whether any of the options was given."""
+    """Whether any of the options was given."""
     keys = (key for key, _, _ in OPTIONS.values())
     return any(config.getoption(f"asperf_{key}", None) is not None for key in keys)
 

@@ -40,13 +40,9 @@ def settle(
     report: pytest.TestReport,
     session: Session | None,
 ) -> None:
-    """Put a test's verdict and its measurements on its report.
+    """Put a test's verdict and its measurements on its report, which is changed in place.
 
-    Args:
-        item: the test.
-        call: what happened in this phase.
-        report: pytest's report of it, changed in place.
-        session: the session's state; None if its settings were refused.
+    There is no session if its settings were refused.
     """
     extras: Any = report  # attributes of the report travel with it, through xdist too
     rows = take_notes(item)
@@ -61,7 +57,7 @@ def settle(
         extras.asperf_rows = [row.as_dict() for row in rows]
     _mark(extras, call, session)
     if isinstance(error, AsperfError):
-        _tell(item, call, report, error)
+        _show_parts(item, call, report, error)
     elif isinstance(error, VerdictError):
         _shorten(report, error)
     if isinstance(error, VerdictError) and _is_no_failure(error, finding):
@@ -83,7 +79,7 @@ def _mark(extras: Any, call: pytest.CallInfo[None], session: Session | None) -> 
         extras.asperf_waited = True
 
 
-def _tell(
+def _show_parts(
     item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport, error: AsperfError
 ) -> None:
     """Show an error's four parts and the user's own line; the other frames are ours."""
@@ -141,7 +137,7 @@ def _finding_of(item: pytest.Item) -> Finding | None:
 
 
 def _is_no_failure(error: VerdictError, finding: Finding | None) -> bool:
-    """Tell whether nothing of this machine failed: recorded, or refuting what was never shown."""
+    """Whether nothing of this machine failed: recorded, or refuting what was never shown."""
     if error.verdict.subject.source == "recorded":
         return True
     is_unshown = finding is not None and finding.expected in _UNSHOWN

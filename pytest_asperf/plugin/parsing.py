@@ -32,11 +32,7 @@ def usage_errors() -> Iterator[None]:
 
 
 def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
-    """A session's settings: defaults, the configuration file's over them, then the options.
-
-    Raises:
-        ConfigError: an option is not usable; see `usage_errors`.
-    """
+    """A session's settings: defaults, the configuration file's over them, then the options."""
     options = {key: option for option, (key, _, _) in OPTIONS.items()}
     given = {
         key: read_word(key, value)
@@ -71,11 +67,7 @@ _PARSED = pytest.StashKey[_ParsedMarks]()
 
 
 def marks_of(item: pytest.Item) -> Marks:
-    """What a test's markers ask for, parsed once; again only if a marker was added since.
-
-    Raises:
-        ConfigError: a marker's arguments are not usable.
-    """
+    """What a test's markers ask for, parsed once; again only if a marker was added since."""
     present = tuple(item.iter_markers())
     parsed = item.stash.get(_PARSED, None)
     if parsed is None or parsed.markers != present:
@@ -92,10 +84,7 @@ def marks_of(item: pytest.Item) -> Marks:
 def read_marks(node: pytest.Item) -> Marks:
     """What a test's markers ask for, each kind from the closest marker.
 
-    Of a `quant` and a `quant_ladder` marker the closer one holds.
-
-    Raises:
-        ConfigError: a marker's arguments are not usable, or both of those are at one place.
+    Of a `quant` and a `quant_ladder` marker the closer one holds; they cannot be at one place.
     """
     levels = _closest_levels(node)
     closest = node.get_closest_marker

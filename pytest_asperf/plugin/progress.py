@@ -20,8 +20,7 @@ _CLEAR_LINE: Final = "\r\x1b[2K"
 class TerminalNotify:
     """Shows progress on pytest's terminal; silent under `-q`, on a pipe, and in an xdist worker.
 
-    Waiting for another measurement is told in the first two too: a job that stands still must say
-    why.
+    Waiting for another measurement is reported in the first two cases too.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -74,7 +73,7 @@ class TerminalNotify:
                 self._terminal.write(f"asperf: waiting: {reason}\n", flush=True)
 
     def take_waited(self) -> bool:
-        """Tell whether anything was waited for since the last call."""
+        """Whether anything was waited for since the last call."""
         waited, self._has_waited = self._has_waited, False
         return waited
 

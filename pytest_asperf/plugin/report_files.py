@@ -26,11 +26,6 @@ def write_reports(pytest_session: pytest.Session, session: Session, reports: Seq
 
     Nothing measured is written too: a program that reads the file must not find an older one. For
     the same reason pictures of which there is nothing to draw are removed.
-
-    Args:
-        pytest_session: pytest's own; its exit status becomes that of a failed session if needed.
-        session: names the files; keeps which were written, and which not, for the summary.
-        reports: test reports that carry rows.
     """
     noted = noted_rows(reports)
     # Without a measurement there may be no engine to describe, as after Ctrl-C during its import.

@@ -28,12 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Selection:
-    """The models that one test's markers name, each looked up once.
+    """The models that one test's markers name, each looked up once, of those that it can name.
 
-    Attributes:
-        nodeid: the test, for messages.
-        marks: its markers.
-        catalogue: the models that it can name.
+    Everything here raises ConfigError for an unknown model or level.
     """
 
     nodeid: str
@@ -54,11 +51,7 @@ class Selection:
 
     @cached_property
     def named(self) -> ModelRef:
-        """The model at the address, before a level is chosen.
-
-        Raises:
-            ConfigError: an unknown model, or a rung that its engine does not have.
-        """
+        """The model at the address, before a level is chosen; its engine has every rung."""
         engine = self.marks.model.engine if self.marks.model else None
         ref = self._find(self.address, engine)
         if self.marks.ladder is not None:
@@ -70,12 +63,7 @@ class Selection:
     def model(self, level: str | None = None, kv_type: str | None = None) -> ModelRef:
         """The model that is measured: at a rung of the test's ladder, or at the marker's level.
 
-        Args:
-            level: a rung of a `quant_ladder`: a level, or another model's address.
-            kv_type: a rung of a `kv_ladder`.
-
-        Raises:
-            ConfigError: an unknown model or level.
+        The rung of a `quant_ladder` is a level, or another model's address.
         """
         ref = self.named
         level = level or (self.marks.quant.level if self.marks.quant else None)
@@ -88,22 +76,15 @@ class Selection:
         return ref
 
     def model_on(self, engine: Engine, level: str | None) -> ModelRef:
-        """The model on another engine, at one of that engine's levels.
-
-        Raises:
-            ConfigError: an unknown model or level.
-        """
+        """The model on another engine, at one of that engine's levels."""
         ref = self._find(split_address(self.address)[0], engine)
         return ref if level is None else at_level(ref, level, where=self.nodeid)
 
     def baseline(self, ref: ModelRef) -> ModelRef:
-        """The model that a rung is compared with.
+        """The model that a rung is compared with, which must not be the rung itself.
 
-        It differs in one thing: the level of the weights or, if that is the baseline's, the type
-        of the KV cache.
-
-        Raises:
-            ConfigError: the rung is its own baseline.
+        It differs in one thing: the level of the weights or, if that is the baseline's, the type of
+        the KV cache.
         """
         if self.marks.ladder is not None:  # whose rungs may be of other models
             return replace(self.model(), level=self.marks.ladder.baseline)
@@ -122,11 +103,7 @@ class Selection:
 
     @cached_property
     def rungs(self) -> dict[str, ModelRef]:
-        """The rungs of the test's ladder by name; none if it has no ladder.
-
-        Raises:
-            ConfigError: an unknown model or level, or two rungs of the same name.
-        """
+        """The rungs of the test's ladder by name, each once; none if it has no ladder."""
         levels = self.marks.ladder.levels if self.marks.ladder else ()
         types = self.marks.kv_ladder.types if self.marks.kv_ladder else ()
         rungs = {level: self.model(level) for level in levels}
@@ -142,11 +119,7 @@ class Selection:
 
     @cached_property
     def pairing(self) -> Pairing | None:
-        """The draft and the target that the `speculative` marker names; None without one.
-
-        Raises:
-            ConfigError: an unknown model or level.
-        """
+        """The draft and the target that the `speculative` marker names; None without one."""
         mark = self.marks.speculative
         if mark is None:
             return None
@@ -158,17 +131,11 @@ class Selection:
             temperature=mark.temperature,
             n_tokens=mark.n_tokens,
             rollback=mark.rollback,
-            prompts=None
-            if mark.prompts is None
-            else parse_path(mark.prompts, self.catalogue.folder),
+            prompts=parse_path(mark.prompts, self.catalogue.folder) if mark.prompts else None,
         )
 
     def draft(self, target: ModelRef, address: str) -> ModelRef | None:
-        """A target's draft, on the target's engine; None for lookup in the text.
-
-        Raises:
-            ConfigError: an unknown model or level.
-        """
+        """A target's draft, on the target's engine; None for lookup in the text."""
         if address == NGRAM_DRAFT:
             return None
         return self.catalogue.find(address, where=self.nodeid, engine=target.spec.engine)
@@ -186,11 +153,7 @@ _JOINT = pytest.StashKey[dict[tuple[ModelRef, "int | None"], tuple[ModelRef, ...
 
 
 def selection_of(item: pytest.Item) -> Selection:
-    """The models that a test's markers name, made once for each set of markers.
-
-    Raises:
-        ConfigError: a marker's arguments are not usable.
-    """
+    """The models that a test's markers name, made once for each set of markers."""
     marks = marks_of(item)
     selection = item.stash.get(_SELECTION, None)
     if selection is None or selection.marks is not marks:

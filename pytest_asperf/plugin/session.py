@@ -11,7 +11,7 @@ from pytest_asperf.errors import AsperfError, CacheError, printable
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import Hardware, in_force
 from pytest_asperf.measure import compose
-from pytest_asperf.measure.ceiling import BandwidthBounds
+from pytest_asperf.measure.bandwidth_bounds import BandwidthBounds
 from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.plugin.parsing import parse_settings
 from pytest_asperf.plugin.progress import TerminalNotify
@@ -35,14 +35,8 @@ class Session:
     """What a session's tests share. Nothing is detected, loaded or written before it is needed.
 
     Attributes:
-        notify: where progress goes.
-        settings: the configuration file's, with the options over them.
-        catalogue: the models and builds that tests can name.
         written: at the end of the session, the report files.
         unwritten: at the end of the session, the reports that could not be written, and why.
-
-    Raises:
-        ConfigError: an option or the configuration file is not usable.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -75,11 +69,7 @@ class Session:
 
     @cached_property
     def findings(self) -> Findings:
-        """Published findings, the shipped ones and the project's own.
-
-        Raises:
-            ConfigError: one of the project's files is not usable.
-        """
+        """Published findings, the shipped ones and the project's own."""
         from pytest_asperf.published.findings import load_findings  # noqa: PLC0415  # numpy, scipy
 
         return load_findings(self.settings.findings, self.settings.records)
@@ -151,13 +141,7 @@ class Session:
         )
 
     def check(self) -> None:
-        """Refuse settings whose fault would show only after everything was measured.
-
-        Raises:
-            ConfigError: a build or a finding is not usable, or pictures cannot be drawn.
-            BuildError: the source of a build does not exist.
-            HardwareError: the option or the configuration file names no profile.
-        """
+        """Refuse settings whose fault would show only after everything was measured."""
         self.hardware  # noqa: B018  # checked when it is made
         if self.builds is not None:
             from pytest_asperf.builds.build_cache import require_source  # noqa: PLC0415  # gates only

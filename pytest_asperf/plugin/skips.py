@@ -20,10 +20,7 @@ _MOST_REASONS: Final = 3
 def skip(kind: Kind, reason: str, *, because: str = "") -> NoReturn:
     """Skip a test, and have the end of the session say why.
 
-    Args:
-        kind: what is skipped.
-        reason: why, or what to do about it.
-        because: what pytest's own list of skipped tests says before that.
+    pytest's own list of skipped tests says `because` before the reason.
     """
     # A fixture's place is ours, and tells a reader of the summary nothing.
     skipped = pytest.skip.Exception(because + reason, _use_item_location=True)

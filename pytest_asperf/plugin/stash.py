@@ -37,10 +37,7 @@ def opened_session(config: pytest.Config) -> Session | None:
 class Unreported:
     """What a test noted that pytest made no report of, because the session ended in it.
 
-    Attributes:
-        nodeid: the test.
-        asperf_rows: its rows as plain data, as on a report.
-        start: a report's time of beginning; it was the last.
+    It has what a test report has; as the last one, it begins later than any.
     """
 
     nodeid: str

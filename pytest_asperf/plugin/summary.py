@@ -30,22 +30,13 @@ _MARKUP: Final = {"INCONCLUSIVE": "yellow", "INVALID": "purple"}
 def summarise(
     terminal: TerminalReporter, session: Session, reports: Sequence[Any], ours: Sequence[Any]
 ) -> None:
-    """Print the summary.
-
-    Args:
-        terminal: pytest's terminal reporter.
-        session: the session's state.
-        reports: test reports that carry rows.
-        ours: all test reports that carry something of ours.
-    """
+    """Print the summary of the reports with rows (`reports`), and of all that are `ours`."""
     undecided = [r for category in _UNDECIDED for r in terminal.stats.get(category, [])]
     if terminal.config.getoption("tbstyle") != "no":
         _print_notes(terminal, undecided)
     if terminal.config.get_verbosity() >= 0:
         terminal.section("asperf")
-        if terminal.config.pluginmanager.hasplugin(
-            "dsession"
-        ):  # xdist collects, and tells, nothing
+        if terminal.config.pluginmanager.hasplugin("dsession"):  # xdist printed none
             terminal.write("".join(f"{line}\n" for line in session.headline()))
         _print_tables(terminal, [row for _, row in noted_rows(reports)])
         _print_waits(terminal, ours)

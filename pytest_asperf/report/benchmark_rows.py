@@ -31,11 +31,8 @@ def add_rows(session: Any, rows: Iterable[Mapping[str, Any]]) -> None:
     """Add throughput measurements to what pytest-benchmark reports, in seconds per run.
 
     A workload on a model, with the settings asked for, is one row: the first time it is measured.
-    Its name does not hold the test's, so that it stays the same whichever test asks first.
-
-    Args:
-        session: its BenchmarkSession; its versions 4 and 5 are known to take the rows.
-        rows: rows of a test's report, as plain data; those of throughput are taken.
+    Its name does not hold the test's, so that it stays the same whichever test asks first. Its
+    BenchmarkSessions of versions 4 and 5 are known to take the rows.
     """
     if session.disabled or session.skip:
         return

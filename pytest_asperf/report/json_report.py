@@ -14,12 +14,7 @@ SCHEMA: Final = 1
 
 
 def serialise(noted: Iterable[tuple[str, ReportRow]], headline: Sequence[str]) -> bytes:
-    """The report.
-
-    Args:
-        noted: test and row, in the order they were noted.
-        headline: the lines that say what the session measured with.
-    """
+    """The report: test and row in the order they were noted, and what the session measured with."""
     rows = [{"test": nodeid, **row.as_dict()} for nodeid, row in noted]
     document = {"schema": SCHEMA, "headline": list(headline), "rows": rows}
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"

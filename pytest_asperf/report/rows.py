@@ -29,13 +29,10 @@ class ReportRow:
         basis: what the interval rests on.
         threshold: the claim's other half; empty for a measurement that nothing judged.
         outcome: the verdict; empty likewise.
-        source: `live`, `recorded` or `predicted`.
         ran: proof of path, label and text.
         note: what is to be known of how it was measured, one remark a line.
         raw: counts, nanoseconds and scores, for the JSON report.
         finding: id of the published finding that it is a verdict on; empty where there is none.
-        statement: the finding in one sentence.
-        published: the figures that documents give for it.
     """
 
     model: str

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
+    from pytest_asperf.errors import AsperfError
     from pytest_asperf.hardware.conditions import Condition
 
 #: `impossible` is what keeps a measurement from running at all, `warning` what makes it worth
@@ -18,14 +19,7 @@ State = Literal["ok", "warning", "unknown", "impossible", "measured", "invalid",
 
 @dataclass(frozen=True, slots=True)
 class CheckLine:
-    """One thing that was looked at.
-
-    Attributes:
-        name: what was looked at.
-        state: how it is.
-        detail: what was seen.
-        remedy: what to do about it; empty where nothing is to be done.
-    """
+    """One thing that was looked at: what was seen, and a remedy where something is to be done."""
 
     name: str
     state: State
@@ -47,6 +41,11 @@ class Failure:
 
     what: str
     remedy: str
+
+    @classmethod
+    def of(cls, error: AsperfError) -> Failure:
+        """An error as a line shows it."""
+        return cls(printable(error.what), printable(error.remedy))
 
 
 def size(nbytes: int) -> str:

@@ -55,11 +55,7 @@ _STYLE: Final[dict[str, Any]] = {
 
 
 def require_matplotlib() -> None:
-    """Refuse pictures where nothing can draw them, before anything is measured.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
-    """
+    """Refuse pictures where nothing can draw them, before anything is measured."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError(
             "--asperf-report=plots: pictures are drawn by matplotlib, which is not installed",
@@ -72,9 +68,7 @@ def require_matplotlib() -> None:
 def draw(points: Sequence[SpeculationPoint], headline: Sequence[str]) -> dict[str, bytes]:
     """The picture in each format, by its file's name; empty where nothing was measured.
 
-    Args:
-        points: the measurements; broken ones are named and not drawn.
-        headline: the lines that say what the session measured with.
+    Broken measurements are named and not drawn. The headline says what the session measured with.
     """
     if not points:
         return {f"{_NAME}.{form}": b"" for form in _FORMATS}
@@ -230,10 +224,7 @@ def _range(points: Sequence[SpeculationPoint]) -> tuple[float, float]:
     for point in points:
         ratios += [point.ratio.low, point.ratio.high, point.break_even]
     finite = [ratio for ratio in ratios if 0 < ratio < math.inf]
-    return (
-        max(_LEAST_RATIO, min(finite) / _ROOM),
-        min(_MOST_RATIO, max(finite) * _ROOM),
-    )
+    return max(_LEAST_RATIO, min(finite) / _ROOM), min(_MOST_RATIO, max(finite) * _ROOM)
 
 
 def _frame_gains(axes: Axes, points: Sequence[SpeculationPoint]) -> None:

@@ -33,7 +33,6 @@ class SpeculationPoint:
     """One measured pair.
 
     Attributes:
-        label: the pair.
         gain: rate with the draft over that of the target alone, less 1.
         ratio: speed ratio of draft to target.
         predicted: the gain that acceptance and costs predict.
@@ -43,7 +42,6 @@ class SpeculationPoint:
         verifying: what the rest of a round costs by prediction, likewise.
         break_even: speed ratio from which the pair would gain; infinite where none.
         best_k: number of drafted tokens with the highest predicted gain, and that gain.
-        is_invalid: whether a guard says that the measurement is broken.
     """
 
     label: str

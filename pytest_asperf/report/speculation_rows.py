@@ -24,11 +24,7 @@ def speculation_rows(result: SpeculationResult) -> list[ReportRow]:
     rounds = f"{len(counts.rounds)} rounds"
     costs = ", ".join(f"{size}: {cost.point:.2f}" for size, cost in result.verify.items())
     texts = [
-        (
-            "acceptance",
-            f"{100 * counts.acceptance:.1f} % ({acceptance_text(result)})",
-            rounds,
-        ),
+        ("acceptance", f"{100 * counts.acceptance:.1f} % ({acceptance_text(result)})", rounds),
         (
             "accepted length",
             f"{counts.mean_length:.2f} tokens/round ({_each(counts.length_by_category, '.2f')})",

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
     from pytest_asperf.report.speculation_points import SpeculationPoint
 
 
-_COLOURS: Final = {
-    "PASS": "green",
-    "FAIL": "red",
-    "INCONCLUSIVE": "yellow",
-    "INVALID": "magenta",
-}
+_COLOURS: Final = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "INVALID": "magenta"}
 
 
 def render_measurements(rows: Sequence[ReportRow], width: int, *, colour: bool) -> str:
@@ -67,9 +62,9 @@ def render_findings(rows: Sequence[ReportRow], width: int, *, colour: bool) -> s
         return ""
     table = _table("verdict", "finding; published, and measured or recorded [90 % interval]")
     for row in rows:
-        found = "measured" if row.source == "live" else "recorded"
+        origin = "measured" if row.source == "live" else "recorded"
         figures = [f"published {row.published}"] if row.published else []
-        figures.append(f"{found} {row.measured}" + (f" ({row.basis})" if row.basis else ""))
+        figures.append(f"{origin} {row.measured}" + (f" ({row.basis})" if row.basis else ""))
         entry = Text(printable(row.statement), style="bold" if colour else "")
         entry.append("\n" + printable("; ".join(figures)), style="not bold")
         table.add_row(Text(row.outcome, style=_COLOURS[row.outcome]), entry)

@@ -28,12 +28,7 @@ _TOO_LARGE: Final = "use a smaller level, a shorter context or a quantised KV ca
 def predicted_fit(
     ref: ModelRef, hardware: Hardware, memory: MemoryCapacity, context: int | None
 ) -> Verdict:
-    """Judge by a model's sizes whether it fits.
-
-    Raises:
-        ConfigError: the model was trained on less context.
-        ModelError: its sizes are not known.
-    """
+    """Judge by a model's sizes whether it fits in a context that it was trained on."""
     type_k, type_v = ref.spec.settings.kv_types
     per_element = kv_bytes_per_element(type_k), kv_bytes_per_element(type_v)
     demand = demand_of(ref, KvCache(context, per_element))
@@ -79,11 +74,7 @@ def measured_fit(
 
 
 def expected_demand(ref: ModelRef, result: MemoryResult) -> Demand:
-    """The allocation for a filled context that is predicted from the model's sizes.
-
-    Raises:
-        ModelError: the sizes are not known.
-    """
+    """The allocation for a filled context that is predicted from the model's sizes."""
     ran = result.ran
     dtype = ran.loaded.dtype
     float_bytes = None if dtype is None else KV_BYTES_PER_ELEMENT[dtype]

@@ -22,12 +22,7 @@ _REMEDY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GuardedRates:
-    """The runs of one workload on one model.
-
-    Attributes:
-        rates: of each run, tok/s.
-        guard_findings: what guards found in them.
-    """
+    """The rates of one workload's runs on one model in tok/s, and what guards found in them."""
 
     rates: Sequence[float]
     guard_findings: tuple[GuardFinding, ...]
@@ -38,11 +33,7 @@ def vetted(
 ) -> Verdict:
     """The verdict on one reading, as its guards leave it.
 
-    Args:
-        verdict: by the interval.
-        runs: what was judged.
-        limits: of the claim, None where there is none.
-        unit: what a rate of 1 tok/s is in the unit of the limits.
+    A rate of 1 tok/s is `unit` in the unit of the limits of the claim.
     """
     rates = [unit * rate for rate in runs.rates]
     is_reached = reaches(rates, (limit for limit in limits if limit is not None))
@@ -61,7 +52,7 @@ def vetted_order(verdict: Verdict, series: Sequence[GuardedRates]) -> Verdict:
 
 
 def _weighed(runs: GuardedRates, *, voids: bool) -> Iterator[GuardFinding]:
-    """Yield the findings; a spread that reaches no limit is a warning."""
+    """The findings; a spread that reaches no limit is a warning."""
     for guard_finding in runs.guard_findings:
         if guard_finding.guard == "spread" and not voids:
             yield replace(guard_finding, consequence=Consequence.WARNING)

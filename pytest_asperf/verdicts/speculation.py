@@ -58,14 +58,9 @@ def gain_verdict(
     at_least: float,
     only: RatioSide | None,
 ) -> Verdict:
-    """Judge the claim that speculation gains from a speed ratio on, and not below it.
+    """Judge the claim that speculation gains `at_least` from a speed ratio on, and not below it.
 
-    Args:
-        result: the measurement.
-        subject: what the claim is about.
-        when_ratio: the ratio.
-        at_least: the gain that counts as one, a fraction.
-        only: the one side of the ratio that is gated, None for both.
+    With `only`, one side of the ratio is gated.
     """
     sides: list[RatioSide] = ["above", "below"]
     if result.ratio.shown_at_least(when_ratio):
@@ -114,13 +109,7 @@ def loss_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
 def more_gain_verdict(
     result: SpeculationResult, other: SpeculationResult, subject: Subject
 ) -> Verdict:
-    """Judge the claim that one pairing speeds its target up by more than another does.
-
-    Args:
-        result: the pairing that gains more.
-        other: the one that gains less.
-        subject: what the claim is about.
-    """
+    """Judge the claim that one pairing speeds its target up by more than another does."""
     slower, faster = (
         [pair.alone_ns / pair.speculative_ns for pair in r.pairs] for r in (other, result)
     )
@@ -159,14 +148,10 @@ def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
 def sampled_verdict(places: Sequence[float], subject: Subject) -> Verdict:
     """Judge the claim that sampled output has the target's distribution.
 
-    Places of tokens in the target's own distribution are independent and uniform where it has. The
-    distance of their distribution from that is known up to sqrt(ln(2 / alpha) / 2n) (Dvoretzky,
-    Kiefer and Wolfowitz, Ann. Math. Statist. 27, 1956; the constant is Massart's, Ann. Probab. 18,
-    1990).
-
-    Args:
-        places: see `sample_places`.
-        subject: what the claim is about.
+    Places of tokens (`sample_places`) in the target's own distribution are independent and uniform
+    where it has. The distance of their distribution from that is known up to sqrt(ln(2 / alpha) /
+    2n) (Dvoretzky, Kiefer and Wolfowitz, Ann. Math. Statist. 27, 1956; the constant is Massart's,
+    Ann. Probab. 18, 1990).
     """
     n = len(places)
     ordered = sorted(places)

@@ -19,7 +19,7 @@ from pytest_asperf.analysis.capacity import (
     kv_cache_bytes,
     payoff,
     speed_ratio,
-    tg_ceiling,
+    tg_bound,
 )
 from pytest_asperf.analysis.verdict import Outcome, Subject
 
@@ -70,14 +70,14 @@ def test_more_bandwidth_never_lowers_the_ceiling(
 ) -> None:
     """The ceiling rises with the bandwidth and falls with the bytes that are read."""
     gbs, n_bytes = sorted((one_gbs, other_gbs)), sorted((one, other))
-    assert tg_ceiling(gbs[0], one) <= tg_ceiling(gbs[1], one)
-    assert tg_ceiling(one_gbs, n_bytes[1]) <= tg_ceiling(one_gbs, n_bytes[0])
+    assert tg_bound(gbs[0], one) <= tg_bound(gbs[1], one)
+    assert tg_bound(one_gbs, n_bytes[1]) <= tg_bound(one_gbs, n_bytes[0])
 
 
 def test_the_ceilings_of_published_guides() -> None:
     """120 GB/s and 4 GB per token allow 30 tok/s; 546 GB/s and 40 GB allow 14."""
-    assert tg_ceiling(120, 4 * 10**9) == pytest.approx(30)
-    assert tg_ceiling(546, 40 * 10**9) == pytest.approx(13.65)
+    assert tg_bound(120, 4 * 10**9) == pytest.approx(30)
+    assert tg_bound(546, 40 * 10**9) == pytest.approx(13.65)
 
 
 @pytest.mark.parametrize(

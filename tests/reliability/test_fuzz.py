@@ -237,7 +237,7 @@ def _findings(ground: Ground) -> None:
     if findings:
         parse_findings([("mine.toml", text)], shipped_records())
     else:
-        parse_recorded(text, "mine.toml")
+        parse_recorded([("mine.toml", text)])
 
 
 _PROMPTS: Final = json.dumps(

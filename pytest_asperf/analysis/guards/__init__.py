@@ -17,10 +17,7 @@ from pytest_asperf.analysis.guards.bounds import (
     sd_bound,
     token_accounting,
 )
-from pytest_asperf.analysis.guards.guard_finding import (
-    Consequence,
-    GuardFinding,
-)
+from pytest_asperf.analysis.guards.guard_finding import Consequence, GuardFinding
 from pytest_asperf.analysis.guards.outputs import (
     broken_logits,
     counted_decode_errors,

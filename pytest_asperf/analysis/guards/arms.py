@@ -20,12 +20,7 @@ _SHOWN: Final = 80
 
 
 def path_mismatch(asked: Mapping[str, object], ran: Mapping[str, object]) -> GuardFinding | None:
-    """Trip if an engine reports another setting than the request.
-
-    Args:
-        asked: requested device, engine, branch, remote or setting, by name.
-        ran: what ran; a missing value or None is unknown and does not count.
-    """
+    """Trip if an engine reports another setting than the request; unknown ones do not count."""
     differing = [
         f"{_text(name)} {_text(value)} was asked for and {_text(ran[name])} ran"
         for name, value in asked.items()
@@ -43,9 +38,7 @@ def identical_to_baseline(
 ) -> GuardFinding | None:
     """Trip if an arm that must differ from the baseline equals it.
 
-    Args:
-        arm: time, peak memory, acceptance and the like, by name with its unit (`TTFT ms`).
-        baseline: the same for the baseline; only shared names are compared.
+    Quantities are named with their units (`TTFT ms`); only shared names are compared.
     """
     shared = [name for name in arm if name in baseline]
     if len(shared) < IDENTICAL_LEAST or not all(_near(arm[n], baseline[n]) for n in shared):
@@ -63,12 +56,9 @@ def identical_to_baseline(
 def same_weights(
     arm: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]], *, shown: str = ""
 ) -> GuardFinding | None:
-    """Trip if two models that must differ are one, by their files or by all scores.
+    """Trip if two models that must differ are one, by all scores (NLL in nats, by chunk).
 
-    Args:
-        arm: NLL of each scored token in nats, by chunk.
-        baseline: the same of the baseline.
-        shown: how their files show it; empty if they do not.
+    `shown` says how their files show it; empty if they do not.
     """
     n_tokens = sum(map(len, arm))
     same_scores = n_tokens and list(map(list, arm)) == list(map(list, baseline))
@@ -83,12 +73,7 @@ def same_weights(
 
 
 def unequal_work(arm: Mapping[str, object], baseline: Mapping[str, object]) -> GuardFinding | None:
-    """Trip if the arms that are compared did not do the same work.
-
-    Args:
-        arm: prompt, token counts, workload, model and the like, by name.
-        baseline: the same for the baseline; only shared names are compared.
-    """
+    """Trip if the arms did not do the same work: prompt, token counts, model, by shared names."""
     differing = [
         f"{_text(name)} {_text(arm[name])} against {_text(baseline[name])}"
         for name in arm

@@ -34,19 +34,10 @@ def roofline_high(
 ) -> GuardFinding | None:
     """Trip if a rate means more memory traffic than the memory has bandwidth.
 
-    A step is a token, or a round of speculation, which reads the target once and the draft k
-    times. Of what a step reads, no more than the last-level cache holds can be there already; the
-    rest comes from memory each time (the roofline model: Williams, Waterman and Patterson, CACM
-    52(4), 2009).
-
-    Args:
-        steps_per_s: steps per second.
-        bytes_per_step: weights and KV cache that a step reads.
-        bandwidth_gbs: theoretical memory bandwidth in decimal GB/s; advertised ones are rounded.
-        cache_bytes: last-level cache in front of that memory.
-
-    Raises:
-        ValueError: a figure is not positive.
+    A step is a token, or a round of speculation, which reads the target once and the draft k times.
+    Of what a step reads, no more than the last-level cache holds can be there already; the rest
+    comes from memory each time (the roofline model: Williams, Waterman and Patterson, CACM 52(4),
+    2009). The bandwidth is the theoretical one, as advertised ones are rounded.
     """
     require_positive(
         steps_per_s=steps_per_s, bytes_per_step=bytes_per_step, bandwidth_gbs=bandwidth_gbs
@@ -68,17 +59,7 @@ def roofline_high(
 def roofline_low(
     steps_per_s: float, bytes_per_step: float, bandwidth_gbs: float, *, cache_bytes: float = 0
 ) -> GuardFinding | None:
-    """Trip if a model that is read from memory uses little of the memory's bandwidth.
-
-    Args:
-        steps_per_s: steps per second.
-        bytes_per_step: weights and KV cache that a step reads.
-        bandwidth_gbs: memory bandwidth in decimal GB/s.
-        cache_bytes: last-level cache; what fits in it is not bounded by memory.
-
-    Raises:
-        ValueError: a figure is not positive.
-    """
+    """Trip if a model that is read from memory, not from the cache, uses little bandwidth."""
     require_positive(
         steps_per_s=steps_per_s, bytes_per_step=bytes_per_step, bandwidth_gbs=bandwidth_gbs
     )
@@ -104,23 +85,12 @@ def sd_bound(
     c: float = 0.0,
     verify: float = 1.0,
 ) -> GuardFinding | None:
-    """Trip if speculation is faster than its own acceptance counts allow.
+    """Trip if speculation is faster (in tok/s) than its own acceptance counts allow.
 
     drafted / k is the least number of rounds, and a round emits its accepted tokens and one of the
     target's, so tokens per round <= 1 + accepted k / drafted. Without more being known, drafting is
-    taken to be free and a batch to cost no more than one step, so that what trips is impossible.
-
-    Args:
-        measured: rate with speculation, tok/s.
-        target_alone: rate of the target alone, tok/s.
-        k: most tokens drafted per round.
-        drafted: tokens drafted.
-        accepted: tokens accepted.
-        c: cost of one step of the draft, in steps of the target, where it is known.
-        verify: cost of verifying k + 1 positions, C(k + 1), where it is known.
-
-    Raises:
-        ValueError: a rate or count is not positive, or more was accepted than drafted.
+    taken to be free (`c`, in steps of the target) and a batch (`verify`, C(k + 1)) to cost no more
+    than one step, so that what trips is impossible.
     """
     require_positive(measured=measured, target_alone=target_alone, k=k, drafted=drafted)
     if not 0 <= accepted <= drafted or c < 0 or not verify > 0:
@@ -144,16 +114,7 @@ def sd_bound(
 def predicted_against_measured(
     predicted: float, measured: float, *, unit: str = "tok/s"
 ) -> GuardFinding | None:
-    """Trip if a model of a rate and its measurement disagree.
-
-    Args:
-        predicted: what the formula gives.
-        measured: what was measured.
-        unit: of both.
-
-    Raises:
-        ValueError: a figure is not positive.
-    """
+    """Trip if a model of a rate and its measurement disagree."""
     require_positive(predicted=predicted, measured=measured)
     ratio = measured / predicted
     if 1 / (1 + PREDICTION_TOLERANCE) <= ratio <= 1 + PREDICTION_TOLERANCE:
@@ -170,17 +131,7 @@ def predicted_against_measured(
 def token_accounting(
     rate: float, *, n_prompt: int, n_generated: int, elapsed_s: float
 ) -> GuardFinding | None:
-    """Trip if a rate of generation counts the tokens of the prompt.
-
-    Args:
-        rate: as reported, tok/s.
-        n_prompt: tokens of the prompt.
-        n_generated: tokens generated.
-        elapsed_s: time that the rate was taken over.
-
-    Raises:
-        ValueError: a figure is not positive.
-    """
+    """Trip if a rate of generation in tok/s counts the tokens of the prompt."""
     require_positive(rate=rate, n_prompt=n_prompt, n_generated=n_generated, elapsed_s=elapsed_s)
     own, with_prompt = n_generated / elapsed_s, (n_prompt + n_generated) / elapsed_s
     if abs(rate / own - 1) <= ROUNDING or abs(rate / with_prompt - 1) > ROUNDING:

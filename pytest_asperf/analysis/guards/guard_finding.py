@@ -41,11 +41,7 @@ def figure(value: float) -> str:
 
 
 def require_positive(**values: float) -> None:
-    """Refuse figures that are not positive and finite.
-
-    Raises:
-        ValueError: one is zero, negative, infinite or not a number.
-    """
+    """Refuse figures that are not positive and finite, with a ValueError."""
     for name, value in values.items():
         if not 0 < value < math.inf:
             raise ValueError(f"{name} = {value} is not a positive number")

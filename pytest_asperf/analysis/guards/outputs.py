@@ -48,12 +48,7 @@ def decode_errors(lines: Iterable[str]) -> GuardFinding | None:
 
 
 def counted_decode_errors(count: int, first: str = "") -> GuardFinding | None:
-    """Trip if a log is said to hold lines about failed decodes.
-
-    Args:
-        count: such lines.
-        first: the first of them, where it is known.
-    """
+    """Trip if a log holds lines about failed decodes, the first of which may be known."""
     if not count:
         return None
     return GuardFinding(
@@ -70,12 +65,7 @@ def remote_errors(lines: Iterable[str]) -> GuardFinding | None:
 
 
 def counted_remote_errors(count: int, first: str = "") -> GuardFinding | None:
-    """Trip if a log is said to hold lines about a remote or device that did not do its part.
-
-    Args:
-        count: such lines.
-        first: the first of them, where it is known.
-    """
+    """Trip if a log holds lines about a remote or device that did not do its part."""
     if not count:
         return None
     return GuardFinding(
@@ -120,14 +110,9 @@ def first_divergence(alone: Sequence[int], other: Sequence[int]) -> int | None:
 def broken_logits(
     *, n_vocab: int, n_nan: int, n_inf: int, peak: float | None, largest: float
 ) -> GuardFinding | None:
-    """Trip if a row of logits holds what no sound model computes.
+    """Trip if a row of logits holds NaN, plus infinity, or a peak beyond what a logit may be.
 
-    Args:
-        n_vocab: logits of the row.
-        n_nan: those that are NaN.
-        n_inf: those that are plus infinity; minus infinity masks a token.
-        peak: the largest finite one, None without one.
-        largest: what a logit may be, either way.
+    Minus infinity masks a token; without a finite logit there is no peak.
     """
     if n_nan or n_inf:
         found = f"after a run's last token {n_nan} of {n_vocab} logits are NaN, {n_inf} infinite"
@@ -149,12 +134,8 @@ def divergent_output(position: int, gap: float) -> GuardFinding | None:
     """Trip if an output leaves the target's own greedy one at no near-tie.
 
     Batches round otherwise than single tokens, so that a near-tie may fall either way; equal bytes
-    are too much to ask, and anything more is another model's output.
-
-    Args:
-        position: of the first difference, see `first_divergence`.
-        gap: how far the emitted token's logit lies below the highest, under the target's own
-            logits at that position, for the output that both share up to there.
+    are too much to ask, and anything more is another model's output. The gap is how far the emitted
+    token's logit lies below the highest, under the target's own logits at the `first_divergence`.
     """
     if gap <= NEAR_TIE:
         return None
@@ -181,7 +162,7 @@ def _quoted(first: str) -> str:
 
 
 def _in_loops(units: Iterable[Hashable]) -> Iterator[bool]:
-    """Yield for each unit whether it belongs to a third or later copy of what precedes it."""
+    """For each unit, whether it belongs to a third or later copy of what precedes it."""
     recent: deque[Hashable] = deque(maxlen=LONGEST_LOOP)
     repeated = [0] * (LONGEST_LOOP + 1)
     for unit in units:

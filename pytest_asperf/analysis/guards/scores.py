@@ -15,12 +15,7 @@ IMPOSSIBLE_GAIN: Final = -0.5
 
 
 def knows_nothing(ppl: float, n_vocab: int) -> GuardFinding | None:
-    """Trip if a baseline predicts a text hardly better than by guessing.
-
-    Args:
-        ppl: of the baseline.
-        n_vocab: tokens that it chooses from.
-    """
+    """Trip if a baseline predicts a text hardly better than by guessing among its tokens."""
     if ppl < KNOWS_NOTHING * n_vocab:
         return None
     return GuardFinding(
@@ -33,11 +28,7 @@ def knows_nothing(ppl: float, n_vocab: int) -> GuardFinding | None:
 
 
 def impossible_gain(change: float) -> GuardFinding | None:
-    """Trip if PPL falls so far below the baseline's that the baseline must be broken.
-
-    Args:
-        change: relative change of PPL, a fraction.
-    """
+    """Trip if PPL falls by such a fraction of the baseline's that the baseline must be broken."""
     if change > IMPOSSIBLE_GAIN:
         return None
     return GuardFinding(
@@ -49,12 +40,7 @@ def impossible_gain(change: float) -> GuardFinding | None:
 
 
 def lossless(n_tokens: int, reason: str) -> GuardFinding:
-    """The warning that a level and its baseline give all tokens the same probability.
-
-    Args:
-        n_tokens: scored tokens.
-        reason: why that is right.
-    """
+    """The warning that a level gives all tokens the baseline's probability, and why it may."""
     return GuardFinding(
         "lossless-by-construction",
         Consequence.WARNING,

@@ -35,17 +35,7 @@ WINDOW_ENDS: Final = 2
 
 
 def spread(mean: float, sd: float, n: int, *, limit: float = CV_LIMIT) -> GuardFinding | None:
-    """Trip if runs vary too much, or are too few, for a mean.
-
-    Args:
-        mean: of the runs.
-        sd: their sample standard deviation.
-        n: how many there are.
-        limit: highest coefficient of variation, sd / mean, that is accepted.
-
-    Raises:
-        ValueError: the mean is not positive, or the deviation is negative.
-    """
+    """Trip if runs vary too much, or are too few, for a mean; `limit` is of sd / mean."""
     require_positive(mean=mean, n=n)
     if not sd >= 0:
         raise ValueError(f"a standard deviation of {sd}")
@@ -64,11 +54,8 @@ def spread(mean: float, sd: float, n: int, *, limit: float = CV_LIMIT) -> GuardF
 def throttled(levels: Sequence[int] = (), clocks_mhz: Sequence[float] = ()) -> GuardFinding | None:
     """Trip if a run was slowed down to cool.
 
-    A level that is raised at the start and falls is a machine that cools, and no throttling.
-
-    Args:
-        levels: thermal pressure before and during the run, in order (`HEAVY_PRESSURE`'s scale).
-        clocks_mhz: clock of one unit under load during the run.
+    A level that is raised at the start and falls is a machine that cools, and no throttling. Levels
+    of thermal pressure are from before and during the run, on the scale of `HEAVY_PRESSURE`.
     """
     faults = []
     if levels and max(levels) > levels[0]:
@@ -99,13 +86,7 @@ def foreign_cores_allowed(cores: int | None) -> float:
 def impure_window(n_samples: int, period_s: float, phase_s: float) -> GuardFinding | None:
     """Trip if energy was read over another time than its phase.
 
-    Args:
-        n_samples: samples that were added up.
-        period_s: time of one sample, as measured; a requested period is a few per cent too short.
-        phase_s: time of the phase.
-
-    Raises:
-        ValueError: a figure is not positive.
+    The period is of one sample, as measured; a requested one is a few per cent too short.
     """
     require_positive(n_samples=n_samples, period_s=period_s, phase_s=phase_s)
     window_s = n_samples * period_s
@@ -123,17 +104,7 @@ def impure_window(n_samples: int, period_s: float, phase_s: float) -> GuardFindi
 def joules_per_token(
     watts: float, joules_per_token: float, baseline_watts: float, baseline_joules_per_token: float
 ) -> GuardFinding | None:
-    """Trip if an arm that takes less power takes more energy for the same tokens.
-
-    Args:
-        watts: mean power of the arm, all rails.
-        joules_per_token: its energy per token.
-        baseline_watts: mean power of the baseline, the same rails.
-        baseline_joules_per_token: its energy per token.
-
-    Raises:
-        ValueError: a figure is not positive.
-    """
+    """Trip if an arm that takes less power takes more energy for the same tokens."""
     require_positive(
         watts=watts,
         joules_per_token=joules_per_token,

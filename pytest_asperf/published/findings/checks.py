@@ -35,21 +35,17 @@ class FindingCheck(Protocol):
     """What a finding claims of recorded figures."""
 
     def terms(self) -> Iterator[Term]:
-        """Yield what it rests on."""
+        """What it rests on."""
         ...
 
     def judge(self, evidence: Evidence, subject: Subject) -> Verdict:
-        """Return the verdict on the figures."""
+        """The verdict on the figures."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CheckLimits:
-    """Every value lies on one side of a limit, or between two.
-
-    Attributes:
-        kind: `below` and `above` exclude the limit, `within` includes it.
-    """
+    """Every value lies on one side of a limit, or between two; `within` includes its limits."""
 
     kind: Literal["below", "above", "within"]
     values: tuple[tuple[str, Term], ...]
@@ -57,7 +53,7 @@ class CheckLimits:
     high: float | None
 
     def terms(self) -> Iterator[Term]:
-        """Yield the values."""
+        """The values."""
         return (term for _, term in self.values)
 
     def judge(self, evidence: Evidence, subject: Subject) -> Verdict:
@@ -81,7 +77,7 @@ class Monotonic:
     direction: Literal["rising", "falling"]
 
     def terms(self) -> Iterator[Term]:
-        """Yield the values."""
+        """The values."""
         return (term for _, term in self.values)
 
     def judge(self, evidence: Evidence, subject: Subject) -> Verdict:
@@ -97,12 +93,9 @@ class Monotonic:
 
 @dataclass(frozen=True, slots=True)
 class Pareto:
-    """No other candidate is as good in every objective and better in one.
+    """`chosen` is as good as every other candidate in some objective, or better.
 
-    Attributes:
-        chosen: the candidate that the claim is about.
-        candidates: by name, a value for each objective.
-        better: of each objective, whether higher or lower is better.
+    `candidates` has a value for each objective, and `better` says which direction that has.
     """
 
     chosen: str
@@ -111,7 +104,7 @@ class Pareto:
     better: tuple[Literal["higher", "lower"], ...]
 
     def terms(self) -> Iterator[Term]:
-        """Yield every candidate's values."""
+        """Every candidate's values."""
         return (term for _, terms in self.candidates for term in terms)
 
     def judge(self, evidence: Evidence, subject: Subject) -> Verdict:
@@ -141,7 +134,7 @@ class Implication:
     limit: float
 
     def terms(self) -> Iterator[Term]:
-        """Yield the deciding quantities and the effects."""
+        """The deciding quantities and the effects."""
         return (term for _, *terms in self.cases for term in terms)
 
     def judge(self, evidence: Evidence, subject: Subject) -> Verdict:
@@ -155,11 +148,7 @@ class Implication:
 
 
 def parse_check(place: CheckedTable) -> FindingCheck:
-    """Return the check that a table means.
-
-    Raises:
-        ConfigError: it means none; names file, finding and key.
-    """
+    """The check that a table means; a ConfigError names file, finding and key."""
     return _KINDS[place.choice("kind", _KINDS)](place)
 
 

@@ -65,32 +65,26 @@ class _Box:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The recorded figures, and what is assumed of those whose spread is not published.
+    """The recorded figures by id, and what is assumed of those whose spread is not published.
 
-    Attributes:
-        cells: every figure by its id.
-        spreads: assumptions; the first that fits a figure is taken.
+    Of the assumptions (`spreads`), the first that fits a figure is taken.
     """
 
     cells: Mapping[str, RecordedCell]
     spreads: tuple[AssumedSpread, ...]
 
     def cell(self, id: str) -> RecordedCell:  # noqa: A002  # it is what the field is called
-        """Return a figure that is one number.
-
-        Raises:
-            ConfigError: there is none, or it is a word or a bound.
-        """
+        """A figure that is one number; ConfigError for a word or a bound."""
         cell = self.cells[id]
         cell.value  # noqa: B018  # refuses a word and a bound
         return cell
 
     def value(self, term: Term) -> float:
-        """Return a term's value without its interval."""
+        """A term's value without its interval."""
         return self._box(term, DECISION_CONFIDENCE).point
 
     def estimate(self, term: Term, confidence: float = DECISION_CONFIDENCE) -> Estimate:
-        """Return a term's value with an interval of at least this two-sided confidence."""
+        """A term's value with an interval of at least this two-sided confidence."""
         varying = sum(not self._is_certain(id) for id in ids_of(term))  # noqa: A001
         box = self._box(term, shared_confidence(confidence, max(varying, 1)))
         unit = self.unit(term)
@@ -108,14 +102,14 @@ class Evidence:
         )
 
     def unit(self, term: Term) -> str:
-        """Return a term's unit."""
+        """A term's unit."""
         if isinstance(term, FormulaTerm):
             usual = _UNITS[term.name] if term.name in _UNITS else self.unit(term.of[0])
             return term.unit or usual
         return "%" if isinstance(term, Variation) else self.cells[term.id].unit
 
     def all_cells(self, term: Term) -> Iterator[RecordedCell]:
-        """Yield the figures of a term and, of those that are derived, their inputs."""
+        """The figures of a term and, of those that are derived, their inputs."""
         if isinstance(term, FormulaTerm):
             for inner in term.of:
                 yield from self.all_cells(inner)
@@ -208,7 +202,7 @@ class Evidence:
 
 
 def _range(formula: Formula, boxes: Sequence[_Box]) -> tuple[float, float]:
-    """Return the extremes over all boxes, infinite where one is or where 0 would divide."""
+    """The extremes over all boxes, infinite where one is or where 0 would divide."""
     bounds = [(box.low, box.high) for box in boxes]
     if not all(math.isfinite(bound) for pair in bounds for bound in pair):
         return -math.inf, math.inf
@@ -271,7 +265,7 @@ def _own_interval(cell: RecordedCell, confidence: float) -> tuple[float, float, 
 
 
 def _on_log_scale(cell: RecordedCell, half: float) -> tuple[float, float]:
-    """Return an error below and above: a rate or time is positive, however wide its interval."""
+    """An error below and above: a rate or time is positive, however wide its interval."""
     point = abs(cell.value if cell.spread.raw is None else cell.spread.raw)
     if not point:
         return half, half

@@ -20,22 +20,11 @@ _FAILED: Final = "do not rely on the statement; `asperf findings --markdown` sho
 
 
 def judge_recorded(finding: Finding, evidence: Evidence) -> Verdict:
-    """Return the verdict that the recorded figures give.
-
-    Args:
-        finding: what is claimed.
-        evidence: the recorded figures.
-
-    Raises:
-        ConfigError: a guard cannot check its figures.
-    """
+    """The verdict that the recorded figures give; ConfigError where a guard cannot check them."""
     terms = list(finding.check.terms())
     figures = dict.fromkeys(cell.id for term in terms for cell in evidence.all_cells(term))
     subject = Subject(
-        finding.id,
-        "recorded",
-        tuple(("figure", cell_id) for cell_id in figures),
-        if_failed=_FAILED,
+        finding.id, "recorded", tuple(("figure", cell_id) for cell_id in figures), if_failed=_FAILED
     )
     verdict = finding.check.judge(evidence, subject)
     if verdict.outcome is Outcome.INCONCLUSIVE:
@@ -60,6 +49,6 @@ def judge_recorded(finding: Finding, evidence: Evidence) -> Verdict:
 
 
 def published_text(finding: Finding, evidence: Evidence) -> str:
-    """Return the figures that the documents give for a finding, as printed."""
+    """The figures that the documents give for a finding, as printed."""
     cells = [evidence.cells[cell_id] for cell_id in finding.published]
     return ", ".join(f"{cell.printed.text} {cell.unit}".rstrip() for cell in cells)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.config.table import ID
-from pytest_asperf.config.toml_file import open_document, read_toml_text, twice
+from pytest_asperf.config.toml_file import open_document, read_toml_text, shipped_texts, twice
 from pytest_asperf.errors import ConfigError, printable, shown, suggest
 from pytest_asperf.published.findings.checks import parse_check
 from pytest_asperf.published.findings.evidence import Evidence
@@ -34,36 +32,23 @@ _KEYS: Final = (
 
 
 def load_findings(findings: Sequence[Path] = (), records: Sequence[Path] = ()) -> Findings:
-    """Return the shipped findings and those of a project's own files.
+    """The shipped findings and those of a project's own files, on the figures of its own records.
 
-    Args:
-        findings: files in the schema of `data/findings/README.md`.
-        records: files of recorded figures, in the schema of `data/recorded/README.md`.
-
-    Raises:
-        ConfigError: a file cannot be read or used; names file, finding and key.
+    The schemas are in `data/findings/README.md` and `data/recorded/README.md`. A ConfigError names
+    file, finding and key.
     """
     shipped = shipped_records()
     all_records = load_recorded(*records, beside=shipped) if records else shipped
     texts = [(path.name, read_toml_text(path)) for path in findings]
-    return parse_findings((*_shipped_texts(), *texts), all_records)
+    return parse_findings((*shipped_texts("data/findings"), *texts), all_records)
 
 
 def parse_findings(texts: Iterable[tuple[str, str]], records: Records) -> Findings:
-    """Return the findings of several TOML texts.
-
-    Args:
-        texts: what an error calls a text, and the text.
-        records: the figures that they may rest on.
-
-    Raises:
-        ConfigError: a text cannot be used; names text, finding and key.
-    """
+    """The findings of several TOML texts, each behind its name, on these figures."""
     by_id: dict[str, Finding] = {}
     reference: dict[str, str] = {}
     tables = {f"{d.source.id}/{table.id}" for d in records.documents for table in d.tables}
-    cells = {cell.id: cell for cell in records.cells()}
-    evidence = Evidence(cells, assumed_spreads())
+    evidence = Evidence(records.by_id(), assumed_spreads())
     for where, text in texts:
         file = open_document(text, printable(where, 200))
         file.only(("schema", "finding", "reference"))
@@ -81,15 +66,6 @@ def parse_findings(texts: Iterable[tuple[str, str]], records: Records) -> Findin
             table = place.choice("table", tables)
             reference[table] = place.text("why", required=True)
     return Findings(tuple(by_id.values()), records, evidence, tuple(reference.items()))
-
-
-@cache
-def _shipped_texts() -> tuple[tuple[str, str], ...]:
-    folder = resources.files("pytest_asperf").joinpath("data/findings")
-    files = sorted(
-        (file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda f: f.name
-    )
-    return tuple((file.name, file.read_text(encoding="utf-8")) for file in files)
 
 
 def _finding(place: CheckedTable, tables: Iterable[str]) -> Finding:

@@ -22,7 +22,6 @@ class Finding:
     """A published statement with what it rests on.
 
     Attributes:
-        id: its name.
         statement: the finding in one sentence, in our words.
         topic: the heading that it stands under.
         sources: tables that state it, `source-id/table-id`, beside those of its figures.
@@ -30,7 +29,6 @@ class Finding:
         hardware: profiles or chips that it is about; empty means any.
         architecture: dense, moe or hybrid; empty means any.
         engine: the engine that it is about; empty means any.
-        check: what it claims of the figures.
         guards: what the figures must pass first.
         live: test of `pytest_asperf.findings` that measures it; empty where there is none.
         reading: what it comes to, for a newcomer.
@@ -79,8 +77,6 @@ class Findings:
 
     Attributes:
         findings: the shipped ones first, then a project's own.
-        records: every recorded figure.
-        evidence: the same, as estimates.
         reference: by table, why no finding rests on it.
     """
 
@@ -90,15 +86,7 @@ class Findings:
     reference: tuple[tuple[str, str], ...]
 
     def find(self, id: str, *, where: str) -> Finding:  # noqa: A002  # it is what the field is called
-        """Return a finding by its id.
-
-        Args:
-            id: its id.
-            where: what names it, for the message.
-
-        Raises:
-            ConfigError: there is none.
-        """
+        """A finding by its id, which `where` named."""
         by_id = {finding.id: finding for finding in self.findings}
         if id in by_id:
             return by_id[id]

@@ -28,7 +28,6 @@ class AssumedSpread:
     Attributes:
         metrics: the metrics that it holds for.
         source: the document that it holds for; empty for all.
-        because: what justifies it.
         cv: coefficient of variation of one run.
         se: standard error of the figure itself, as a share of it; holds for derived figures too.
         by_runs: whether n counts independent runs, over which the error of a mean falls.
@@ -52,7 +51,7 @@ class AssumedSpread:
         return own and cell.metric in self.metrics
 
     def relative_error(self, n: int) -> float:
-        """Return the standard error of a mean of n runs, as a share of it."""
+        """The standard error of a mean of n runs, as a share of it."""
         return self.se if self.se is not None else (self.cv or 0.0) / math.sqrt(n)
 
     def __str__(self) -> str:
@@ -63,11 +62,7 @@ class AssumedSpread:
 
 @cache
 def assumed_spreads() -> tuple[AssumedSpread, ...]:
-    """Return the assumptions, those for one document first.
-
-    Raises:
-        ConfigError: the shipped file is broken.
-    """
+    """The assumptions, those for one document first."""
     file = resources.files("pytest_asperf").joinpath(_FILE)
     place = open_document(file.read_text(encoding="utf-8"), _FILE)
     place.only(("schema", "spread"))

@@ -20,11 +20,7 @@ _DEEPEST: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class FigureTerm:
-    """A recorded figure; a derived one counts as what its inputs give.
-
-    Attributes:
-        id: `source-id/table-id/row/column`.
-    """
+    """A recorded figure; a derived one counts as what its inputs give."""
 
     id: str
 
@@ -45,13 +41,7 @@ class Variation:
 
 @dataclass(frozen=True, slots=True)
 class FormulaTerm:
-    """What follows from other terms.
-
-    Attributes:
-        name: a name in `recorded.formulas.FORMULAS`.
-        of: its inputs, in the formula's order.
-        unit: its unit where it is not the formula's usual one.
-    """
+    """What a formula of `FORMULAS` gives of other terms, in its unit where it has no usual one."""
 
     name: str
     of: tuple[Term, ...]
@@ -62,22 +52,16 @@ Term = FigureTerm | PrintedTerm | Variation | FormulaTerm
 
 
 def parse_term(value: object, place: CheckedTable, key: str) -> Term:
-    """Return the term that a value of a findings file means.
+    """The term that a value of a findings file means.
 
-    Args:
-        value: an id; `{ printed = id }`; `{ variation = id }`; or
-            `{ formula = name, of = [terms] }`, with a `unit` where it needs one.
-        place: its table, for messages.
-        key: its key there.
-
-    Raises:
-        ConfigError: it means none of these.
+    It is an id; `{ printed = id }`; `{ variation = id }`; or `{ formula = name, of = [terms] }`,
+    with a `unit` where it needs one.
     """
     return _parsed(value, place, key, 0)
 
 
 def ids_of(term: Term) -> Iterator[str]:
-    """Yield the ids of the recorded figures in a term."""
+    """The ids of the recorded figures in a term."""
     if isinstance(term, FormulaTerm):
         for inner in term.of:
             yield from ids_of(inner)
@@ -86,7 +70,7 @@ def ids_of(term: Term) -> Iterator[str]:
 
 
 def row_of(term: Term) -> str:
-    """Return the row of a term's first figure, by which a reader tells terms apart."""
+    """The row of a term's first figure, by which a reader tells terms apart."""
     return next(ids_of(term)).split("/")[-2]
 
 

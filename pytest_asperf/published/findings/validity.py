@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.errors import ConfigError
@@ -17,20 +17,16 @@ if TYPE_CHECKING:
     from pytest_asperf.published.findings.evidence import Evidence
     from pytest_asperf.published.findings.terms import Term
 
+#: Recorded values by their role.
+_Values: TypeAlias = "Mapping[str, float]"
+_Check: TypeAlias = "Callable[[_Values], GuardFinding | None]"
 #: By how much a theoretical bandwidth may exceed the advertised one of a document: 800 is 819.2.
 ROUNDED_BANDWIDTH: Final = 1.024
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A guard that recorded figures must pass.
-
-    Attributes:
-        kind: which.
-        inputs: the figures that it checks, by their role.
-        arm: of a comparison, the figures of the arm; each has its counterpart in `baseline`.
-        baseline: the figures of the baseline.
-    """
+    """A guard that recorded figures must pass: `inputs` by role, or an arm and its baseline."""
 
     kind: str
     inputs: tuple[tuple[str, Term], ...]
@@ -38,15 +34,14 @@ class Guard:
     baseline: tuple[Term, ...] = ()
 
     def terms(self) -> Iterator[Term]:
-        """Yield the figures that it checks."""
+        """The figures that it checks."""
         yield from (term for _, term in self.inputs)
         yield from (*self.arm, *self.baseline)
 
     def check(self, evidence: Evidence) -> GuardFinding | None:
         """Its finding about the figures, None where they pass.
 
-        Raises:
-            ConfigError: the figures make no sense to it, such as a rate of 0.
+        A ConfigError says that the figures make no sense to it, such as a rate of 0.
         """
         values = {name: evidence.value(term) for name, term in self.inputs}
         try:
@@ -64,7 +59,7 @@ class Guard:
             ) from error
 
     def _named(self, terms: Iterable[Term], evidence: Evidence) -> dict[str, float]:
-        """Return values by metric and unit, as a reader knows them."""
+        """Values by metric and unit, as a reader knows them."""
         named = {}
         for own, term in zip(self.arm, terms, strict=True):
             metric = "" if isinstance(own, FormulaTerm) else f"{evidence.cell(own.id).metric} "
@@ -76,11 +71,7 @@ class Guard:
 
 
 def parse_guard(place: CheckedTable) -> Guard:
-    """Return the guard that a table means.
-
-    Raises:
-        ConfigError: it means none; names file, finding and key.
-    """
+    """The guard that a table means; a ConfigError names file, finding and key."""
     kind = place.choice("kind", (*_GUARDS, *_COMPARISONS))
     if kind in _COMPARISONS:
         place.only(("kind", "arm", "baseline"))
@@ -100,7 +91,7 @@ def parse_guard(place: CheckedTable) -> Guard:
 
 
 def estimated_figures(terms: Iterable[Term], evidence: Evidence) -> Iterator[GuardFinding]:
-    """Yield what holds of any recorded figure: one that is no measurement shows nothing."""
+    """What holds of any recorded figure: one that is no measurement shows nothing."""
     reported = set()
     for term in terms:
         for cell in evidence.all_cells(term):
@@ -118,8 +109,8 @@ def _list(place: CheckedTable, key: str) -> tuple[Term, ...]:
     return tuple(parse_term(term, place, key) for term in value)
 
 
-def _step(values: Mapping[str, float]) -> tuple[float, float]:
-    """Return steps per second and bytes per step; with a draft, a step is a round."""
+def _step(values: _Values) -> tuple[float, float]:
+    """Steps per second and bytes per step; with a draft, a step is a round."""
     k = values.get("k", 0.0)
     emitted = 1.0
     if k:
@@ -128,17 +119,17 @@ def _step(values: Mapping[str, float]) -> tuple[float, float]:
     return values["rate"] / emitted, n_bytes
 
 
-def _roofline_high(values: Mapping[str, float]) -> GuardFinding | None:
+def _roofline_high(values: _Values) -> GuardFinding | None:
     steps, n_bytes = _step(values)
     return guards.roofline_high(steps, n_bytes, values["bandwidth"] * ROUNDED_BANDWIDTH)
 
 
-def _roofline_low(values: Mapping[str, float]) -> GuardFinding | None:
+def _roofline_low(values: _Values) -> GuardFinding | None:
     steps, n_bytes = _step(values)
     return guards.roofline_low(steps, n_bytes, values["bandwidth"])
 
 
-def _sd_bound(values: Mapping[str, float]) -> GuardFinding | None:
+def _sd_bound(values: _Values) -> GuardFinding | None:
     return guards.sd_bound(
         values["rate"],
         values["alone"],
@@ -148,53 +139,32 @@ def _sd_bound(values: Mapping[str, float]) -> GuardFinding | None:
     )
 
 
-def _decode_errors(values: Mapping[str, float]) -> GuardFinding | None:
-    return guards.counted_decode_errors(round(values["lines"]))
-
-
-def _remote_errors(values: Mapping[str, float]) -> GuardFinding | None:
-    return guards.counted_remote_errors(round(values["lines"]))
-
-
-def _impure_window(values: Mapping[str, float]) -> GuardFinding | None:
-    return guards.impure_window(round(values["samples"]), values["period_s"], values["phase_s"])
-
-
-def _predicted(values: Mapping[str, float]) -> GuardFinding | None:
-    return guards.predicted_against_measured(values["predicted"], values["measured"])
-
-
-def _energy(values: Mapping[str, float]) -> GuardFinding | None:
-    return guards.joules_per_token(
-        values["watts"], values["joules"], values["baseline_watts"], values["baseline_joules"]
-    )
-
-
+_ENERGY: Final = ("watts", "joules", "baseline_watts", "baseline_joules")
 _SD: Final = ("k", "drafted", "accepted")
-_GUARDS: Final[
-    Mapping[
-        str,
-        tuple[
-            Callable[[Mapping[str, float]], GuardFinding | None], tuple[str, ...], tuple[str, ...]
-        ],
-    ]
-] = {
+#: By name: the guard, the figures that it needs, and those that it may have besides.
+_GUARDS: Final[Mapping[str, tuple[_Check, tuple[str, ...], tuple[str, ...]]]] = {
     "roofline-high": (_roofline_high, ("rate", "weights_gb", "bandwidth"), (*_SD, "draft_gb")),
     "roofline-low": (_roofline_low, ("rate", "weights_gb", "bandwidth"), ()),
     "sd-bound": (_sd_bound, ("rate", "alone", *_SD), ()),
-    "decode-errors": (_decode_errors, ("lines",), ()),
-    "path-mismatch": (_remote_errors, ("lines",), ()),
-    "impure-window": (_impure_window, ("samples", "period_s", "phase_s"), ()),
-    "predicted-against-measured": (_predicted, ("predicted", "measured"), ()),
+    "decode-errors": (lambda v: guards.counted_decode_errors(round(v["lines"])), ("lines",), ()),
+    "path-mismatch": (lambda v: guards.counted_remote_errors(round(v["lines"])), ("lines",), ()),
+    "impure-window": (
+        lambda v: guards.impure_window(round(v["samples"]), v["period_s"], v["phase_s"]),
+        ("samples", "period_s", "phase_s"),
+        (),
+    ),
+    "predicted-against-measured": (
+        lambda v: guards.predicted_against_measured(v["predicted"], v["measured"]),
+        ("predicted", "measured"),
+        (),
+    ),
     "joules-per-token": (
-        _energy,
-        ("watts", "joules", "baseline_watts", "baseline_joules"),
+        lambda v: guards.joules_per_token(*(v[name] for name in _ENERGY)),
+        _ENERGY,
         (),
     ),
 }
-_COMPARISONS: Final[
-    Mapping[str, Callable[[Mapping[str, float], Mapping[str, float]], GuardFinding | None]]
-] = {
+_COMPARISONS: Final[Mapping[str, Callable[[_Values, _Values], GuardFinding | None]]] = {
     "identical-to-baseline": guards.identical_to_baseline,
     "unequal-work": guards.unequal_work,
 }

@@ -18,24 +18,15 @@ if TYPE_CHECKING:
 _FLOAT_SLACK = 1e-9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DerivedCheck:
-    """A derived figure beside what its inputs give.
+    """A derived figure beside the least and the largest value that its inputs' rounding allows.
 
-    Attributes:
-        cell: the published figure.
-        derivation: the formula, the inputs, and what the data says of them.
-        inputs: the figures that it is computed from.
-        computed: the value from the inputs as printed.
-        low: the smallest value that the rounding of the inputs allows.
-        high: the largest.
-        follows: whether some value within the rounding of the inputs prints as the figure.
+    `follows` says whether some value between them prints as the figure.
     """
 
     cell: RecordedCell
     derivation: Derivation
-    inputs: tuple[RecordedCell, ...]
-    computed: float
     low: float
     high: float
     follows: bool
@@ -59,11 +50,8 @@ def derived_checks(records: Records) -> tuple[DerivedCheck, ...]:
 
     The inputs are taken as intervals, half a unit of their last printed digit to either side, and
     so is the figure; it follows where the two overlap.
-
-    Raises:
-        ConfigError: a formula divides by an input that may be zero.
     """
-    by_id = {cell.id: cell for cell in records.cells()}
+    by_id = records.by_id()
     return tuple(
         _check(cell, cell.derivation, by_id)
         for cell in by_id.values()
@@ -74,23 +62,14 @@ def derived_checks(records: Records) -> tuple[DerivedCheck, ...]:
 def _check(
     cell: RecordedCell, derivation: Derivation, by_id: dict[str, RecordedCell]
 ) -> DerivedCheck:
-    inputs = tuple(by_id[id] for id in derivation.inputs)  # noqa: A001  # what the field is called
     formula = FORMULAS[derivation.formula]
-    boxes = [cell.allowed() for cell in inputs]
+    boxes = [by_id[input_id].allowed() for input_id in derivation.inputs]
     if cell.printed.form == "range" and formula.name == "span":
         low, high, follows = _span(cell, boxes)
     else:
         low, high = _over(formula, boxes, cell)
         follows = _overlap((low, high), cell.allowed())
-    return DerivedCheck(
-        cell=cell,
-        derivation=derivation,
-        inputs=inputs,
-        computed=formula.compute(*(cell.value for cell in inputs)),
-        low=low,
-        high=high,
-        follows=follows,
-    )
+    return DerivedCheck(cell, derivation, low, high, follows)
 
 
 def _over(
@@ -107,7 +86,7 @@ def _over(
 
 
 def _span(cell: RecordedCell, boxes: Sequence[tuple[float, float]]) -> tuple[float, float, bool]:
-    """Return the ends of a range of magnitudes, and whether both print as the range's ends."""
+    """The ends of a range of magnitudes, and whether both print as the range's ends."""
     sizes = [sorted((abs(low), abs(high))) for low, high in boxes]
     least = (min(low for low, _ in sizes), min(high for _, high in sizes))
     most = (max(low for low, _ in sizes), max(high for _, high in sizes))

@@ -19,7 +19,6 @@ class Formula:
     """One way in which a figure follows from others.
 
     Attributes:
-        name: its key in a file.
         meaning: for a reader, with the inputs called a, b, c in their order.
         compute: the value; each of them rises or falls throughout with every single input, so that
             the extremes over intervals lie at their ends.
@@ -32,10 +31,9 @@ class Formula:
     inputs: tuple[int, int]
 
     def over(self, boxes: Sequence[tuple[float, float]]) -> tuple[float, float]:
-        """Return the smallest and the largest value over intervals of the inputs.
+        """The smallest and the largest value over intervals of the inputs.
 
-        Raises:
-            ZeroDivisionError: an interval holds zero where the formula divides by it.
+        ZeroDivisionError: an interval holds zero where the formula divides by it.
         """
         ends = ({*box, 0.0} if box[0] < 0 < box[1] else {*box} for box in boxes)
         values = [self.compute(*corner) for corner in product(*ends)]
@@ -47,7 +45,7 @@ def _largest(*inputs: float) -> float:
 
 
 def _speculation(accept_percent: float, k: float, target: float, draft: float) -> float:
-    """Return (1 + a k) / (T_target + k T_draft + c) with c = T_target, in tokens per second."""
+    """(1 + a k) / (T_target + k T_draft + c) with c = T_target, in tokens per second."""
     return (1 + accept_percent / 100 * k) / (2 / target + k / draft)
 
 

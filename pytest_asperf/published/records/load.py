@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Final, get_args
 
 from pytest_asperf.config.table import (
@@ -19,7 +18,7 @@ from pytest_asperf.config.table import (
     unusable,
     whole,
 )
-from pytest_asperf.config.toml_file import open_document, read_toml_text, twice
+from pytest_asperf.config.toml_file import open_document, read_toml_text, shipped_texts, twice
 from pytest_asperf.errors import ConfigError, listing, printable, shown, suggest
 from pytest_asperf.published.records.formulas import FORMULAS
 from pytest_asperf.published.records.model import (
@@ -38,9 +37,10 @@ from pytest_asperf.published.records.model import (
 from pytest_asperf.published.records.printed import read_printed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+_NONE: Final = Records(())
 _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 _COUNT: Final = whole(1, 2**63 - 1)
 _ERROR: Final = number("a number of at least 0", usable=lambda error: error >= 0)
@@ -53,53 +53,31 @@ _COLUMN: Final = ("metric", "unit", "kind", "n", "origin", "formula", "from", *_
 _CELL: Final = ("value", "metric", "unit", "kind", "formula", "from", "follows", "why", *_SPREAD)
 
 
-def load_recorded(
-    *paths: Path, beside: Records | None = None, hardware: Collection[str] = ()
-) -> Records:
-    """Return the figures of files, behind those that are there already.
-
-    Args:
-        paths: files in the schema of `data/recorded/README.md`.
-        beside: records that the files may derive figures from, such as the shipped ones.
-        hardware: ids that `hardware` may name; empty lets every name pass.
-
-    Raises:
-        ConfigError: a file cannot be read or used; names file, table, row and key.
-    """
+def load_recorded(*paths: Path, beside: Records = _NONE) -> Records:
+    """The figures of files, behind those that are there already and that they may follow from."""
     texts = [(path.name, read_toml_text(path)) for path in paths]
-    return _records(texts, beside or Records(()), hardware)
+    return parse_recorded(texts, beside)
 
 
-def parse_recorded(
-    text: str, where: str, *, beside: Records | None = None, hardware: Collection[str] = ()
-) -> Records:
-    """Return the figures of one TOML text; see `load_recorded`.
-
-    Args:
-        text: the document.
-        where: what an error calls it.
-        beside: records that it may derive figures from.
-        hardware: ids that `hardware` may name; empty lets every name pass.
-
-    Raises:
-        ConfigError: it cannot be used; names table, row and key.
-    """
-    return _records([(where, text)], beside or Records(()), hardware)
+def parse_recorded(texts: Iterable[tuple[str, str]], beside: Records = _NONE) -> Records:
+    """The figures of several TOML texts, each behind its name; see `load_recorded`."""
+    documents = list(beside.documents)
+    files: dict[str, str] = {}
+    for where, text in texts:
+        document = _document(text, printable(where, 200))
+        if document.source.id in {known.source.id for known in documents}:
+            raise twice(f"{where}: source", document.source.id)
+        documents.append(document)
+        files[document.source.id] = where
+    records = Records(tuple(documents))
+    _check_inputs(records, files)
+    return records
 
 
 @cache
 def shipped_records() -> Records:
-    """Return the figures that ship, in the order of their files' names.
-
-    Raises:
-        ConfigError: a shipped file is broken.
-    """
-    folder = resources.files("pytest_asperf").joinpath("data/recorded")
-    files = sorted(
-        (file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda f: f.name
-    )
-    texts = [(file.name, file.read_text(encoding="utf-8")) for file in files]
-    return _records(texts, Records(()), ())
+    """The figures that ship, in the order of their files' names."""
+    return parse_recorded(shipped_texts("data/recorded"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +92,7 @@ class _Ids:
         return f"{self.source}/{self.table}/{self.row}/{column}"
 
     def resolved(self, reference: str, where: str) -> str:
-        """Return the id that `column`, `row/column`, `table/row/column` or a full id means."""
+        """The id that `column`, `row/column`, `table/row/column` or a full id means."""
         parts = reference.split("/")
         if not 1 <= len(parts) <= 4 or not all(parts):
             raise unusable(
@@ -124,29 +102,13 @@ class _Ids:
         return "/".join([full[0], full[1], self.row if full[2] == "*" else full[2], full[3]])
 
 
-def _records(
-    texts: Iterable[tuple[str, str]], beside: Records, hardware: Collection[str]
-) -> Records:
-    documents = list(beside.documents)
-    files: dict[str, str] = {}
-    for where, text in texts:
-        document = _document(text, printable(where, 200), hardware)
-        if document.source.id in {known.source.id for known in documents}:
-            raise twice(f"{where}: source", document.source.id)
-        documents.append(document)
-        files[document.source.id] = where
-    records = Records(tuple(documents))
-    _check_inputs(records, files)
-    return records
-
-
-def _document(text: str, where: str, hardware: Collection[str]) -> Document:
+def _document(text: str, where: str) -> Document:
     file = open_document(text, where)
     file.only(("schema", "source", "table"))
     source = _source(file.inner("source", file.values.get("source")))
     tables: list[Table] = []
     for entry in file.entries("table"):
-        table = _table(file, entry, source.id, hardware)
+        table = _table(file, entry, source.id)
         if table.id in {known.id for known in tables}:
             raise twice(f"{where}: table", table.id)
         tables.append(table)
@@ -165,13 +127,13 @@ def _source(place: CheckedTable) -> Source:
     )
 
 
-def _table(file: CheckedTable, entry: object, source: str, hardware: Collection[str]) -> Table:
+def _table(file: CheckedTable, entry: object, source: str) -> Table:
     name = entry.get("id", "?") if isinstance(entry, dict) else "?"
     place = file.inner(f"table {name}", entry)
     place.only(_TABLE)
     id_ = place.need("id", ID)
     key_is = place.choice("key_is", (*_SCOPE, ""), "")
-    scope = _scope(place, Scope(), hardware)
+    scope = _scope(place, Scope())
     columns = [
         _column(place.inner(f"column {key}", column), key)
         for key, column in place.inner("columns", place.values.get("columns")).values.items()
@@ -183,7 +145,7 @@ def _table(file: CheckedTable, entry: object, source: str, hardware: Collection[
         inner = place.inner(f"row {key}", row)
         ids = _Ids(source, id_, ID.checked(key, str(inner)))
         own = replace(scope, **{key_is: key}) if key_is else scope
-        rows.append(_row(inner, ids, columns, own, hardware))
+        rows.append(_row(inner, ids, columns, own))
     if not rows:
         place.refuse("rows", "write at least one row")
     return Table(
@@ -202,29 +164,20 @@ def _column(place: CheckedTable, key: str) -> tuple[Column, CheckedTable]:
     place.only(_COLUMN)
     if ID.checked(key, str(place)) in _SCOPE:
         raise unusable(str(place), key, f"use a name other than {listing(_SCOPE)}")
-    kind = place.choice("kind", _KINDS)
-    column = Column(
-        key=key,
-        metric=place.text("metric", required=True),
-        unit=place.text("unit"),
-        kind=_kind(kind),
-    )
-    return column, place
+    metric, unit = place.text("metric", required=True), place.text("unit")
+    kind = _kind(place.choice("kind", _KINDS))
+    return Column(key=key, metric=metric, unit=unit, kind=kind), place
 
 
 def _row(
-    place: CheckedTable,
-    ids: _Ids,
-    columns: list[tuple[Column, CheckedTable]],
-    scope: Scope,
-    hardware: Collection[str],
+    place: CheckedTable, ids: _Ids, columns: list[tuple[Column, CheckedTable]], scope: Scope
 ) -> RecordedRow:
     place.only((*_SCOPE, *(column.key for column, _ in columns)))
     cells = []
     for column, defaults in columns:
         if column.key in place.values:
             # What a row says of its scope is nearer than what its column says.
-            own = _scope(place, _scope(defaults, scope, hardware), hardware)
+            own = _scope(place, _scope(defaults, scope))
             value = place.values[column.key]
             inner = place.inner(column.key, value if isinstance(value, dict) else {"value": value})
             cells.append((column.key, _cell(inner, ids, column, defaults, own)))
@@ -311,16 +264,13 @@ def _spread(place: CheckedTable, defaults: CheckedTable | None) -> Spread:
     )
 
 
-def _scope(place: CheckedTable, outer: Scope, hardware: Collection[str]) -> Scope:
-    own = {key: place.text(key) for key in _SCOPE if key in place.values}
-    if hardware and own.get("hardware"):
-        place.choice("hardware", hardware)
-    return replace(outer, **own)
+def _scope(place: CheckedTable, outer: Scope) -> Scope:
+    return replace(outer, **{key: place.text(key) for key in _SCOPE if key in place.values})
 
 
 def _check_inputs(records: Records, files: Mapping[str, str]) -> None:
     """Refuse a figure whose inputs are not there, not numbers, or the figure itself."""
-    by_id = {cell.id: cell for cell in records.cells()}
+    by_id = records.by_id()
     for document in records.documents:
         where = files.get(document.source.id, document.source.id)
         for cell in document.cells():

@@ -48,13 +48,11 @@ class PrintedValue:
         return float((self.low + self.high) / 2)
 
     def allowed(self, *, exact: bool = False) -> tuple[float, float]:
-        """Return the smallest and the largest value that may stand behind what is printed.
+        """The smallest and the largest value that may stand behind what is printed.
 
         A printed number stands for half a unit of its last digit to either side, and one that is
-        called approximate for a whole unit. A specified one stands for itself.
-
-        Args:
-            exact: whether it is a specified figure, which was not rounded.
+        called approximate for a whole unit. One that is `exact` was specified, and stands for
+        itself.
         """
         spare = Decimal(0) if exact else self._spare
         low = -math.inf if self.low is None else float(self.low - spare * _last_digit(self.low))
@@ -62,11 +60,7 @@ class PrintedValue:
         return low, high
 
     def ends_allowed(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """The values that the two ends of a range may stand for.
-
-        Raises:
-            ValueError: it has only one end, or none.
-        """
+        """The values that the two ends of a range may stand for; ValueError without both."""
         if self.low is None or self.high is None:
             raise ValueError
         low, high = (
@@ -85,13 +79,9 @@ class PrintedValue:
 
 
 def read_printed(value: Decimal | int | str) -> PrintedValue:
-    """The value that a cell prints.
+    """The value that a cell prints: a number with the decimals as printed, or text.
 
-    Args:
-        value: a number with the decimals as printed, or the text of a cell.
-
-    Raises:
-        ValueError: a number is not finite or beyond reason, or a range ends below its start.
+    ValueError: a number is not finite or beyond reason, or a range ends below its start.
     """
     if isinstance(value, int | Decimal):
         number = _within_reason(Decimal(value))
@@ -114,7 +104,7 @@ def read_printed(value: Decimal | int | str) -> PrintedValue:
 
 
 def _within_reason(number: Decimal) -> Decimal:
-    """Return a number that floats hold with room to spare."""
+    """A number that floats hold with room to spare."""
     exponent = number.as_tuple().exponent
     if not isinstance(exponent, int) or not -30 <= exponent <= 30 or abs(number) >= _LARGEST:
         raise ValueError
@@ -122,6 +112,6 @@ def _within_reason(number: Decimal) -> Decimal:
 
 
 def _last_digit(number: Decimal) -> Decimal:
-    """Return the unit of the last printed digit: 0.1 of 42.4, 1 of 1164."""
+    """The unit of the last printed digit: 0.1 of 42.4, 1 of 1164."""
     exponent = number.as_tuple().exponent
     return Decimal(1).scaleb(exponent) if isinstance(exponent, int) else Decimal(0)

@@ -43,7 +43,7 @@ lines = { metric = "lines of failed decodes", kind = "measured" }
 @pytest.fixture(scope="session")
 def make_records() -> MakeRecords:
     """Return a function that makes records of the rows of a table."""
-    return lambda rows: parse_recorded(_HEAD + rows, "report.toml")
+    return lambda rows: parse_recorded([("report.toml", _HEAD + rows)])
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from pytest_asperf.errors import ConfigError, MeasurementError
 from pytest_asperf.published.findings.evidence import Evidence
 from pytest_asperf.published.findings.spreads import assumed_spreads
 from pytest_asperf.published.findings.terms import FigureTerm, FormulaTerm, PrintedTerm, Variation
-from pytest_asperf.published.records import Records, shipped_records
+from pytest_asperf.published.records import RecordedCell, Records, shipped_records
 
 if TYPE_CHECKING:
     from tests.published.findings.conftest import MakeRecords
@@ -132,6 +132,17 @@ def _rms(values: list[float] | set[float]) -> float:
     return math.sqrt(math.fsum(v * v for v in values) / len(values))
 
 
+def column(cells: dict[str, RecordedCell], table: str, name: str) -> list[RecordedCell]:
+    """The cells of a column of a recorded table."""
+    found = [
+        cell
+        for id_, cell in cells.items()
+        if id_.startswith(f"{table}/") and id_.endswith(f"/{name}")
+    ]
+    assert found
+    return found
+
+
 @pytest.mark.parametrize("metric", ["TG", "PP"])
 def test_assumed_spreads_are_those_recorded(metric: str) -> None:
     """What is assumed where nothing is published is the root mean square of what is."""
@@ -143,12 +154,12 @@ def test_assumed_spreads_are_those_recorded(metric: str) -> None:
 def test_a_study_that_repeated_itself_is_taken_at_its_word() -> None:
     """The spread assumed of the one study's TG covers what its later session differs by."""
     (own,) = (s for s in assumed_spreads() if "TG" in s.metrics and s.source == "disagg-page")
-    records = shipped_records()
+    cells = shipped_records().by_id()
     changes = []
-    for row in records.table("disagg-page/mlx").rows:
-        first = records.number(f"disagg-page/mlx/{row.key}/tg").value
-        later = records.number(f"disagg-page/raw-later-runs/mlx-{row.key}/tg").value
-        changes.append(abs(math.log(later / first)) / math.sqrt(2))
+    for first in column(cells, "disagg-page/mlx", "tg"):
+        row = first.id.split("/")[2]
+        later = cells[f"disagg-page/raw-later-runs/mlx-{row}/tg"]
+        changes.append(abs(math.log(later.value / first.value)) / math.sqrt(2))
     assert own.cv is not None
     assert len(changes) == 12
     assert _rms(changes) <= own.cv
@@ -157,10 +168,10 @@ def test_a_study_that_repeated_itself_is_taken_at_its_word() -> None:
 def test_ranges_of_ttft_are_covered() -> None:
     """The spread assumed of TTFT is that of the three recorded ranges."""
     (own,) = (s for s in assumed_spreads() if "TTFT" in s.metrics)
-    records = shipped_records()
+    cells = shipped_records().by_id()
     spreads = []
     for prompt in ("short", "medium", "long"):
-        cell = records.number(f"disagg-page/ttft/{prompt}/ane_lm")
+        cell = cells[f"disagg-page/ttft/{prompt}/ane_lm"]
         assert cell.spread.observed is not None
         low, high = cell.spread.observed
         spreads.append((high - low) / 1.693 / cell.value)
@@ -172,7 +183,9 @@ def test_the_error_of_an_increase_is_covered() -> None:
     """The standard error assumed of a PPL increase covers those of the recorded intervals."""
     (own,) = (s for s in assumed_spreads() if s.se is not None)
     assert own.se is not None
-    for cell in shipped_records().table("atom-paper/perplexity").column("dppl_pct"):
+    cells = column(shipped_records().by_id(), "atom-paper/perplexity", "dppl_pct")
+    assert cells
+    for cell in cells:
         assert cell.spread.interval is not None
         low, high = cell.spread.interval
         # 2.262: Student's t at 95 % for 10 chunks.

@@ -41,7 +41,9 @@ def test_a_changed_figure_is_noticed() -> None:
     folder = resources.files("pytest_asperf").joinpath("data/recorded")
     text = folder.joinpath("atom-paper.toml").read_text(encoding="utf-8")
     assert text.count("speedup = 1.98") == 2
-    changed = parse_recorded(text.replace("speedup = 1.98", "speedup = 1.89"), "atom-paper.toml")
+    changed = parse_recorded(
+        [("atom-paper.toml", text.replace("speedup = 1.98", "speedup = 1.89"))]
+    )
     wrong = [check.cell.id for check in derived_checks(changed) if not check.as_recorded]
     assert wrong == ["atom-paper/quant-ladder/Q2_K/speedup"]
 
@@ -67,5 +69,5 @@ def test_a_changed_figure_is_noticed() -> None:
 )
 def test_figures_are_as_printed(id_: str, printed: str, spread: str) -> None:
     """Decimals, ranges and words survive, with what the logs say of the spread."""
-    cell = shipped_records().cell(id_)
+    cell = shipped_records().by_id()[id_]
     assert (cell.printed.text, str(cell.spread)) == (printed, spread)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_asperf.errors import HardwareError
-from pytest_asperf.hardware.in_force import Ceiling
+from pytest_asperf.hardware.in_force import BandwidthBound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,23 +21,18 @@ class BandwidthBounds:
     """What bounds TG on the hardware in force: the memory that the weights are read from.
 
     Attributes:
-        hardware: the hardware in force.
         measure: measures this machine's bandwidth if it is not known yet; again if given True.
     """
 
     hardware: Hardware
     measure: Callable[[bool], Bandwidth]
 
-    def expected(self, result: ThroughputResult) -> Ceiling:
-        """The bandwidth that utilisation is a share of.
-
-        Raises:
-            HardwareError: it is not known.
-        """
+    def expected(self, result: ThroughputResult) -> BandwidthBound:
+        """The bandwidth that utilisation is a share of; HardwareError where it is not known."""
         hardware = self.hardware
         if (published := self._published(result)) is not None:
             kind = published.kind if hardware.is_this_machine else f"{published.kind}, declared"
-            return Ceiling(published.gbs, kind, self._cache_bytes(result), self._doubt)
+            return BandwidthBound(published.gbs, kind, self._cache_bytes(result), self._doubt)
         if _is_on_card(result) or not hardware.is_this_machine:
             raise HardwareError(
                 f"the memory bandwidth of {hardware.headline()} is not known",
@@ -47,21 +42,19 @@ class BandwidthBounds:
         measured = self.measure(False)  # noqa: FBT003  # as declared above
         used_gbs = (result.bytes_per_token or 0) * result.rate.point / 1e9
         if used_gbs > measured.gbs:
-            # A machine that was busy while its bandwidth was measured has a ceiling too low.
+            # A machine that was busy while its bandwidth was measured has a bound too low.
             measured = self.measure(True)  # noqa: FBT003  # as above
-        return Ceiling(measured.gbs, measured.kind, self._cache_bytes(result))
+        return BandwidthBound(measured.gbs, measured.kind, self._cache_bytes(result))
 
-    def peak(self, result: ThroughputResult) -> Ceiling | None:
+    def peak(self, result: ThroughputResult) -> BandwidthBound | None:
         """The bandwidth that no measurement can exceed; None if none is published."""
         published = self._published(result)
         if published is None:
             return None
-        return Ceiling(published.peak_gbs, "theoretical", self._cache_bytes(result))
+        return BandwidthBound(published.peak_gbs, "theoretical", self._cache_bytes(result))
 
     def _published(self, result: ThroughputResult) -> Bandwidth | None:
-        """The advertised bandwidth, if it is that of the memory the weights were read from."""
-        is_of_weights = self.hardware.shares_memory or _is_on_card(result)
-        return self.hardware.published_bandwidth if is_of_weights else None
+        return self.hardware.weights_bandwidth(on_card=_is_on_card(result))
 
     def _cache_bytes(self, result: ThroughputResult) -> int:
         """The size of the last-level cache in front of that memory."""
