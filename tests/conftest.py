@@ -54,8 +54,16 @@ def mlx() -> EngineBuild:
 
 @pytest.fixture(scope="session")
 def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One cache for all tests: what is made or measured once is made once."""
-    return tmp_path_factory.mktemp("asperf-cache")
+    """One cache for all tests: what is made or measured once is made once.
+
+    Workers of xdist share the models, which are made under a lock; what was measured is each one's.
+    """
+    cache = tmp_path_factory.mktemp("asperf-cache")
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        models = tmp_path_factory.getbasetemp().parent / "models"
+        models.mkdir(exist_ok=True)
+        (cache / "models").symlink_to(models)
+    return cache
 
 
 @pytest.fixture(scope="session")
