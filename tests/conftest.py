@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 
 #: A checkout that is not installed has no entry point to be loaded by.
 _LOAD = () if entry_points(group="pytest11", name="asperf") else ("-p", "pytest_asperf.plugin")
-#: Plugins that change the order or the number of tests; a later `-p NAME` turns one on again.
-_OFF = tuple(f"-pno:{name}" for name in ("randomly", "repeat", "rerunfailures", "timeout"))
+#: Plugins that change the order or the number of tests, and two that take longer to import than
+#: most sessions here run; a later `-p NAME` turns one on again.
+_OFF = tuple(
+    f"-pno:{name}"
+    for name in ("randomly", "repeat", "rerunfailures", "timeout", "hypothesispytest", "anyio")
+)
 _DISTURBING = (
     *("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "CI", "PYTEST_ADDOPTS", "COLUMNS"),
     "PYTEST_XDIST_WORKER",  # a run that these tests start is no worker of theirs
@@ -54,8 +58,17 @@ def mlx() -> EngineBuild:
 
 @pytest.fixture(scope="session")
 def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One cache for all tests: what is made or measured once is made once."""
-    return tmp_path_factory.mktemp("asperf-cache")
+    """One cache for all tests: what is made or measured once is made once.
+
+    Workers of xdist share the models, which are made under a lock, and the machine's bandwidth.
+    """
+    cache = tmp_path_factory.mktemp("asperf-cache")
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        for name in ("models", "hardware"):
+            shared = tmp_path_factory.getbasetemp().parent / f"asperf-{name}"
+            shared.mkdir(exist_ok=True)
+            (cache / name).symlink_to(shared)
+    return cache
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,6 @@ import pytest
 
 import pytest_asperf
 
-pytestmark = pytest.mark.serial
-
 HEAVY = {
     *("filelock", "gguf", "llama_cpp", "matplotlib", "mlx", "mlx_lm", "numpy", "platformdirs"),
     *("psutil", "rich", "scipy", "sqlalchemy", "typer"),

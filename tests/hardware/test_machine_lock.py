@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.serial
-
 #: Holds the lock until it is ended, and says when it has it; with a word, a forked child lives on.
 HOLDER = """
 import os, sys, time
@@ -36,6 +34,21 @@ with MachineQueue(Path(sys.argv[1]), print).turn():
     print(os.getpid(), flush=True)
     time.sleep(60)
 """
+
+
+class Clock:
+    """A clock that goes on by what is slept, and by nothing else."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        """Return the time."""
+        return self.now_s
+
+    def sleep(self, duration_s: float) -> None:
+        """Let time pass."""
+        self.now_s += duration_s
 
 
 @contextmanager
@@ -73,15 +86,18 @@ def test_the_error_names_the_holder(tmp_path: Path) -> None:
     assert "--asperf-wait" in text
 
 
-def test_whoever_waits_is_told_again(tmp_path: Path) -> None:
-    """The message comes at once and is repeated, with the time that is left."""
+def test_whoever_waits_is_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message comes at once and once a minute, with the time that is left."""
     lock = tmp_path / "lock"
     told: list[str] = []
-    queue = MachineQueue(lock, told.append, 1.2, repeat_s=0.1)
+    monkeypatch.setattr("pytest_asperf.hardware.machine_lock.time", Clock())
+    queue = MachineQueue(lock, told.append, limit_s=200)
     with _held(lock) as (holder, _), pytest.raises(BusyError), queue.turn():
         pass
-    assert len(told) >= 2
-    assert all(f"pid {holder.pid} " in text and "giving up in " in text for text in told)
+    assert all(f"pid {holder.pid} " in text for text in told)
+    assert [text.rpartition("; ")[2] for text in told] == [
+        f"giving up in {left_s} s" for left_s in (200, 140, 80, 20)
+    ]
 
 
 def test_a_stopped_holder_is_called_stopped(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.conftest import Draft
     from tests.plugin.conftest import Project
 
-pytestmark = [pytest.mark.serial, pytest.mark.usefixtures("mlx")]
+pytestmark = pytest.mark.usefixtures("mlx")
 
 #: One that takes four times its time can be told from the other in a few pairs, whichever is the
 #: faster on this machine.
@@ -51,6 +51,7 @@ def shipped_draft() -> Path:
     return draft.hf_folder
 
 
+@pytest.mark.serial
 def test_faster_and_not(both: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
     """The engine that is not slowed is faster by far; the slowed one is shown not to be."""
     both.test("""

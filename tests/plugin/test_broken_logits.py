@@ -16,65 +16,84 @@ if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
 TESTS = """
-@pytest.mark.model({model}{settings})
-def test_rate(throughput):
+models = pytest.mark.parametrize(
+    "_", [pytest.param(name, marks=pytest.mark.model(name{settings})) for name in {models}]
+)
+
+@models
+def test_rate(throughput, _):
     assert_throughput(throughput("{rate}"), at_least="1 tok/s")
 
-@pytest.mark.model({model}{settings})
-def test_gate(gate):
+@models
+def test_gate(gate, _):
     assert_no_regression(gate("{gated}"))
 """
 QUICK = ("--asperf-repetitions=5", "--asperf-max-pairs=5", "--asperf-candidate=current")
 
 
+@pytest.fixture
+def broken(live: Project, draft_gguf: Path) -> Project:
+    """A project with files of the draft, each broken in one of the ways and named after it."""
+    for how in BREAKS:
+        broken_gguf(draft_gguf, live.path / f"{how}.gguf", how)
+    return live
+
+
 @pytest.mark.parametrize(("rate", "gated"), [("tg8", "ttft16"), ("pp16", "tg8")])
-@pytest.mark.parametrize("how", BREAKS)
-def test_llama_cpp(live: Project, draft_gguf: Path, how: str, rate: str, gated: str) -> None:
+def test_llama_cpp(broken: Project, rate: str, gated: str) -> None:
     """Each broken file is INVALID in rates and in gates, and says what its logits are."""
-    path = broken_gguf(draft_gguf, live.path / f"{how}.gguf", how)
-    live.test(TESTS.format(model=f'"{path.name}"', settings=", threads=1", rate=rate, gated=gated))
-    result = live.run(*QUICK)
-    result.stdout.fnmatch_lines(["test_it.py VV *"])
-    result.stdout.fnmatch_lines(
-        [
-            f"*{rate} {how}.gguf: broken-logits: after a run's last token *",
-            f"*{gated} {how}.gguf*: broken-logits: after a run's last token *",
-        ]
-    )
+    models = [f"{how}.gguf" for how in BREAKS]
+    broken.test(TESTS.format(models=models, settings=", threads=1", rate=rate, gated=gated))
+    result = broken.run(*QUICK)
+    result.stdout.fnmatch_lines([f"test_it.py {'VV' * len(BREAKS)} *"])
+    for name in models:
+        for workload in (rate, gated):
+            result.stdout.fnmatch_lines(
+                [f"*{workload} {name}*: broken-logits: after a run's last token *"]
+            )
 
 
-@pytest.mark.parametrize("how", BREAKS)
-def test_mlx(live: Project, mlx: EngineBuild, how: str) -> None:  # noqa: ARG001  # skips without
-    """The same weights broken in a folder of MLX's."""
+def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001  # skips without
+    """The same weights broken in folders of MLX's."""
     (draft,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
     assert draft.hf_folder is not None
-    broken_folder(draft.hf_folder, live.path / how, how)
-    live.config(f'[models.broken]\nhf = "{how}"', engine="mlx", max_cv="1000%")
-    live.test(TESTS.format(model='"broken"', settings="", rate="pp16", gated="tg8"))
+    for how in BREAKS:
+        broken_folder(draft.hf_folder, live.path / how, how)
+    tables = "\n".join(f'[models.{how}]\nhf = "{how}"' for how in BREAKS)
+    live.config(tables, engine="mlx", call_timeout_s=120, max_cv="1000%")
+    live.test(TESTS.format(models=list(BREAKS), settings="", rate="pp16", gated="tg8"))
     result = live.run(*QUICK)
-    result.stdout.fnmatch_lines(["test_it.py VV *"])
-    result.stdout.fnmatch_lines(
-        ["*pp16 broken*: broken-logits: *", "*tg8 broken*: broken-logits: *"]
-    )
+    result.stdout.fnmatch_lines([f"test_it.py {'VV' * len(BREAKS)} *"])
+    for how in BREAKS:
+        for workload in ("pp16", "tg8"):
+            result.stdout.fnmatch_lines([f"*{workload} {how}*: broken-logits: *"])
 
 
-@pytest.mark.parametrize("how", BREAKS)
-def test_speculation(live: Project, draft_gguf: Path, how: str) -> None:
+def test_speculation(broken: Project) -> None:
     """A broken target is INVALID before a gain is shown."""
-    path = broken_gguf(draft_gguf, live.path / f"{how}.gguf", how)
-    live.test(f"""
-@pytest.mark.speculative(draft="ngram", target="{path.name}", k=2)
-def test_it(speculation):
+    broken.test(
+        "".join(
+            f"""
+@pytest.mark.speculative(draft="ngram", target="{how}.gguf", k=2)
+def test_{how}(speculation):
     assert_sd_loss(speculation)
-""")
-    live.run(*QUICK).stdout.fnmatch_lines(["test_it.py V *", "*the largest logit of a row is *"])
+"""
+            for how in BREAKS
+        )
+    )
+    broken.run(*QUICK).stdout.fnmatch_lines(
+        [
+            f"test_it.py {'V' * len(BREAKS)} *",
+            *(f"INVALID *::test_{how}: *the largest logit of a row is *" for how in BREAKS),
+        ]
+    )
 
 
 @pytest.mark.parametrize("fault", ["nan", "inf", "overflow"])
 def test_what_an_engine_shows_is_judged(project: Project, fault: str) -> None:
     """Any engine that shows such logits is INVALID, also where memory is counted."""
     project.script("f16", faults={"logits": fault})
-    project.test(TESTS.format(model='"fake:F16"', settings="", rate="tg8", gated="pp8"))
+    project.test(TESTS.format(models=["fake:F16"], settings="", rate="tg8", gated="pp8"))
     result = project.run(*QUICK)
     result.stdout.fnmatch_lines(["test_it.py VV *", "*what to do: *another build*"])
 
@@ -93,5 +112,5 @@ def test_it(ladder):
 def test_an_engine_that_shows_none_is_not_invalid(project: Project) -> None:
     """What cannot be seen is not taken for broken."""
     project.script("f16", faults={"logits": "unseen"})
-    project.test(TESTS.format(model='"fake:F16"', settings="", rate="tg8", gated="pp8"))
+    project.test(TESTS.format(models=["fake:F16"], settings="", rate="tg8", gated="pp8"))
     project.run(*QUICK).assert_outcomes(passed=2)

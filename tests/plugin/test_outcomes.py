@@ -85,35 +85,75 @@ def test_a_failure_reads_like_a_lab_note(project: Project) -> None:
     assert "assertions.py" not in result.stdout.str()
 
 
+#: By what goes wrong: what is told of it.
+TOLD_OF_FAULTS = {
+    "crash": "the engine's process was ended by SIGSEGV",
+    "killed": "the engine's process was ended by SIGKILL",
+    "hang": "no answer within 0.5 s, the process was ended",
+    "garbage": "nonsense on the pipe",
+}
+FAULTY = [
+    (operation, fault) for operation in ("load", "tokenize", "generate") for fault in TOLD_OF_FAULTS
+]
+#: A test of each, on a model named after its fault, and one behind it. Nothing but what never ends
+#: has the short deadline.
+IN_TURN = f"""
+from pytest_asperf.engine_process import Worker
+
+@pytest.fixture(autouse=True)
+def _hurried(monkeypatch):
+    call = Worker.call
+
+    def hurried(self, op, *, timeout_s=None, **args):
+        hangs = args.get("model") == f"{{op}}-hang:F16"
+        return call(self, op, timeout_s=0.5 if hangs else timeout_s, **args)
+
+    monkeypatch.setattr(Worker, "call", hurried)
+
+models = [model for one in {FAULTY} for model in ("-".join(one) + ":F16", "fake:Q8_0")]
+
 @pytest.mark.parametrize(
-    ("fault", "told"),
-    [
-        ("crash", "the engine's process was ended by SIGSEGV"),
-        ("killed", "the engine's process was ended by SIGKILL"),
-        ("hang", "no answer within 2 s, the process was ended"),
-        ("garbage", "nonsense on the pipe"),
-    ],
+    "n", [pytest.param(n, marks=pytest.mark.model(model)) for n, model in enumerate(models)]
 )
-@pytest.mark.parametrize("operation", ["load", "tokenize", "generate"])
-def test_a_broken_engine_is_a_result(
-    project: Project, fault: str, operation: str, told: str
-) -> None:
+def test_it(throughput, n):
+    throughput(f"tg{{n + 8}}")
+"""
+
+
+def test_a_broken_engine_is_a_result(project: Project) -> None:
     """Whatever it does and whenever, its test is INVALID and the next one is measured."""
-    project.config(call_timeout_s=2)
-    project.script("f16", faults={operation: fault})
+    models = []
+    for operation, fault in FAULTY:
+        name = f"{operation}-{fault}"
+        project.script(name, faults={operation: fault})
+        models.append(
+            f"[models.{name}]\nfiles = {{ F16 = '{name}.json' }}\ncorpus = 'corpus.txt'"
+        )
+    project.config("\n".join(models))
+    project.test(IN_TURN)
+    result = project.run()
+    result.stdout.fnmatch_lines([f"test_it.py {'V.' * len(FAULTY)} *"])
+    for operation, fault in FAULTY:
+        result.stdout.fnmatch_lines(
+            [
+                f"scripted {operation} {operation}-{fault}:F16: {TOLD_OF_FAULTS[fault]}*",
+                "  why it matters: *",
+                "  what to do: *",
+                "test_it.py:*: WorkerError",
+            ]
+        )
+    for n in range(1, 2 * len(FAULTY), 2):
+        result.stdout.fnmatch_lines([f"fake:Q8_0 *tg{n + 8} *"])
+
+
+def test_the_deadline_is_the_configured_one(project: Project) -> None:
+    """A call has the time that asperf.toml gives it."""
+    project.config(call_timeout_s=1)
+    project.script("f16", faults={"generate": "hang"})
     project.test(FOUR)
-    result = project.run("-k", "broken or after")
-    result.stdout.fnmatch_lines(
-        [
-            "test_it.py V. *",
-            f"scripted {operation} fake:F16: {told}*",
-            "  why it matters: *",
-            "  what to do: *",
-            "test_it.py:*: WorkerError",
-            "fake:Q8_0 *tg8 *",
-            "* 1 passed, * 1 invalid in *",
-        ]
-    )
+    result = project.run("-k", "broken")
+    # On a loaded machine the start of its process may already take longer.
+    result.stdout.fnmatch_lines(["scripted *: no answer within 1 s, the process was ended*"])
 
 
 def test_an_engine_that_crashes_while_scoring(project: Project) -> None:

@@ -15,27 +15,41 @@ if TYPE_CHECKING:
 
     from tests.plugin.conftest import Project
 
-pytestmark = pytest.mark.serial
-
 MEASURES = """
 @pytest.mark.model("fake:F16")
 @pytest.mark.parametrize("n", range(4))
 def test_it(throughput, n):
     throughput(f"tg{n + 8}")
 """
-#: No session starts its tests before the other one is there.
-BOTH_AT_ONCE = """
-import os, time
-from pathlib import Path
+#: Whoever has the machine first keeps it until the other waits for it, or for a minute.
+MEET = """
+import time
+from contextlib import contextmanager
+from pytest_asperf.hardware.machine_lock import MachineQueue
+from pytest_asperf.plugin.progress import TerminalNotify
 
-def pytest_runtestloop():
-    Path(f"{os.getpid()}.here").touch()
-    while len(list(Path().glob("*.here"))) < 2:
-        time.sleep(0.02)
+turn, wait = MachineQueue.turn, TerminalNotify.wait
+waited = Path(__file__).with_name("waited")
+
+@contextmanager
+def kept(self):
+    with turn(self):
+        until = time.monotonic() + 60
+        while not waited.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        yield
+
+def waits(self, reason):
+    wait(self, reason)
+    waited.touch()
+
+MachineQueue.turn, TerminalNotify.wait = kept, waits
 """
 
 
-def _slow(project: Project) -> Path:
+def _meeting(project: Project) -> Path:
+    with (project.path / "conftest.py").open("a") as conftest:
+        conftest.write(MEET)
     log = project.path / "log"
     # A load that is too dear to repeat: the runs of a measurement are one warm-up and five.
     project.script("f16", log=str(log), takes_s={"generate": 0.05}, load_ns=10**10)
@@ -61,9 +75,7 @@ def test_two_sessions_never_measure_at_once(
     project: Project, command: list[str], environment: dict[str, str]
 ) -> None:
     """Their runs never interleave, and whoever waits says why."""
-    log = _slow(project)
-    with (project.path / "conftest.py").open("a") as conftest:
-        conftest.write(BOTH_AT_ONCE)
+    log = _meeting(project)
     sessions = [
         subprocess.Popen(
             [*command, "-p", "no:cacheprovider"],
@@ -84,8 +96,9 @@ def test_two_sessions_never_measure_at_once(
 
 def test_xdist_workers_take_turns(project: Project) -> None:
     """`-n 2` works: no interleaving, rows of both workers in one table, the header said once."""
-    log = _slow(project)
-    result = project.run("-n", "2", "-p", "no:benchmark")
+    log = _meeting(project)
+    options = ("-W", "error", "-n", "2", "-p", "no:benchmark")
+    result = project.pytester.runpytest_subprocess(*project.plugins, *options)
     result.assert_outcomes(passed=4)
     _assert_whole_measurements(log, measurements=4, runs_each=6)
     text = result.stdout.str()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from pytest_asperf.modelfiles.shipped import shipped_models
 
 if TYPE_CHECKING:
+    import pytest
+
     from pytest_asperf.engine_process import EngineBuild
     from tests.conftest import Draft
     from tests.plugin.conftest import Project
@@ -66,32 +68,28 @@ def test_it(throughput):
 
 
 DURING = """
-import os, shutil, threading, time
+import os
 from pathlib import Path
+from pytest_asperf.engine_process import Worker
 
 HERE = Path(__file__).parent
-
-def when_running(change):
-    def wait():
-        while "{operation}" not in (HERE / "log").read_text():
-            time.sleep(0.01)
-        change()
-    (HERE / "log").write_text("")
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
 
 def replace():
     (HERE / "new").write_text((HERE / "f16.json").read_text() + " ")
     os.replace(HERE / "new", HERE / "f16.json")
 
 @pytest.mark.model("fake:F16")
-def test_during({fixture}):
-    thread = when_running({change})
-    try:
-        {measure}
-    finally:
-        thread.join()
+def test_during({fixture}, monkeypatch):
+    call, changes = Worker.call, [{change}]
+
+    def changing(self, op, **args):
+        if op == "{operation}" and changes:
+            changes.pop()()
+        return call(self, op, **args)
+
+    monkeypatch.setattr(Worker, "call", changing)
+    {measure}
+    assert not changes
 
 @pytest.mark.model("fake:F16")
 def test_after(throughput):
@@ -106,7 +104,6 @@ MEASURES = {
 
 def _project(project: Project, fixture: str, change: str) -> None:
     operation = "prompt" if fixture == "memory" else "generate"
-    project.script("f16", log=str(project.path / "log"), takes_s={operation: 0.2})
     project.test(
         DURING.format(
             fixture=fixture, change=change, measure=MEASURES[fixture], operation=operation
@@ -133,8 +130,11 @@ def test_a_file_that_was_only_touched(project: Project) -> None:
     project.run(*QUICK).assert_outcomes(passed=2)
 
 
-def test_a_damaged_cached_level_is_made_again(live: Project) -> None:
+def test_a_damaged_cached_level_is_made_again(
+    live: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A byte that changed at equal size and time of writing is found, and is not measured."""
+    monkeypatch.setenv("ASPERF_CACHE", str(live.path / "cache"))  # others read the session's
     live.test("""
 import os
 
