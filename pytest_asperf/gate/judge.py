@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.analysis.verdict import Subject, judge_invalid
+from pytest_asperf.analysis.verdict import Outcome, Subject, judge_invalid
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import AsperfError, BuildError
 from pytest_asperf.gate.cells import CellResult, GateCheck
-from pytest_asperf.measure.ab_logits import LogitsExperiment
-from pytest_asperf.measure.ab_ppl import PplExperiment
-from pytest_asperf.measure.ab_speculation import SpeculationExperiment
-from pytest_asperf.measure.ab_speed import SpeedExperiment
+from pytest_asperf.gate.inability import Tried, inability, shows_a_build, tried
+from pytest_asperf.measure.ab_logits import LogitsComparison, LogitsExperiment
+from pytest_asperf.measure.ab_ppl import PplComparison, PplExperiment
+from pytest_asperf.measure.ab_speculation import SpeculationComparison, SpeculationExperiment
+from pytest_asperf.measure.ab_speed import ABResult, SpeedExperiment
 from pytest_asperf.verdicts.gate import (
     logits_verdict,
     ppl_verdict,
@@ -24,14 +25,14 @@ from pytest_asperf.verdicts.gate import (
 from pytest_asperf.verdicts.noise_notes import gate_note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.config.spec import Build, ModelRef
     from pytest_asperf.gate.cells import GateCell
     from pytest_asperf.measure.ab_speed import Budget
-    from pytest_asperf.measure.experiment import Experiment
-    from pytest_asperf.measure.runner import MeasurementRunner, Result
+    from pytest_asperf.measure.experiment import PairedExperiment
+    from pytest_asperf.measure.runner import MeasurementRunner
 
 #: Tests of a speculation, which share the error of one cell: of its time, and of what is accepted.
 _TESTS_OF_SPECULATION: Final = 2
@@ -105,62 +106,86 @@ class _BuildComparison:
     def judge(self, cells: list[GateCell]) -> list[CellResult]:
         """Judge cells that take turns; each by itself where together they cannot be measured."""
         began = time.monotonic()
+        experiment, *refs = self._planned(cells)
+        sides = self.runner.under(tuple(refs), self.builds)
         try:
-            return self._measured(cells, began)
+            result = self.runner.compare(sides, experiment)
         except BuildError:
             raise
         except AsperfError as error:
             if len(cells) > 1:
                 # One cell's fault must not cost the others their result.
                 return [result for cell in cells for result in self.judge([cell])]
-            verdict = self._broken(cells[0], error) if error.breaks_measurement else None
-            return [CellResult(cells[0], time.monotonic() - began, verdict, error)]
+            verdict = self._broken(cells[0], error, lambda: tried(self.runner, sides, experiment))
+            is_judged = verdict is not None and verdict.outcome is Outcome.FAIL
+            elapsed_s = time.monotonic() - began
+            return [CellResult(cells[0], elapsed_s, verdict, None if is_judged else error)]
+        return self._judged(cells, result, time.monotonic() - began)
 
-    def _measured(self, cells: list[GateCell], began: float) -> list[CellResult]:
+    def _planned(
+        self, cells: list[GateCell]
+    ) -> tuple[PairedExperiment[Any], *tuple[ModelRef, ...]]:
+        """What measures cells that take turns, and the models that it runs."""
         (cell, *_), budget, n = cells, self.limits.budget, self.limits.comparisons
-        interrupted = False
         match cell.workload:
-            case Workload():
-                return self._timed(cells, began)
             case GateCheck.PPL:
                 limit = self.limits.max_ppl_delta
-                ppl = self._compare(
-                    PplExperiment(limit, budget.seed, budget.max_seconds, n), cell.ref
-                )
-                verdict, interrupted = ppl_verdict(ppl), ppl.interrupted
+                return PplExperiment(limit, budget.seed, budget.max_seconds, n), cell.ref
             case GateCheck.LOGITS:
-                verdict = logits_verdict(self._compare(LogitsExperiment(), cell.ref))
+                return LogitsExperiment(), cell.ref
             case GateCheck.SPECULATION:
-                pairing, n = cell.pairing or Pairing(cell.ref, None), _TESTS_OF_SPECULATION * n
+                pairing = cell.pairing or Pairing(cell.ref, None)
+                n_tests = _TESTS_OF_SPECULATION * n
                 refs = (pairing.target, *([pairing.draft] if pairing.draft else []))
-                done = self._compare(SpeculationExperiment(pairing, budget, n), *refs)
-                verdict, interrupted = speculation_verdict(done, n), done.speed.interrupted
-        elapsed_s = time.monotonic() - began
-        return [CellResult(cell, elapsed_s, verdict, interrupted=interrupted)]
-
-    def _timed(self, cells: list[GateCell], began: float) -> list[CellResult]:
+                return SpeculationExperiment(pairing, budget, n_tests), *refs
         workloads = tuple(c.workload for c in cells if isinstance(c.workload, Workload))
-        experiment = SpeedExperiment(workloads, self.limits.budget, self.limits.comparisons)
-        result = self._compare(experiment, cells[0].ref)
-        # Loads are of all of them.
-        own_s = sum(pairs.elapsed_s for pairs in result.by_workload)
-        shared_s = max(0.0, time.monotonic() - began - own_s) / len(cells)
-        return [
-            CellResult(
-                cell,
-                pairs.elapsed_s + shared_s,
-                speed_verdict(pairs, result),
-                note=gate_note(pairs, result),
-                interrupted=result.interrupted,
-            )
-            for cell, pairs in zip(cells, result.by_workload, strict=True)
-        ]
+        return SpeedExperiment(workloads, budget, n), cell.ref
 
-    def _compare(self, experiment: Experiment[Result], *refs: ModelRef) -> Result:
-        return self.runner.compare(self.runner.under(refs, self.builds), experiment)
+    def _judged(self, cells: list[GateCell], result: object, elapsed_s: float) -> list[CellResult]:
+        match result:
+            case ABResult():
+                return _timed(cells, result, elapsed_s)
+            case PplComparison():
+                verdict, interrupted = ppl_verdict(result), result.interrupted
+            case LogitsComparison():
+                verdict, interrupted = logits_verdict(result), False
+            case SpeculationComparison():
+                n_tests = _TESTS_OF_SPECULATION * self.limits.comparisons
+                verdict = speculation_verdict(result, n_tests)
+                interrupted = result.speed.interrupted
+        return [CellResult(cells[0], elapsed_s, verdict, interrupted=interrupted)]
 
-    def _broken(self, cell: GateCell, error: AsperfError) -> Verdict:
+    def _broken(
+        self, cell: GateCell, error: AsperfError, try_again: Callable[[], Tried]
+    ) -> Verdict | None:
+        """FAIL if the candidate alone cannot run it, INVALID if it broke; None if it was refused.
+
+        Raises:
+            AsperfError: neither build could be tried again.
+        """
         base, candidate = (build.name for build in self.builds)
         subject = Subject(f"{cell.name} {cell.what} in {candidate} / {base}", "live")
-        problems = (error.what, error.why, *(error.detail or "").splitlines())
+        again = try_again() if shows_a_build(error) else Tried(())
+        if again.failures and not again.remark:
+            return inability(subject, again.failures)
+        if not error.breaks_measurement:
+            return None
+        remarks = filter(None, (error.why, again.remark))
+        problems = (error.what, *remarks, *(error.detail or "").splitlines())
         return judge_invalid(subject, "as in the baseline", problems, remedy=error.remedy)
+
+
+def _timed(cells: list[GateCell], result: ABResult, elapsed_s: float) -> list[CellResult]:
+    # Loads are of all of them.
+    own_s = sum(pairs.elapsed_s for pairs in result.by_workload)
+    shared_s = max(0.0, elapsed_s - own_s) / len(cells)
+    return [
+        CellResult(
+            cell,
+            pairs.elapsed_s + shared_s,
+            speed_verdict(pairs, result),
+            note=gate_note(pairs, result),
+            interrupted=result.interrupted,
+        )
+        for cell, pairs in zip(cells, result.by_workload, strict=True)
+    ]

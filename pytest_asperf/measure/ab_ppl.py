@@ -96,6 +96,13 @@ class PplExperiment:
         base, candidate = (arm.ran(context) for arm, context in zip(arms, contexts, strict=True))
         return PplComparison(test, elapsed_s, self.seed, (base, candidate), text, interrupted)
 
+    def attempt(self, lease: MachineLease) -> None:
+        """Score one chunk with the lease's one side."""
+        ((arm,),) = lease.sides
+        with RunningArm(arm, lease.call_timeout_s, lease.corpus).worker as worker:
+            (chunk, *_), _ = scored_chunks(worker, MODEL, lease.corpus, lease.chunks)
+            worker.score([MODEL], chunk, len(chunk) // 2)
+
 
 def _delta_nll(
     arms: Sequence[RunningArm], chunk: Sequence[int], contexts: list[ContextFacts | None]

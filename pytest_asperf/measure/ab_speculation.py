@@ -126,6 +126,14 @@ class SpeculationExperiment:
             candidate.divergences,
         )
 
+    def attempt(self, lease: MachineLease) -> None:
+        """Run every prompt once, with the draft and without, with the lease's one side."""
+        ((target, *draft),) = lease.sides
+        pairing = replace(self.pairing, temperature=0.0)
+        arm = SpeculatingArm(target, draft[0] if draft else None, pairing, lease.call_timeout_s)
+        with arm.worker:
+            arm.rehearse(partial(lease.progress, "sd outputs"), with_alone=True)
+
 
 class SpeculatingArm:
     """An arm that speculates: a target and a draft in one process.

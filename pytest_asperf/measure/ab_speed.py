@@ -204,6 +204,14 @@ class SpeedExperiment:
             self._check_itself(lease, base)
         return time_pairs(lease, _opening(lease, base, candidate), self)
 
+    def attempt(self, lease: MachineLease) -> None:
+        """Run each workload once with the lease's one side."""
+        ((arm,),) = lease.sides
+        running = RunningArm(arm, lease.call_timeout_s, lease.corpus)
+        with running.worker:
+            for workload in self.workloads:
+                running.run(workload, 0)
+
     def _check_itself(self, lease: MachineLease, base: Arm) -> None:
         """Compare the baseline with itself, and note whether that is a FAIL."""
         alone = replace(self, comparisons=len(self.workloads))

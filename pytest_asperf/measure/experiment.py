@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import time
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -63,3 +65,40 @@ class Experiment(Protocol[Result_co]):
             EngineError: an arm died or refused.
             MeasurementError: what was measured is broken.
         """
+
+
+class PairedExperiment(Experiment[Result_co], Protocol[Result_co]):
+    """An experiment of two sides, of which either can be tried by itself."""
+
+    def attempt(self, lease: MachineLease) -> None:
+        """Do the smallest unit of it with the lease's one side.
+
+        Raises:
+            EngineError: the side cannot do it.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Whether one side can do the smallest unit of an experiment.
+
+    Attributes:
+        experiment: the experiment.
+        number: tells it from earlier ones: a result is kept for the session.
+        patience_s: deadline of one call to the engine, if that is less than the lease's.
+    """
+
+    experiment: PairedExperiment[object]
+    number: int
+    patience_s: float = math.inf
+
+    def run(self, lease: MachineLease) -> float:
+        """Try it; gives the time that it took in seconds.
+
+        Raises:
+            EngineError: the side cannot do it.
+        """
+        began = time.monotonic()
+        timeout_s = min(self.patience_s, lease.call_timeout_s)
+        self.experiment.attempt(replace(lease, call_timeout_s=timeout_s))
+        return time.monotonic() - began
