@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from pytest_asperf.measure.corpus import read_corpus
 
@@ -65,6 +65,27 @@ class Experiment(Protocol[Result_co]):
             EngineError: an arm died or refused.
             MeasurementError: what was measured is broken.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Visit(Generic[Result_co]):
+    """One of the measurements that continue each other until something is decided.
+
+    What it may cost depends on the clock, and so makes it no other measurement.
+
+    Attributes:
+        number: from 0.
+        max_seconds: seconds of it after which nothing further is begun.
+        earlier: what the visit before came to, None for the first.
+    """
+
+    number: int = 0
+    max_seconds: float = field(default=math.inf, compare=False)
+    earlier: Result_co | None = field(default=None, compare=False)
+
+    def seed(self, seed: int) -> int:
+        """The seed of this visit's random order: no visit repeats the coins of another."""
+        return seed + 1_000_003 * self.number
 
 
 class PairedExperiment(Experiment[Result_co], Protocol[Result_co]):
