@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.experiment import PairedExperiment
     from pytest_asperf.measure.runner import MeasurementRunner
 
-#: Tests of a speculation, which share the error of one cell: of its time, and of what is accepted.
+#: Tests of a speculation that can FAIL by chance: of its time, and of what is accepted.
 _TESTS_OF_SPECULATION: Final = 2
 
 
@@ -46,7 +46,7 @@ class GateLimits:
     Attributes:
         budget: the slowdown that is accepted, pairs of each cell, and seconds of all cells.
         max_ppl_delta: ΔPPL of the same file to stay below, a fraction.
-        comparisons: cells that share the error.
+        comparisons: cells that share the error of a FAIL.
     """
 
     budget: Budget
@@ -163,7 +163,7 @@ class _BuildComparison:
         match cell.workload:
             case GateCheck.PPL:
                 limit = self.limits.max_ppl_delta
-                return PplExperiment(limit, budget.seed, n, visit), cell.ref
+                return PplExperiment(limit, budget.seed, n, visit, budget.beta), cell.ref
             case GateCheck.LOGITS:
                 return LogitsExperiment(), cell.ref
             case GateCheck.SPECULATION:

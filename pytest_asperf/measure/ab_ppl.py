@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
+from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.measure.ab_arms import MODEL, RunningArm
 from pytest_asperf.measure.experiment import Visit
@@ -52,14 +53,16 @@ class PplExperiment:
     Attributes:
         limit: ΔPPL to stay below, a fraction.
         seed: of the order in which chunks are drawn.
-        comparisons: tests that share the error, this one among them.
+        comparisons: tests that share the error of a FAIL, this one among them.
         visit: continues the chunks of an earlier one.
+        beta: bound on a wrong PASS.
     """
 
     limit: float
     seed: int
     comparisons: int = 1
     visit: Visit[PplComparison] = field(default_factory=Visit)
+    beta: float = BETA
 
     def run(self, lease: MachineLease) -> PplComparison:
         """Score.
@@ -79,13 +82,7 @@ class PplExperiment:
             )
             chunks = _same_chunks(base_chunks, other_chunks)
             earlier = self.visit.earlier
-            test = (
-                earlier.test
-                if earlier
-                else PairedPplTest(
-                    self.limit, n_chunks_total=len(chunks), comparisons=self.comparisons
-                )
-            )
+            test = earlier.test if earlier else self._test(len(chunks))
             contexts: list[ContextFacts | None] = [None, None]
             began = time.monotonic()
             interrupted = False
@@ -102,6 +99,11 @@ class PplExperiment:
             elapsed_s = time.monotonic() - began + (earlier.elapsed_s if earlier else 0.0)
         base, candidate = (arm.ran(context) for arm, context in zip(arms, contexts, strict=True))
         return PplComparison(test, elapsed_s, self.seed, (base, candidate), text, interrupted)
+
+    def _test(self, n_chunks: int) -> PairedPplTest:
+        return PairedPplTest(
+            self.limit, n_chunks_total=n_chunks, comparisons=self.comparisons, beta=self.beta
+        )
 
     def attempt(self, lease: MachineLease) -> None:
         """Score one chunk with the lease's one side."""

@@ -86,7 +86,7 @@ class SpeculationExperiment:
     Attributes:
         pairing: what is run; greedily, whatever temperature it names.
         budget: what it may cost.
-        comparisons: tests that share the error, this one among them.
+        comparisons: tests that share the error of a FAIL, this one among them.
         visit: continues the pairs of an earlier one, whose outputs are known.
     """
 

@@ -101,7 +101,7 @@ class PairedPplTest(SequentialTest):
         bound: assumed limit of the mean NLL difference of any one chunk, in nats per token;
             ``5 ln(1 + limit)`` by default.
         min_chunks: no verdict before this many; none at all where the corpus is shorter.
-        comparisons: how many tests share `alpha` and `beta` (Bonferroni).
+        comparisons: how many tests share `alpha` (Bonferroni).
 
     Raises:
         ValueError: an argument is out of its range.

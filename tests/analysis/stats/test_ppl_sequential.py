@@ -158,10 +158,11 @@ def test_wrong_fails_just_below_the_limit_are_rare() -> None:
 
 
 def test_comparisons_share_the_error() -> None:
-    """Several tests in one gate need more chunks each."""
-    shared = PairedPplTest(n_chunks_total=63, comparisons=4)
-    next(filter(None, map(shared.update, [0.0] * 63)))
-    assert shared.n > fed([0.0] * 63, 63).n
+    """Several tests in one gate need more chunks for a FAIL each, and none more for a PASS."""
+    for difference, costs_more in ((0.0, False), (0.02, True)):
+        shared = PairedPplTest(n_chunks_total=63, comparisons=4)
+        next(filter(None, map(shared.update, [difference] * 63)))
+        assert (shared.n > fed([difference] * 63, 63).n) == costs_more
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
