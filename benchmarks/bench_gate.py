@@ -54,6 +54,9 @@ class _Silent:
         """Say what is waited for: it is not measured, but it takes time."""
         print(f"waiting: {reason}", file=sys.stderr)
 
+    def say(self, text: str) -> None:
+        """Say nothing."""
+
 
 def main() -> bool:
     """Print the table, and return whether the promised rates hold."""

@@ -89,7 +89,7 @@ def gate_builds(
     ] = None,
     max_seconds: Annotated[
         int | None,
-        typer.Option("--max-seconds", min=1, metavar="S", help="Seconds of one cell [300]."),
+        typer.Option("--max-seconds", min=1, metavar="S", help="Seconds of all cells [300]."),
     ] = None,
     chunks: Chunks = None,
     seed: Seed = None,

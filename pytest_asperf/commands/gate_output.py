@@ -33,11 +33,9 @@ def print_plan(gate: GateRequest, plan: GatePlan, out: Console, *, only_list: bo
     print_text(out, f"{gate.limits_text} {error_budget(shared_by(plan.cells))}.")
     for left_out in plan.left_out:
         print_text(out, f"left out: {left_out.what}: {left_out.reason}")
-    print_text(
-        out,
-        f"at most {gate.limits.budget.max_pairs} pairs and {gate.limits.budget.max_seconds:g} s a "
-        f"cell, --seed={gate.limits.budget.seed}",
-    )
+    budget = gate.limits.budget
+    amounts = f"{budget.max_pairs} pairs a cell, {budget.max_seconds:g} s in all"
+    print_text(out, f"at most {amounts}, --seed={budget.seed}")
     print_text(out, "")
     for cell in plan.cells if only_list else ():
         print_whole(out, f"{cell.name:12} {printable(cell.what)}")

@@ -67,6 +67,30 @@ class GateCell:
 
 
 @dataclass(frozen=True, slots=True)
+class Outlook:
+    """What an undecided cell still needs, as far as its measurements show.
+
+    Attributes:
+        n: how many units were measured.
+        counted: what they are, such as ``pairs``.
+        unit_s: seconds that one takes.
+        units_left: units that would decide it, None where more would not.
+        spread: robust standard deviation of log ratios from pair to pair; None of other units.
+    """
+
+    n: int
+    counted: str
+    unit_s: float
+    units_left: int | None
+    spread: float | None = None
+
+    @property
+    def expected_s(self) -> float | None:
+        """Seconds that would decide it."""
+        return None if self.units_left is None else self.units_left * self.unit_s
+
+
+@dataclass(frozen=True, slots=True)
 class CellResult:
     """What became of a cell.
 
@@ -77,6 +101,7 @@ class CellResult:
         error: why it could not, or what broke the measurement.
         note: remarks on the machine, whatever the verdict, one a line.
         interrupted: whether it was stopped from outside.
+        outlook: what it still needs; None once it is decided.
     """
 
     cell: GateCell
@@ -85,6 +110,7 @@ class CellResult:
     error: AsperfError | None = None
     note: str = ""
     interrupted: bool = False
+    outlook: Outlook | None = None
 
     @property
     def word(self) -> str:

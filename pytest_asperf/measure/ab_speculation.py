@@ -6,7 +6,7 @@ generates without the draft too, and its outputs are compared. Then each turn of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from pytest_asperf.engine_process import RawRun, Worker
 from pytest_asperf.measure.ab_arms import require_ran
 from pytest_asperf.measure.ab_speed import ABResult, Budget, SpeedExperiment, time_pairs
 from pytest_asperf.measure.draft_target import TARGET
+from pytest_asperf.measure.experiment import Visit
 from pytest_asperf.measure.model_locator import same_tokenizer
 from pytest_asperf.measure.speculation import DraftTargetFiles, find_divergences, open_suite
 from pytest_asperf.measure.speculation_result import Divergence, PromptRun
@@ -86,11 +87,13 @@ class SpeculationExperiment:
         pairing: what is run; greedily, whatever temperature it names.
         budget: what it may cost.
         comparisons: tests that share the error of a FAIL, this one among them.
+        visit: continues the pairs of an earlier one, whose outputs are known.
     """
 
     pairing: Pairing
     budget: Budget
     comparisons: int = 1
+    visit: Visit[SpeculationComparison] = field(default_factory=Visit)
 
     def run(self, lease: MachineLease) -> SpeculationComparison:
         """Count what is accepted, look for changed output, then time the pairs.
@@ -100,6 +103,7 @@ class SpeculationExperiment:
             ModelError: the draft's tokenizer is another, or a prompt cannot be used.
         """
         pairing = replace(self.pairing, temperature=0.0)
+        earlier = self.visit.earlier
         arms: list[SpeculatingArm] = []
 
         def open_arm(*, is_candidate: bool) -> SpeculatingArm:
@@ -107,16 +111,22 @@ class SpeculationExperiment:
             timeout_s = lease.call_timeout_s
             arm = SpeculatingArm(target, draft[0] if draft else None, pairing, timeout_s)
             try:
-                arm.rehearse(partial(lease.progress, "sd outputs"), with_alone=is_candidate)
+                if earlier is None:
+                    arm.rehearse(partial(lease.progress, "sd outputs"), with_alone=is_candidate)
             except BaseException:
                 arm.worker.close()
                 raise
             arms.append(arm)
             return arm
 
-        timed = SpeedExperiment((Workload("sd", pairing.n_tokens),), self.budget, self.comparisons)
+        workload = Workload("sd", pairing.n_tokens)
+        number, max_seconds = self.visit.number, self.visit.max_seconds
+        visit = Visit(number, max_seconds, earlier.speed if earlier else None)
+        timed = SpeedExperiment((workload,), self.budget, self.comparisons, visit)
         opening = partial(open_arm, is_candidate=False), partial(open_arm, is_candidate=True)
         speed = time_pairs(lease, opening, timed)
+        if earlier is not None:
+            return replace(earlier, speed=speed)
         base, candidate = arms
         return SpeculationComparison(
             pairing,
@@ -125,6 +135,14 @@ class SpeculationExperiment:
             tuple(category for category, _ in candidate.prompts),
             candidate.divergences,
         )
+
+    def attempt(self, lease: MachineLease) -> None:
+        """Run every prompt once, with the draft and without, with the lease's one side."""
+        ((target, *draft),) = lease.sides
+        pairing = replace(self.pairing, temperature=0.0)
+        arm = SpeculatingArm(target, draft[0] if draft else None, pairing, lease.call_timeout_s)
+        with arm.worker:
+            arm.rehearse(partial(lease.progress, "sd outputs"), with_alone=True)
 
 
 class SpeculatingArm:

@@ -29,6 +29,7 @@ from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.engine_process import usable_cores
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.measure.ab_arms import RunningArm
+from pytest_asperf.measure.experiment import Visit
 from pytest_asperf.measure.surroundings import Surroundings
 from pytest_asperf.measure.throughput import load_is_cheap
 
@@ -128,12 +129,14 @@ class WorkloadPairs:
         test: decides.
         pairs: in the order they ran.
         elapsed_s: time that its runs took.
+        visit_s: the same of the last visit.
     """
 
     workload: Workload
     test: PairedTest
     pairs: list[Pair]
     elapsed_s: float = 0.0
+    visit_s: float = 0.0
 
     def add(self, pair: Pair) -> None:
         """Take a pair and let the test see it."""
@@ -189,11 +192,13 @@ class SpeedExperiment:
         workloads: what is timed.
         budget: what it may cost.
         comparisons: tests that share the error of a FAIL, these workloads among them.
+        visit: continues the pairs of an earlier one.
     """
 
     workloads: tuple[Workload, ...]
     budget: Budget
     comparisons: int = 1
+    visit: Visit[ABResult] = field(default_factory=Visit)
 
     def run(self, lease: MachineLease) -> ABResult:
         """Time the pairs; every K-th gate of a machine is preceded by a self-check.
@@ -202,10 +207,18 @@ class SpeedExperiment:
             EngineError: an arm died or refused: what it was measuring is not decided but broken.
         """
         (base,), (candidate,) = lease.sides
-        every = lease.self_check_every
+        every = None if self.visit.number else lease.self_check_every
         if every is not None and self.budget.is_gate and lease.noise().count_gate() % every == 0:
             self._check_itself(lease, base)
         return time_pairs(lease, _opening(lease, base, candidate), self)
+
+    def attempt(self, lease: MachineLease) -> None:
+        """Run each workload once with the lease's one side."""
+        ((arm,),) = lease.sides
+        running = RunningArm(arm, lease.call_timeout_s, lease.corpus)
+        with running.worker:
+            for workload in self.workloads:
+                running.run(workload, 0)
 
     def _check_itself(self, lease: MachineLease, base: Arm) -> None:
         """Compare the baseline with itself, and note whether that is a FAIL."""
@@ -244,8 +257,13 @@ def run_pairs(
     open_arms: OpenArms, experiment: SpeedExperiment, progress: Callable[[str, int, int], None]
 ) -> ABResult:
     """Run pairs of two arms until every workload is decided or the budget is spent."""
-    workloads, budget = experiment.workloads, experiment.budget
-    by_workload = tuple(_no_pairs(workload, experiment) for workload in workloads)
+    began = time.monotonic()
+    workloads, budget, visit = experiment.workloads, experiment.budget, experiment.visit
+    earlier = visit.earlier.by_workload if visit.earlier else ()
+    begun = {pairs.workload: pairs for pairs in earlier}
+    by_workload = tuple(begun.get(w) or _no_pairs(w, experiment) for w in workloads)
+    for pairs in by_workload:
+        pairs.visit_s = 0.0
     with ExitStack() as stack:
         arms: list[TimedArm] = []
         for open_arm in open_arms:
@@ -253,11 +271,12 @@ def run_pairs(
             stack.callback(arms[-1].worker.close)
         base, candidate = arms
         same_tokens = all(base.fed(w) == candidate.fed(w) for w in workloads)
-        paired = _PairedRunner(base, candidate, random.Random(budget.seed))  # noqa: S311  # logged
+        paired = _PairedRunner(base, candidate, random.Random(visit.seed(budget.seed)))  # noqa: S311  # logged
         paired.rehearse(workloads)
         for arm in arms:
             arm.ran(paired.contexts[arm])  # what is not what was asked for need not be timed
-        deadline = time.monotonic() + budget.max_seconds * len(workloads)
+        own_deadline = time.monotonic() + budget.max_seconds * len(workloads)
+        deadline = min(began + visit.max_seconds, own_deadline)
         interrupted = False
         try:
             while time.monotonic() < deadline:
@@ -344,7 +363,9 @@ class _PairedRunner:
         for pairs in undecided:
             began = time.monotonic()
             pair = self._run_turns(pairs.workload, order)
-            pairs.elapsed_s += time.monotonic() - began
+            took_s = time.monotonic() - began
+            pairs.elapsed_s += took_s
+            pairs.visit_s += took_s
             pairs.add(pair)
 
     def _fewest_cores(self) -> int | None:

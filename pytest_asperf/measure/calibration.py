@@ -13,15 +13,24 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
 
 
-def calibration_of(pairs: WorkloadPairs, result: ABResult, model: str) -> Calibration:
-    """What pairs of equal builds show of the machine's noise; two pairs at least."""
-    # A gate judges both, and takes as many pairs as the noisier one needs.
+def _noisier(pairs: WorkloadPairs) -> list[float]:
+    """Log ratios of the pairs' cost: a gate judges two, and the noisier one needs more pairs."""
     costs = (
         [pair.log_ratio for pair in pairs.pairs],
         [pair.total_log_ratio for pair in pairs.pairs],
     )
+    return max(costs, key=robust_sd)
+
+
+def spread_of(pairs: WorkloadPairs) -> float | None:
+    """Robust standard deviation of log ratios from pair to pair; None of fewer than three."""
+    return robust_sd(_noisier(pairs)) if len(pairs.pairs) > 2 else None
+
+
+def calibration_of(pairs: WorkloadPairs, result: ABResult, model: str) -> Calibration:
+    """What pairs of equal builds show of the machine's noise; two pairs at least."""
     noise = noise_of(
-        max(costs, key=robust_sd),
+        _noisier(pairs),
         [(pair.baseline_runs_ns, pair.candidate_runs_ns) for pair in pairs.pairs],
         [pair.in_turn_ns for pair in pairs.pairs],
         reloads=result.reloads,

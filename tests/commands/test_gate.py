@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -95,6 +96,43 @@ def test_what_an_engine_cannot_do_is_not_run_and_no_pass(gate: Command) -> None:
     assert done.exit_code == 2, done.output
     assert "NOT RUN      sd    ngram → fake:F16, k=4  " in done.output
     assert "cannot be stepped" in done.output
+
+
+class _SlowTime:
+    """A clock of pairs on which every look takes a second."""
+
+    def __init__(self) -> None:
+        self.perf_counter_ns = time.perf_counter_ns
+        self._now_s = 0.0
+
+    def monotonic(self) -> float:
+        """The time."""
+        self._now_s += 1.0
+        return self._now_s
+
+
+def test_an_undecided_cell_goes_on_where_it_stopped(
+    gate: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What decided cells leave over goes to it: its pairs are added up to the most it may have."""
+    monkeypatch.setattr("pytest_asperf.measure.ab_speed.time", _SlowTime())
+    data = gate.folder / "gate.json"
+    words = ("--workload", "tg32,ppl,logits", "--tolerance", "0.01%", "--json", str(data))
+    done = gate("current", "current", *words, "--max-pairs", "14", "--max-seconds", "60")
+    told = re.search(r"tg32 fake:F16 is not decided by (\d+) pairs", done.output)
+    assert told is not None, done.output
+    assert int(told[1]) < 14
+    cells = {cell["workload"]: cell for cell in json.loads(data.read_text())["cells"]}
+    assert cells["tg32"]["verdict"]["raw"]["figures"][0]["n"] == 14
+    assert [cells[name]["outcome"] for name in ("ppl", "logits")] == ["PASS", "PASS"]
+
+
+def test_cells_for_which_no_time_is_left_are_inconclusive(gate: Command) -> None:
+    """A budget that the first cell spends is no INVALID, and no error of the others."""
+    gate.script(takes_s={"generate": 0.5})
+    done = gate("current", "current", "--workload", "tg32,ppl", "--max-seconds", "1")
+    assert done.exit_code == 2, done.output
+    assert "not begun: the budget of 1 s was spent" in done.output
 
 
 def test_a_spent_budget_is_inconclusive(gate: Command) -> None:
