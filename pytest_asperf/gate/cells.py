@@ -13,6 +13,7 @@ from pytest_asperf.errors import ConfigError, printable, shown, suggest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.errors import AsperfError
@@ -77,6 +78,8 @@ class CellResult:
         error: why it could not, or what broke the measurement.
         note: remarks on the machine, whatever the verdict, one a line.
         interrupted: whether it was stopped from outside.
+        effect: the change of PPL, or of the total time whichever cost decided, so that gates can be
+            compared; None where nothing was measured, or several things were.
     """
 
     cell: GateCell
@@ -85,6 +88,7 @@ class CellResult:
     error: AsperfError | None = None
     note: str = ""
     interrupted: bool = False
+    effect: Estimate | None = None
 
     @property
     def word(self) -> str:

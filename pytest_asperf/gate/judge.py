@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Subject, judge_invalid
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.config.workload import Workload
@@ -26,10 +27,11 @@ from pytest_asperf.verdicts.noise_notes import gate_note
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.config.spec import Build, ModelRef
     from pytest_asperf.gate.cells import GateCell
-    from pytest_asperf.measure.ab_speed import Budget
+    from pytest_asperf.measure.ab_speed import Budget, WorkloadPairs
     from pytest_asperf.measure.experiment import Experiment
     from pytest_asperf.measure.runner import MeasurementRunner, Result
 
@@ -82,6 +84,11 @@ def judge_cells(
             return
 
 
+def _total_change(pairs: WorkloadPairs) -> Estimate | None:
+    test = pairs.test
+    return test.total.estimate if isinstance(test, TotalTimeTest) and pairs.pairs else None
+
+
 def _taking_turns(cells: Iterable[GateCell]) -> list[list[GateCell]]:
     """Group the timed cells of each model; anything else stays by itself."""
     groups: list[list[GateCell]] = []
@@ -118,7 +125,7 @@ class _BuildComparison:
 
     def _measured(self, cells: list[GateCell], began: float) -> list[CellResult]:
         (cell, *_), budget, n = cells, self.limits.budget, self.limits.comparisons
-        interrupted = False
+        interrupted, effect = False, None
         match cell.workload:
             case Workload():
                 return self._timed(cells, began)
@@ -128,6 +135,7 @@ class _BuildComparison:
                     PplExperiment(limit, budget.seed, budget.max_seconds, n), cell.ref
                 )
                 verdict, interrupted = ppl_verdict(ppl), ppl.interrupted
+                effect = ppl.test.estimate if ppl.test.n else None
             case GateCheck.LOGITS:
                 verdict = logits_verdict(self._compare(LogitsExperiment(), cell.ref))
             case GateCheck.SPECULATION:
@@ -136,7 +144,7 @@ class _BuildComparison:
                 done = self._compare(SpeculationExperiment(pairing, budget, n), *refs)
                 verdict, interrupted = speculation_verdict(done, n), done.speed.interrupted
         elapsed_s = time.monotonic() - began
-        return [CellResult(cell, elapsed_s, verdict, interrupted=interrupted)]
+        return [CellResult(cell, elapsed_s, verdict, interrupted=interrupted, effect=effect)]
 
     def _timed(self, cells: list[GateCell], began: float) -> list[CellResult]:
         workloads = tuple(c.workload for c in cells if isinstance(c.workload, Workload))
@@ -152,6 +160,7 @@ class _BuildComparison:
                 speed_verdict(pairs, result),
                 note=gate_note(pairs, result),
                 interrupted=result.interrupted,
+                effect=_total_change(pairs),
             )
             for cell, pairs in zip(cells, result.by_workload, strict=True)
         ]
