@@ -6,22 +6,20 @@ import hashlib
 import json
 import math
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.bisect.search import GateAnswer, GateStep
-from pytest_asperf.errors import CacheError, printable
+from pytest_asperf.errors import CacheError
 from pytest_asperf.hardware.records import load_record, store_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from pytest_asperf.analysis.verdict import Verdict
-
-_SCHEMA: Final = 1
+_SCHEMA: Final = 2
 _FOLDER: Final = "bisections"
 
 
@@ -33,7 +31,7 @@ class JudgedGate:
         outcome: its verdict; INVALID also where a build could not be made or refused the work.
         told: what was measured, or what went wrong, on one line.
         elapsed_s: what it took, with making the build.
-        effect: the change of the cost, or of PPL, from the first build to the second.
+        effect: the change of the total time, or of PPL, from the first build to the second.
         is_unmade: whether the build could not be made, which another run may try again.
     """
 
@@ -50,15 +48,6 @@ class JudgedGate:
             # Judged without a single pair: nothing is excluded.
             return GateAnswer(self.outcome)
         return GateAnswer(self.outcome, self.effect.low, self.effect.high)
-
-
-def judged(verdict: Verdict, elapsed_s: float) -> JudgedGate:
-    """What is kept of a gate's verdict."""
-    effect = verdict.figures[0][1] if verdict.figures else None
-    if effect is not None and effect.unit != CHANGE:
-        point, low, high = (ratio - 1 for ratio in (effect.point, effect.low, effect.high))
-        effect = replace(effect, point=point, low=low, high=high, unit=CHANGE)
-    return JudgedGate(verdict.outcome, printable(verdict.measured), elapsed_s, effect)
 
 
 @dataclass(slots=True)

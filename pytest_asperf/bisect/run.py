@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.bisect.record import JudgedGate, judged
+from pytest_asperf.bisect.record import JudgedGate
 from pytest_asperf.bisect.search import Probe, gates_at_most, next_step
 from pytest_asperf.builds.surroundings import compiles_with
 from pytest_asperf.errors import BuildError, EngineError, printable
@@ -141,7 +141,8 @@ def _gate(request: BisectRequest, runner: MeasurementRunner, probe: Probe, seed:
         is_unmade = isinstance(error, BuildError)
         elapsed_s = time.monotonic() - began
         return JudgedGate(Outcome.INVALID, printable(error.what), elapsed_s, is_unmade=is_unmade)
-    return judged(verdict, time.monotonic() - began)
+    elapsed_s = time.monotonic() - began
+    return JudgedGate(verdict.outcome, printable(verdict.measured), elapsed_s, result.effect)
 
 
 def _seed_of(gate: GateStep, seed: int) -> int:

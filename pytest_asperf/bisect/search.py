@@ -21,16 +21,21 @@ if TYPE_CHECKING:
 
 #: Gates beyond those of a monotone search, for what skipped and undecided builds cost it.
 _RESERVE: Final = 4
+#: Gates that compare two builds that fail with one another.
+_COMPARISONS: Final = 1
 #: Gates that a map may add to those of the search before it.
 _MAPPED: Final = 8
 _USED_UP: Final = "the gates that share the error are used up"
 
-Purpose = Literal["candidate", "search", "confirm", "map"]
+Purpose = Literal["candidate", "search", "confirm", "compare", "map"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class GateStep:
-    """One gate: a build against another, by number."""
+    """One gate: a build against another, by number.
+
+    The candidate is the later one, except where two builds that fail are compared.
+    """
 
     base: int
     candidate: int
@@ -107,7 +112,7 @@ def gates_to_name(n: int) -> int:
 
 def gates_at_most(n: int) -> int:
     """The most gates that are judged, whatever they find: those that share the error."""
-    return min(n + 1, gates_to_name(n) + _RESERVE + _MAPPED)
+    return min(n + 1, gates_to_name(n) + _RESERVE + _MAPPED) + (_COMPARISONS if n > 2 else 0)
 
 
 def next_step(n: int, findings: Mapping[GateStep, GateAnswer]) -> Probe | Answer:
@@ -137,10 +142,18 @@ def _next_step(n: int, findings: Mapping[GateStep, GateAnswer]) -> Probe | Answe
     build = search.probe()
     if build is not None:
         return Probe(GateStep(0, build), "search")
+    return _next_check(n, findings, search)
+
+
+def _next_check(n: int, findings: Mapping[GateStep, GateAnswer], search: _Search) -> Probe | Answer:
+    """The next gate that checks what the search came to, or the answer."""
     direct = findings.get(search.step)
     if direct is None:
         return Probe(search.step, "confirm")
-    contradiction = _contradiction(direct, search.failed(first))
+    compared = search.compared() if direct.outcome is Outcome.FAIL else None
+    if compared is not None and compared not in findings:
+        return Probe(compared, "compare")
+    contradiction = _contradiction(direct, findings.get(compared) if compared else None)
     if contradiction:
         mapped = _next_mapped(n, findings, search.used)
         return mapped or Answer(Ending.MAP, search.after, search.at, contradiction)
@@ -205,9 +218,21 @@ class _Search:
                 self.at = build
         return None
 
-    def failed(self, first: GateAnswer) -> list[GateAnswer]:
-        """The gates that failed, with the candidate's."""
-        return [first, *(f for f in self.used.values() if f.outcome is Outcome.FAIL)]
+    def compared(self) -> GateStep | None:
+        """The gate that compares the slowest of the builds that fail with the fastest.
+
+        None where one effect explains all of them. An interval covers the pairs of its own gate:
+        that two do not meet may be the machine's doing, whose load moves an effect from gate to
+        gate. Measured in turns, both builds see the same machine.
+        """
+        failed = {self._n: self._findings[GateStep(0, self._n)]}
+        failed |= {i: f for i, f in self.used.items() if f.outcome is Outcome.FAIL}
+        if _meet(failed.values()):
+            return None
+        return GateStep(
+            base=min(failed, key=lambda i: failed[i].high),
+            candidate=max(failed, key=lambda i: failed[i].low),
+        )
 
     def why_no_culprit(self, direct: GateAnswer) -> str:
         """Why no single build is the answer, given the gate of its two builds."""
@@ -234,12 +259,17 @@ class _Search:
         return still_open[int(share * len(still_open))]
 
 
-def _contradiction(direct: GateAnswer, failed: Collection[GateAnswer]) -> str:
-    """Why one step does not explain every FAIL; empty where it does."""
+def _contradiction(direct: GateAnswer, compared: GateAnswer | None) -> str:
+    """Why one step does not explain every FAIL; empty where it does.
+
+    Args:
+        direct: the gate of the two sides of the step.
+        compared: that of two builds that fail; None where one effect explains them.
+    """
     if direct.outcome in {Outcome.PASS, Outcome.INCONCLUSIVE}:
         return f"the comparison of the two directly is {direct.outcome}"
-    if direct.is_judged and not _meet([direct, *failed]):
-        return "its step is not as large as the effect of other builds that fail"
+    if compared is not None and compared.outcome is not Outcome.PASS:
+        return f"builds that fail differ: the slowest against the fastest is {compared.outcome}"
     return ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.bisect.search import (
@@ -24,13 +24,6 @@ if TYPE_CHECKING:
     from pytest_asperf.bisect.run import BisectRequest
     from pytest_asperf.bisect.search import Answer
     from pytest_asperf.config.spec import Build
-
-_PURPOSES: Final = {
-    "candidate": "does the candidate fail at all?",
-    "search": "before the culprit, or not?",
-    "confirm": "the two neighbours of the step against each other",
-    "map": "the effect over the builds",
-}
 
 
 def announcement(request: BisectRequest) -> tuple[str, ...]:

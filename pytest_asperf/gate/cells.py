@@ -13,6 +13,7 @@ from pytest_asperf.errors import ConfigError, printable, shown, suggest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.errors import AsperfError
@@ -102,6 +103,8 @@ class CellResult:
         note: remarks on the machine, whatever the verdict, one a line.
         interrupted: whether it was stopped from outside.
         outlook: what it still needs; None once it is decided.
+        effect: the change of PPL, or of the total time whichever cost decided, so that gates can be
+            compared; None where nothing was measured, or several things were.
     """
 
     cell: GateCell
@@ -111,6 +114,7 @@ class CellResult:
     note: str = ""
     interrupted: bool = False
     outlook: Outlook | None = None
+    effect: Estimate | None = None
 
     @property
     def word(self) -> str:

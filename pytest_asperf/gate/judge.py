@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, judge_invalid
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.config.workload import Workload
@@ -29,6 +30,7 @@ from pytest_asperf.verdicts.noise_notes import gate_note
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.config.spec import Build, ModelRef
     from pytest_asperf.gate.cells import GateCell
     from pytest_asperf.measure.ab_speed import Budget, WorkloadPairs
@@ -99,6 +101,11 @@ def judge_cells(
     for group in schedule.undecided:
         for cell in group.cells:
             yield group.results.get(cell) or comparing.not_begun(cell)
+
+
+def _total_change(pairs: WorkloadPairs) -> Estimate | None:
+    test = pairs.test
+    return test.total.estimate if isinstance(test, TotalTimeTest) and pairs.pairs else None
 
 
 def _taking_turns(cells: Iterable[GateCell]) -> list[list[GateCell]]:
@@ -176,12 +183,14 @@ class _BuildComparison:
 
     def _judged(self, group: Turns, result: object, visit_s: float) -> list[CellResult]:
         (cell, *_), elapsed_s = group.cells, visit_s + _earlier_s(group, group.cells[0])
+        effect: Estimate | None = None
         match result:
             case ABResult():
                 return _timed(group, result, visit_s)
             case PplComparison():
                 verdict, interrupted = ppl_verdict(result), result.interrupted
                 outlook = _chunks_left(result)
+                effect = result.test.estimate if result.test.n else None
             case LogitsComparison():
                 verdict, interrupted, outlook = logits_verdict(result), False, None
             case SpeculationComparison():
@@ -189,7 +198,11 @@ class _BuildComparison:
                 verdict = speculation_verdict(result, n_tests)
                 interrupted = result.speed.interrupted
                 outlook = _pairs_left(result.speed.by_workload[0])
-        return [CellResult(cell, elapsed_s, verdict, interrupted=interrupted, outlook=outlook)]
+        return [
+            CellResult(
+                cell, elapsed_s, verdict, interrupted=interrupted, outlook=outlook, effect=effect
+            )
+        ]
 
     def _broken(
         self, cell: GateCell, error: AsperfError, try_again: Callable[[], Tried]
@@ -231,6 +244,7 @@ def _timed(group: Turns, result: ABResult, visit_s: float) -> list[CellResult]:
             note=gate_note(pairs, result),
             interrupted=result.interrupted,
             outlook=_pairs_left(pairs),
+            effect=_total_change(pairs),
         )
         for cell, pairs in zip(group.cells, result.by_workload, strict=True)
     ]

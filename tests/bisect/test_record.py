@@ -10,8 +10,8 @@ import pytest
 from filelock import FileLock
 
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
-from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
-from pytest_asperf.bisect.record import JudgedGate, judged, kept_bisection
+from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.bisect.record import JudgedGate, kept_bisection
 from pytest_asperf.bisect.search import GateAnswer, GateStep
 from pytest_asperf.errors import CacheError
 
@@ -68,8 +68,8 @@ def test_fresh_and_other_runs_begin_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        "", "{", "[]", "null", "[" * 100_000, '{"schema": 99}', '{"schema": 1}',
-        '{"schema": 1, "seed": 5, "decided_by": {}, "gates": []}',
+        "", "{", "[]", "null", "[" * 100_000, '{"schema": 99}', '{"schema": 2}',
+        '{"schema": 2, "seed": 5, "decided_by": {}, "gates": []}',
     ],
 )  # fmt: skip
 def test_a_broken_state_is_set_aside(tmp_path: Path, state: Path, content: str) -> None:
@@ -115,18 +115,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         reopen(tmp_path)
 
 
-def test_ratios_of_cost_are_kept_as_changes() -> None:
-    """A search compares effects: none is 0, of a cost as of PPL."""
-    ratio = Estimate(1.2, 1.1, 1.3, 8, method="bets", unit="", counted="pairs")
-    subject = Subject("tg128", "live")
-    verdict = Verdict(Outcome.FAIL, subject, "within +5 %", "1.2", (("tg128", ratio),), "")
-    found = judged(verdict, 1.0)
-    assert found.effect is not None
-    assert str(found.effect) == "+20.0 % [10.0, 30.0]"
-    assert (found.finding.low, found.finding.high) == pytest.approx((0.1, 0.3))
-
-
-def test_a_verdict_without_a_figure_excludes_nothing() -> None:
+def test_a_gate_without_an_effect_excludes_nothing() -> None:
     """Of a gate that had no time for a pair nothing is known."""
-    verdict = Verdict(Outcome.INCONCLUSIVE, Subject("tg128", "live"), "x", "no pair", (), "")
-    assert judged(verdict, 1.0).finding == GateAnswer(Outcome.INCONCLUSIVE, -math.inf, math.inf)
+    gate = JudgedGate(Outcome.INCONCLUSIVE, "no pair", 1.0)
+    assert gate.finding == GateAnswer(Outcome.INCONCLUSIVE, -math.inf, math.inf)

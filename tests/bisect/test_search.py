@@ -37,7 +37,9 @@ def run(
     findings: dict[GateStep, GateAnswer] = {}
     while isinstance(step := next_step(n, findings), Probe):
         assert step.gate not in findings, "no gate is run twice"
-        assert 0 <= step.gate.base < step.gate.candidate <= n
+        assert min(step.gate.base, step.gate.candidate) >= 0
+        assert max(step.gate.base, step.gate.candidate) <= n
+        assert step.gate.base < step.gate.candidate or step.purpose == "compare"
         findings[step.gate] = judge(step.gate)
         judged = [finding for finding in findings.values() if finding.is_judged]
         assert len(judged) <= gates_at_most(n), "more gates than the error was shared among"
@@ -199,8 +201,47 @@ def test_several_steps_are_mapped() -> None:
     cost = [1, 1, 1.3, 1.3, 1.3, 1.3, 1.69, 1.69]
     answer, findings = run(7, levels(*cost))
     assert (answer.ending, answer.after, answer.at) == (Ending.MAP, 1, 2)
-    assert "not as large" in answer.why
+    assert answer.why == "builds that fail differ: the slowest against the fastest is FAIL"
     assert steps(7, findings) == (GateStep(1, 2), GateStep(5, 6))
+
+
+@given(st.data())
+def test_an_effect_that_moves_from_gate_to_gate_is_one_step(data: st.DataObject) -> None:
+    """Intervals of equal builds that do not meet are no second step where one gate equals them."""
+    n = data.draw(st.integers(1, 40))
+    culprit = data.draw(st.integers(1, n))
+    of_machine = st.floats(0.5, 2)
+
+    def judge(gate: GateStep) -> GateAnswer:
+        effect = 0.6 * data.draw(of_machine) * (gate.base < culprit <= gate.candidate)
+        return GateAnswer(FAIL if effect else PASS, effect - 0.001, effect + 0.001)
+
+    answer, findings = run(n, judge)
+    assert answer == Answer(Ending.CULPRIT, culprit - 1, culprit)
+    assert len(findings) <= gates_to_name(n) + 1
+
+
+def test_the_step_against_its_predecessor_is_no_second_step() -> None:
+    """One build gated against two others: +55 % [53, 60] and +61 % [60, 63], as was measured."""
+    seen = {
+        GateStep(0, 4): GateAnswer(FAIL, 0.531, 0.600),
+        GateStep(0, 2): GateAnswer(BROKEN),
+        GateStep(0, 3): GateAnswer(PASS, -0.011, 0.013),
+        GateStep(3, 4): GateAnswer(FAIL, 0.601, 0.625),
+    }
+    answer, _ = run(4, seen.__getitem__)
+    assert answer == Answer(Ending.CULPRIT, 3, 4)
+
+
+@pytest.mark.parametrize("outcome", [FAIL, UNDECIDED, BROKEN])
+def test_intervals_apart_that_no_gate_overrules_are_several_steps(outcome: Outcome) -> None:
+    """Only a PASS of the slowest against the fastest makes one step of them."""
+    judge = levels(1, 1, 1.3, 1.3, 1.3, 1.3, 1.69, 1.69)
+    compared = GateStep(4, 7)
+    answer, findings = run(7, lambda gate: GateAnswer(outcome) if gate == compared else judge(gate))
+    assert compared in findings
+    assert answer.ending is Ending.MAP
+    assert str(outcome) in answer.why
 
 
 def test_fixed_and_broken_again_is_mapped() -> None:

@@ -63,7 +63,7 @@ def test_a_culprit_among_commits() -> None:
         "": "culprit: b2 (of day 2)",
         "before": "b1 (of day 1) passes",
         "effect": "+20.0 % [19.0, 21.0] in cost of tg128 of my model:Q8_0, 9 pairs, 90 %",
-        "gates": "4 of at most 4, 4 min",
+        "gates": "4 of at most 5, 4 min",
         "again": "asperf gate b1 b2 --model 'my model:Q8_0' --workload tg128 --tolerance 5% "
         "--seed 7",
         "change": f"git -C /src/llama.cpp show {2:040x}",
@@ -77,7 +77,7 @@ def test_a_range_of_commits() -> None:
     assert told[""] == "no single culprit: one of 3 builds"
     assert told["because"] == "because"
     assert told["behind"] == "b3 (of day 3) fails"
-    assert told["gates"] == "1 of at most 4, 2 not judged, 3 min"
+    assert told["gates"] == "1 of at most 5, 2 not judged, 3 min"
     assert told["again"].startswith("asperf gate b0 b3 ")
     assert told["change"].endswith(f" log --oneline {0:040x}..{3:040x}")
 
