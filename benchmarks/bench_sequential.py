@@ -1,4 +1,4 @@
-"""How often the sequential tests are wrong, and how long they take, beside the usual rules.
+"""How often the sequential test of speed is wrong, and how long it takes, beside the usual rules.
 
 Run it as ``python benchmarks/bench_sequential.py``: seeded, under 3 minutes on one core,
 prints Markdown and exits with 1 where a promise of docs/statistics.md is not kept.
@@ -13,13 +13,11 @@ false alarm rates that were published for this model (7.6, 11.5 and 7.1 %).
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -28,7 +26,6 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy ships
 from scipy.stats import binom, ttest_ind  # type: ignore[import-untyped]
 
 from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance
-from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
 from pytest_asperf.analysis.stats.sequential import PairedTest, evidence, predicted_scale, robust_sd
 from pytest_asperf.analysis.verdict import Outcome
 
@@ -39,8 +36,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-FIXTURE: Final = Path(__file__).parents[1] / "fixtures" / "ppl_chunks.json"
-PPL_LIMIT: Final = 0.01
 PAIRS: Final = 60
 #: Larger tolerances, the true slowdown, and the verdict that it has to get.
 ACCEPTED: Final = (
@@ -369,68 +364,6 @@ def budgets(rng: np.random.Generator, gates: int) -> None:
     table("Detectable tolerance", head, rows)
 
 
-def published_differences(level: str) -> Array:
-    """Return the NLL differences to F16 of ten published chunks."""
-    published = json.loads(FIXTURE.read_text(encoding="utf-8"))["ppl_by_chunk"]
-    differences: Array = np.log(published[level]) - np.log(published["F16"])
-    return differences
-
-
-def corpora(rng: np.random.Generator, n: int) -> dict[str, Callable[[], Array]]:
-    """Return sources of corpora: the NLL difference of each of `n` chunks."""
-    limit = math.log1p(PPL_LIMIT) * (1 + 1e-9)
-
-    def shaped(values: Array, mean: float) -> Array:
-        moved: Array = values - values.mean() + mean
-        return moved
-
-    def broken_chunk() -> Array:
-        values = rng.normal(0, 0.001, n)
-        values[0] = 3.0
-        return values
-
-    def like(level: str) -> Callable[[], Array]:
-        return lambda: rng.choice(published_differences(level), n)
-
-    return {
-        "equal builds, chunks differ by 0.1 %": lambda: rng.normal(0, 0.001, n),
-        "like the published Q8_0 (+0.18 %)": like("Q8_0"),
-        "like the published Q6_K (+0.53 %)": like("Q6_K"),
-        "+2 %, chunks by 1 %": lambda: shaped(rng.normal(0, 0.01, n), math.log(1.02)),
-        "+4 %, chunks by 2 %": lambda: shaped(rng.normal(0, 0.02, n), math.log(1.04)),
-        "like the published Q2_K": like("Q2_K"),
-        "at the limit, normal, 1 %": lambda: shaped(rng.normal(0, 0.01, n), limit),
-        "at the limit, one chunk in ten worse": lambda: shaped(
-            0.035 * (np.arange(n) % 10 == 0), limit
-        ),
-        "one chunk worse by 3 nats (beyond the bound)": broken_chunk,
-    }
-
-
-def perplexity(rng: np.random.Generator, corpora_each: int) -> list[str]:
-    """Print the sequential test of a PPL change below 1 % and return the promises broken."""
-    rows, broken = [], []
-    for n in (63, 200):
-        for name, draw in corpora(rng, n).items():
-            outcomes: Counter[Outcome] = Counter()
-            chunks = []
-            for _ in range(corpora_each):
-                test = PairedPplTest(PPL_LIMIT, n_chunks_total=n)
-                outcome = next(filter(None, map(test.update, rng.permutation(draw()).tolist())))
-                outcomes[outcome] += 1
-                chunks.append(test.n)
-            passed = 100 * outcomes[Outcome.PASS] / corpora_each
-            median, p90 = np.quantile(chunks, [0.5, 0.9])
-            cells = [f"{passed:.1f}", f"{100 - passed:.1f}", f"{median:.0f}", f"{p90:.0f}"]
-            rows.append([str(n), name, *cells])
-            allowed = 100 * float(binom.ppf(0.9999, corpora_each, 0.05)) / corpora_each
-            if name.startswith("at the limit") and passed > allowed:
-                broken.append(f"{name}, {n} chunks: {passed} % wrong PASS")
-    head = ["chunks", "differences", "PASS %", "FAIL %", "median scored", "p90"]
-    table("\u0394PPL below 1 %", head, rows)
-    return broken
-
-
 def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -442,7 +375,6 @@ def main() -> None:
     broken = machines(rng, options.gates)
     broken += never_stopping(rng, options.gates // 4)
     budgets(rng, options.gates // 8)
-    broken += perplexity(rng, options.gates // 8)
     sys.exit("\n".join(broken) if broken else 0)
 
 

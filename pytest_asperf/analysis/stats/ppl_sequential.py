@@ -1,19 +1,23 @@
 """A sequential test of ΔPPL: chunks in random order until one side of the limit is shown.
 
 Both models score the same chunks, so there is no coin to bet on; what is random is which chunk
-comes next. The question is about the whole corpus, a finite number of chunks, and what has been
-scored of it is known exactly. Source: Waudby-Smith & Ramdas, arXiv 2010.09686, section 5 (betting
-without replacement). Derivation, and what rests on `bound`: ``docs/statistics.md``.
+comes next. The question is about the whole corpus, a finite number of chunks. The test is Student's
+t in the form that may be looked at after every chunk, after as many chunks more as would be worst.
+Derivation, error rates and what they rest on: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.stats.anytime_t import half_width
 from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.stats.sequential_frame import (
@@ -27,12 +31,16 @@ from pytest_asperf.errors import ConfigError, MeasurementError, shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Weight and stake of each bet, the stake as a fraction of the most that cannot be lost in one
-#: chunk. Chunks mostly differ by far less than the bound, so nearly all may be staked.
-_BETS: Final = ((0.25, 0.5), (0.75, 0.99))
+    from numpy.typing import NDArray
 
-#: The default bound on one chunk's NLL difference, in multiples of the limit's logarithm.
-_BOUND_IN_LIMITS: Final = 5
+    Floats = float | NDArray[np.float64]
+
+#: Bad chunks that are added to those seen. Text that harms a model is rare, and in many orders the
+#: first chunks have none of it. With 2, exponential differences keep 5 %; see docs/statistics.md.
+_BAD_CHUNKS: Final = 2
+#: Least distance of a bad chunk from the mean, in multiples of the limit's logarithm: differences
+#: that are all alike do not show that the next one is.
+_LEAST_DISTANCE: Final = 0.8
 
 #: The smallest limit, a fraction; rounding would decide what is below it.
 _SMALLEST_LIMIT: Final = 1e-6
@@ -55,32 +63,56 @@ def parse_ppl_limit(value: object, *, where: str) -> float:
     return limit
 
 
-def evidence_below(values: Sequence[float], total: int, mean: float, bound: float) -> float:
-    """E-value against "all `total` values have a mean of at least `mean`".
+@dataclass(frozen=True, slots=True)
+class SeenChunks:
+    """What an interval rests on; arrays hold one value for each of many corpora.
 
-    With m_i the mean that the values not yet seen must then have at least, the mean over the bets
-    of ``prod(1 + stake * (m_i - max(x_i, -bound)) / (bound - m_i))``. It grows with `mean`.
-
-    Args:
-        values: what was seen, drawn without replacement in random order.
-        total: how many values there are.
-        mean: the mean tested.
-        bound: no value exceeds it; 0 is returned where one that was seen does.
+    Attributes:
+        n: chunks seen.
+        mean: of their differences.
+        squares: sum of the squared distances from `mean`.
+        above: the largest distance above `mean`.
+        below: the largest distance below it.
     """
-    if any(value > bound for value in values):
-        return 0.0
-    odds = []
-    unseen_sum = total * mean
-    for seen, value in enumerate(values):
-        room = bound - unseen_sum / (total - seen)
-        if room < 0:
-            return math.inf
-        clipped = max(value, -bound)
-        odds.append((bound - clipped) / room - 1 if room else 0.0)
-        unseen_sum -= clipped
-    if unseen_sum > (total - len(values)) * bound:
-        return math.inf
-    return sum(weight * math.prod([1 + stake * o for o in odds]) for weight, stake in _BETS)
+
+    n: int
+    mean: Floats
+    squares: Floats
+    above: Floats
+    below: Floats
+
+    @classmethod
+    def of(cls, differences: Sequence[float]) -> SeenChunks:
+        """The figures of one corpus."""
+        mean = fmean(differences)
+        squares = sum((difference - mean) ** 2 for difference in differences)
+        return cls(
+            len(differences), mean, squares, max(differences) - mean, mean - min(differences)
+        )
+
+    def interval(
+        self, total: int, log_limit: float, *, alpha: float, beta: float
+    ) -> tuple[Floats, Floats]:
+        """Means of all `total` chunks that are not excluded; valid at every n at once.
+
+        Args:
+            total: more than were seen.
+            log_limit: of the PPL ratio; what is much smaller is not told apart.
+            alpha: probability that the mean is ever below the interval.
+            beta: probability that it is ever above.
+        """
+        least = _LEAST_DISTANCE * log_limit
+        swapped = replace(self, mean=-self.mean, above=self.below, below=self.above)
+        return -_upper(swapped, total, least, alpha), _upper(self, total, least, beta)
+
+
+def _upper(seen: SeenChunks, total: int, least: float, error: float) -> Floats:
+    above, below = np.maximum(seen.above, least), np.maximum(seen.below, least)
+    distance = above * np.maximum(1, above / below)
+    share = _BAD_CHUNKS / (seen.n + _BAD_CHUNKS)
+    spread = np.sqrt(seen.squares + seen.n * share * distance**2)
+    bound: Floats = seen.mean + share * distance + half_width(seen.n, total, error) * spread
+    return bound
 
 
 class PairedPplTest(SequentialTest):
@@ -88,17 +120,13 @@ class PairedPplTest(SequentialTest):
 
     PASS means that ΔPPL over the whole corpus is below `limit`, FAIL that it is not. After the last
     chunk it is known. Before, either verdict is wrong with a probability of at most `beta` or
-    `alpha`, if the chunks come in random order and none that is still unseen differs by more than
-    `bound`: upwards for PASS, downwards for FAIL. A chunk beyond it that was seen ends that side's
-    early verdict.
+    `alpha`, if the chunks come in random order and their differences are not strongly skewed.
 
     Args:
         limit: ΔPPL to stay below, as a fraction.
         n_chunks_total: chunks of the corpus, all of the same number of tokens.
         alpha: bound on a wrong FAIL.
         beta: bound on a wrong PASS.
-        bound: assumed limit of the mean NLL difference of any one chunk, in nats per token;
-            ``5 ln(1 + limit)`` by default.
         min_chunks: no verdict before this many; none at all where the corpus is shorter.
         comparisons: how many tests share `alpha` (Bonferroni).
 
@@ -113,7 +141,6 @@ class PairedPplTest(SequentialTest):
         n_chunks_total: int,
         alpha: float = ALPHA,
         beta: float = BETA,
-        bound: float | None = None,
         min_chunks: int = LEAST_CHUNKS,
         comparisons: int = 1,
     ) -> None:
@@ -122,14 +149,12 @@ class PairedPplTest(SequentialTest):
                 f"limit must lie between {_SMALLEST_LIMIT:g} and {_LARGEST_LIMIT:g}, not {limit}"
             )
         super().__init__(alpha=alpha, beta=beta, comparisons=comparisons)
+        self._beta = beta  # A gate passes only if each of its tests does.
         if min(n_chunks_total, min_chunks) < 1:
             raise ValueError(
                 f"n_chunks_total={n_chunks_total} and min_chunks={min_chunks} must be at least 1"
             )
         self._limit = math.log1p(limit)
-        self.bound = _BOUND_IN_LIMITS * self._limit if bound is None else bound
-        if not self._limit < self.bound < math.inf:
-            raise ValueError(f"bound must exceed ln(1 + limit) = {self._limit:.4g}, not {bound}")
         self.limit = limit
         self.n_chunks_total = n_chunks_total
         self.min_chunks = min_chunks
@@ -156,12 +181,15 @@ class PairedPplTest(SequentialTest):
     def interval(self) -> tuple[float, float]:
         """Mean NLL differences of the whole corpus not excluded, in nats; valid at every n at once.
 
-        Infinite on a side where nothing is shown yet, or where a chunk beyond `bound` was seen.
+        Infinite while there are too few chunks to exclude any.
         """
         if self.n == self.n_chunks_total:
             mean = fmean(self._values)
             return mean, mean
-        return self._bounds(self._against_less, self._against_more, -self.bound, self.bound)
+        low, high = SeenChunks.of(self._values).interval(
+            self.n_chunks_total, self._limit, alpha=self._alpha, beta=self._beta
+        )
+        return float(low), float(high)
 
     @property
     def estimate(self) -> Estimate:
@@ -173,10 +201,13 @@ class PairedPplTest(SequentialTest):
         if not self._values:
             raise nothing_to_estimate("no chunk was scored", "allow more time, or a longer corpus")
         low, high = self.interval
-        point = min(max(fmean(self._values), low), high)
-        whole = "the whole corpus" if low == high else f"bets on {self.n_chunks_total} chunks"
+        whole = (
+            "the whole corpus"
+            if low == high
+            else f"anytime-valid t on {self.n_chunks_total} chunks"
+        )
         return Estimate.change_from_logs(
-            point,
+            fmean(self._values),
             low,
             high,
             self.n,
@@ -190,17 +221,7 @@ class PairedPplTest(SequentialTest):
             return None
         if self.n == self.n_chunks_total:
             return Outcome.PASS if fmean(self._values) < self._limit else Outcome.FAIL
-        if self._against_less(self._limit) >= 1 / self._alpha:
+        low, high = self.interval
+        if low > self._limit:
             return Outcome.FAIL
-        if self._against_more(self._limit) >= 1 / self._beta:
-            return Outcome.PASS
-        return None
-
-    def _against_more(self, mean: float) -> float:
-        """E-value against "the corpus has a mean of at least `mean`"."""
-        return evidence_below(self._values, self.n_chunks_total, mean, self.bound)
-
-    def _against_less(self, mean: float) -> float:
-        """E-value against "the corpus has a mean of at most `mean`"."""
-        mirrored = [-value for value in self._values]
-        return evidence_below(mirrored, self.n_chunks_total, -mean, self.bound)
+        return Outcome.PASS if high < self._limit else None
