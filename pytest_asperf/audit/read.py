@@ -85,8 +85,8 @@ def _read(path: Path) -> FileReading:
         if kind is Kind.SQL:
             return _of_bench(path, "SQL", rows_of_sql(lines), lines.cut)
         if kind is Kind.JSON_LINES:
-            # A server's log in JSON has other first lines.
-            is_bench = all(f'"{column}"' in lines.first() for column in COLUMNS)
+            first = lines.first()  # a server's log in JSON has another
+            is_bench = all(f'"{column}"' in first for column in COLUMNS)
             if is_bench and (rows := rows_of_json_lines(lines)):
                 return _of_bench(path, "JSON lines", rows, lines.cut)
             file.seek(0)

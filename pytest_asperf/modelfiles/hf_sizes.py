@@ -159,7 +159,7 @@ def _shapes(folder: Path) -> tuple[dict[str, tuple[int, ...]], bool]:
     shapes = {tensor.name: tensor.shape for tensor in tensors}
     if not any(_TABLE.search(name) for name in shapes):
         raise _unusable(folder, "its tensors are not named as transformers names them")
-    return shapes, any(tensor.dtype == "U32" for tensor in tensors)
+    return shapes, any(tensor.type == "U32" for tensor in tensors)
 
 
 def _parts(folder: Path) -> Iterable[str]:

@@ -43,7 +43,7 @@ _OWN_TYPES: Final = {
 
 def largest_type(info: GgufInfo) -> str:
     """The type that most bytes of a file's layers have, such as `Q4_K`."""
-    return _most_bytes(_layer_matrices(info))
+    return most_bytes(_layer_matrices(info))
 
 
 def contradiction(info: GgufInfo, level: str) -> str:
@@ -61,14 +61,15 @@ def contradiction(info: GgufInfo, level: str) -> str:
         for tensor in _layer_matrices(info)
         if _is_quantised(tensor) and not tensor.shape[0] % _block(level)
     ]
-    if not fitting or _most_bytes(fitting) == own:
+    if not fitting or most_bytes(fitting) == own:
         return ""
     if info.level == level and any(tensor.type == own for tensor in fitting):
         return ""
-    return f"{_most_bytes(fitting)} by the types of its tensors"
+    return f"{most_bytes(fitting)} by the types of its tensors"
 
 
-def _most_bytes(tensors: Iterable[TensorInfo]) -> str:
+def most_bytes(tensors: Iterable[TensorInfo]) -> str:
+    """The type that most bytes of some tensors have."""
     held: Counter[str] = Counter()
     for tensor in tensors:
         held[tensor.type] += tensor.nbytes

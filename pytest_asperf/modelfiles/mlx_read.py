@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +14,7 @@ from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
 from pytest_asperf.errors import MislabelledError, ModelError, printable
 from pytest_asperf.modelfiles.gguf_header import corrupt
 from pytest_asperf.modelfiles.hf_sizes import HfSizes, inspect_hf
+from pytest_asperf.modelfiles.levels import most_bytes
 from pytest_asperf.modelfiles.safetensors_read import TensorEntry, list_tensors
 
 if TYPE_CHECKING:
@@ -62,14 +62,19 @@ def inspect_mlx(folder: Path) -> MlxInfo:
         )
     config = _configuration(folder)
     tensors = tuple(t for path in weight_files(folder) for t in list_tensors(path))
+    if not tensors:
+        raise _incomplete(folder / "model*.safetensors", "holds no tensor: it has no weights")
     scheme = _scheme(config)
     if scheme is not None:
         _require_packed(folder, tensors, scheme)
     quantised = scheme is not None or isinstance(config.get("quantization_config"), dict)
+    level = scheme.level if scheme else None
+    if not quantised and (most := most_bytes(tensors)) in FLOAT_LEVELS:
+        level = most
     return MlxInfo(
         path=folder,
         nbytes=sum(path.stat().st_size for path in weight_files(folder)),
-        level=scheme.level if scheme else None if quantised else _float_level(tensors),
+        level=level,
         is_quantised=quantised,
         tensors=tensors,
         sizes=_sizes(folder),
@@ -91,7 +96,7 @@ def mlx_bytes_per_token(
         return None
 
     def nbytes(tensor: TensorEntry) -> float:
-        is_float = tensor.dtype in FLOAT_LEVELS
+        is_float = tensor.type in FLOAT_LEVELS
         return tensor.n_elements * float_bytes if is_float else tensor.nbytes
 
     weights = sum(sizes.share_read(tensor.name) * nbytes(tensor) for tensor in info.tensors)
@@ -103,7 +108,7 @@ def unquantised_misfit(info: MlxInfo, group_size: int) -> TensorEntry | None:
     """A matrix whose rows do not fit the groups, so that mlx-lm leaves it in its float type."""
     for tensor in info.tensors:
         is_matrix = len(tensor.shape) == 2 or bool(_STACKED.search(tensor.name))
-        is_weight = tensor.name.endswith(".weight") and tensor.dtype in FLOAT_LEVELS
+        is_weight = tensor.name.endswith(".weight") and tensor.type in FLOAT_LEVELS
         if is_matrix and is_weight and tensor.shape[-1] % group_size:
             return tensor
     return None
@@ -183,14 +188,6 @@ def _require_packed(folder: Path, tensors: Iterable[TensorEntry], scheme: MlxSch
             why="mlx-lm would run the weights as they are, under the level's name",
             remedy="correct `quantization` in config.json, or convert the model again",
         )
-
-
-def _float_level(tensors: Iterable[TensorEntry]) -> str | None:
-    held: Counter[str] = Counter()
-    for tensor in tensors:
-        held[tensor.dtype] += tensor.nbytes
-    level = held.most_common(1)[0][0]
-    return level if level in FLOAT_LEVELS else None
 
 
 def _tokenizer_sha256(folder: Path) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pytest_asperf.errors import ModelError
-from pytest_asperf.modelfiles.gguf_header import corrupt, truncated
+from pytest_asperf.modelfiles.gguf_header import TensorInfo, corrupt, truncated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,25 +35,10 @@ _DTYPES: Final[dict[str, np.dtype[Any]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class TensorEntry:
-    """One tensor as a safetensors file's header states it.
+class TensorEntry(TensorInfo):
+    """One tensor as a header states it, its shape rows first; `begin` counts from the header."""
 
-    Attributes:
-        dtype: its type, in the format's spelling.
-        shape: rows first.
-        begin: where its bytes begin, behind the header.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
     begin: int
-    nbytes: int
-
-    @property
-    def n_elements(self) -> int:
-        """Elements."""
-        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +60,9 @@ def read_safetensors(path: Path) -> Mapping[str, StoredTensor]:
     """Open a safetensors file of F32, F16 or BF16 tensors."""
     entries, start = _read_header(path)
     for entry in entries:
-        if entry.dtype not in _DTYPES:
+        if entry.type not in _DTYPES:
             raise ModelError(
-                f"{path}: tensor {entry.name[:100]!r} is of type {entry.dtype[:20]!r}",
+                f"{path}: tensor {entry.name[:100]!r} is of type {entry.type[:20]!r}",
                 why="only plain floating-point weights can be made into an F16 file",
                 remedy=f"save the model in one of {', '.join(_DTYPES)}",
             )
@@ -88,8 +73,8 @@ def read_safetensors(path: Path) -> Mapping[str, StoredTensor]:
     return {
         entry.name: StoredTensor(
             entry.shape,
-            entry.dtype,
-            data[entry.begin : entry.begin + entry.nbytes].view(_DTYPES[entry.dtype]),
+            entry.type,
+            data[entry.begin : entry.begin + entry.nbytes].view(_DTYPES[entry.type]),
         )
         for entry in entries
     }
@@ -155,7 +140,7 @@ def _entry(path: Path, name: str, entry: object, room: int) -> TensorEntry:
         raise corrupt(path, f"tensor {name[:100]!r} has {end - begin} bytes for {str(shape)[:60]}")
     if end > room:
         raise truncated(path, f"tensor {name[:100]!r} ends {end - room:,} bytes after it")
-    return TensorEntry(name, dtype, tuple(shape), begin, end - begin)
+    return TensorEntry(name, dtype, tuple(shape), end - begin, begin)
 
 
 def _refuse_overlap(path: Path, entries: Sequence[TensorEntry], size: int) -> None:

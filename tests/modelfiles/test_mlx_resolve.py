@@ -209,6 +209,7 @@ def test_gguf_is_refused_with_the_reason(find: Find, tiny_gguf: Path) -> None:
         ("config.json", b"{}", "names no model_type"),
         ("model.safetensors", None, "it has no weights"),
         ("model.safetensors", b"", "truncated|claims"),
+        ("model.safetensors", b"\2\0\0\0\0\0\0\0{}", "holds no tensor"),
         ("tokenizer.json", None, "has no tokenizer"),
         ("tokenizer.json", b"{}", "it has no vocabulary"),
     ],
