@@ -50,8 +50,8 @@ class NoiseStore:
     def calibrations(self) -> tuple[Calibration, ...]:
         """All that are known and that a gate can use, the latest last."""
         kept = self._load().get("calibrations")
-        found = map(_calibration, kept if isinstance(kept, list) else ())
-        return tuple(c for c in found if c is not None)
+        every = map(_calibration, kept if isinstance(kept, list) else ())
+        return tuple(c for c in every if c is not None)
 
     @property
     def self_checks(self) -> SelfChecks:
@@ -92,8 +92,8 @@ class NoiseStore:
         self, base: Provenance, workloads: Iterable[str], conditions: tuple[Condition, ...]
     ) -> Surroundings:
         """What is known of the noise around a comparison with a baseline."""
-        found = {name: self.find(name, base.engine, base.sha256) for name in workloads}
-        known = {name: c for name, c in found.items() if c is not None}
+        every = {name: self.find(name, base.engine, base.sha256) for name in workloads}
+        known = {name: c for name, c in every.items() if c is not None}
         return Surroundings(conditions, known, self.self_checks)
 
     def _load(self) -> dict[str, object]:
@@ -111,18 +111,28 @@ def _kind(calibration: Calibration) -> tuple[str, str, str]:
 def _calibration(data: object) -> Calibration | None:
     """Read one from a file that anybody may have written to."""
     try:
-        found = Calibration(**data)  # type: ignore[arg-type]  # what it is not is refused below
-        dt.date.fromisoformat(found.measured_on)
-        words = (found.workload, found.engine, found.model, found.model_sha256)
-        figures = (found.spread, found.position, found.pairs, found.load_sd or 0.0)
-        bounds = (found.position_low, found.position_high)
+        calibration = Calibration(**data)  # type: ignore[arg-type]  # what it is not is refused below
+        dt.date.fromisoformat(calibration.measured_on)
+        words = (
+            calibration.workload,
+            calibration.engine,
+            calibration.model,
+            calibration.model_sha256,
+        )
+        figures = (
+            calibration.spread,
+            calibration.position,
+            calibration.pairs,
+            calibration.load_sd or 0.0,
+        )
+        bounds = (calibration.position_low, calibration.position_high)
         sound = all(isinstance(word, str) for word in words) and not math.isnan(sum(bounds))
         sound = sound and all(map(math.isfinite, figures))
         # Earlier versions kept what a busy machine showed.
-        sound = sound and found.spread >= 0 and is_fit(found.spread)
+        sound = sound and calibration.spread >= 0 and is_fit(calibration.spread)
     except (TypeError, ValueError, OverflowError):
         return None
-    return found if sound else None
+    return calibration if sound else None
 
 
 def _count(record: Mapping[str, object], key: str) -> int:

@@ -236,7 +236,7 @@ class _SpeculationPairs:
         self.reloads = False
 
     def rehearse(self) -> None:
-        """Run every arm once uncounted, and decide whether loading anew is cheap."""
+        """Run every arm once uncounted, and decide whether to load again is cheap."""
         _, prompt = self.prompts[0]
         began = time.perf_counter_ns()
         for speculative in (False, True):

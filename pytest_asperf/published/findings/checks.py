@@ -258,7 +258,7 @@ def _labels(place: CheckedTable, terms: Sequence[Term]) -> tuple[str, ...]:
     if given and len(given) != len(terms):
         raise ConfigError(
             f"{place}: {len(given)} labels for {len(terms)} values",
-            why="a reader tells the values apart by them",
+            why="they distinguish the values for a reader",
             remedy="give one label for each, or none",
         )
     default = tuple(map(row_of, terms)) if len(terms) > 1 else ("",)
