@@ -63,7 +63,7 @@ class NoiseStore:
     def find(self, workload: str, engine: EngineFacts, sha256: str) -> Calibration | None:
         """What is known of a workload under an engine build.
 
-        What is known of another model serves where nothing is known of this one, by its hash.
+        Where nothing is known of the model of this hash, what is known of another one serves.
         """
         kind = (workload, engine.build)
         known = [c for c in self.calibrations if (c.workload, c.engine) == kind]
@@ -111,28 +111,18 @@ def _kind(calibration: Calibration) -> tuple[str, str, str]:
 def _calibration(data: object) -> Calibration | None:
     """Read one from a file that anybody may have written to."""
     try:
-        calibration = Calibration(**data)  # type: ignore[arg-type]  # what it is not is refused below
-        dt.date.fromisoformat(calibration.measured_on)
-        words = (
-            calibration.workload,
-            calibration.engine,
-            calibration.model,
-            calibration.model_sha256,
-        )
-        figures = (
-            calibration.spread,
-            calibration.position,
-            calibration.pairs,
-            calibration.load_sd or 0.0,
-        )
-        bounds = (calibration.position_low, calibration.position_high)
+        kept = Calibration(**data)  # type: ignore[arg-type]  # what it is not is refused below
+        dt.date.fromisoformat(kept.measured_on)
+        words = (kept.workload, kept.engine, kept.model, kept.model_sha256)
+        figures = (kept.spread, kept.position, kept.pairs, kept.load_sd or 0.0)
+        bounds = (kept.position_low, kept.position_high)
         sound = all(isinstance(word, str) for word in words) and not math.isnan(sum(bounds))
         sound = sound and all(map(math.isfinite, figures))
         # Earlier versions kept what a busy machine showed.
-        sound = sound and calibration.spread >= 0 and is_fit(calibration.spread)
+        sound = sound and kept.spread >= 0 and is_fit(kept.spread)
     except (TypeError, ValueError, OverflowError):
         return None
-    return calibration if sound else None
+    return kept if sound else None
 
 
 def _count(record: Mapping[str, object], key: str) -> int:

@@ -34,6 +34,7 @@ _BETS: Final = ((0.25, 0.5), (0.75, 0.99))
 #: The default bound on one chunk's NLL difference, in multiples of the limit's logarithm.
 _BOUND_IN_LIMITS: Final = 5
 
+
 #: The smallest limit, a fraction; rounding would decide what is below it.
 _SMALLEST_LIMIT: Final = 1e-6
 _LARGEST_LIMIT: Final = 1e6

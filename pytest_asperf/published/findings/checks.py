@@ -93,7 +93,7 @@ class Monotonic:
 
 @dataclass(frozen=True, slots=True)
 class Pareto:
-    """`chosen` is as good as every other candidate in some objective, or better.
+    """No other candidate is as good as `chosen` in every objective and better in one.
 
     `candidates` has a value for each objective, and `better` says which direction that has.
     """
