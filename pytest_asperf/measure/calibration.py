@@ -14,7 +14,16 @@ if TYPE_CHECKING:
 
 
 def calibration_of(pairs: WorkloadPairs, result: ABResult, model: str) -> Calibration:
-    """What pairs of equal builds show of the machine's noise; two pairs at least."""
+    """What pairs of equal builds show of the machine's noise.
+
+    Args:
+        pairs: of one workload.
+        result: all pairs.
+        model: the model's address.
+
+    Raises:
+        MeasurementError: fewer than two pairs.
+    """
     # A gate judges both, and takes as many pairs as the noisier one needs.
     costs = (
         [pair.log_ratio for pair in pairs.pairs],
