@@ -175,7 +175,7 @@ def compare_scores(
     if n_compared not in {0, len(other)}:
         raise MeasurementError(
             f"only {n_compared} of {len(other)} chunks hold KLD",
-            why="a mean over some of the chunks stands for another corpus than PPL does",
+            why="a mean over some of the chunks is of another corpus than PPL is",
             remedy="score every chunk the same way",
         )
     compared = Comparison(

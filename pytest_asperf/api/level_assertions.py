@@ -64,7 +64,7 @@ def assert_degrades_less(
     if len(ours) != len(theirs):
         raise ConfigError(
             f"assert_degrades_less: {len(ours)} against {len(theirs)} levels",
-            why="each level is held against its own counterpart",
+            why="each level is compared with its own counterpart",
             remedy="give as many of one as of the other, in the same order",
         )
     subject = Subject(
@@ -118,7 +118,7 @@ def assert_equivalent(
         ladder.require(name)
     if level == other:
         raise ConfigError(
-            f"assert_equivalent: {level} is held against itself",
+            f"assert_equivalent: {level} is compared with itself",
             why="that shows nothing",
             remedy="name two levels of the ladder",
         )

@@ -111,7 +111,7 @@ def assert_lossless(speculation: Speculation) -> Verdict:
 
     Greedy: where outputs first differ, both tokens are within a near-tie of the likeliest under the
     target's own logits, for the batch that judged them and for a single step. Sampled: tokens have
-    the target's distribution, as far as some thousands of them can tell.
+    the target's distribution, as far as some thousands of them show.
 
     Args:
         speculation: the fixture.

@@ -122,7 +122,7 @@ def _detectable_check(calibration: Calibration, tolerance: float) -> CheckLine:
 
 def _load_check(calibration: Calibration) -> CheckLine:
     if calibration.load_sd is None:
-        detail = "cannot be told: needs a load for each run, and several repeats in it"
+        detail = "not known: it takes a load for each run, and several repeats in it"
         remedy = (
             "calibrate a shorter workload too, such as --workload=tg32, of a model quick to load"
         )

@@ -253,7 +253,7 @@ def _check_name(
     if not _NAME.fullmatch(name) or is_path(name):
         raise ConfigError(
             f"{where}: not a usable model name",
-            why="names stand in addresses (name:LEVEL) and in file names",
+            why="names are parts of addresses (name:LEVEL) and of file names",
             remedy="use 1 to 64 of A-Z a-z 0-9 . _ - and neither begin with . or -"
             " nor end in .gguf",
         )
@@ -303,7 +303,7 @@ def _files(model: CheckedTable, path: Rule[Path]) -> tuple[tuple[str, Path], ...
         level = parse_level(key, where=str(table))
         if level in files:
             raise ConfigError(
-                f"{table}: level {level} stands twice, in different spellings",
+                f"{table}: level {level} is named twice, in different spellings",
                 why="which of the two files would be measured is a guess",
                 remedy="keep one of them",
             )

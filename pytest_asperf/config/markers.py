@@ -168,7 +168,7 @@ def parse_ladder(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
                 f"{level} is the baseline too", "leave it out of the levels", where=where
             )
         if level in levels[:position]:
-            raise _unusable(f"{level} stands twice", "name each level once", where=where)
+            raise _unusable(f"{level} is named twice", "name each level once", where=where)
     return LadderMark(levels, baseline, table.get("chunks", _CHUNKS))
 
 
@@ -184,7 +184,7 @@ def parse_kv_ladder(
         if not name:
             raise _unusable("f16 is the baseline too", "leave it out of the types", where=where)
         if name in types:
-            raise _unusable(f"{name} stands twice", "name each type once", where=where)
+            raise _unusable(f"{name} is named twice", "name each type once", where=where)
         types[name] = settings
     if not types:
         raise _unusable("no type", 'name at least one, as in kv_ladder("q8_0")', where=where)

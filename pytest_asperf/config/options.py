@@ -10,7 +10,7 @@ OPTIONS: Final = {
     "--asperf-hardware": (
         "hardware",
         "NAME|auto",
-        "hardware profile to hold numbers against; auto is this machine (default: auto)",
+        "hardware profile to compare numbers with; auto is this machine (default: auto)",
     ),
     "--asperf-engine": ("engine", "NAME", "llama_cpp, llama_tools or mlx (default: llama_cpp)"),
     "--asperf-source": (
@@ -66,7 +66,7 @@ OPTIONS: Final = {
     "--asperf-self-check": (
         "self_check",
         "K",
-        "hold the baseline against itself before every K-th gate of this machine (default: never)",
+        "compare the baseline with itself before every K-th gate of this machine (default: never)",
     ),
     "--asperf-wait": (
         "wait",

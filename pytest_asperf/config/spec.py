@@ -103,7 +103,7 @@ class Pairing:
         k: tokens drafted per round.
         temperature: 0 for greedy decoding; else tokens are sampled at it.
         n_tokens: tokens generated after each prompt.
-        rollback: how rejected tokens are forgotten; `auto` is whatever the engine can.
+        rollback: how rejected tokens are dropped; `auto` is whatever the engine can.
     """
 
     target: ModelRef

@@ -183,7 +183,7 @@ def number(
 
 
 def matching(pattern: re.Pattern[str]) -> Callable[[object], str]:
-    """Reads text of one form, all of it."""
+    """What reads text that a pattern matches whole."""
 
     def read(value: object) -> str:
         if not isinstance(value, str) or not pattern.fullmatch(value):
@@ -229,7 +229,7 @@ def _of_type(kind: type[T]) -> Callable[[object], T]:
 
 
 def full_list(value: object) -> list[object]:
-    """Reads a list that is not empty."""
+    """The items of a list that is not empty."""
     if not isinstance(value, list) or not value:
         raise ValueError
     return value

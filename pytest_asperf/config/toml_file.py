@@ -51,8 +51,8 @@ def _out_of_range(value: object, keys: str = "") -> str | None:
         inner = value.items()
     elif isinstance(value, list):
         inner = enumerate(value)
-    found = (_out_of_range(item, f"{keys}.{key}".lstrip(".")) for key, item in inner)
-    return next((keys for keys in found if keys is not None), None)
+    large = (_out_of_range(item, f"{keys}.{key}".lstrip(".")) for key, item in inner)
+    return next((keys for keys in large if keys is not None), None)
 
 
 def open_document(text: str, where: str) -> CheckedTable:

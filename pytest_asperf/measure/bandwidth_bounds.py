@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BandwidthBounds:
-    """What bounds TG on the hardware in force: the memory that the weights are read from.
+    """Which memory bandwidth bounds TG on the hardware in force: of what the weights are read from.
 
     Attributes:
         measure: measures this machine's bandwidth if it is not known yet; again if given True.

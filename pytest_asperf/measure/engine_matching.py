@@ -61,8 +61,8 @@ class Term:
         """It in words, with the names of the sides where they differ."""
         if self.sides[0] == self.sides[1]:
             return f"{self.what} {self.sides[0]}"
-        told = zip(names, self.sides, strict=True)
-        return f"{self.what}: {', '.join(f'{name} {side}' for name, side in told)}"
+        sides = zip(names, self.sides, strict=True)
+        return f"{self.what}: {', '.join(f'{name} {side}' for name, side in sides)}"
 
 
 def matching_level(level: str, engine: Engine, *, where: str) -> str:
@@ -71,8 +71,8 @@ def matching_level(level: str, engine: Engine, *, where: str) -> str:
     Its own levels are as they are; ConfigError where it has none within `BITS_WITHIN`.
     """
     level = parse_level(level, where=where)
-    found = level_engines(level)
-    if found is not None and engine in found[1]:
+    known = level_engines(level)
+    if known is not None and engine in known[1]:
         return level
     bits = bits_per_weight(level)
     near = _nearest(bits, engine)

@@ -50,8 +50,8 @@ class NoiseStore:
     def calibrations(self) -> tuple[Calibration, ...]:
         """All that are known and that a gate can use, the latest last."""
         kept = self._load().get("calibrations")
-        found = map(_calibration, kept if isinstance(kept, list) else ())
-        return tuple(c for c in found if c is not None)
+        every = map(_calibration, kept if isinstance(kept, list) else ())
+        return tuple(c for c in every if c is not None)
 
     @property
     def self_checks(self) -> SelfChecks:
@@ -63,7 +63,7 @@ class NoiseStore:
     def find(self, workload: str, engine: EngineFacts, sha256: str) -> Calibration | None:
         """What is known of a workload under an engine build.
 
-        What is known of another model serves where nothing is known of this one, by its hash.
+        Where nothing is known of the model of this hash, what is known of another one serves.
         """
         kind = (workload, engine.build)
         known = [c for c in self.calibrations if (c.workload, c.engine) == kind]
@@ -92,8 +92,8 @@ class NoiseStore:
         self, base: Provenance, workloads: Iterable[str], conditions: tuple[Condition, ...]
     ) -> Surroundings:
         """What is known of the noise around a comparison with a baseline."""
-        found = {name: self.find(name, base.engine, base.sha256) for name in workloads}
-        known = {name: c for name, c in found.items() if c is not None}
+        every = {name: self.find(name, base.engine, base.sha256) for name in workloads}
+        known = {name: c for name, c in every.items() if c is not None}
         return Surroundings(conditions, known, self.self_checks)
 
     def _load(self) -> dict[str, object]:
@@ -111,18 +111,18 @@ def _kind(calibration: Calibration) -> tuple[str, str, str]:
 def _calibration(data: object) -> Calibration | None:
     """Read one from a file that anybody may have written to."""
     try:
-        found = Calibration(**data)  # type: ignore[arg-type]  # what it is not is refused below
-        dt.date.fromisoformat(found.measured_on)
-        words = (found.workload, found.engine, found.model, found.model_sha256)
-        figures = (found.spread, found.position, found.pairs, found.load_sd or 0.0)
-        bounds = (found.position_low, found.position_high)
+        kept = Calibration(**data)  # type: ignore[arg-type]  # what it is not is refused below
+        dt.date.fromisoformat(kept.measured_on)
+        words = (kept.workload, kept.engine, kept.model, kept.model_sha256)
+        figures = (kept.spread, kept.position, kept.pairs, kept.load_sd or 0.0)
+        bounds = (kept.position_low, kept.position_high)
         sound = all(isinstance(word, str) for word in words) and not math.isnan(sum(bounds))
         sound = sound and all(map(math.isfinite, figures))
         # Earlier versions kept what a busy machine showed.
-        sound = sound and found.spread >= 0 and is_fit(found.spread)
+        sound = sound and kept.spread >= 0 and is_fit(kept.spread)
     except (TypeError, ValueError, OverflowError):
         return None
-    return found if sound else None
+    return kept if sound else None
 
 
 def _count(record: Mapping[str, object], key: str) -> int:

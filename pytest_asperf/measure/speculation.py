@@ -101,8 +101,8 @@ def run_speculation(
 ) -> SpeculationResult:
     """Measure until the gain, a fraction, is shown to be above a limit or not above it.
 
-    A KeyboardInterrupt before a pair was finished ends it; later it ends the pairs. An EngineError
-    of kind `rollback` comes before anything was decoded in vain.
+    Ctrl-C ends it: before a pair is finished as KeyboardInterrupt, later with the finished pairs.
+    An EngineError of kind `rollback` comes before anything was decoded in vain.
     """
     pairing = files.pairing
     # The test is asked for its interval, which holds whenever it is looked at, and never decides.
@@ -236,7 +236,7 @@ class _SpeculationPairs:
         self.reloads = False
 
     def rehearse(self) -> None:
-        """Run every arm once uncounted, and decide whether loading anew is cheap."""
+        """Run every arm once uncounted, and decide whether to load again is cheap."""
         _, prompt = self.prompts[0]
         began = time.perf_counter_ns()
         for speculative in (False, True):

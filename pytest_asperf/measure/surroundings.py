@@ -23,7 +23,7 @@ class Calibration:
         engine: the engine build, as `EngineFacts.build` names it.
         spread: robust standard deviation of A/A log cost ratios.
         position: relative change of cost from the first to the second run of a turn.
-        load_sd: standard deviation of log cost from load to load, None where it cannot be told.
+        load_sd: standard deviation of log cost from load to load, None where it is not known.
         measured_on: the day, ISO 8601.
     """
 

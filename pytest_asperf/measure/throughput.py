@@ -62,7 +62,7 @@ def load_is_cheap(load_ns: float, measured_ns: float) -> bool:
 def workload_tokens(worker: Worker, name: str, corpus: Corpus, workload: Workload) -> list[int]:
     """The tokens a workload is fed with: real text, so that experts route as they do.
 
-    The text is repeated where it is too short, unless it is too short for that as well.
+    A text that is too short is repeated; one too short for that is a ModelError.
     """
     wanted = workload.n_ctx
     tokens = worker.tokenize(name, corpus.text[: wanted * _CHARACTERS_PER_TOKEN])

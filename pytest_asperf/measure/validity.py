@@ -1,4 +1,4 @@
-"""What guards say of a measurement made here: whether it can be believed, and what to be told."""
+"""What guards say of a measurement made here: whether it can be used, and what to warn of."""
 
 from __future__ import annotations
 
@@ -96,23 +96,23 @@ def throughput_trips(
     The peak bandwidth is the theoretical one of the memory that the run read from.
     """
     mean, sd, n = guards.coefficient_of_variation(result.rates)
-    found = [guards.spread(mean, sd, n, limit=max_cv)]
+    findings = [guards.spread(mean, sd, n, limit=max_cv)]
     if peak_bandwidth is not None and result.workload.kind == "tg" and result.bytes_per_token:
         read = (result.rate.point, result.bytes_per_token, peak_bandwidth.gbs)
-        found.append(guards.roofline_high(*read, cache_bytes=peak_bandwidth.cache_bytes))
-        found.append(guards.roofline_low(*read, cache_bytes=peak_bandwidth.cache_bytes))
-    return tuple(guard_finding for guard_finding in found if guard_finding)
+        findings.append(guards.roofline_high(*read, cache_bytes=peak_bandwidth.cache_bytes))
+        findings.append(guards.roofline_low(*read, cache_bytes=peak_bandwidth.cache_bytes))
+    return tuple(guard_finding for guard_finding in findings if guard_finding)
 
 
 def level_trips(result: LevelResult) -> tuple[GuardFinding, ...]:
     """What guards say of a level against its baseline."""
     comparison = result.comparison
-    found = [
+    findings = [
         _identical(result),
         guards.knows_nothing(comparison.ppl_base.value, result.ran.loaded.n_vocab),
         guards.impossible_gain(comparison.delta_ppl.point),
     ]
-    return tuple(guard_finding for guard_finding in found if guard_finding)
+    return tuple(guard_finding for guard_finding in findings if guard_finding)
 
 
 def _identical(result: LevelResult) -> GuardFinding | None:
@@ -125,8 +125,8 @@ def _identical(result: LevelResult) -> GuardFinding | None:
 
 def twin_trips(results: Sequence[LevelResult]) -> tuple[GuardFinding, ...]:
     """Which levels that are compared with one another are one and the same."""
-    found = (_twins(a, b) for a, b in combinations(results, 2))
-    return tuple(guard_finding for guard_finding in found if guard_finding)
+    findings = (_twins(a, b) for a, b in combinations(results, 2))
+    return tuple(guard_finding for guard_finding in findings if guard_finding)
 
 
 def _twins(a: LevelResult, b: LevelResult) -> GuardFinding | None:

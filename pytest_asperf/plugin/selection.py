@@ -111,7 +111,7 @@ class Selection:
         labels = [ref.label for ref in (*refs, *map(self.baseline, refs[:1]))]
         if repeated := [label for label in labels if labels.count(label) > 1]:
             raise ConfigError(
-                f"{self.nodeid}: {repeated[0]} stands twice in the ladder, the baseline included",
+                f"{self.nodeid}: {repeated[0]} is named twice in the ladder, the baseline included",
                 why="a level compared with itself shows nothing",
                 remedy="name each once; give one of two models of the same name another",
             )

@@ -37,7 +37,7 @@ def opened_session(config: pytest.Config) -> Session | None:
 class Unreported:
     """What a test noted that pytest made no report of, because the session ended in it.
 
-    It has what a test report has; as the last one, it begins later than any.
+    It has the attributes of a report that are read here; being the last, it begins last.
     """
 
     nodeid: str

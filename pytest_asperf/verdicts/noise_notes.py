@@ -47,7 +47,7 @@ def detectable(pairs: WorkloadPairs, result: ABResult) -> str:
         options = " ".join(f"--workload={name}" for name in names)
         return (
             f"the tolerance that this machine can decide is not known for {', '.join(names)}: "
-            f"asperf calibrate {options} would tell"
+            f"asperf calibrate {options} measures it"
         )
     max_pairs = result.budget.max_pairs
     least = percent_text(detectable_tolerance(known.spread, max_pairs))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,13 +13,15 @@ from pytest_asperf.hardware import bandwidth
 from pytest_asperf.hardware.bandwidth import (
     BandwidthMeasurement,
     BandwidthPlan,
+    bandwidth_in_turn,
     machine_bandwidth,
     plan_measurement,
 )
 from pytest_asperf.hardware.machine import Machine
+from pytest_asperf.hardware.machine_lock import MachineQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 _MIB = 2**20
@@ -111,6 +114,28 @@ def test_measuring_again_keeps_the_higher(
         measured(gbs)
         assert machine_bandwidth(tmp_path, _MACHINE, remeasure=True).gbs == kept
     assert machine_bandwidth(tmp_path, _MACHINE).gbs == 25.0
+
+
+def test_only_a_measurement_waits_for_others(
+    tmp_path: Path, measured: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A figure that is known is read at once; what measures it has its turn first."""
+    turns: list[object] = []
+
+    @contextmanager
+    def turn(_self: MachineQueue) -> Iterator[None]:
+        turns.append(1)
+        yield
+
+    monkeypatch.setattr(MachineQueue, "turn", turn)
+    queue = MachineQueue(tmp_path / "lock", turns.append)
+    measured(20.0)
+    assert bandwidth_in_turn(tmp_path, _MACHINE, queue).gbs == 20.0
+    assert bandwidth_in_turn(tmp_path, _MACHINE, queue).gbs == 20.0
+    assert turns == [1]
+    measured(25.0)
+    assert bandwidth_in_turn(tmp_path, _MACHINE, queue, remeasure=True).gbs == 25.0
+    assert turns == [1, 1]
 
 
 def test_other_limits_are_another_machine(

@@ -76,12 +76,12 @@ def _notes(result: pytest.RunResult) -> list[str]:
 
 
 def test_an_unknown_noise_is_told_once(gated: Project) -> None:
-    """Without a calibration the gate runs, and one note of both workloads says what would tell."""
+    """Without a calibration the gate runs, and one note of both workloads says what measures it."""
     result = gated.run("--asperf-candidate=current")
     result.assert_outcomes(passed=1)
     (note,) = _notes(result)
     assert "that this machine can decide is not known for tg32, pp64: asperf calibrate" in note
-    assert note.endswith("--workload=tg32 --workload=pp64 would tell")
+    assert note.endswith("--workload=tg32 --workload=pp64 measures it")
 
 
 def test_a_tolerance_below_the_noise_is_told(gated: Project, book: NoiseStore) -> None:

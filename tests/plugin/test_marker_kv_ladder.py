@@ -156,7 +156,7 @@ def test_one(ladder):
         ('kv_ladder("mxfp4")', "unknown type of KV cache 'mxfp4'"),
         ('kv_ladder("4bit-g48")', "unknown type of KV cache '4bit-g48'"),
         ('kv_ladder("f16")', "f16 is the baseline too"),
-        ('kv_ladder("q8_0", "Q8_0/q8_0")', "q8_0 stands twice"),
+        ('kv_ladder("q8_0", "Q8_0/q8_0")', "q8_0 is named twice"),
         ('kv_ladder("q8_0", baseline="f32")', "unknown argument 'baseline'"),
         ('kv_ladder("q8_0", chunks=1)', "chunks takes a whole number from 2"),
         ("kv_ladder(8)", "write a type of KV cache, as a string"),

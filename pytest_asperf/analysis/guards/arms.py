@@ -56,9 +56,9 @@ def identical_to_baseline(
 def same_weights(
     arm: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]], *, shown: str = ""
 ) -> GuardFinding | None:
-    """Trip if two models that must differ are one, by all scores (NLL in nats, by chunk).
+    """Trip if two models that must differ are one, by their files or by all scores.
 
-    `shown` says how their files show it; empty if they do not.
+    Scores are NLL in nats, by chunk. `shown` says how the files show it; empty if they do not.
     """
     n_tokens = sum(map(len, arm))
     same_scores = n_tokens and list(map(list, arm)) == list(map(list, baseline))

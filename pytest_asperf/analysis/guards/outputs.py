@@ -93,7 +93,7 @@ def degenerate_tokens(tokens: Iterable[Hashable], *, what: str = "tokens") -> Gu
     return GuardFinding(
         "degenerate-output",
         Consequence.WARNING,
-        f"{looping} of {total} {what} ({looping / total:.0%}) repeat what stood before them, "
+        f"{looping} of {total} {what} ({looping / total:.0%}) repeat what came before them, "
         f"{LOOP_COPIES} times or more in succession",
         f"less than {DEGENERATE_SHARE:.0%} in loops of up to {LONGEST_LOOP} {what}",
     )
@@ -115,17 +115,17 @@ def broken_logits(
     Minus infinity masks a token; without a finite logit there is no peak.
     """
     if n_nan or n_inf:
-        found = f"after a run's last token {n_nan} of {n_vocab} logits are NaN, {n_inf} infinite"
+        problem = f"after a run's last token {n_nan} of {n_vocab} logits are NaN, {n_inf} infinite"
     elif peak is None:
-        found = f"after a run's last token none of {n_vocab} logits is finite"
+        problem = f"after a run's last token none of {n_vocab} logits is finite"
     elif abs(peak) > largest:
-        found = f"after a run's last token the largest logit is {peak:.4g}"
+        problem = f"after a run's last token the largest logit is {peak:.4g}"
     else:
         return None
     return GuardFinding(
         "broken-logits",
         Consequence.INVALID,
-        found,
+        problem,
         f"logits are numbers, the largest within ±{largest:,.0f} (half precision's range)",
     )
 

@@ -42,11 +42,11 @@ def spread(mean: float, sd: float, n: int, *, limit: float = CV_LIMIT) -> GuardF
     cv = sd / mean
     if n > 1 and cv <= limit:
         return None
-    found = f"{figure(mean)} ± {figure(sd)} over {n} runs vary by {100 * cv:.2g} %"
+    problem = f"{figure(mean)} ± {figure(sd)} over {n} runs vary by {100 * cv:.2g} %"
     return GuardFinding(
         "spread",
         Consequence.INCONCLUSIVE,
-        found if n > 1 else f"{figure(mean)} rests on one run, whose spread is unknown",
+        problem if n > 1 else f"{figure(mean)} rests on one run, whose spread is unknown",
         f"standard deviation / mean at most {100 * limit:g} % over two runs or more",
     )
 

@@ -42,6 +42,7 @@ _BAD_CHUNKS: Final = 2
 #: that are all alike do not show that the next one is.
 _LEAST_DISTANCE: Final = 0.8
 
+
 #: The smallest limit, a fraction; rounding would decide what is below it.
 _SMALLEST_LIMIT: Final = 1e-6
 _LARGEST_LIMIT: Final = 1e6

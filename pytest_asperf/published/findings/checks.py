@@ -93,7 +93,7 @@ class Monotonic:
 
 @dataclass(frozen=True, slots=True)
 class Pareto:
-    """`chosen` is as good as every other candidate in some objective, or better.
+    """No other candidate is as good as `chosen` in every objective and better in one.
 
     `candidates` has a value for each objective, and `better` says which direction that has.
     """
@@ -258,7 +258,7 @@ def _labels(place: CheckedTable, terms: Sequence[Term]) -> tuple[str, ...]:
     if given and len(given) != len(terms):
         raise ConfigError(
             f"{place}: {len(given)} labels for {len(terms)} values",
-            why="a reader tells the values apart by them",
+            why="they distinguish the values for a reader",
             remedy="give one label for each, or none",
         )
     default = tuple(map(row_of, terms)) if len(terms) > 1 else ("",)

@@ -169,7 +169,7 @@ class Evidence:
         low, high = cell.allowed() if cell.spread.raw is None else (point, point)
         box = _Box(point, low, high, *_count(cell))
         if cell.kind in {"specified", "stated", "estimated"}:
-            return box  # exact, or no measurement, which a guard tells
+            return box  # exact, or no measurement, which a guard reports
         own = _own_interval(cell, confidence)
         if own is None:
             return self._widened(cell, box, confidence)

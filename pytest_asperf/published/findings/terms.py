@@ -41,7 +41,7 @@ class Variation:
 
 @dataclass(frozen=True, slots=True)
 class FormulaTerm:
-    """What a formula of `FORMULAS` gives of other terms, in its unit where it has no usual one."""
+    """What a formula of `FORMULAS` gives of other terms; `unit` replaces its usual one."""
 
     name: str
     of: tuple[Term, ...]

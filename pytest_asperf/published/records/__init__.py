@@ -8,33 +8,12 @@ from __future__ import annotations
 
 from pytest_asperf.published.records.derived import DerivedCheck, derived_checks
 from pytest_asperf.published.records.load import load_recorded, parse_recorded, shipped_records
-from pytest_asperf.published.records.model import (
-    Column,
-    Derivation,
-    Document,
-    RecordedCell,
-    RecordedRow,
-    Records,
-    Scope,
-    Source,
-    Spread,
-    Table,
-)
-from pytest_asperf.published.records.printed import PrintedValue
+from pytest_asperf.published.records.model import RecordedCell, Records
 
 __all__ = [
-    "Column",
-    "Derivation",
     "DerivedCheck",
-    "Document",
-    "PrintedValue",
     "RecordedCell",
-    "RecordedRow",
     "Records",
-    "Scope",
-    "Source",
-    "Spread",
-    "Table",
     "derived_checks",
     "load_recorded",
     "parse_recorded",
