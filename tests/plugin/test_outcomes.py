@@ -126,9 +126,7 @@ def test_a_broken_engine_is_a_result(project: Project) -> None:
     for operation, fault in FAULTY:
         name = f"{operation}-{fault}"
         project.script(name, faults={operation: fault})
-        models.append(
-            f"[models.{name}]\nfiles = {{ F16 = '{name}.json' }}\ncorpus = 'corpus.txt'"
-        )
+        models.append(f"[models.{name}]\nfiles = {{ F16 = '{name}.json' }}\ncorpus = 'corpus.txt'")
     project.config("\n".join(models))
     project.test(IN_TURN)
     result = project.run()
