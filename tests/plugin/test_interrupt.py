@@ -27,13 +27,12 @@ def test_hangs(throughput):
 """
 
 
-def _wait_for(log: Path) -> int:
-    """Return the engine process that the log names, once it does."""
-    for _ in range(600):
-        if log.exists() and "generate" in log.read_text():
-            return int(log.read_text().split()[-2])
+def _wait_for(log: Path, session: subprocess.Popen[str], n_runs: int = 1) -> int:
+    """Return the engine process that the log names, once it was asked for so many runs."""
+    while not log.exists() or log.read_text().count("generate") < n_runs:
+        assert session.poll() is None, session.communicate()[0]
         time.sleep(0.05)
-    raise AssertionError("the engine was never asked")
+    return int(log.read_text().split()[-2])
 
 
 def _wait_for_end(pid: int) -> None:
@@ -58,7 +57,7 @@ def test_no_worker_stays_behind(
     session = subprocess.Popen(
         command, cwd=project.path, env=environment, stdout=subprocess.PIPE, text=True
     )
-    pid = _wait_for(log)
+    pid = _wait_for(log, session)
     session.send_signal(how)
     output, _ = session.communicate(timeout=60)
     _wait_for_end(pid)
@@ -76,15 +75,11 @@ def test_a_gate_keeps_its_finished_pairs(
     project.config(default_model="fake:F16")
     project.script("f16", log=str(log), takes_s={"generate": 0.02})
     project.test('def test_gate(gate):\n    assert_no_regression(gate("tg8"), tolerance="0.1%")')
-    # Equal builds at a tolerance far below what so few pairs decide: it would go on for long.
     options = ["--asperf-candidate=slow_by=0.0005", "--asperf-max-pairs=1000"]
     session = subprocess.Popen(
         [*command, *options], cwd=project.path, env=environment, stdout=subprocess.PIPE, text=True
     )
-    for _ in range(600):
-        if log.exists() and log.read_text().count("generate") > 150:
-            break
-        time.sleep(0.05)
+    _wait_for(log, session, n_runs=150)  # it would be decided after over a thousand
     session.send_signal(signal.SIGINT)
     output, _ = session.communicate(timeout=60)
     assert session.returncode == pytest.ExitCode.INTERRUPTED
