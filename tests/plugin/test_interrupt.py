@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import select
 import signal
 import subprocess
 import time
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.processes import wait_for_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,17 +35,6 @@ def _wait_for(log: Path, session: subprocess.Popen[str], n_runs: int = 1) -> int
     return int(log.read_text().split()[-2])
 
 
-def _wait_for_end(pid: int) -> None:
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    with os.fdopen(handle) as file:
-        ready, _, _ = select.select([file], [], [], 20)
-    assert ready, f"process {pid} is still there"
-
-
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs process descriptors")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_no_worker_stays_behind(
     project: Project, command: list[str], environment: dict[str, str], how: signal.Signals
@@ -60,7 +49,7 @@ def test_no_worker_stays_behind(
     pid = _wait_for(log, session)
     session.send_signal(how)
     output, _ = session.communicate(timeout=60)
-    _wait_for_end(pid)
+    wait_for_end(pid)
     if how != signal.SIGKILL:
         assert session.returncode == pytest.ExitCode.INTERRUPTED
         assert "fake:Q8_0  tg8" in output

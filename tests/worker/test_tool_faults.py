@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker, WorkerError
 from pytest_asperf.worker import wire
+from tests.processes import wait_for_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -213,7 +213,7 @@ def test_a_hang_ends_the_program_too(tmp_path: Path) -> None:
         with pytest.raises(WorkerError, match=r"no answer within 0\.1 s") as caught:
             worker._receive("generate", 0.1, time.monotonic() + 0.1)
     assert "llama-bench: " in str(caught.value)
-    _require_gone(program)
+    wait_for_end(program)
 
 
 def test_a_parent_that_dies_takes_the_program_along(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_parent_that_dies_takes_the_program_along(tmp_path: Path) -> None:
         os.close(worker._requests)
         os.close(worker._replies)
         worker._requests = -1
-        _require_gone(program)
+        wait_for_end(program)
         assert worker._process.wait(timeout=60) == 0
 
 
@@ -235,20 +235,6 @@ def _hanging(worker: Worker, pid_file: Path) -> int:
         assert worker.alive
         time.sleep(0.02)
     return int(pid_file.read_text())
-
-
-def _require_gone(program: int) -> None:
-    until_s = time.monotonic() + 60
-    while _runs(program):
-        assert time.monotonic() < until_s, "llama-bench outlived its worker"
-        time.sleep(0.02)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_what_is_not_resolved_is_unknown(tmp_path: Path) -> None:
