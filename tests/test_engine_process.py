@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from pytest_asperf.engine_process import (
     usable_cores,
 )
 from pytest_asperf.testing import write_script
+from pytest_asperf.worker import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,13 +132,21 @@ def test_a_stopped_process_ends_at_the_deadline(tmp_path: Path) -> None:
 
 
 def test_a_worker_ends_when_its_pipe_is_closed_in_the_middle_of_a_call(tmp_path: Path) -> None:
-    """Closing a worker that hangs needs no signal: its own watch ends it."""
-    path = write_script(tmp_path / "model.json", faults={"generate": "hang"})
+    """A worker that hangs needs no signal when its parent is gone: its own watch ends it."""
+    log = tmp_path / "log"
+    path = write_script(tmp_path / "model.json", faults={"generate": "hang"}, log=str(log))
     with Worker(SCRIPTED) as worker:
         worker.load("model", path, EngineSettings())
-        with pytest.raises(WorkerError, match="no answer"):
-            worker.call("generate", model="model", tokens=[0] * 8, depth=0, timeout_s=0.3)
-    assert worker._process.returncode == 0
+        args = {"model": "model", "tokens": [0] * 8, "depth": 0}
+        request = wire.encode({"id": 9, "op": "generate", "args": args})
+        worker._send(request, time.monotonic() + 60)
+        while not log.exists() or "generate" not in log.read_text():
+            assert worker.alive
+            time.sleep(0.02)
+        os.close(worker._requests)
+        os.close(worker._replies)
+        worker._requests = -1
+        assert worker._process.wait(timeout=60) == 0
 
 
 def test_a_bug_in_an_engine_is_one_sentence_with_its_traceback(tmp_path: Path) -> None:

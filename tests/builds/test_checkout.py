@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 
 import pytest_asperf
@@ -17,6 +16,7 @@ from pytest_asperf.builds.checkout import checkout_recipe
 from pytest_asperf.config.build_sources import Checkout
 from pytest_asperf.config.spec import Build
 from pytest_asperf.errors import BuildError
+from tests.processes import wait_for_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,7 +160,7 @@ def test_ctrl_c_keeps_what_is_compiled(
     session.send_signal(signal.SIGINT)
     _, errors = session.communicate(timeout=60)
     assert "KeyboardInterrupt" in errors
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    wait_for_end(child)
     (folder,) = (path for path in (tmp_path / "cache" / "builds").iterdir() if path.is_dir())
     assert (folder / "build" / "CMakeCache.txt").exists()
     go.touch()

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 
 import pytest_asperf
@@ -20,6 +19,7 @@ from pytest_asperf.config.engines import ENGINES
 from pytest_asperf.config.spec import Build
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.errors import BuildError, CacheError, ConfigError
+from tests.processes import wait_for_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -217,7 +217,7 @@ def test_ctrl_c_ends_the_compiler_and_leaves_nothing(tmp_path: Path, write_sdist
     session.send_signal(signal.SIGINT)
     _, errors = session.communicate(timeout=60)
     assert "KeyboardInterrupt" in errors
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    wait_for_end(child)
     builds = tmp_path / "cache" / "builds"
     assert not any(path.is_dir() for path in builds.iterdir())
     assert all(finished(path) is None for path in builds.iterdir())

@@ -74,13 +74,13 @@ def test_a_small_container_gets_a_small_buffer() -> None:
 
 
 def test_reading_is_measured_and_counted() -> None:
-    """A short real measurement reads every thread's windows and finds a plausible rate."""
+    """A short real measurement reads every thread's windows; no unit is off by a thousand."""
     result = bandwidth._Readers(
         BandwidthPlan(threads=2, windows=2, window_bytes=2 * _MIB)
     ).measure()
     assert result.rounds >= 1
     assert result.buffer_bytes == 8 * _MIB
-    assert 0.1 < result.gbs < 100_000
+    assert 0.1 < result.gbs < 2_000
 
 
 def test_a_readers_failure_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,8 @@ def test_a_ladder_of_mlx_levels(small: Project, rows: Callable[..., list[dict[st
 @pytest.mark.quant_ladder("8bit", "4BIT-g32")
 def test_each(perplexity, quant):
     assert perplexity.level == quant
-    assert_ppl_delta(perplexity, below="150%")
+    # The draft is small: 4 bits cost it +93 %, 8 bits +0.3 %.
+    assert_ppl_delta(perplexity, below={"8bit": "2%", "4bit-g32": "150%"}[quant])
 
 @pytest.mark.quant_ladder("8bit", "4bit-g32")
 def test_all(ladder):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import select
 import signal
 import subprocess
 import time
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.processes import wait_for_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,26 +27,14 @@ def test_hangs(throughput):
 """
 
 
-def _wait_for(log: Path) -> int:
-    """Return the engine process that the log names, once it does."""
-    for _ in range(600):
-        if log.exists() and "generate" in log.read_text():
-            return int(log.read_text().split()[-2])
+def _wait_for(log: Path, session: subprocess.Popen[str], n_runs: int = 1) -> int:
+    """Return the engine process that the log names, once it was asked for so many runs."""
+    while not log.exists() or log.read_text().count("generate") < n_runs:
+        assert session.poll() is None, session.communicate()[0]
         time.sleep(0.05)
-    raise AssertionError("the engine was never asked")
+    return int(log.read_text().split()[-2])
 
 
-def _wait_for_end(pid: int) -> None:
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    with os.fdopen(handle) as file:
-        ready, _, _ = select.select([file], [], [], 20)
-    assert ready, f"process {pid} is still there"
-
-
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs process descriptors")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_no_worker_stays_behind(
     project: Project, command: list[str], environment: dict[str, str], how: signal.Signals
@@ -58,10 +46,10 @@ def test_no_worker_stays_behind(
     session = subprocess.Popen(
         command, cwd=project.path, env=environment, stdout=subprocess.PIPE, text=True
     )
-    pid = _wait_for(log)
+    pid = _wait_for(log, session)
     session.send_signal(how)
     output, _ = session.communicate(timeout=60)
-    _wait_for_end(pid)
+    wait_for_end(pid)
     if how != signal.SIGKILL:
         assert session.returncode == pytest.ExitCode.INTERRUPTED
         assert "fake:Q8_0  tg8" in output
@@ -76,15 +64,11 @@ def test_a_gate_keeps_its_finished_pairs(
     project.config(default_model="fake:F16")
     project.script("f16", log=str(log), takes_s={"generate": 0.02})
     project.test('def test_gate(gate):\n    assert_no_regression(gate("tg8"), tolerance="0.1%")')
-    # Equal builds at a tolerance far below what so few pairs decide: it would go on for long.
     options = ["--asperf-candidate=slow_by=0.0005", "--asperf-max-pairs=1000"]
     session = subprocess.Popen(
         [*command, *options], cwd=project.path, env=environment, stdout=subprocess.PIPE, text=True
     )
-    for _ in range(600):
-        if log.exists() and log.read_text().count("generate") > 150:
-            break
-        time.sleep(0.05)
+    _wait_for(log, session, n_runs=150)  # it would be decided after over a thousand
     session.send_signal(signal.SIGINT)
     output, _ = session.communicate(timeout=60)
     assert session.returncode == pytest.ExitCode.INTERRUPTED

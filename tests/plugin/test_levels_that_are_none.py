@@ -54,14 +54,14 @@ def published(live: Project, draft: Draft) -> Project:
     return live
 
 
-def declare(project: Project, table: str, *, base: str = "F16.gguf") -> None:
-    """Configure the published files and further models."""
+def declare(project: Project, table: str, *, base: str = "F16.gguf", chunks: int = 2) -> None:
+    """Configure the published files and further models; an interval needs five chunks."""
     files = f'files = {{ F16 = "{base}", Q8_0 = "Q8_0.gguf", Q4_K_M = "named.gguf" }}'
     project.config(
         f"[models.pub]\n{files}\n{table}",
         engine="llama_cpp",
         default_model="pub",
-        chunks=5,
+        chunks=chunks,
         call_timeout_s=120,
     )
 
@@ -115,7 +115,7 @@ def test_the_name_of_a_level_is_held_against_the_tensors(published: Project, met
 def test_two_rungs_that_are_one_are_not_compared(published: Project) -> None:
     """A copy of a level, and not of the baseline, is found where both are compared."""
     shutil.copy(published.path / "Q8_0.gguf", published.path / "copy.gguf")
-    declare(published, '[models.same]\nfiles = { Q8_0 = "copy.gguf" }\n')
+    declare(published, '[models.same]\nfiles = { Q8_0 = "copy.gguf" }\n', chunks=5)
     published.test(CLAIMS.format(rung="same:Q8_0"))
     result = published.run()
     result.stdout.fnmatch_lines([f"test_it.py .{'V' * (N_CLAIMS - 1)} *"])
@@ -124,7 +124,7 @@ def test_two_rungs_that_are_one_are_not_compared(published: Project) -> None:
 def test_f32_of_the_same_weights_is_lossless_and_says_so(published: Project, draft: Draft) -> None:
     """A float type that holds every value of the baseline's is a level; if equal, with a remark."""
     shutil.copy(draft("F32"), published.path / "F32.gguf")
-    declare(published, '[models.wide]\nfiles = { F32 = "F32.gguf" }\n')
+    declare(published, '[models.wide]\nfiles = { F32 = "F32.gguf" }\n', chunks=5)
     published.test("""
 @pytest.mark.quant_ladder("wide:F32")
 def test_it(perplexity):
@@ -137,7 +137,7 @@ def test_it(perplexity):
 
 def test_types_of_cache_are_one_file_and_differ(published: Project) -> None:
     """A KV ladder's rungs are one file, and are compared all the same."""
-    declare(published, "")
+    declare(published, "", chunks=5)
     published.test("""
 @pytest.mark.model("pub:F16")
 @pytest.mark.kv_ladder("q8_0", "q4_0")

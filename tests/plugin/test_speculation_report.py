@@ -27,19 +27,25 @@ def test_lookup(speculation):
     assert speculation.gain.n == 5
 """
 STOPPED = """
-import os, signal, threading
+import os, signal
+from pytest_asperf.engine_process import Worker
 from pytest_asperf.measure import speculation as measuring
-run_pair = measuring._SpeculationPairs.run_pair
-pairs = []
 
-def stopped(pairs_runner):
-    pairs.append(None)
-    if len(pairs) == {at}:
-        # While the engine is asked for something.
-        threading.Timer({after_s}, os.kill, (os.getpid(), signal.SIGINT)).start()
+run_pair, receive = measuring._SpeculationPairs.run_pair, Worker._receive
+events = []
+
+def counted(pairs_runner):
+    events.append("pair")
     return run_pair(pairs_runner)
 
-measuring._SpeculationPairs.run_pair = stopped
+def stopped(worker, *args):
+    # The engine was asked for something, and its answer is not read yet.
+    if len(events) == {at}:
+        events.append("stopped")
+        os.kill(os.getpid(), signal.SIGINT)
+    return receive(worker, *args)
+
+measuring._SpeculationPairs.run_pair, Worker._receive = counted, stopped
 """
 PAIR = '@pytest.mark.speculative(draft="asperf-draft:Q4_0", target="asperf-draft:F16", {})\n'
 
@@ -66,7 +72,7 @@ def session(
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=600,
         )
         return done.returncode, done.stdout + done.stderr
 
@@ -142,7 +148,7 @@ def test_what_was_stopped_keeps_its_finished_pairs(
 ) -> None:
     """Ctrl-C gives what the finished pairs say, INCONCLUSIVE, and ends the session."""
     settings = 'k=2, n_tokens=64, prompts="prompts.json"'
-    source = STOPPED.format(at=3, after_s=0.01) + PAIR.format(settings)
+    source = STOPPED.format(at=3) + PAIR.format(settings)
     pair.test(f"{source}def test_it(speculation):\n    {claim}\n")
     code, output = session("--asperf-max-pairs=1000", "--asperf-report=json:rows.json")
     assert code == pytest.ExitCode.INTERRUPTED
@@ -160,7 +166,7 @@ def test_stopped_before_a_pair_there_is_nothing_to_keep(
     pair: Project, session: Callable[..., tuple[int, str]]
 ) -> None:
     """No verdict is made of no pair."""
-    source = STOPPED.format(at=1, after_s=0.01) + PAIR.format('k=2, prompts="prompts.json"')
+    source = STOPPED.format(at=1) + PAIR.format('k=2, prompts="prompts.json"')
     pair.test(f"{source}def test_it(speculation):\n    assert_sd_gain(speculation)\n")
     code, output = session("--asperf-max-pairs=1000")
     assert code == pytest.ExitCode.INTERRUPTED

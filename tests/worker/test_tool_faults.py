@@ -20,6 +20,7 @@ import pytest
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker, WorkerError
 from pytest_asperf.worker import wire
+from tests.processes import wait_for_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -207,38 +208,33 @@ def test_broken_scores_are_invalid(tmp_path: Path, plan: dict[str, Any], told: s
 
 def test_a_hang_ends_the_program_too(tmp_path: Path) -> None:
     """At the deadline the worker ends, its last words are told, and the program is gone."""
-    with (
-        pytest.raises(WorkerError, match=r"no answer within 1\.5 s") as caught,
-        opened(tmp_path, harm="hang", harm_when="bench") as worker,
-    ):
-        worker.call("generate", **ARGUMENTS, timeout_s=1.5)
+    with opened(tmp_path, harm="hang", harm_when="bench") as worker:
+        program = _hanging(worker, tmp_path / "pid")
+        with pytest.raises(WorkerError, match=r"no answer within 0\.1 s") as caught:
+            worker._receive("generate", 0.1, time.monotonic() + 0.1)
     assert "llama-bench: " in str(caught.value)
-    _require_gone(int((tmp_path / "pid").read_text()))
+    wait_for_end(program)
 
 
 def test_a_parent_that_dies_takes_the_program_along(tmp_path: Path) -> None:
     """A closed pipe is all that the worker notices of its parent's death; it ends its program."""
     with opened(tmp_path, harm="hang", harm_when="bench") as worker:
-        worker._send(
-            wire.encode({"id": 9, "op": "generate", "args": ARGUMENTS}), time.monotonic() + 9
-        )
-        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-            time.sleep(0.02)
+        program = _hanging(worker, tmp_path / "pid")
         os.close(worker._requests)
         os.close(worker._replies)
         worker._requests = -1
-        _require_gone(int((tmp_path / "pid").read_text()))
-        assert worker._process.wait(timeout=5) == 0
+        wait_for_end(program)
+        assert worker._process.wait(timeout=60) == 0
 
 
-def _require_gone(program: int) -> None:
-    for _ in range(250):
-        try:
-            os.kill(program, 0)
-        except ProcessLookupError:
-            return
+def _hanging(worker: Worker, pid_file: Path) -> int:
+    """Ask for a run; the program that does it, once it hangs."""
+    request = wire.encode({"id": 9, "op": "generate", "args": ARGUMENTS})
+    worker._send(request, time.monotonic() + 60)
+    while not pid_file.exists() or not pid_file.read_text():
+        assert worker.alive
         time.sleep(0.02)
-    pytest.fail("llama-bench outlived its worker")
+    return int(pid_file.read_text())
 
 
 def test_what_is_not_resolved_is_unknown(tmp_path: Path) -> None:
