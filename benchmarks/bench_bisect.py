@@ -20,6 +20,7 @@ from bench_sequential import MACHINES, PLAIN, table
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no types
 
 from pytest_asperf.analysis.stats.sequential import PairedTest
+from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.bisect.search import (
     Answer,
     Ending,
@@ -84,6 +85,7 @@ def bisect(history: History, rng: np.random.Generator) -> Run:
             TOLERANCE,
             min_pairs=SIZED_PAIRS if sized else 5,
             max_pairs=MOST_PAIRS,
+            beta=BETA / gates_at_most(n),
             comparisons=gates_at_most(n),
         )
         drawn = np.concatenate([history.noise.pairs(rng, 1, effect)[0] for _ in range(2)])

@@ -125,7 +125,10 @@ def _gate(request: BisectRequest, runner: MeasurementRunner, probe: Probe, seed:
     if probe.purpose in {"candidate", "confirm"}:
         fewest = max(budget.min_pairs, min(_PAIRS_OF_A_SIZE, budget.max_pairs))
         budget = replace(budget, min_pairs=fewest)
-    limits = replace(request.limits, budget=budget, comparisons=gates_at_most(request.n))
+    # A build is named wrongly after one wrong PASS, too: here both errors are shared by all gates.
+    n_gates = gates_at_most(request.n)
+    budget = replace(budget, beta=budget.beta / n_gates)
+    limits = replace(request.limits, budget=budget, comparisons=n_gates)
     began = time.monotonic()
     try:
         (result,) = judge_cells(runner, [request.cell], (base, candidate), limits)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.experiment import Experiment
     from pytest_asperf.measure.runner import MeasurementRunner, Result
 
-#: Tests of a speculation, which share the error of one cell: of its time, and of what is accepted.
+#: Tests of a speculation that can FAIL by chance: of its time, and of what is accepted.
 _TESTS_OF_SPECULATION: Final = 2
 
 
@@ -44,7 +44,7 @@ class GateLimits:
     Attributes:
         budget: of each timed cell, with the slowdown that is accepted.
         max_ppl_delta: ΔPPL of the same file to stay below, a fraction.
-        comparisons: cells that share the error.
+        comparisons: cells that share the error of a FAIL.
     """
 
     budget: Budget
@@ -125,7 +125,7 @@ class _BuildComparison:
             case GateCheck.PPL:
                 limit = self.limits.max_ppl_delta
                 ppl = self._compare(
-                    PplExperiment(limit, budget.seed, budget.max_seconds, n), cell.ref
+                    PplExperiment(limit, budget.seed, budget.max_seconds, n, budget.beta), cell.ref
                 )
                 verdict, interrupted = ppl_verdict(ppl), ppl.interrupted
             case GateCheck.LOGITS:

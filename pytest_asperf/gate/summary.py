@@ -78,7 +78,7 @@ def error_budget(n_cells: int) -> str:
     if n_cells == 1:
         return f"A {wrong}"
     share = f"{100 * ALPHA / n_cells:.2g} %"
-    return f"{n_cells} cells share the error: a {wrong} over all, {share} a cell"
+    return f"{n_cells} cells share the error of a FAIL, {share} a cell: a {wrong} over all"
 
 
 def result_line(result: CellResult, plan: GatePlan) -> str:

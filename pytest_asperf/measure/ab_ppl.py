@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
+from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.measure.ab_arms import MODEL, RunningArm
 from pytest_asperf.measure.ladder import scored_chunks
@@ -52,13 +53,15 @@ class PplExperiment:
         limit: ΔPPL to stay below, a fraction.
         seed: of the order in which chunks are drawn.
         max_seconds: seconds after which no further chunk is begun.
-        comparisons: tests that share the error, this one among them.
+        comparisons: tests that share the error of a FAIL, this one among them.
+        beta: bound on a wrong PASS.
     """
 
     limit: float
     seed: int
     max_seconds: float
     comparisons: int = 1
+    beta: float = BETA
 
     def run(self, lease: MachineLease) -> PplComparison:
         """Score.
@@ -77,7 +80,10 @@ class PplExperiment:
             )
             chunks = _same_chunks(base_chunks, other_chunks)
             test = PairedPplTest(
-                self.limit, n_chunks_total=len(chunks), comparisons=self.comparisons
+                self.limit,
+                n_chunks_total=len(chunks),
+                comparisons=self.comparisons,
+                beta=self.beta,
             )
             contexts: list[ContextFacts | None] = [None, None]
             began = time.monotonic()

@@ -85,7 +85,7 @@ class SpeculationExperiment:
     Attributes:
         pairing: what is run; greedily, whatever temperature it names.
         budget: what it may cost.
-        comparisons: tests that share the error, this one among them.
+        comparisons: tests that share the error of a FAIL, this one among them.
     """
 
     pairing: Pairing

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.sequential import EquivalenceTest, PairedTest
+from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.analysis.stats.total_time import (
     TotalTimeTest,
     total_log_ratio,
@@ -59,6 +60,7 @@ class Budget:
         seed: of the coin.
         min_pairs: pairs before which nothing is decided; with as many as `max_pairs` their number
             is fixed.
+        beta: bound on a wrong PASS of each workload.
     """
 
     tolerance: float
@@ -68,6 +70,7 @@ class Budget:
     min_pairs: int = 5
     one_limit: bool = False
     both_sides: bool = False
+    beta: float = BETA
 
     @property
     def is_gate(self) -> bool:
@@ -185,7 +188,7 @@ class SpeedExperiment:
     Attributes:
         workloads: what is timed.
         budget: what it may cost.
-        comparisons: tests that share the error, these workloads among them.
+        comparisons: tests that share the error of a FAIL, these workloads among them.
     """
 
     workloads: tuple[Workload, ...]
@@ -283,6 +286,7 @@ def _no_pairs(workload: Workload, experiment: SpeedExperiment) -> WorkloadPairs:
     test = (PairedTest if budget.one_limit else kind)(
         budget.tolerance,
         one_limit=budget.one_limit,
+        beta=budget.beta,
         min_pairs=min(budget.min_pairs, budget.max_pairs),
         max_pairs=budget.max_pairs,
         comparisons=experiment.comparisons,

@@ -233,7 +233,7 @@ def speculation_verdict(comparison: SpeculationComparison, comparisons: int) -> 
 
     Args:
         comparison: what was measured.
-        comparisons: tests that shared the error of the pairs, of which there are these two.
+        comparisons: tests that share the error of a FAIL, of which there are these two.
     """
     (pairs,) = comparison.speed.by_workload
     speed = speed_verdict(pairs, comparison.speed)
@@ -274,12 +274,13 @@ def _supplied_verdict(
 ) -> Verdict:
     """Judge by how much less of each prompt's output the candidate's draft supplies."""
     base, candidate = (side.supplied for side in counts)
-    change = mean_interval_t(
-        [c - b for b, c in zip(base, candidate, strict=True)],
-        shared_confidence(DECISION_CONFIDENCE, comparisons),
-        unit=SHARE,
-        counted="prompts",
+    changes = [c - b for b, c in zip(base, candidate, strict=True)]
+    levels = DECISION_CONFIDENCE, shared_confidence(DECISION_CONFIDENCE, comparisons)
+    for_pass, for_fail = (
+        mean_interval_t(changes, level, unit=SHARE, counted="prompts") for level in levels
     )
+    # Only the error of a FAIL, which rests on the upper bound, is shared.
+    change = replace(for_fail, low=for_pass.low, confidence=sum(levels) / 2)
     advice = "drafted tokens are rejected: look at the draft's cache, and at how it is rolled back"
     return judge_above(change, limit, replace(subject, if_failed=advice))
 

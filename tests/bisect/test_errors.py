@@ -8,6 +8,7 @@ import random
 import pytest
 
 from pytest_asperf.analysis.stats.sequential import PairedTest
+from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.bisect.search import (
     Answer,
     Ending,
@@ -27,7 +28,8 @@ def bisect(effect: float, culprit: int, noise: float, coin: random.Random) -> An
     while isinstance(step := next_step(N, findings), Probe):
         is_between = step.gate.base < culprit <= step.gate.candidate
         shift = math.log1p(effect) if is_between else 0.0
-        test = PairedTest(TOLERANCE, max_pairs=120, comparisons=gates_at_most(N))
+        n_gates = gates_at_most(N)
+        test = PairedTest(TOLERANCE, max_pairs=120, beta=BETA / n_gates, comparisons=n_gates)
         outcome = None
         while outcome is None:
             stall = 0.18 * (coin.random() < 0.1) * coin.choice((-1, 1))

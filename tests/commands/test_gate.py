@@ -30,7 +30,7 @@ def test_equal_builds_pass(gate: Command) -> None:
     assert done.exit_code == 0, done.output
     lines = [line for line in done.output.splitlines() if line.startswith("PASS")]
     assert [line.split()[1] for line in lines] == ["tg32", "pp64", "ppl", "logits"]
-    assert "3 cells share the error" in done.output
+    assert "3 cells share the error of a FAIL" in done.output
     assert "4 PASS in" in done.output
     assert "SCRIPT 1 MiB; 0/1 layers on a GPU, in both" in done.output
 

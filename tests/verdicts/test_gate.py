@@ -112,6 +112,16 @@ def test_acceptance_that_was_low_may_not_die_either() -> None:
     assert speculation_verdict(_speculation(([6] * 12, [5] * 12)), 2).outcome is Outcome.PASS
 
 
+def test_only_the_upper_bound_of_the_supplied_share_pays_for_other_tests() -> None:
+    """A PASS rests on the lower bound, whose error is not shared; a FAIL on the upper one."""
+    found = _speculation(([40] * 12, [40, 38] * 6))
+    (alone, shared) = (dict(speculation_verdict(found, n).figures) for n in (1, 40))
+    label = "change of the share that the draft supplies"
+    assert alone[label].low == shared[label].low
+    assert alone[label].high < shared[label].high
+    assert shared[label].confidence == pytest.approx(1 - 0.05 - 0.05 / 40)
+
+
 def test_few_prompts_that_differ_are_open() -> None:
     """A scatter across the limit is neither."""
     found = _speculation(([40] * 4, [40, 10, 40, 10]))

@@ -149,7 +149,6 @@ class PairedPplTest(SequentialTest):
                 f"limit must lie between {_SMALLEST_LIMIT:g} and {_LARGEST_LIMIT:g}, not {limit}"
             )
         super().__init__(alpha=alpha, beta=beta, comparisons=comparisons)
-        self._beta = beta  # A gate passes only if each of its tests does.
         if min(n_chunks_total, min_chunks) < 1:
             raise ValueError(
                 f"n_chunks_total={n_chunks_total} and min_chunks={min_chunks} must be at least 1"

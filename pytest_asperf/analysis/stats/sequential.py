@@ -127,7 +127,7 @@ class PairedTest(SequentialTest):
         beta: bound on PASS where the candidate is slower by `tolerance`.
         min_pairs: no verdict before this many pairs.
         max_pairs: INCONCLUSIVE after this many.
-        comparisons: how many tests share `alpha` and `beta` (Bonferroni).
+        comparisons: how many tests share `alpha` (Bonferroni).
 
     Raises:
         ValueError: an argument is out of its range.

@@ -18,7 +18,17 @@ BETA: Final = 0.05
 
 
 class SequentialTest:
-    """The values seen so far, the error rates, and the outcome once decided."""
+    """The values seen so far, the error rates, and the outcome once decided.
+
+    A gate of several tests passes only if each passes, so a wrong PASS of the gate needs one
+    particular test to err, and `beta` is not shared (Berger, Technometrics 24, 1982). It fails if
+    any test fails: `alpha` is shared by all.
+
+    Args:
+        alpha: bound on a wrong FAIL of any of the tests.
+        beta: bound on a wrong PASS of this test.
+        comparisons: how many tests share `alpha` (Bonferroni).
+    """
 
     def __init__(self, *, alpha: float, beta: float, comparisons: int) -> None:
         if not (0 < alpha < 0.5 and 0 < beta < 0.5):
@@ -26,7 +36,7 @@ class SequentialTest:
         if comparisons < 1:
             raise ValueError(f"comparisons must be at least 1, not {comparisons}")
         self._alpha = alpha / comparisons
-        self._beta = beta / comparisons
+        self._beta = beta
         self._values: list[float] = []
         self._outcome: Outcome | None = None
 

@@ -125,11 +125,12 @@ def test_expected_pairs_are_unknown_without_evidence() -> None:
 
 
 def test_comparisons_share_the_error() -> None:
-    """With four comparisons the evidence needed is four times as much: six or more pairs."""
-    test = PairedTest(comparisons=4)
-    outcomes = [test.update(0.0) for _ in range(5)]
-    assert outcomes == [None] * 5
-    assert test.evidence_within < 4 / 0.05
+    """With four comparisons a FAIL needs four times the evidence, and a PASS none more."""
+    failing, passing = PairedTest(comparisons=4), PairedTest(comparisons=4)
+    assert [failing.update(0.05) for _ in range(5)] == [None] * 5
+    assert failing.evidence_slower < 4 / 0.05
+    assert [passing.update(0.0) for _ in range(5)] == [None] * 4 + [Outcome.PASS]
+    assert passing.estimate.confidence == pytest.approx(1 - 0.05 - 0.05 / 4)
 
 
 @given(differences, st.floats(-0.3, 0.3), st.floats(0, 0.3))
