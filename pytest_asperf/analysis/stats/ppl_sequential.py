@@ -2,8 +2,8 @@
 
 Both models score the same chunks, so there is no coin to bet on; what is random is which chunk
 comes next. The question is about the whole corpus, a finite number of chunks. The test is Student's
-t in the form that may be looked at after every chunk, after as many chunks more as would be worst.
-Derivation, error rates and what they rest on: ``docs/statistics.md``.
+t in a form that may be looked at after every chunk, of the chunks seen and of two bad ones that are
+added. Derivation, error rates and what they rest on: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class SeenChunks:
 
         Args:
             total: more than were seen.
-            log_limit: of the PPL ratio; what is much smaller is not told apart.
+            log_limit: log of the PPL ratio at the limit, which scales the least distance.
             alpha: probability that the mean is ever below the interval.
             beta: probability that it is ever above.
         """
@@ -107,6 +107,7 @@ class SeenChunks:
 
 
 def _upper(seen: SeenChunks, total: int, least: float, error: float) -> Floats:
+    """The upper bound, with the mean and the sum of squares of the seen and the bad chunks."""
     above, below = np.maximum(seen.above, least), np.maximum(seen.below, least)
     distance = above * np.maximum(1, above / below)
     share = _BAD_CHUNKS / (seen.n + _BAD_CHUNKS)
