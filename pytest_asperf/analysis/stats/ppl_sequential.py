@@ -2,8 +2,8 @@
 
 Both models score the same chunks, so there is no coin to bet on; what is random is which chunk
 comes next. The question is about the whole corpus, a finite number of chunks. The test is Student's
-t in the form that may be looked at after every chunk, after as many chunks more as would be worst.
-Derivation, error rates and what they rest on: ``docs/statistics.md``.
+t in a form that may be looked at after every chunk, of the chunks seen and of two bad ones that are
+added. Derivation, error rates and what they rest on: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class SeenChunks:
 
         Args:
             total: more than were seen.
-            log_limit: of the PPL ratio; what is much smaller is not told apart.
+            log_limit: log of the PPL ratio at the limit, which scales the least distance.
             alpha: probability that the mean is ever below the interval.
             beta: probability that it is ever above.
         """
@@ -108,6 +108,7 @@ class SeenChunks:
 
 
 def _upper(seen: SeenChunks, total: int, least: float, error: float) -> Floats:
+    """The upper bound, with the mean and the sum of squares of the seen and the bad chunks."""
     above, below = np.maximum(seen.above, least), np.maximum(seen.below, least)
     distance = above * np.maximum(1, above / below)
     share = _BAD_CHUNKS / (seen.n + _BAD_CHUNKS)
@@ -150,7 +151,6 @@ class PairedPplTest(SequentialTest):
                 f"limit must lie between {_SMALLEST_LIMIT:g} and {_LARGEST_LIMIT:g}, not {limit}"
             )
         super().__init__(alpha=alpha, beta=beta, comparisons=comparisons)
-        self._beta = beta  # A gate passes only if each of its tests does.
         if min(n_chunks_total, min_chunks) < 1:
             raise ValueError(
                 f"n_chunks_total={n_chunks_total} and min_chunks={min_chunks} must be at least 1"
