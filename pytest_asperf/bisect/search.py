@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.analysis.verdict import Outcome
@@ -150,7 +150,7 @@ def _next_check(n: int, findings: Mapping[GateStep, GateAnswer], search: _Search
     direct = findings.get(search.step)
     if direct is None:
         return Probe(search.step, "confirm")
-    compared = search.compared() if direct.outcome is Outcome.FAIL else None
+    compared = search.compared(direct) if direct.outcome is Outcome.FAIL else None
     if compared is not None and compared not in findings:
         return Probe(compared, "compare")
     contradiction = _contradiction(direct, findings.get(compared) if compared else None)
@@ -218,21 +218,26 @@ class _Search:
                 self.at = build
         return None
 
-    def compared(self) -> GateStep | None:
+    def compared(self, direct: GateAnswer) -> GateStep | None:
         """The gate that compares the slowest of the builds that fail with the fastest.
 
         None where one effect explains all of them. An interval covers the pairs of its own gate:
         that two do not meet may be the machine's doing, whose load moves an effect from gate to
         gate. Measured in turns, both builds see the same machine.
+
+        Args:
+            direct: the gate of the answer's two builds, which is of the step too.
         """
         failed = {self._n: self._findings[GateStep(0, self._n)]}
         failed |= {i: f for i, f in self.used.items() if f.outcome is Outcome.FAIL}
-        if _meet(failed.values()):
-            return None
-        return GateStep(
-            base=min(failed, key=lambda i: failed[i].high),
-            candidate=max(failed, key=lambda i: failed[i].low),
-        )
+        effects = [*failed.items(), (self.at, direct)]
+        gaps = [
+            (slow_effect.low - fast_effect.high, GateStep(base=fast, candidate=slow))
+            for (slow, slow_effect), (fast, fast_effect) in permutations(effects, 2)
+            if slow != fast
+        ]
+        gap, step = max(gaps, default=(0.0, None))
+        return step if gap > 0 else None
 
     def why_no_culprit(self, direct: GateAnswer) -> str:
         """Why no single build is the answer, given the gate of its two builds."""

@@ -146,6 +146,15 @@ def level_engines(name: str) -> tuple[str, frozenset[Engine]] | None:
     return (level, frozenset({*engines, "scripted"})) if engines else None
 
 
+def spelt_level(name: str) -> str:
+    """A level in its canonical spelling, or as it is written if no engine has it.
+
+    For places that are read before the engine is known; `parse_level` refuses it later.
+    """
+    known = level_engines(name)
+    return known[0] if known else name
+
+
 def parse_engine(name: object, *, where: str) -> Engine:
     """The engine of that name."""
     for engine in ENGINES:

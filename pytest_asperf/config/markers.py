@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pytest_asperf.config.engine_settings import EngineSettings, parse_kv_type, parse_settings
-from pytest_asperf.config.engines import parse_engine, parse_level
+from pytest_asperf.config.engines import parse_engine, spelt_level
 from pytest_asperf.config.settings import split_address
 from pytest_asperf.config.spec import NGRAM_DRAFT, Rollback
 from pytest_asperf.config.table import CheckedTable, Rule, matching, number, one_of, whole
@@ -151,14 +151,14 @@ def parse_quant(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str)
     """Read `quant(level)`."""
     level, rest = _single("level", _LEVEL, args, kwargs, where=where)
     _arguments(rest, ("level",), where=where)
-    return QuantMark(parse_level(level, where=where))
+    return QuantMark(spelt_level(level))
 
 
 def parse_ladder(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> LadderMark:
     """Read `quant_ladder(*levels, baseline="F16", chunks=None)`; no level may be there twice."""
     table = _arguments(kwargs, ("baseline", "chunks"), where=where)
     baseline = _LEVEL.checked(kwargs.get("baseline", "F16"), table.at("baseline"), "baseline")
-    baseline = parse_level(baseline, where=where)
+    baseline = spelt_level(baseline)
     levels = tuple(_rung(arg, where=where) for arg in args)
     if not levels:
         raise _unusable("no level", 'name at least one, as in quant_ladder("Q8_0")', where=where)
@@ -233,13 +233,13 @@ def _rung(value: object, *, where: str) -> str:
     """Read a level, or the address of another model at a level."""
     text = _LEVEL.checked(value, where)
     if ":" not in text:
-        return parse_level(text, where=where)
+        return spelt_level(text)
     name, level = split_address(text)
     if not name or level is None:
         raise _unusable(
             shown(text), 'name another model with its level, as in "name:LEVEL"', where=where
         )
-    return f"{name}:{parse_level(level, where=where)}"
+    return f"{name}:{spelt_level(level)}"
 
 
 def _arguments(kwargs: Mapping[str, Any], valid: Collection[str], *, where: str) -> CheckedTable:

@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers; read the options if any was given."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
-    config.pluginmanager.register(_Reports(), _REPORTS)
+    config.pluginmanager.register(_Reports(config), _REPORTS)
     if was_configured(config):
         from pytest_asperf.plugin.parsing import usage_errors
         from pytest_asperf.plugin.stash import session_of
@@ -238,13 +238,18 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
 class _Reports:
     """Keeps the test reports that carry something of ours; a terminal need not be there."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: pytest.Config) -> None:
         self.reports: list[Any] = []
+        self._config = config
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take a report, of this process or of an xdist worker."""
-        if any(hasattr(report, name) for name in _OURS):
-            self.reports.append(report)
+        if not any(hasattr(report, name) for name in _OURS):
+            return
+        if not self.reports and not _is_xdist_worker(self._config):
+            # xdist's controller collects no test: only now it has something to lose.
+            _end_as_by_ctrl_c(self._config)
+        self.reports.append(report)
 
 
 def _reports(config: pytest.Config) -> list[Any]:

@@ -70,7 +70,7 @@ def render_findings(rows: Sequence[ReportRow], width: int, *, colour: bool) -> s
         table.add_row(Text(row.outcome, style=_COLOURS[row.outcome]), entry)
     notes = []
     if any(row.source == "recorded" for row in rows):
-        notes.append("recorded verdicts fail no test; asperf findings explains each\n")
+        notes.append("recorded verdicts fail no test; run asperf findings to explain them\n")
     if any(row.source == "live" and row.outcome != "PASS" for row in rows):
         notes.append("no test fails for a statement that its own figures do not show\n")
     return f"\n{_rendered(table, width, colour=colour)}{_counted(rows)}\n{''.join(notes)}"

@@ -50,6 +50,28 @@ def test_sound(perplexity):
     assert told in result.stdout.str()
 
 
+@pytest.mark.parametrize(
+    ("engine", "near", "others"),
+    [("llama_cpp", "Q4_K_M", "mxfp4"), ("mlx", "mxfp4", "Q4_K_M")],
+)
+@pytest.mark.parametrize("marker", ['quant("Q9")', 'quant_ladder("Q9")'])
+def test_an_unknown_level_lists_those_of_its_engine(
+    project: Project, marker: str, engine: str, near: str, others: str
+) -> None:
+    """The levels to choose from are the ones that the model's engine has."""
+    project.test(f"""
+@pytest.mark.model("asperf-draft", engine="{engine}")
+@pytest.mark.{marker}
+def test_bad(quant, throughput):
+    pass
+""")
+    result = project.run()
+    result.assert_outcomes(errors=1)
+    (remedy,) = [line for line in result.outlines if line.startswith("  what to do: ")]
+    assert near in remedy
+    assert others not in remedy
+
+
 def test_without_a_level_there_is_no_delta(project: Project) -> None:
     """PPL against a baseline needs to be told the level."""
     project.test("def test_it(perplexity):\n    pass\n")

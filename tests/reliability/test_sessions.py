@@ -179,6 +179,30 @@ def test_last_failed_measures_only_what_failed(project: Sessions) -> None:
     assert session.outcomes == {"test_fail": ["FAILED"], "test_invalid": ["INVALID"]}
 
 
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_controller_of_xdist_writes_its_report(
+    project: Sessions, how: signal.Signals
+) -> None:
+    """What its workers have finished is in the report, however the controller is ended."""
+    pytest.importorskip("xdist")
+    (project.folder / "rows.json").unlink(missing_ok=True)
+    options = ("-n1", "--asperf-report=json:rows.json", "-k", "pass or hangs")
+    process = project.begin(*options, "test_it.py", "hangs.py")
+    assert process.stdout is not None
+    seen = ""
+    while "PASSED test_it.py::test_pass_too" not in seen:
+        line = process.stdout.readline()
+        assert line, seen
+        seen += line
+    process.send_signal(how)
+    session = project.end(process)
+    session.require_clean()
+    assert session.status == pytest.ExitCode.INTERRUPTED, session.output
+    rows = json.loads((project.folder / "rows.json").read_text("utf-8"))["rows"]
+    assert {row["test"].partition("::")[2] for row in rows} == {"test_pass", "test_pass_too"}
+    assert project.left_behind() == []
+
+
 #: Interrupts the session while it imports one module for the first time.
 _INTERRUPTS_IMPORT: Final = """
 import importlib.abc, os, signal, sys
