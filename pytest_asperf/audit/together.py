@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.stats.chunk_intervals import delta_ppl
 from pytest_asperf.audit.judge import judge_file
-from pytest_asperf.audit.judge_table import judge_table
 from pytest_asperf.audit.known import Known, Options
 from pytest_asperf.audit.read import FileReading, read_file
 from pytest_asperf.audit.result import Audit, FileFindings
@@ -42,13 +41,8 @@ def audit(
         on_file(path)
         readings.append(read_file(path))
     known = Known.of(readings, options)
-    files = []
-    for reading in readings:
-        findings = judge_file(reading, known)
-        if reading.table:
-            judge_table(reading.table, known, findings)
-        files.append(findings)
-    return Audit(tuple(files), tuple(_together(readings, options)))
+    files = tuple(judge_file(reading, known) for reading in readings)
+    return Audit(files, tuple(_together(readings, options)))
 
 
 def _together(readings: Sequence[FileReading], options: Options) -> Iterable[FileFindings]:
