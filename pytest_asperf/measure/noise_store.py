@@ -118,7 +118,7 @@ def _calibration(data: object) -> Calibration | None:
         bounds = (found.position_low, found.position_high)
         sound = all(isinstance(word, str) for word in words) and not math.isnan(sum(bounds))
         sound = sound and all(map(math.isfinite, figures))
-        # Earlier versions found what a busy machine showed.
+        # Earlier versions kept what a busy machine showed.
         sound = sound and found.spread >= 0 and is_fit(found.spread)
     except (TypeError, ValueError, OverflowError):
         return None
