@@ -111,18 +111,18 @@ def _kind(calibration: Calibration) -> tuple[str, str, str]:
 def _calibration(data: object) -> Calibration | None:
     """Read one from a file that anybody may have written to."""
     try:
-        kept = Calibration(**data)  # type: ignore[arg-type]  # what it is not is refused below
-        dt.date.fromisoformat(kept.measured_on)
-        words = (kept.workload, kept.engine, kept.model, kept.model_sha256)
-        figures = (kept.spread, kept.position, kept.pairs, kept.load_sd or 0.0)
-        bounds = (kept.position_low, kept.position_high)
+        found = Calibration(**data)  # type: ignore[arg-type]  # what it is not is refused below
+        dt.date.fromisoformat(found.measured_on)
+        words = (found.workload, found.engine, found.model, found.model_sha256)
+        figures = (found.spread, found.position, found.pairs, found.load_sd or 0.0)
+        bounds = (found.position_low, found.position_high)
         sound = all(isinstance(word, str) for word in words) and not math.isnan(sum(bounds))
         sound = sound and all(map(math.isfinite, figures))
         # Earlier versions kept what a busy machine showed.
-        sound = sound and kept.spread >= 0 and is_fit(kept.spread)
+        sound = sound and found.spread >= 0 and is_fit(found.spread)
     except (TypeError, ValueError, OverflowError):
         return None
-    return kept if sound else None
+    return found if sound else None
 
 
 def _count(record: Mapping[str, object], key: str) -> int:
