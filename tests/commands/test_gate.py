@@ -213,7 +213,7 @@ def real(gate: Command, monkeypatch: pytest.MonkeyPatch, session_cache: Path) ->
     """The same with llama.cpp and the shipped models."""
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
     (gate.folder / "asperf.toml").write_text(
-        f'call_timeout_s = 120\nchunks = 4\nseed = 1\npython = "{sys.executable}"\n'
+        f'call_timeout_s = 120\nchunks = 5\nseed = 1\npython = "{sys.executable}"\n'
     )
     return gate
 

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 TESTS = """
 models = pytest.mark.parametrize(
-    "_", [pytest.param(name, marks=pytest.mark.model(name{settings})) for name in {models}]
+    "name", [pytest.param(n, marks=pytest.mark.model(n{settings})) for n in {models}]
 )
 
 @models
-def test_rate(throughput, _):
+def test_rate(throughput, name):
     assert_throughput(throughput("{rate}"), at_least="1 tok/s")
 
 @models
-def test_gate(gate, _):
+def test_gate(gate, name):
     assert_no_regression(gate("{gated}"))
 """
 QUICK = ("--asperf-repetitions=5", "--asperf-max-pairs=5", "--asperf-candidate=current")
