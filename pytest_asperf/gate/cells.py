@@ -73,16 +73,21 @@ class Outlook:
     Attributes:
         n: how many units were measured.
         counted: what they are, such as ``pairs``.
-        unit_s: seconds that one takes.
+        spent_s: seconds that they took.
         units_left: units that would decide it, None where more would not.
         spread: robust standard deviation of log ratios from pair to pair; None of other units.
     """
 
     n: int
     counted: str
-    unit_s: float
+    spent_s: float
     units_left: int | None
     spread: float | None = None
+
+    @property
+    def unit_s(self) -> float:
+        """Seconds that one takes."""
+        return self.spent_s / max(1, self.n)
 
     @property
     def expected_s(self) -> float | None:

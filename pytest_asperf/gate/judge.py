@@ -221,18 +221,21 @@ def _earlier_s(group: Turns, cell: GateCell) -> float:
 
 
 def _timed(group: Turns, result: ABResult, visit_s: float) -> list[CellResult]:
+    earlier = [group.results.get(cell) for cell in group.cells]
+    before_s = [r.outlook.spent_s if r and r.outlook else 0.0 for r in earlier]
+    own_s = [p.elapsed_s - s for p, s in zip(result.by_workload, before_s, strict=True)]
     # Loads are of all of them.
-    shared_s = max(0.0, visit_s - sum(pairs.visit_s for pairs in result.by_workload))
+    shared_s = max(0.0, visit_s - sum(own_s)) / len(group.cells)
     return [
         CellResult(
             cell,
-            _earlier_s(group, cell) + pairs.visit_s + shared_s / len(group.cells),
+            _earlier_s(group, cell) + seconds + shared_s,
             speed_verdict(pairs, result),
             note=gate_note(pairs, result),
             interrupted=result.interrupted,
             outlook=_pairs_left(pairs),
         )
-        for cell, pairs in zip(group.cells, result.by_workload, strict=True)
+        for cell, pairs, seconds in zip(group.cells, result.by_workload, own_s, strict=True)
     ]
 
 
@@ -241,7 +244,7 @@ def _pairs_left(timed: WorkloadPairs) -> Outlook | None:
         return None
     n = len(timed.pairs)
     left = timed.test.expected_pairs_left if n else None
-    return Outlook(n, "pairs", timed.elapsed_s / max(1, n), left, spread_of(timed))
+    return Outlook(n, "pairs", timed.elapsed_s, left, spread_of(timed))
 
 
 def _chunks_left(comparison: PplComparison) -> Outlook | None:
@@ -249,4 +252,4 @@ def _chunks_left(comparison: PplComparison) -> Outlook | None:
     left = test.n_chunks_total - test.n
     if test.outcome is not None or not left:
         return None
-    return Outlook(test.n, "chunks", comparison.elapsed_s / max(1, test.n), left)
+    return Outlook(test.n, "chunks", comparison.elapsed_s, left)

@@ -129,14 +129,12 @@ class WorkloadPairs:
         test: decides.
         pairs: in the order they ran.
         elapsed_s: time that its runs took.
-        visit_s: the same of the last visit.
     """
 
     workload: Workload
     test: PairedTest
     pairs: list[Pair]
     elapsed_s: float = 0.0
-    visit_s: float = 0.0
 
     def add(self, pair: Pair) -> None:
         """Take a pair and let the test see it."""
@@ -262,8 +260,6 @@ def run_pairs(
     earlier = visit.earlier.by_workload if visit.earlier else ()
     begun = {pairs.workload: pairs for pairs in earlier}
     by_workload = tuple(begun.get(w) or _no_pairs(w, experiment) for w in workloads)
-    for pairs in by_workload:
-        pairs.visit_s = 0.0
     with ExitStack() as stack:
         arms: list[TimedArm] = []
         for open_arm in open_arms:
@@ -363,9 +359,7 @@ class _PairedRunner:
         for pairs in undecided:
             began = time.monotonic()
             pair = self._run_turns(pairs.workload, order)
-            took_s = time.monotonic() - began
-            pairs.elapsed_s += took_s
-            pairs.visit_s += took_s
+            pairs.elapsed_s += time.monotonic() - began
             pairs.add(pair)
 
     def _fewest_cores(self) -> int | None:
