@@ -16,6 +16,7 @@ from pytest_asperf.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from pytest_asperf.commands.gate_request import GateRequest
+    from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.gate.plan import GatePlan
     from pytest_asperf.gate.summary import GateOutcome
 
@@ -41,25 +42,19 @@ def print_plan(gate: GateRequest, plan: GatePlan, out: Console, *, only_list: bo
         print_whole(out, f"{cell.name:12} {printable(cell.what)}")
 
 
+def print_progress(out: Console, result: CellResult, n_decided: int, n_cells: int) -> None:
+    """Print one line of a result that is there, where the summary is not yet."""
+    line = f"{n_decided}/{n_cells} {result.word} {result.cell.name} {result.cell.what}"
+    print_whole(out, printable(line))
+
+
 def print_outcome(outcome: GateOutcome) -> None:
-    """Print notes, what ran, and the overall verdict."""
-    from pytest_asperf.gate.summary import notes, proof_rows
+    """Print the answer, then cells, notes and what ran."""
+    from pytest_asperf.gate.pages import text_lines
 
     out = Console(highlight=False)
-    for note in notes(outcome.results):
-        print_whole(out, "")
-        for line in note.splitlines():
-            print_whole(out, line)
-    rows = proof_rows(outcome.results)
-    if rows:
-        print_whole(out, "\nwhat ran")
-    for row in rows:
-        if not row.differs:
-            print_whole(out, f"  {row.label + ':':10} {printable(row.baseline)}, in both")
-            continue
-        print_whole(out, f"  {row.label + ':':10} {printable(row.baseline)}")
-        print_whole(out, f"  {'differs':>9}: {printable(row.candidate)}")
-    print_whole(out, f"\n{outcome.headline}")
+    for line in text_lines(outcome, out.width if out.is_terminal else None):
+        print_whole(out, line)
 
 
 def require_writable(path: Path | None) -> None:
@@ -75,7 +70,8 @@ def require_writable(path: Path | None) -> None:
 
 def write_outcome(outcome: GateOutcome, summary: Path | None, json_file: Path | None) -> None:
     """Write the files that were named, and the summary that GitHub shows of a job."""
-    from pytest_asperf.gate.summary import document, markdown
+    from pytest_asperf.gate.pages import markdown
+    from pytest_asperf.gate.summary import document
 
     text = markdown(outcome)
     step = os.environ.get(_STEP_SUMMARY)
