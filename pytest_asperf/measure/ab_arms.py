@@ -65,8 +65,8 @@ class TimedArm(Protocol):
     def fed(self, workload: Workload) -> object:
         """The tokens or prompts of the workload, to compare between the arms."""
 
-    def run(self, workload: Workload, turn: int) -> RawRun:
-        """Time one run; the same turn is the same work in both arms."""
+    def run(self, workload: Workload, turn: int, parts: int) -> RawRun:
+        """Time one run, or one of its parts; the same turn is the same work in both arms."""
 
     def reload(self) -> float:
         """Load the model again; gives the time that took in seconds."""
@@ -176,9 +176,16 @@ class RunningArm:
             self._tokens[workload] = workload_tokens(self.worker, MODEL, self._corpus, workload)
         return self._tokens[workload]
 
-    def run(self, workload: Workload, turn: int) -> RawRun:  # noqa: ARG002  # all turns are alike
-        """Time one run of a workload."""
-        run = time_workload(self.worker, MODEL, self.fed(workload), workload)
+    def run(self, workload: Workload, turn: int, parts: int) -> RawRun:
+        """Time one run of a workload; of a generation in parts the next one, in turn."""
+        tokens = self.fed(workload)
+        if parts == 1:
+            run = time_workload(self.worker, MODEL, tokens, workload)
+        else:
+            n_tokens = workload.n_tokens // parts
+            first = workload.depth + turn % parts * n_tokens
+            part = tokens[: first + n_tokens]
+            run = self.worker.generate(MODEL, part, first, n_ctx=workload.n_ctx)
         return require_numbers(f"{workload.name} {self._arm.name}", run)
 
     def ran(self, context: ContextFacts | None) -> Provenance:

@@ -204,7 +204,7 @@ class SpeculatingArm:
         """The prompts."""
         return self.prompts
 
-    def run(self, workload: Workload, turn: int) -> RawRun:  # noqa: ARG002  # as above
+    def run(self, workload: Workload, turn: int, parts: int) -> RawRun:  # noqa: ARG002  # as above
         """Time one prompt's generation with the draft."""
         done = self._generate(turn % len(self.prompts))
         return RawRun(len(done.tokens), done.elapsed_ns, (), self._pair.contexts[TARGET], 0)

@@ -170,15 +170,15 @@ class LlamaCppModel:
 
     def prompt(self, tokens: Sequence[int], depth: int) -> Timing:
         """Decode a prompt in batches, timed."""
-        return self._timed(tokens, depth, self._n_batch)
+        return self._timed(tokens, depth, self._n_batch, len(tokens))
 
-    def generate(self, tokens: Sequence[int], depth: int) -> Timing:
+    def generate(self, tokens: Sequence[int], depth: int, n_ctx: int) -> Timing:
         """Decode tokens one at a time, timed, synchronising after each."""
-        return self._timed(tokens, depth, 1)
+        return self._timed(tokens, depth, 1, n_ctx)
 
     def first_token(self, tokens: Sequence[int]) -> Timing:
         """Decode a prompt and choose the likeliest next token, both timed."""
-        self._prepare(tokens, 0)
+        self._prepare(tokens, 0, len(tokens))
         prompt = list(tokens)
         started_ns = time.perf_counter_ns()
         steps = self._decode_all(prompt, self._n_batch)
@@ -188,8 +188,8 @@ class LlamaCppModel:
         self._resident = prompt
         return Timing(len(prompt), elapsed_ns, tuple(steps), seen(row))
 
-    def _timed(self, tokens: Sequence[int], depth: int, n_batch: int) -> Timing:
-        self._prepare(tokens, depth)
+    def _timed(self, tokens: Sequence[int], depth: int, n_batch: int, n_ctx: int) -> Timing:
+        self._prepare(tokens, depth, n_ctx)
         timed = list(tokens[depth:])
         started_ns = time.perf_counter_ns()
         steps = self._decode_all(timed, n_batch)
@@ -234,9 +234,9 @@ class LlamaCppModel:
         self._close_context()
         llama_cpp.llama_model_free(self._model)
 
-    def _prepare(self, tokens: Sequence[int], depth: int) -> None:
+    def _prepare(self, tokens: Sequence[int], depth: int, n_ctx: int) -> None:
         """Bring exactly `tokens[:depth]` into the cache, reusing what it holds."""
-        self._open_context(len(tokens), self._n_batch, all_outputs=False)
+        self._open_context(n_ctx, self._n_batch, all_outputs=False)
         prefix = list(tokens[:depth])
         keeps = depth > 0 and self._resident[:depth] == prefix
         # A recurrent memory cannot drop its tail: it starts again.

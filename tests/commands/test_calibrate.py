@@ -61,9 +61,9 @@ def test_a_fixed_number_of_pairs_is_run_and_kept(calibrate: Command, book: Noise
 
 
 def test_a_single_run_in_a_load_says_nothing_of_loads(calibrate: Command, book: NoiseStore) -> None:
-    """A model so slow that a pair has one repeat leaves the load's share unknown."""
-    calibrate.script(tg_ns_per_token=30_000_000)
-    done = calibrate("--pairs", "5", "--workload", "tg32")
+    """A prompt so slow that a pair has one repeat leaves the load's share unknown."""
+    calibrate.script(pp_ns_per_token=30_000_000)
+    done = calibrate("--pairs", "5", "--workload", "pp32")
     assert done.exit_code == 0, done.output
     (kept,) = book.calibrations
     assert kept.load_sd is None
