@@ -147,7 +147,8 @@ def gate_builds(
             plan = gate.plan(runner)
             with _paused(status):
                 out = Console(highlight=False) if only_list else console
-                print_plan(gate, plan, out, only_list=only_list)
+                known = runner.noise.calibrations
+                print_plan(gate, plan, known, out, only_list=only_list)
             if only_list:
                 return
             outcome = _run(gate, plan, runner, console, status)

@@ -15,17 +15,28 @@ from pytest_asperf.commands.console import print_text, print_whole, stderr_conso
 from pytest_asperf.errors import ConfigError, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_asperf.commands.gate_request import GateRequest
     from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.gate.plan import GatePlan
     from pytest_asperf.gate.summary import GateOutcome
+    from pytest_asperf.measure.surroundings import Calibration
 
 _STEP_SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 
 
-def print_plan(gate: GateRequest, plan: GatePlan, out: Console, *, only_list: bool) -> None:
-    """Print what will be compared, and with `only_list` each cell."""
+def print_plan(
+    gate: GateRequest,
+    plan: GatePlan,
+    calibrations: Sequence[Calibration],
+    out: Console,
+    *,
+    only_list: bool,
+) -> None:
+    """Print what will be compared and what that will cost, and with `only_list` each cell."""
     from pytest_asperf.gate.cells import shared_by
+    from pytest_asperf.gate.cost import cost_text, expected_costs
     from pytest_asperf.gate.summary import error_budget
 
     base, candidate = (printable(build.name) for build in gate.builds)
@@ -37,6 +48,8 @@ def print_plan(gate: GateRequest, plan: GatePlan, out: Console, *, only_list: bo
     budget = gate.limits.budget
     amounts = f"{budget.max_pairs} pairs a cell, {budget.max_seconds:g} s in all"
     print_text(out, f"at most {amounts}, --seed={budget.seed}")
+    if cost := cost_text(plan.cells, expected_costs(plan.cells, calibrations, budget)):
+        print_text(out, cost)
     print_text(out, "")
     for cell in plan.cells if only_list else ():
         print_whole(out, f"{cell.name:12} {printable(cell.what)}")

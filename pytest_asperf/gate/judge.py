@@ -10,6 +10,7 @@ from pytest_asperf.config.spec import Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import AsperfError, BuildError
 from pytest_asperf.gate.cells import CellResult, GateCheck, Outlook
+from pytest_asperf.gate.cost import cost_text, expected_costs
 from pytest_asperf.gate.inability import Tried, inability, shows_a_build, tried
 from pytest_asperf.gate.schedule import Schedule, Turns, outlook_text
 from pytest_asperf.measure.ab_logits import LogitsComparison, LogitsExperiment
@@ -77,9 +78,14 @@ def judge_cells(
         BuildError: a build cannot be made, so that no cell can be decided.
         KeyboardInterrupt: it was stopped before anything of a cell was measured.
     """
-    groups = map(Turns, _taking_turns(cells))
+    planned = tuple(cells)
+    costs = expected_costs(planned, runner.noise.calibrations, limits.budget)
+    if runner.plan.self_check_every is not None:
+        runner.say(cost_text(planned, costs))
+    known_s = {cell: cost.seconds for cell, cost in costs.items()}
+    groups = map(Turns, _taking_turns(planned))
     # Builds and models that are made for the first time do not count, nor waiting for the machine.
-    schedule = Schedule(groups, limits.budget.max_seconds, clock=runner.measured_s)
+    schedule = Schedule(groups, limits.budget.max_seconds, known_s, clock=runner.measured_s)
     comparing = _BuildComparison(runner, builds, limits, schedule)
     while (turn := schedule.next()) is not None:
         group, max_seconds = turn
