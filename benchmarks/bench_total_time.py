@@ -8,6 +8,8 @@ as `PairLength` gives them: at first 8 (short runs), 4 (parts of a long generati
 that have no parts). On top, a share of the candidate's runs takes longer; or each load shifts its
 side for a whole pair; or the noise of a side lasts from turn to turn (AR(1)). The coin covers noise
 that both sides share, whatever it is; this noise sticks to one side, as no coin can undo.
+Beside it, what a bet on every turn would make of the same runs, from three loads on: a turn has a
+coin of its own too, but what a load does to a side is in all turns of the pair.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, product
+from itertools import accumulate, chain, product
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.total_time import (
     TotalTimeTest,
     total_log_ratio,
@@ -40,6 +43,9 @@ TOLERANCE: Final = 0.05
 TURNS_FOR_PASS: Final = 12
 DECIDED: Final = (Outcome.FAIL, Outcome.PASS, Outcome.INCONCLUSIVE)
 BATCH: Final = 50
+#: Loads before which bets on turns decide nothing, and turns that they have at most.
+LOADS: Final = 3
+MOST_TURNS: Final = 160
 
 Array = Any  # numpy's own types say nothing of a shape
 
@@ -107,8 +113,11 @@ def _candidates() -> Iterator[Candidate]:
     yield from (Candidate(e, lasting=rho) for rho, e in product((0.5, 0.9), (0, 0.05, 0.1)))
 
 
-def _gates(candidate: Candidate, turns: int, seed: tuple[int, ...]) -> list[tuple[Outcome, int]]:
-    """The outcomes of some gates, and the turns that each took."""
+Gate = tuple[Outcome, int]
+
+
+def _gates(candidate: Candidate, turns: int, seed: tuple[int, ...]) -> list[tuple[Gate, Gate]]:
+    """The outcomes of some gates and the turns that each took; then those of bets on turns."""
     rng = np.random.default_rng(seed)
     length = PairLength(1, turns)
     lengths = [length.turns_of(before) for before in range(PAIRS)]
@@ -123,8 +132,17 @@ def _gates(candidate: Candidate, turns: int, seed: tuple[int, ...]) -> list[tupl
             pair = slice(ends[test.n] - lengths[test.n], ends[test.n])
             base, other = (side[pair].tolist() for side in sides)
             test.update(typical_log_ratio(base, other), total_log_ratio(base, other))
-        found.append((test.outcome, ends[test.n - 1]))
+        by_turn = PairedTest(TOLERANCE, min_pairs=LOADS * turns, max_pairs=MOST_TURNS)
+        ratios = (np.log(sides[1]) - np.log(sides[0]))[:MOST_TURNS].tolist() if turns > 1 else []
+        outcome = next(filter(None, map(by_turn.update, ratios)), Outcome.INCONCLUSIVE)
+        found.append(((test.outcome, ends[test.n - 1]), (outcome, by_turn.n)))
     return found
+
+
+def _cells(gates: list[Gate]) -> tuple[str, str]:
+    outcomes = Counter(outcome for outcome, _ in gates)
+    percent = " / ".join(f"{100 * outcomes[o] / len(gates):.1f}" for o in DECIDED)
+    return percent, " / ".join(f"{q:.0f}" for q in np.quantile([n for _, n in gates], [0.5, 0.9]))
 
 
 def _broken(candidate: Candidate, outcomes: Counter[Outcome], turns: int) -> list[str]:
@@ -150,23 +168,22 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=20261122)
     options = parser.parse_args()
-    head = ("turns", "candidate", "on average", "FAIL / PASS / INCONCLUSIVE %", "turns of a side")
+    head = ("turns", "candidate", "on average", "FAIL / PASS / INCONCLUSIVE %", "turns of a side",
+            "a bet on every turn %", "turns")  # fmt: skip
     sys.stdout.write(f"| {' | '.join(head)} |\n|{'---|' * len(head)}\n")
     missed: list[str] = []
     with ProcessPoolExecutor(options.processes) as pool:
         for number, (turns, candidate) in enumerate(product((8, 4, 1), _candidates())):
             batches = -(-options.runs // BATCH)
             seeds = [(options.seed, number, batch) for batch in range(batches)]
-            found = [
-                gate for part in pool.map(partial(_gates, candidate, turns), seeds) for gate in part
-            ]
-            outcomes = Counter(outcome for outcome, _ in found)
-            percent = " / ".join(f"{100 * outcomes[o] / len(found):.1f}" for o in DECIDED)
-            taken = " / ".join(f"{q:.0f}" for q in np.quantile([n for _, n in found], [0.5, 0.9]))
-            row = (str(turns), candidate.label(), f"{candidate.mean_slowdown:+.1%}", percent, taken)
+            parts = pool.map(partial(_gates, candidate, turns), seeds)
+            both, by_turn = (list(side) for side in zip(*chain(*parts), strict=True))
+            slowdown = f"{candidate.mean_slowdown:+.1%}"
+            row: tuple[str, ...] = (str(turns), candidate.label(), slowdown, *_cells(both))
+            row += _cells(by_turn) if turns > 1 else ("", "")
             sys.stdout.write(f"| {' | '.join(row)} |\n")
             sys.stdout.flush()
-            missed += _broken(candidate, outcomes, turns)
+            missed += _broken(candidate, Counter(outcome for outcome, _ in both), turns)
     sys.exit("\n".join(missed) if missed else 0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, judge_invalid
@@ -127,6 +127,8 @@ class _BuildComparison:
     builds: tuple[Build, Build]
     limits: GateLimits
     schedule: Schedule
+    #: For a FAIL, of the cells whose times were measured so far.
+    evidence: dict[GateCell, float] = field(default_factory=dict)
 
     def visit(self, group: Turns, max_seconds: float) -> list[CellResult]:
         """Measure cells that take turns for a while; nothing where together they cannot be."""
@@ -147,6 +149,9 @@ class _BuildComparison:
             elapsed_s = _earlier_s(group, cell) + self.runner.measured_s() - began
             return [CellResult(cell, elapsed_s, verdict, None if is_judged else error)]
         group.earlier = result
+        if isinstance(result, ABResult):
+            found = zip(group.cells, result.by_workload, strict=True)
+            self.evidence.update({cell: pairs.test.evidence_for_fail for cell, pairs in found})
         return self._judged(group, result, self.runner.measured_s() - began)
 
     def not_begun(self, cell: GateCell) -> CellResult:
@@ -178,7 +183,9 @@ class _BuildComparison:
                 refs = (pairing.target, *([pairing.draft] if pairing.draft else []))
                 return SpeculationExperiment(pairing, budget, n_tests, visit), *refs
         workloads = tuple(c.workload for c in cells if isinstance(c.workload, Workload))
-        return SpeedExperiment(workloads, budget, n, visit), cell.ref
+        elsewhere = tuple(e for other, e in self.evidence.items() if other not in cells)
+        experiment = SpeedExperiment(workloads, budget, n, visit, evidence_elsewhere=elsewhere)
+        return experiment, cell.ref
 
     def _judged(self, group: Turns, result: object, visit_s: float) -> list[CellResult]:
         (cell, *_), elapsed_s = group.cells, visit_s + _earlier_s(group, group.cells[0])

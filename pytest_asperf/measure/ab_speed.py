@@ -129,6 +129,11 @@ class ABResult:
     surroundings: Surroundings = field(default_factory=Surroundings)
 
     @property
+    def evidence_for_fail(self) -> tuple[float, ...]:
+        """The e-value of each workload that a FAIL of it rests on."""
+        return tuple(pairs.test.evidence_for_fail for pairs in self.by_workload)
+
+    @property
     def covers(self) -> str:
         """Which variance the intervals cover, in words."""
         cores = "draws of the cores, " if self.draws_cores else ""
@@ -144,12 +149,14 @@ class SpeedExperiment:
         budget: what it may cost.
         comparisons: tests that share the error of a FAIL, these workloads among them.
         visit: continues the pairs of an earlier one.
+        evidence_elsewhere: for a FAIL, of tests among those that have ended.
     """
 
     workloads: tuple[Workload, ...]
     budget: Budget
     comparisons: int = 1
     visit: Visit[ABResult] = field(default_factory=Visit)
+    evidence_elsewhere: tuple[float, ...] = field(default=(), kw_only=True, compare=False)
 
     def run(self, lease: MachineLease) -> ABResult:
         """Time the pairs; every K-th gate of a machine is preceded by a self-check.
@@ -173,7 +180,7 @@ class SpeedExperiment:
 
     def _check_itself(self, lease: MachineLease, base: Arm) -> None:
         """Compare the baseline with itself, and note whether that is a FAIL."""
-        alone = replace(self, comparisons=len(self.workloads))
+        alone = replace(self, comparisons=len(self.workloads), evidence_elsewhere=())
         result = time_pairs(lease, _opening(lease, base, base), alone)
         if result.interrupted:
             raise KeyboardInterrupt
@@ -237,7 +244,7 @@ def run_pairs(
                     break
                 label = ", ".join(pairs.workload.name for pairs in undecided)
                 progress(label, undecided[0].test.n, budget.max_pairs)
-                _run_pair(paired, undecided)
+                _run_pair(paired, by_workload, experiment.evidence_elsewhere)
         except KeyboardInterrupt:
             interrupted = True
     return ABResult(
@@ -251,13 +258,18 @@ def run_pairs(
     )
 
 
-def _run_pair(paired: PairedRunner, undecided: Sequence[WorkloadPairs]) -> None:
+def _run_pair(
+    paired: PairedRunner, by_workload: Sequence[WorkloadPairs], elsewhere: Sequence[float]
+) -> None:
     """Run one pair of every undecided workload."""
+    undecided = [pairs for pairs in by_workload if pairs.test.outcome is None]
     paired.begin_pair()
     for pairs in undecided:
         began = time.monotonic()
         pair = paired.run_turns(pairs.workload, len(pairs.pairs), alone=len(undecided) == 1)
         pairs.elapsed_s += time.monotonic() - began
+        others = [other.test.evidence_for_fail for other in by_workload if other is not pairs]
+        pairs.test.share_with([*others, *elsewhere])
         pairs.add(pair)
 
 

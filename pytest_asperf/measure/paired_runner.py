@@ -133,7 +133,6 @@ class PairedRunner:
 
     def __init__(self, base: TimedArm, candidate: TimedArm, coin: random.Random) -> None:
         self._arms = (base, candidate)
-        self._order = [base, candidate]
         self._coin = coin
         self._turns_done: Counter[Workload] = Counter()
         self._usable_cores = usable_cores()
@@ -156,28 +155,25 @@ class PairedRunner:
         self.n_cores = self._fewest_cores()
 
     def begin_pair(self) -> None:
-        """Draw order and cores of the next pair, and load the models where each pair does."""
-        self._order = list(self._arms)
-        if self._coin.random() < 0.5:
-            self._order.reverse()
+        """Draw the cores of the next pair, and load the models where each pair does."""
         if self.n_cores is not None:
             cores = self._coin.sample(self._usable_cores, self.n_cores)
-            for arm in self._order:
+            for arm in self._arms:
                 arm.worker.confine(cores)
         if self.reloads:
-            for arm in self._order:
+            for arm in self._drawn_order():
                 if arm in self._kept:
                     arm.reload()
 
     def run_turns(self, workload: Workload, pairs_before: int, *, alone: bool) -> Pair:
-        """Run one workload's turns of the pair.
+        """Run one workload's turns of the pair, in an order that its own coin decides.
 
         Args:
             workload: what is timed.
             pairs_before: its pairs so far.
             alone: whether no other workload runs in this pair.
         """
-        order, length = self._order, self.lengths[workload]
+        order, length = self._drawn_order(), self.lengths[workload]
         if self.reloads or not alone or workload not in self._warm:
             for arm in order:
                 if arm in self._kept:
@@ -194,6 +190,12 @@ class PairedRunner:
             tuple(times_ns[candidate]),
             candidate_first=order[0] is candidate,
         )
+
+    def _drawn_order(self) -> list[TimedArm]:
+        order = list(self._arms)
+        if self._coin.random() < 0.5:
+            order.reverse()
+        return order
 
     def _fewest_cores(self) -> int | None:
         """Cores that suffice for either arm; None where one needs all of them, or a device."""

@@ -93,6 +93,11 @@ class TotalTimeTest(PairedTest):
         self._totals.append(whole)
         return super().update(difference)
 
+    def share_with(self, others: Sequence[float]) -> None:
+        """Ask for a FAIL only what closed testing does; see `PairedTest`."""
+        super().share_with(others)
+        self.total.share_with(others)
+
     @property
     def mean(self) -> tuple[float, float]:
         """The mean log ratio of the totals, stalls cut, and the way to its upper bound."""
@@ -147,8 +152,7 @@ class TotalTimeTest(PairedTest):
 
     def _by_odds(self) -> Outcome | None:
         slower = self._slower
-        shared = self._evidence_for_fail(self._floor)
-        if slower.is_clearly_slower(shared) and not slower.is_within:
+        if slower.is_clearly_slower(self.evidence_for_fail) and not slower.is_within:
             return Outcome.FAIL
         passes = super()._by_odds() is Outcome.PASS and self._is_accepted()
         return Outcome.PASS if passes else None
