@@ -108,16 +108,20 @@ def judge_cells(
 
 
 def _taking_turns(cells: Iterable[GateCell]) -> list[list[GateCell]]:
-    """Group the timed cells of each model; anything else stays by itself."""
+    """Group the timed cells of each model and depth; anything else stays by itself.
+
+    Workloads of one depth share a context, or fill it quickly; another depth would have to be
+    filled anew in each pair.
+    """
     groups: list[list[GateCell]] = []
-    timed: dict[ModelRef, list[GateCell]] = {}
+    timed: dict[tuple[ModelRef, int], list[GateCell]] = {}
     for cell in cells:
-        if isinstance(cell.workload, Workload) and cell.ref in timed:
-            timed[cell.ref].append(cell)
-            continue
-        groups.append([cell])
+        group = [cell]
         if isinstance(cell.workload, Workload):
-            timed[cell.ref] = groups[-1]
+            group = timed.setdefault((cell.ref, cell.workload.depth), [])
+            group.append(cell)
+        if len(group) == 1:
+            groups.append(group)
     return groups
 
 
