@@ -195,6 +195,7 @@ def _run(
                     print_progress(console, result, len(results), len(plan.cells))
     except KeyboardInterrupt:
         interrupted = True
+    results.sort(key=lambda result: plan.cells.index(result.cell))
     base, candidate = (build.name for build in gate.builds)
     elapsed_s = time.monotonic() - began
     return GateOutcome(

@@ -43,7 +43,7 @@ class GateOutcome:
         builds: names of baseline and candidate.
         plan: what was to be decided.
         limits: what is accepted, in words.
-        results: of the cells that were begun and ended.
+        results: of the cells that were begun and ended, in the plan's order.
         elapsed_s: time of all.
         interrupted: whether it was stopped from outside.
     """
@@ -92,7 +92,7 @@ def error_budget(n_cells: int) -> str:
     if n_cells == 1:
         return f"A {wrong}"
     share = f"{100 * ALPHA / n_cells:.2g} %"
-    return f"{n_cells} cells share the error of a FAIL, {share} a cell: a {wrong} over all"
+    return f"{n_cells} cells share the error of a FAIL, {share} a cell or more: a {wrong} over all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +123,9 @@ class SummaryRow:
 
 
 def summary_rows(outcome: GateOutcome) -> list[SummaryRow]:
-    """A row for each cell in the order of the plan, then for those that are left out."""
-    place = {cell: number for number, cell in enumerate(outcome.plan.cells)}
-    results = sorted(outcome.results, key=lambda r: place.get(r.cell, len(place)))
+    """A row for each cell, then for those that are left out."""
     left_out = [SummaryRow(LEFT_OUT, "", left.what, left.reason) for left in outcome.plan.left_out]
-    return [*map(_row, results), *left_out]
+    return [*map(_row, outcome.results), *left_out]
 
 
 def _row(result: CellResult) -> SummaryRow:
