@@ -7,13 +7,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
 from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.errors import MeasurementError
-from pytest_asperf.measure.ab_arms import MODEL, RunningArm
+from pytest_asperf.measure.ab_arms import MODEL, RunningArm, open_together
 from pytest_asperf.measure.experiment import Visit
 from pytest_asperf.measure.ladder import scored_chunks
 
@@ -74,10 +75,9 @@ class PplExperiment:
         """
         deadline = time.monotonic() + self.visit.max_seconds
         with ExitStack() as stack:
-            arms: list[RunningArm] = []
-            for (arm,) in lease.sides:
-                arms.append(RunningArm(arm, lease.call_timeout_s, lease.corpus))
-                stack.callback(arms[-1].worker.close)
+            timeout_s, corpus = lease.call_timeout_s, lease.corpus
+            opening = [partial(RunningArm, arm, timeout_s, corpus) for (arm,) in lease.sides]
+            arms = open_together(stack, opening)
             (base_chunks, text), (other_chunks, _) = (
                 scored_chunks(arm.worker, MODEL, lease.corpus, lease.chunks) for arm in arms
             )

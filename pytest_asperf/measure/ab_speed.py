@@ -24,7 +24,7 @@ from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.hardware.readiness import readiness
-from pytest_asperf.measure.ab_arms import RunningArm
+from pytest_asperf.measure.ab_arms import RunningArm, open_together
 from pytest_asperf.measure.experiment import Visit
 from pytest_asperf.measure.paired_runner import Pair, PairedRunner
 from pytest_asperf.measure.surroundings import Surroundings
@@ -219,11 +219,7 @@ def run_pairs(
     workloads, budget, visit = experiment.workloads, experiment.budget, experiment.visit
     begun = {p.workload: p for p in visit.earlier.by_workload} if visit.earlier else {}
     with ExitStack() as stack:
-        arms: list[TimedArm] = []
-        for open_arm in open_arms:
-            arms.append(open_arm())
-            stack.callback(arms[-1].worker.close)
-        base, candidate = arms
+        base, candidate = arms = open_together(stack, open_arms)
         same_tokens = all(base.fed(w) == candidate.fed(w) for w in workloads)
         coin = random.Random(visit.seed(budget.seed))  # noqa: S311  # logged
         paired = PairedRunner(base, candidate, coin)

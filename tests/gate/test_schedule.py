@@ -133,7 +133,7 @@ def test_a_budget_that_is_too_small_is_told_after_the_first_round() -> None:
     ("outlook", "told"),
     [
         (Outlook(5, "pairs", 5.0, 10, 0.02), ""),
-        (Outlook(5, "pairs", 5.0, None, 0.02), "more pairs would not decide it so far"),
+        (Outlook(5, "pairs", 5.0, None, 0.02), "no verdict is in sight yet"),
         (Outlook(5, "pairs", 0.5, 100, 0.1), "about 105 pairs would, and 60 are allowed"),
         (Outlook(5, "pairs", 50.0, 9, 0.02), "about 90 s more would, and 30 s are left"),
         (Outlook(5, "pairs", 50.0, 9, 0.05), "at a tolerance of 11.8 %"),
