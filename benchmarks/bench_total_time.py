@@ -1,12 +1,15 @@
-"""What a gate makes of arms with slow runs among fast ones, and what judging total time costs.
+"""What a gate makes of slow runs among fast ones, of loads that differ, and of noise that lasts.
 
-Run it as ``python benchmarks/bench_total_time.py``: seeded, prints Markdown and exits with 1
-where a promise of docs/statistics.md is not kept.
+Run it as ``python benchmarks/bench_total_time.py --processes=2``: seeded, prints Markdown and exits
+with 1 where a promise of docs/statistics.md is not kept.
 
-The noise of a run is that of `bench_sequential`: 2 %, and one run in 20 takes 20 % longer, on both
-sides. A pair has 25 turns (short runs) or one (runs of 0.3 s and more). On top a share of the
-candidate's runs takes longer by a fixed amount. Beside it what the test of the typical turn alone
-decides.
+A run has noise of 2 %, and one run in 20 takes 20 % longer, on both sides. Pairs have as many turns
+as `PairLength` gives them: at first 8 (short runs), 4 (parts of a long generation) or 1 (long runs
+that have no parts). On top, a share of the candidate's runs takes longer; or each load shifts its
+side for a whole pair; or the noise of a side lasts from turn to turn (AR(1)). The coin covers noise
+that both sides share, whatever it is; this noise sticks to one side, as no coin can undo.
+Beside it, what a bet on every turn would make of the same runs, from three loads on: a turn has a
+coin of its own too, but what a load does to a side is in all turns of the pair.
 """
 
 from __future__ import annotations
@@ -15,128 +18,172 @@ import argparse
 import math
 import sys
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from itertools import accumulate, chain, product
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.total_time import (
     TotalTimeTest,
     total_log_ratio,
     typical_log_ratio,
 )
-from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.measure.paired_runner import PairLength
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
+    from collections.abc import Iterator
 
 PAIRS: Final = 60
 TOLERANCE: Final = 0.05
+TURNS_FOR_PASS: Final = 12
 DECIDED: Final = (Outcome.FAIL, Outcome.PASS, Outcome.INCONCLUSIVE)
+BATCH: Final = 50
+#: Loads before which bets on turns decide nothing, and turns that they have at most.
+LOADS: Final = 3
+MOST_TURNS: Final = 160
+
+Array = Any  # numpy's own types say nothing of a shape
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class Candidate:
     """A candidate on a machine.
 
     Attributes:
+        effect: by how much all of its runs take longer.
         share: of its runs that are slow.
-        slow_by: by how much they take longer.
-        outliers: share of the runs of either side that the machine disturbs.
-        outlier: by how much those take longer.
+        slow_by: by how much those take longer.
+        outlier: by how much one run in 20 of either side takes longer.
+        load: sd of the shift of a side that each load brings, in logs.
+        lasting: correlation of a side's noise from one turn to the next.
     """
 
+    effect: float = 0.0
     share: float = 0.0
     slow_by: float = 0.0
-    outliers: float = 0.05
     outlier: float = 0.20
+    load: float = 0.0
+    lasting: float = 0.0
 
     @property
     def mean_slowdown(self) -> float:
         """By how much its runs take longer on average."""
-        return self.share * self.slow_by
+        return (1 + self.effect) * (1 + self.share * self.slow_by) - 1
 
     def label(self) -> str:
-        """Return it in words."""
-        machine = f"{self.outliers:.0%} outliers of +{self.outlier:.0%}"
-        if not self.share:
-            return f"equal builds, {machine}"
-        return f"{self.share:.0%} of the runs slower by {self.slow_by:.0%}, {machine}"
+        """The candidate in words."""
+        words = [f"slower by {self.effect:.0%}" if self.effect else "equally fast"]
+        if self.share:
+            words = [f"{self.share:.0%} of the runs slower by {self.slow_by:.0%}"]
+        if self.outlier != 0.20:
+            words.append(f"one run in 20 takes {1 + self.outlier:g} times as long")
+        if self.load:
+            words.append(f"loads differ by {self.load:.1%}")
+        if self.lasting:
+            words.append(f"noise of a side AR(1) {self.lasting:g}")
+        return ", ".join(words)
 
-    def costs(self, rng: np.random.Generator, turns: int, *, is_candidate: bool) -> Array:
-        """Return the costs of one gate's runs, one row per pair."""
-        shape = (PAIRS, turns)
-        cost = 0.02 * rng.standard_normal(shape)
-        cost += math.log1p(self.outlier) * (rng.random(shape) < self.outliers)
+    def costs(self, rng: np.random.Generator, lengths: list[int], *, is_candidate: bool) -> Array:
+        """Costs of one side's runs in one gate, by turn."""
+        n = sum(lengths)
+        noise = rng.standard_normal(n)
+        for turn in range(1, n) if self.lasting else ():
+            noise[turn] *= math.sqrt(1 - self.lasting**2)
+            noise[turn] += self.lasting * noise[turn - 1]
+        cost = 0.02 * noise + math.log1p(self.outlier) * (rng.random(n) < 0.05)
+        cost += self.load * np.repeat(rng.standard_normal(len(lengths)), lengths)
         if is_candidate:
-            cost += math.log1p(self.slow_by) * (rng.random(shape) < self.share)
-        runs: Array = np.exp(cost)
-        return runs
+            cost += math.log1p(self.effect)
+            cost += math.log1p(self.slow_by) * (rng.random(n) < self.share)
+        return np.exp(cost)
 
 
-ARMS: Final = (
-    Arm(),
-    Arm(outlier=2.0),
-    *(Arm(share, slow) for share in (0.10, 0.25, 0.50) for slow in (0.10, 0.20, 0.30, 0.50)),
-)
+def _candidates() -> Iterator[Candidate]:
+    yield from (Candidate(effect) for effect in (0.0, 0.05, 0.10))
+    yield Candidate(outlier=2.0)
+    yield from (
+        Candidate(share=s, slow_by=by) for s in (0.10, 0.25, 0.50) for by in (0.1, 0.2, 0.3, 0.5)
+    )
+    yield from (Candidate(e, load=load) for load, e in product((0.005, 0.01, 0.02), (0, 0.05, 0.1)))
+    yield from (Candidate(e, lasting=rho) for rho, e in product((0.5, 0.9), (0, 0.05, 0.1)))
 
 
-def gate(arm: Arm, rng: np.random.Generator, turns: int) -> tuple[TotalTimeTest, PairedTest]:
-    """Return both tests of one gate, decided."""
-    base, candidate = (arm.costs(rng, turns, is_candidate=side) for side in (False, True))
-    rows = list(zip(base.tolist(), candidate.tolist(), strict=True))
-    typical = [typical_log_ratio(*row) for row in rows]
-    total = [total_log_ratio(*row) for row in rows]
-    both, alone = TotalTimeTest(TOLERANCE, max_pairs=PAIRS), PairedTest(TOLERANCE, max_pairs=PAIRS)
-    next(filter(None, map(both.update, typical, total)))
-    next(filter(None, map(alone.update, typical)))
-    return both, alone
+Gate = tuple[Outcome, int]
 
 
-def shares(tests: list[PairedTest]) -> str:
-    """Return FAIL, PASS and INCONCLUSIVE in percent, and pairs."""
-    found = Counter(test.outcome for test in tests)
-    percent = " / ".join(f"{100 * found[outcome] / len(tests):.1f}" for outcome in DECIDED)
-    median, p90 = np.quantile([test.n for test in tests], [0.5, 0.9])
-    return f"{percent}; {median:.0f}, {p90:.0f}"
+def _gates(candidate: Candidate, turns: int, seed: tuple[int, ...]) -> list[tuple[Gate, Gate]]:
+    """The outcomes of some gates and the turns that each took; then those of bets on turns."""
+    rng = np.random.default_rng(seed)
+    length = PairLength(1, turns)
+    lengths = [length.turns_of(before) for before in range(PAIRS)]
+    ends = list(accumulate(lengths))
+    found = []
+    for _ in range(BATCH):
+        sides = [candidate.costs(rng, lengths, is_candidate=side) for side in (False, True)]
+        test = TotalTimeTest(
+            TOLERANCE, max_pairs=PAIRS, pairs_for_pass=math.ceil(TURNS_FOR_PASS / turns)
+        )
+        while test.outcome is None:
+            pair = slice(ends[test.n] - lengths[test.n], ends[test.n])
+            base, other = (side[pair].tolist() for side in sides)
+            test.update(typical_log_ratio(base, other), total_log_ratio(base, other))
+        by_turn = PairedTest(TOLERANCE, min_pairs=LOADS * turns, max_pairs=MOST_TURNS)
+        ratios = (np.log(sides[1]) - np.log(sides[0]))[:MOST_TURNS].tolist() if turns > 1 else []
+        outcome = next(filter(None, map(by_turn.update, ratios)), Outcome.INCONCLUSIVE)
+        found.append(((test.outcome, ends[test.n - 1]), (outcome, by_turn.n)))
+    return found
 
 
-def broken(arm: Arm, tests: list[PairedTest], turns: int) -> list[str]:
-    """Return the promises that an arm shows to be broken."""
-    found = Counter(test.outcome for test in tests)
-    allowed = 0.05 * len(tests) + 3 * math.sqrt(0.05 * 0.95 * len(tests))
-    label = f"{arm.label()}, {turns} turns"
-    if not arm.share:
-        return [f"{label}: false FAILs"] * (found[Outcome.FAIL] > allowed)
-    excluded = turns > 1 and arm.mean_slowdown > TOLERANCE
-    return [f"{label}: wrong PASSes"] * (excluded and found[Outcome.PASS] > allowed)
+def _cells(gates: list[Gate]) -> tuple[str, str]:
+    outcomes = Counter(outcome for outcome, _ in gates)
+    percent = " / ".join(f"{100 * outcomes[o] / len(gates):.1f}" for o in DECIDED)
+    return percent, " / ".join(f"{q:.0f}" for q in np.quantile([n for _, n in gates], [0.5, 0.9]))
+
+
+def _broken(candidate: Candidate, outcomes: Counter[Outcome], turns: int) -> list[str]:
+    """The promises that a candidate shows to be broken."""
+    n = outcomes.total()
+    allowed = 0.05 * n + 3 * math.sqrt(0.05 * 0.95 * n)
+    label = f"{candidate.label()}, {turns} turns"
+    if candidate.lasting > 0.5:
+        return []  # nothing is promised of it
+    if candidate.mean_slowdown == 0:
+        return [f"{label}: false FAILs"] * (outcomes[Outcome.FAIL] > allowed)
+    slow_is_seen = candidate.share >= 0.25 and (turns > 1 or candidate.slow_by >= 0.5)
+    is_excluded = candidate.mean_slowdown > TOLERANCE and slow_is_seen
+    at_tolerance = candidate.effect >= TOLERANCE
+    wrong = outcomes[Outcome.PASS] > allowed
+    return [f"{label}: wrong PASSes"] * ((is_excluded or at_tolerance) and wrong)
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gates", type=int, default=400, help="gates per condition")
+    parser.add_argument("--runs", type=int, default=400, help="gates of each condition")
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=20261122)
     options = parser.parse_args()
-    rng = np.random.default_rng(options.seed)
+    head = ("turns", "candidate", "on average", "FAIL / PASS / INCONCLUSIVE %", "turns of a side",
+            "a bet on every turn %", "turns")  # fmt: skip
+    sys.stdout.write(f"| {' | '.join(head)} |\n|{'---|' * len(head)}\n")
     missed: list[str] = []
-    head = ("turns", "candidate", "mean slowdown", "with total time", "typical turn alone")
-    sys.stdout.write(
-        f"FAIL / PASS / INCONCLUSIVE in %; pairs (median, p90)\n\n| {' | '.join(head)} |\n"
-    )
-    sys.stdout.write("|" + "---|" * len(head) + "\n")
-    for turns in (25, 1):
-        for arm in ARMS:
-            gates = [gate(arm, rng, turns) for _ in range(options.gates)]
-            both, alone = (list(side) for side in zip(*gates, strict=True))
-            mean = f"{arm.mean_slowdown:+.1%}"
-            cells = (str(turns), arm.label(), mean, shares(both), shares(alone))
-            sys.stdout.write(f"| {' | '.join(cells)} |\n")
+    with ProcessPoolExecutor(options.processes) as pool:
+        for number, (turns, candidate) in enumerate(product((8, 4, 1), _candidates())):
+            batches = -(-options.runs // BATCH)
+            seeds = [(options.seed, number, batch) for batch in range(batches)]
+            parts = pool.map(partial(_gates, candidate, turns), seeds)
+            both, by_turn = (list(side) for side in zip(*chain(*parts), strict=True))
+            slowdown = f"{candidate.mean_slowdown:+.1%}"
+            row: tuple[str, ...] = (str(turns), candidate.label(), slowdown, *_cells(both))
+            row += _cells(by_turn) if turns > 1 else ("", "")
+            sys.stdout.write(f"| {' | '.join(row)} |\n")
             sys.stdout.flush()
-            missed += broken(arm, both, turns)
+            missed += _broken(candidate, Counter(outcome for outcome, _ in both), turns)
     sys.exit("\n".join(missed) if missed else 0)
 
 

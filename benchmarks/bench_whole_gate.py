@@ -35,7 +35,7 @@ ERROR: Final = 0.05
 LIMIT: Final = math.log1p(0.05)
 #: Gates computed at once, which keeps memory small.
 BATCH: Final = 50
-SHARINGS: Final = ("both shared", "FAIL shared", "closed testing")
+SHARINGS: Final = ("both shared", "FAIL, Bonferroni", "FAIL, closed testing")
 
 Array = Any  # numpy's own types say nothing of a shape
 
@@ -116,8 +116,8 @@ def _e_values(scores: Array) -> Array:
 def _decided(traces: Traces, sharing: str) -> tuple[Array, Array]:
     """The outcome of each cell, 1 for PASS, -1 for FAIL and 0 for neither, and its pairs."""
     n_cells = traces.odds.shape[1]
-    fail_shares = n_cells if sharing != "closed testing" else 1
-    pass_shares = n_cells if sharing == "both shared" else 1
+    fail_shares = n_cells if sharing != SHARINGS[2] else 1
+    pass_shares = n_cells if sharing == SHARINGS[0] else 1
     outcome = np.zeros(traces.odds.shape[:2], int)
     pairs = np.full(outcome.shape, PAIRS)
     held = np.ones(outcome.shape)
@@ -125,11 +125,11 @@ def _decided(traces: Traces, sharing: str) -> tuple[Array, Array]:
         held = np.where(outcome == 0, traces.slower[..., n], held)
         if n + 1 < LEAST:
             continue
-        needed = _closed(held) if sharing == "closed testing" else fail_shares / ERROR
+        needed = _closed(held) if sharing == SHARINGS[2] else fail_shares / ERROR
         within, odds = traces.within[..., n], traces.odds[..., n]
-        is_slower = _is_clear(held, needed, odds, n_cells)
+        is_slower = _is_clear(held, needed, odds)
         is_within = within >= pass_shares / ERROR
-        is_clear = is_slower | _is_clear(within, pass_shares / ERROR, -odds, pass_shares)
+        is_clear = is_slower | _is_clear(within, pass_shares / ERROR, -odds)
         passes = is_within & (is_clear | (n + 1 == PAIRS))
         fails = is_slower & ~is_within
         new = (outcome == 0) & (passes | fails)
@@ -137,8 +137,8 @@ def _decided(traces: Traces, sharing: str) -> tuple[Array, Array]:
     return outcome, pairs
 
 
-def _is_clear(seen: Array, needed: Array, odds: Array, shares: int) -> Array:
-    is_sure = odds >= math.log(5 * shares / ERROR - 1)
+def _is_clear(seen: Array, needed: Array, odds: Array) -> Array:
+    is_sure = odds >= np.log(5 * needed - 1)
     return (seen >= needed) & (odds > 0) & (is_sure | (seen >= 10 * needed))
 
 

@@ -72,6 +72,8 @@ def check_engine(build: EngineBuild, model: Path, settings: EngineSettings | Non
         facts = worker.load("model", model, settings)
         tokens = _check_tokenizer(worker, facts)
         _check_timing(worker, tokens, described.cannot)
+        if not facts.loads_each_run:
+            _check_parts(worker, tokens)
         _check_logits(worker, tokens, facts, described.cannot)
         _check_scores(worker, tokens, model, settings)
         _check_refusals(worker, facts)
@@ -107,6 +109,18 @@ def _check_timing(worker: Worker, tokens: list[int], cannot: Mapping[str, str]) 
     if "step_ns" not in cannot:
         run = worker.generate("model", tokens[:32], 16)
         _require(len(run.step_ns) == 16, "generate does not time each token")
+
+
+def _check_parts(worker: Worker, tokens: list[int]) -> None:
+    """Require that a generation in two parts is the one that is timed at once."""
+    whole = worker.generate("model", tokens[:32], 0)
+    first = worker.generate("model", tokens[:16], 0, n_ctx=32)
+    second = worker.generate("model", tokens[:32], 16, n_ctx=32)
+    n_ctx = {run.context.n_ctx for run in (whole, first, second)}
+    _require(len(n_ctx) == 1, f"contexts of {n_ctx} tokens where room for 32 was asked for")
+    peaks = [run.logits.peak for run in (whole, second) if run.logits and run.logits.peak]
+    near = all(math.isclose(peak, peaks[0], rel_tol=0.05, abs_tol=0.5) for peak in peaks)
+    _require(near, "a generation in parts shows other logits than the whole one")
 
 
 def _check_logits(

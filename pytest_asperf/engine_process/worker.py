@@ -88,16 +88,22 @@ class Worker(EngineProcess):
         """Time `tokens[depth:]` decoded in batches, after `tokens[:depth]`."""
         return self._timed("prompt", name, tokens, depth)
 
-    def generate(self, name: str, tokens: Sequence[int], depth: int) -> RawRun:
-        """Time `tokens[depth:]` decoded one at a time, after `tokens[:depth]`."""
-        return self._timed("generate", name, tokens, depth)
+    def generate(
+        self, name: str, tokens: Sequence[int], depth: int, *, n_ctx: int | None = None
+    ) -> RawRun:
+        """Time `tokens[depth:]` decoded one at a time, after `tokens[:depth]`.
+
+        What the last call left there is not decoded again. `n_ctx` is the context's size, for
+        more tokens than these.
+        """
+        return self._timed("generate", name, tokens, depth, n_ctx=n_ctx or len(tokens))
 
     def first_token(self, name: str, tokens: Sequence[int]) -> RawRun:
         """Time `tokens` decoded in batches until the next token is chosen."""
         return self._timed("first_token", name, tokens, 0)
 
-    def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int) -> RawRun:
-        answer = self.call(op, model=name, tokens=list(tokens), depth=depth)
+    def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int, **more: int) -> RawRun:
+        answer = self.call(op, model=name, tokens=list(tokens), depth=depth, **more)
         return self.parsed(f"{op} {name}", lambda: _run(answer, len(tokens) - depth))
 
     def score(

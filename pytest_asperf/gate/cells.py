@@ -74,16 +74,21 @@ class Outlook:
     Attributes:
         n: how many units were measured.
         counted: what they are, such as ``pairs``.
-        unit_s: seconds that one takes.
+        spent_s: seconds that they took.
         units_left: units that would decide it, None where more would not.
         spread: robust standard deviation of log ratios from pair to pair; None of other units.
     """
 
     n: int
     counted: str
-    unit_s: float
+    spent_s: float
     units_left: int | None
     spread: float | None = None
+
+    @property
+    def unit_s(self) -> float:
+        """Seconds that one takes."""
+        return self.spent_s / max(1, self.n)
 
     @property
     def expected_s(self) -> float | None:
@@ -122,13 +127,16 @@ class CellResult:
         return str(self.verdict.outcome) if self.verdict else NOT_RUN
 
     @property
+    def counted(self) -> str:
+        """How many pairs, chunks or prompts the verdict rests on."""
+        figures = self.verdict.figures if self.verdict else ()
+        return ", ".join(sorted({f"{e.n} {e.counted}" for _, e in figures if not e.is_exact}))
+
+    @property
     def measured(self) -> str:
         """The measured effect with its interval, or why there is none."""
-        if self.verdict is None:
-            return printable(self.error.what if self.error else "", _LONGEST)
-        counts = {f"{e.n} {e.counted}" for _, e in self.verdict.figures if not e.is_exact}
-        basis = f" ({', '.join(sorted(counts))})" if counts else ""
-        return printable(f"{self.verdict.measured}{basis}", _LONGEST)
+        text = self.verdict.measured if self.verdict else self.error.what if self.error else ""
+        return printable(text, _LONGEST)
 
     def unbroken(self) -> Verdict:
         """The verdict, unless the measurement broke.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
@@ -11,6 +11,7 @@ from pytest_asperf.config.spec import Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import AsperfError, BuildError
 from pytest_asperf.gate.cells import CellResult, GateCheck, Outlook
+from pytest_asperf.gate.cost import cost_text, expected_costs
 from pytest_asperf.gate.inability import Tried, inability, shows_a_build, tried
 from pytest_asperf.gate.schedule import Schedule, Turns, outlook_text
 from pytest_asperf.measure.ab_logits import LogitsComparison, LogitsExperiment
@@ -79,9 +80,14 @@ def judge_cells(
         BuildError: a build cannot be made, so that no cell can be decided.
         KeyboardInterrupt: it was stopped before anything of a cell was measured.
     """
-    groups = map(Turns, _taking_turns(cells))
+    planned = tuple(cells)
+    costs = expected_costs(planned, runner.noise.calibrations, limits.budget)
+    if runner.plan.self_check_every is not None:
+        runner.say(cost_text(planned, costs))
+    known_s = {cell: cost.seconds for cell, cost in costs.items()}
+    groups = map(Turns, _taking_turns(planned))
     # Builds and models that are made for the first time do not count, nor waiting for the machine.
-    schedule = Schedule(groups, limits.budget.max_seconds, clock=runner.measured_s)
+    schedule = Schedule(groups, limits.budget.max_seconds, known_s, clock=runner.measured_s)
     comparing = _BuildComparison(runner, builds, limits, schedule)
     while (turn := schedule.next()) is not None:
         group, max_seconds = turn
@@ -109,16 +115,20 @@ def _total_change(pairs: WorkloadPairs) -> Estimate | None:
 
 
 def _taking_turns(cells: Iterable[GateCell]) -> list[list[GateCell]]:
-    """Group the timed cells of each model; anything else stays by itself."""
+    """Group the timed cells of each model and depth; anything else stays by itself.
+
+    Workloads of one depth share a context, or fill it quickly; another depth would have to be
+    filled anew in each pair.
+    """
     groups: list[list[GateCell]] = []
-    timed: dict[ModelRef, list[GateCell]] = {}
+    timed: dict[tuple[ModelRef, int], list[GateCell]] = {}
     for cell in cells:
-        if isinstance(cell.workload, Workload) and cell.ref in timed:
-            timed[cell.ref].append(cell)
-            continue
-        groups.append([cell])
+        group = [cell]
         if isinstance(cell.workload, Workload):
-            timed[cell.ref] = groups[-1]
+            group = timed.setdefault((cell.ref, cell.workload.depth), [])
+            group.append(cell)
+        if len(group) == 1:
+            groups.append(group)
     return groups
 
 
@@ -128,6 +138,8 @@ class _BuildComparison:
     builds: tuple[Build, Build]
     limits: GateLimits
     schedule: Schedule
+    #: For a FAIL, of the cells whose times were measured so far.
+    evidence: dict[GateCell, float] = field(default_factory=dict)
 
     def visit(self, group: Turns, max_seconds: float) -> list[CellResult]:
         """Measure cells that take turns for a while; nothing where together they cannot be."""
@@ -148,6 +160,9 @@ class _BuildComparison:
             elapsed_s = _earlier_s(group, cell) + self.runner.measured_s() - began
             return [CellResult(cell, elapsed_s, verdict, None if is_judged else error)]
         group.earlier = result
+        if isinstance(result, ABResult):
+            found = zip(group.cells, result.by_workload, strict=True)
+            self.evidence.update({cell: pairs.test.evidence_for_fail for cell, pairs in found})
         return self._judged(group, result, self.runner.measured_s() - began)
 
     def not_begun(self, cell: GateCell) -> CellResult:
@@ -179,7 +194,9 @@ class _BuildComparison:
                 refs = (pairing.target, *([pairing.draft] if pairing.draft else []))
                 return SpeculationExperiment(pairing, budget, n_tests, visit), *refs
         workloads = tuple(c.workload for c in cells if isinstance(c.workload, Workload))
-        return SpeedExperiment(workloads, budget, n, visit), cell.ref
+        elsewhere = tuple(e for other, e in self.evidence.items() if other not in cells)
+        experiment = SpeedExperiment(workloads, budget, n, visit, evidence_elsewhere=elsewhere)
+        return experiment, cell.ref
 
     def _judged(self, group: Turns, result: object, visit_s: float) -> list[CellResult]:
         (cell, *_), elapsed_s = group.cells, visit_s + _earlier_s(group, group.cells[0])
@@ -234,19 +251,22 @@ def _earlier_s(group: Turns, cell: GateCell) -> float:
 
 
 def _timed(group: Turns, result: ABResult, visit_s: float) -> list[CellResult]:
+    earlier = [group.results.get(cell) for cell in group.cells]
+    before_s = [r.outlook.spent_s if r and r.outlook else 0.0 for r in earlier]
+    own_s = [p.elapsed_s - s for p, s in zip(result.by_workload, before_s, strict=True)]
     # Loads are of all of them.
-    shared_s = max(0.0, visit_s - sum(pairs.visit_s for pairs in result.by_workload))
+    shared_s = max(0.0, visit_s - sum(own_s)) / len(group.cells)
     return [
         CellResult(
             cell,
-            _earlier_s(group, cell) + pairs.visit_s + shared_s / len(group.cells),
+            _earlier_s(group, cell) + seconds + shared_s,
             speed_verdict(pairs, result),
             note=gate_note(pairs, result),
             interrupted=result.interrupted,
             outlook=_pairs_left(pairs),
             effect=_total_change(pairs),
         )
-        for cell, pairs in zip(group.cells, result.by_workload, strict=True)
+        for cell, pairs, seconds in zip(group.cells, result.by_workload, own_s, strict=True)
     ]
 
 
@@ -255,7 +275,7 @@ def _pairs_left(timed: WorkloadPairs) -> Outlook | None:
         return None
     n = len(timed.pairs)
     left = timed.test.expected_pairs_left if n else None
-    return Outlook(n, "pairs", timed.elapsed_s / max(1, n), left, spread_of(timed))
+    return Outlook(n, "pairs", timed.elapsed_s, left, spread_of(timed))
 
 
 def _chunks_left(comparison: PplComparison) -> Outlook | None:
@@ -263,4 +283,4 @@ def _chunks_left(comparison: PplComparison) -> Outlook | None:
     left = test.n_chunks_total - test.n
     if test.outcome is not None or not left:
         return None
-    return Outlook(test.n, "chunks", comparison.elapsed_s / max(1, test.n), left)
+    return Outlook(test.n, "chunks", comparison.elapsed_s, left)

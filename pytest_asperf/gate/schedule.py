@@ -186,7 +186,7 @@ def outlook_text(result: CellResult, schedule: Schedule, budget: Budget) -> str:
     name = f"{result.cell.name} {result.cell.what}"
     seconds = outlook.expected_s
     if outlook.units_left is None or seconds is None:
-        need = "more pairs would not decide it so far"
+        need = "no verdict is in sight yet"
     elif outlook.spread is not None and outlook.n + outlook.units_left > max_pairs:
         need = f"about {outlook.n + outlook.units_left} pairs would, and {max_pairs} are allowed"
     elif seconds > left_s:

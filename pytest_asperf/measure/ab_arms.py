@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from pytest_asperf.builds.build_cache import ReadyBuild
 from pytest_asperf.engine_process import Worker
@@ -14,7 +15,9 @@ from pytest_asperf.measure.throughput import time_workload, workload_tokens
 from pytest_asperf.measure.validity import require_numbers, require_path, require_unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+    from contextlib import ExitStack
 
     from pytest_asperf.builds.build_cache import BuildCache
     from pytest_asperf.config.engine_settings import EngineSettings
@@ -65,8 +68,8 @@ class TimedArm(Protocol):
     def fed(self, workload: Workload) -> object:
         """The tokens or prompts of the workload, to compare between the arms."""
 
-    def run(self, workload: Workload, turn: int) -> RawRun:
-        """Time one run; the same turn is the same work in both arms."""
+    def run(self, workload: Workload, turn: int, parts: int) -> RawRun:
+        """Time one run, or one of its parts; the same turn is the same work in both arms."""
 
     def reload(self) -> float:
         """Load the model again; gives the time that took in seconds."""
@@ -77,6 +80,26 @@ class TimedArm(Protocol):
         Raises:
             MeasurementError: the engine did something else than was asked for.
         """
+
+
+Opened = TypeVar("Opened", bound="TimedArm | RunningArm")
+
+
+def open_together(stack: ExitStack, open_arms: Sequence[Callable[[], Opened]]) -> list[Opened]:
+    """Start arms at once, as nothing is timed yet; the stack ends them.
+
+    Raises:
+        EngineError: one could not be started; the others are ended too.
+    """
+    futures: list[Future[Opened]] = []
+    try:
+        with ThreadPoolExecutor(len(open_arms)) as pool:
+            futures += [pool.submit(open_arm) for open_arm in open_arms]
+    finally:
+        for future in futures:
+            if not (future.cancelled() or future.exception()):
+                stack.callback(future.result().worker.close)
+    return [future.result() for future in futures]
 
 
 class ArmFactory:
@@ -176,9 +199,16 @@ class RunningArm:
             self._tokens[workload] = workload_tokens(self.worker, MODEL, self._corpus, workload)
         return self._tokens[workload]
 
-    def run(self, workload: Workload, turn: int) -> RawRun:  # noqa: ARG002  # all turns are alike
-        """Time one run of a workload."""
-        run = time_workload(self.worker, MODEL, self.fed(workload), workload)
+    def run(self, workload: Workload, turn: int, parts: int) -> RawRun:
+        """Time one run of a workload; of a generation in parts the next one, in turn."""
+        tokens = self.fed(workload)
+        if parts == 1:
+            run = time_workload(self.worker, MODEL, tokens, workload)
+        else:
+            n_tokens = workload.n_tokens // parts
+            first = workload.depth + turn % parts * n_tokens
+            part = tokens[: first + n_tokens]
+            run = self.worker.generate(MODEL, part, first, n_ctx=workload.n_ctx)
         return require_numbers(f"{workload.name} {self._arm.name}", run)
 
     def ran(self, context: ContextFacts | None) -> Provenance:

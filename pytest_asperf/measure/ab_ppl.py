@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
 from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.errors import MeasurementError
-from pytest_asperf.measure.ab_arms import MODEL, RunningArm
+from pytest_asperf.measure.ab_arms import MODEL, RunningArm, open_together
 from pytest_asperf.measure.experiment import Visit
 from pytest_asperf.measure.ladder import scored_chunks
 
@@ -73,10 +75,9 @@ class PplExperiment:
         """
         deadline = time.monotonic() + self.visit.max_seconds
         with ExitStack() as stack:
-            arms: list[RunningArm] = []
-            for (arm,) in lease.sides:
-                arms.append(RunningArm(arm, lease.call_timeout_s, lease.corpus))
-                stack.callback(arms[-1].worker.close)
+            timeout_s, corpus = lease.call_timeout_s, lease.corpus
+            opening = [partial(RunningArm, arm, timeout_s, corpus) for (arm,) in lease.sides]
+            arms = open_together(stack, opening)
             (base_chunks, text), (other_chunks, _) = (
                 scored_chunks(arm.worker, MODEL, lease.corpus, lease.chunks) for arm in arms
             )
@@ -117,11 +118,11 @@ def _delta_nll(
     arms: Sequence[RunningArm], chunk: Sequence[int], contexts: list[ContextFacts | None]
 ) -> float:
     """The candidate's mean NLL of a chunk less the baseline's; keeps the contexts' facts."""
-    nll = []
-    for index, arm in enumerate(arms):
-        score, contexts[index] = arm.worker.score([MODEL], chunk, len(chunk) // 2)[MODEL]
-        nll.append(fmean(score.nll))
-    base, candidate = nll
+    # Nothing is timed, so both may compute at once.
+    with ThreadPoolExecutor(len(arms)) as pool:
+        rows = list(pool.map(lambda arm: arm.worker.score([MODEL], chunk, len(chunk) // 2), arms))
+    contexts[:] = [row[MODEL][1] for row in rows]
+    base, candidate = (fmean(row[MODEL][0].nll) for row in rows)
     return candidate - base
 
 

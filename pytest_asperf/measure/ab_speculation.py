@@ -104,7 +104,7 @@ class SpeculationExperiment:
         """
         pairing = replace(self.pairing, temperature=0.0)
         earlier = self.visit.earlier
-        arms: list[SpeculatingArm] = []
+        opened: dict[bool, SpeculatingArm] = {}
 
         def open_arm(*, is_candidate: bool) -> SpeculatingArm:
             target, *draft = lease.sides[is_candidate]
@@ -112,11 +112,13 @@ class SpeculationExperiment:
             arm = SpeculatingArm(target, draft[0] if draft else None, pairing, timeout_s)
             try:
                 if earlier is None:
-                    arm.rehearse(partial(lease.progress, "sd outputs"), with_alone=is_candidate)
+                    # Both run at once, and one has more to do and says how far it is.
+                    told = partial(lease.progress, "sd outputs") if is_candidate else _untold
+                    arm.rehearse(told, with_alone=is_candidate)
             except BaseException:
                 arm.worker.close()
                 raise
-            arms.append(arm)
+            opened[is_candidate] = arm
             return arm
 
         workload = Workload("sd", pairing.n_tokens)
@@ -127,7 +129,7 @@ class SpeculationExperiment:
         speed = time_pairs(lease, opening, timed)
         if earlier is not None:
             return replace(earlier, speed=speed)
-        base, candidate = arms
+        base, candidate = opened[False], opened[True]
         return SpeculationComparison(
             pairing,
             speed,
@@ -204,7 +206,7 @@ class SpeculatingArm:
         """The prompts."""
         return self.prompts
 
-    def run(self, workload: Workload, turn: int) -> RawRun:  # noqa: ARG002  # as above
+    def run(self, workload: Workload, turn: int, parts: int) -> RawRun:  # noqa: ARG002  # as above
         """Time one prompt's generation with the draft."""
         done = self._generate(turn % len(self.prompts))
         return RawRun(len(done.tokens), done.elapsed_ns, (), self._pair.contexts[TARGET], 0)
@@ -220,6 +222,10 @@ class SpeculatingArm:
     def _generate(self, index: int, *, speculative: bool = True) -> Generation:
         _, prompt = self.prompts[index]
         return self._pair.generate(prompt, speculative=speculative, seed=0)
+
+
+def _untold(_done: int, _total: int) -> None:
+    """Say nothing."""
 
 
 def _as_run(arm: Arm) -> LocatedModel:

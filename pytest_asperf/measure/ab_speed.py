@@ -11,6 +11,7 @@ measured until that test decides or the budget is spent.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from contextlib import ExitStack
@@ -20,31 +21,24 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.sequential import EquivalenceTest, PairedTest
 from pytest_asperf.analysis.stats.sequential_frame import BETA
-from pytest_asperf.analysis.stats.total_time import (
-    TotalTimeTest,
-    total_log_ratio,
-    typical_log_ratio,
-)
+from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.engine_process import usable_cores
 from pytest_asperf.hardware.readiness import readiness
-from pytest_asperf.measure.ab_arms import RunningArm
+from pytest_asperf.measure.ab_arms import RunningArm, open_together
 from pytest_asperf.measure.experiment import Visit
+from pytest_asperf.measure.paired_runner import Pair, PairedRunner
 from pytest_asperf.measure.surroundings import Surroundings
-from pytest_asperf.measure.throughput import load_is_cheap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.engine_process import ContextFacts
     from pytest_asperf.measure.ab_arms import Arm, TimedArm
     from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.results import Provenance
 
-#: Timed work of one arm in one pair: long against a scheduler's slice, short against a drift.
-_RUN_NS: Final = 300_000_000
-_MOST_TURNS: Final = 25
+#: Turns without which no gate is a PASS: a quarter of slow runs hides from twelve in 3 %.
+_TURNS_FOR_PASS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,47 +73,6 @@ class Budget:
         return not (self.one_limit or self.both_sides)
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """One finished pair of one workload.
-
-    Attributes:
-        baseline_runs_ns: times of the baseline's runs, by turn.
-        candidate_runs_ns: the same of the candidate's.
-        candidate_first: whether the candidate ran first in the first turn, by coin. The order
-            changes with every turn.
-    """
-
-    baseline_runs_ns: tuple[int, ...]
-    candidate_runs_ns: tuple[int, ...]
-    candidate_first: bool
-
-    @property
-    def in_turn_ns(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Times of the runs that began a turn, and of those that ended it."""
-        turns = [
-            run if number % 2 != self.candidate_first else run[::-1]
-            for number, run in enumerate(
-                zip(self.candidate_runs_ns, self.baseline_runs_ns, strict=True)
-            )
-        ]
-        return tuple(first for first, _ in turns), tuple(second for _, second in turns)
-
-    @property
-    def log_ratio(self) -> float:
-        """ln(candidate / baseline), the median of the turns; above 0 the candidate is slower.
-
-        Two runs back to back share what the machine does; the median leaves out a turn in which it
-        did something to one of them.
-        """
-        return typical_log_ratio(self.baseline_runs_ns, self.candidate_runs_ns)
-
-    @property
-    def total_log_ratio(self) -> float:
-        """ln(candidate / baseline) of the time that all turns took, in which slow runs count."""
-        return total_log_ratio(self.baseline_runs_ns, self.candidate_runs_ns)
-
-
 @dataclass(slots=True)
 class WorkloadPairs:
     """One workload's pairs so far, and its test.
@@ -129,14 +82,12 @@ class WorkloadPairs:
         test: decides.
         pairs: in the order they ran.
         elapsed_s: time that its runs took.
-        visit_s: the same of the last visit.
     """
 
     workload: Workload
     test: PairedTest
     pairs: list[Pair]
     elapsed_s: float = 0.0
-    visit_s: float = 0.0
 
     def add(self, pair: Pair) -> None:
         """Take a pair and let the test see it."""
@@ -178,6 +129,11 @@ class ABResult:
     surroundings: Surroundings = field(default_factory=Surroundings)
 
     @property
+    def evidence_for_fail(self) -> tuple[float, ...]:
+        """The e-value of each workload that a FAIL of it rests on."""
+        return tuple(pairs.test.evidence_for_fail for pairs in self.by_workload)
+
+    @property
     def covers(self) -> str:
         """Which variance the intervals cover, in words."""
         cores = "draws of the cores, " if self.draws_cores else ""
@@ -193,12 +149,14 @@ class SpeedExperiment:
         budget: what it may cost.
         comparisons: tests that share the error of a FAIL, these workloads among them.
         visit: continues the pairs of an earlier one.
+        evidence_elsewhere: for a FAIL, of tests among those that have ended.
     """
 
     workloads: tuple[Workload, ...]
     budget: Budget
     comparisons: int = 1
     visit: Visit[ABResult] = field(default_factory=Visit)
+    evidence_elsewhere: tuple[float, ...] = field(default=(), kw_only=True, compare=False)
 
     def run(self, lease: MachineLease) -> ABResult:
         """Time the pairs; every K-th gate of a machine is preceded by a self-check.
@@ -218,11 +176,11 @@ class SpeedExperiment:
         running = RunningArm(arm, lease.call_timeout_s, lease.corpus)
         with running.worker:
             for workload in self.workloads:
-                running.run(workload, 0)
+                running.run(workload, 0, 1)
 
     def _check_itself(self, lease: MachineLease, base: Arm) -> None:
         """Compare the baseline with itself, and note whether that is a FAIL."""
-        alone = replace(self, comparisons=len(self.workloads))
+        alone = replace(self, comparisons=len(self.workloads), evidence_elsewhere=())
         result = time_pairs(lease, _opening(lease, base, base), alone)
         if result.interrupted:
             raise KeyboardInterrupt
@@ -259,22 +217,19 @@ def run_pairs(
     """Run pairs of two arms until every workload is decided or the budget is spent."""
     began = time.monotonic()
     workloads, budget, visit = experiment.workloads, experiment.budget, experiment.visit
-    earlier = visit.earlier.by_workload if visit.earlier else ()
-    begun = {pairs.workload: pairs for pairs in earlier}
-    by_workload = tuple(begun.get(w) or _no_pairs(w, experiment) for w in workloads)
-    for pairs in by_workload:
-        pairs.visit_s = 0.0
+    begun = {p.workload: p for p in visit.earlier.by_workload} if visit.earlier else {}
     with ExitStack() as stack:
-        arms: list[TimedArm] = []
-        for open_arm in open_arms:
-            arms.append(open_arm())
-            stack.callback(arms[-1].worker.close)
-        base, candidate = arms
+        base, candidate = arms = open_together(stack, open_arms)
         same_tokens = all(base.fed(w) == candidate.fed(w) for w in workloads)
-        paired = _PairedRunner(base, candidate, random.Random(visit.seed(budget.seed)))  # noqa: S311  # logged
+        coin = random.Random(visit.seed(budget.seed))  # noqa: S311  # logged
+        paired = PairedRunner(base, candidate, coin)
         paired.rehearse(workloads)
         for arm in arms:
             arm.ran(paired.contexts[arm])  # what is not what was asked for need not be timed
+        by_workload = tuple(
+            begun.get(w) or WorkloadPairs(w, _test_of(experiment, paired.lengths[w].turns), [])
+            for w in workloads
+        )
         own_deadline = time.monotonic() + budget.max_seconds * len(workloads)
         deadline = min(began + visit.max_seconds, own_deadline)
         interrupted = False
@@ -285,7 +240,7 @@ def run_pairs(
                     break
                 label = ", ".join(pairs.workload.name for pairs in undecided)
                 progress(label, undecided[0].test.n, budget.max_pairs)
-                paired.run_pair(undecided)
+                _run_pair(paired, by_workload, experiment.evidence_elsewhere)
         except KeyboardInterrupt:
             interrupted = True
     return ABResult(
@@ -299,107 +254,34 @@ def run_pairs(
     )
 
 
-def _no_pairs(workload: Workload, experiment: SpeedExperiment) -> WorkloadPairs:
+def _run_pair(
+    paired: PairedRunner, by_workload: Sequence[WorkloadPairs], elsewhere: Sequence[float]
+) -> None:
+    """Run one pair of every undecided workload."""
+    undecided = [pairs for pairs in by_workload if pairs.test.outcome is None]
+    paired.begin_pair()
+    for pairs in undecided:
+        began = time.monotonic()
+        pair = paired.run_turns(pairs.workload, len(pairs.pairs), alone=len(undecided) == 1)
+        pairs.elapsed_s += time.monotonic() - began
+        others = [other.test.evidence_for_fail for other in by_workload if other is not pairs]
+        pairs.test.share_with([*others, *elsewhere])
+        pairs.add(pair)
+
+
+def _test_of(experiment: SpeedExperiment, turns: int) -> PairedTest:
+    """The test of a workload whose pairs have so many turns."""
     budget = experiment.budget
-    kind: type[PairedTest] = EquivalenceTest if budget.both_sides else TotalTimeTest
-    test = (PairedTest if budget.one_limit else kind)(
+    pairs_for_pass = math.ceil(_TURNS_FOR_PASS / turns)
+    make: Callable[..., PairedTest] = partial(TotalTimeTest, pairs_for_pass=pairs_for_pass)
+    if budget.one_limit:
+        make = partial(PairedTest, one_limit=True)
+    elif budget.both_sides:
+        make = EquivalenceTest
+    return make(
         budget.tolerance,
-        one_limit=budget.one_limit,
         beta=budget.beta,
         min_pairs=min(budget.min_pairs, budget.max_pairs),
         max_pairs=budget.max_pairs,
         comparisons=experiment.comparisons,
     )
-    return WorkloadPairs(workload, test, [])
-
-
-class _PairedRunner:
-    """Two arms that take turns.
-
-    Attributes:
-        reloads: whether each pair begins with a load of each arm, or each run has its own.
-        n_cores: logical cores that each pair draws, None where both arms run on all of them.
-        contexts: what each arm's last context resolved to.
-    """
-
-    def __init__(self, base: TimedArm, candidate: TimedArm, coin: random.Random) -> None:
-        self._base = base
-        self._candidate = candidate
-        self._coin = coin
-        self._turns_done = 0
-        self._turns: dict[Workload, int] = {}
-        self._usable_cores = usable_cores()
-        # Of the others each run has a load and a warm-up of its own.
-        self._kept = [arm for arm in (base, candidate) if not arm.loaded.loads_each_run]
-        self.reloads = not self._kept
-        self.n_cores: int | None = None
-        self.contexts: dict[TimedArm, ContextFacts] = {}
-
-    def rehearse(self, workloads: Sequence[Workload]) -> None:
-        """Run everything once uncounted, and decide turns and reloads from how long it takes."""
-        arms = (self._base, self._candidate)
-        for workload in workloads:
-            for arm in arms:
-                self._time(arm, workload)
-            slowest_ns = max(self._turn_ns(arm, workload) for arm in arms)
-            self._turns[workload] = min(_MOST_TURNS, max(1, round(_RUN_NS / slowest_ns)))
-        if self._kept:
-            self.reloads = load_is_cheap(1e9 * max(arm.reload() for arm in self._kept), _RUN_NS)
-        self.n_cores = self._fewest_cores()
-
-    def run_pair(self, undecided: Sequence[WorkloadPairs]) -> None:
-        """Run one pair of every undecided workload."""
-        order = [self._base, self._candidate]
-        if self._coin.random() < 0.5:
-            order.reverse()
-        if self.n_cores is not None:
-            cores = self._coin.sample(self._usable_cores, self.n_cores)
-            for arm in order:
-                arm.worker.confine(cores)
-        if self.reloads:
-            for arm in order:
-                if arm in self._kept:
-                    arm.reload()
-        for pairs in undecided:
-            began = time.monotonic()
-            pair = self._run_turns(pairs.workload, order)
-            took_s = time.monotonic() - began
-            pairs.elapsed_s += took_s
-            pairs.visit_s += took_s
-            pairs.add(pair)
-
-    def _fewest_cores(self) -> int | None:
-        """Cores that suffice for either arm; None where one needs all of them, or a device."""
-        wanted = 0
-        for arm in (self._base, self._candidate):
-            threads = self.contexts[arm].threads
-            if arm.loaded.layers_offloaded or threads is None:
-                return None
-            wanted = max(wanted, threads)
-        return wanted if wanted < len(self._usable_cores) else None
-
-    def _run_turns(self, workload: Workload, order: list[TimedArm]) -> Pair:
-        for arm in order:
-            if arm in self._kept:
-                self._time(arm, workload)  # the load's warm-up
-        times_ns: dict[TimedArm, list[int]] = {arm: [] for arm in order}
-        for number in range(self._turns[workload]):
-            for arm in order if number % 2 == 0 else reversed(order):
-                times_ns[arm].append(self._time(arm, workload))
-            self._turns_done += 1
-        return Pair(
-            tuple(times_ns[self._base]),
-            tuple(times_ns[self._candidate]),
-            candidate_first=order[0] is self._candidate,
-        )
-
-    def _turn_ns(self, arm: TimedArm, workload: Workload) -> int:
-        """Time of one turn of an arm, with the load where each run has its own."""
-        began_ns = time.perf_counter_ns()
-        run_ns = self._time(arm, workload)
-        return time.perf_counter_ns() - began_ns if arm not in self._kept else run_ns
-
-    def _time(self, arm: TimedArm, workload: Workload) -> int:
-        run = arm.run(workload, self._turns_done)
-        self.contexts[arm] = run.context
-        return run.elapsed_ns

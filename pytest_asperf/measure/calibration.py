@@ -48,4 +48,5 @@ def calibration_of(pairs: WorkloadPairs, result: ABResult, model: str) -> Calibr
         noise.load_sd,
         len(pairs.pairs),
         dt.datetime.now(tz=dt.UTC).date().isoformat(),
+        pairs.elapsed_s / len(pairs.pairs),
     )

@@ -169,7 +169,7 @@ class MeasurementRunner:
         Args:
             sides: baseline and candidate; or one side, for what compares runs of it.
             experiment: what is measured.
-            status: gives what progress begins with.
+            status: gives what progress begins with; the builds are then known.
 
         Raises:
             AsperfError: a build or model cannot be made, or the experiment's own.
@@ -182,8 +182,9 @@ class MeasurementRunner:
             names = [arm.name for arm, *_ in reversed(arms)] if len(arms) > 1 else []
 
             def progress(label: str, done: int, total: int) -> None:
-                what = f"{status()}{label} {' vs '.join(names)}".rstrip()
-                self._notify.progress(what, done, total)
+                begins = status()
+                what = sides[0].refs[0].title if begins else " vs ".join(names)
+                self._notify.progress(f"{begins}{label} {what}".rstrip(), done, total)
 
             lease = MachineLease(
                 arms,

@@ -25,6 +25,7 @@ class Calibration:
         position: relative change of cost from the first to the second run of a turn.
         load_sd: standard deviation of log cost from load to load, None where it is not known.
         measured_on: the day, ISO 8601.
+        pair_s: seconds that a pair took, None where an earlier version kept it.
     """
 
     workload: str
@@ -38,6 +39,7 @@ class Calibration:
     load_sd: float | None
     pairs: int
     measured_on: str
+    pair_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

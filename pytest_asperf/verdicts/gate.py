@@ -67,7 +67,7 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
     ratio = decisive.estimate.as_ratio()
     shown = f"{label}{ratio.text(apart_from=(1 + test.tolerance,))}"
     if isinstance(test, TotalTimeTest) and outcome is Outcome.INCONCLUSIVE and test.is_held_up:
-        shown += f", but {math.exp(test.mean):.3g} on average over the pairs"
+        shown += f", but up to {math.exp(sum(test.mean)):.3g} on average over the pairs"
     bound = "" if test.wald_bound is None else f", Wald bound {test.wald_bound}"
     return Verdict(
         outcome,

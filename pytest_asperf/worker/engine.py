@@ -124,8 +124,11 @@ class LoadedModel(Protocol):
     def prompt(self, tokens: Sequence[int], depth: int) -> Timing:
         """Decode `tokens[depth:]` in batches, timed, after `tokens[:depth]`, untimed."""
 
-    def generate(self, tokens: Sequence[int], depth: int) -> Timing:
-        """Decode `tokens[depth:]` one at a time, timed, after `tokens[:depth]`, untimed."""
+    def generate(self, tokens: Sequence[int], depth: int, n_ctx: int) -> Timing:
+        """Decode `tokens[depth:]` one at a time, timed, after `tokens[:depth]`, untimed.
+
+        The context has room for `n_ctx` tokens, so that a next call can go on with more.
+        """
 
     def first_token(self, tokens: Sequence[int]) -> Timing:
         """Decode a prompt and choose the likeliest next token, both timed."""

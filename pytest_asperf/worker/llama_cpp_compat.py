@@ -134,19 +134,19 @@ _SET_STATE: Final = _state_function(
 )
 
 
-def state_size(context: Any) -> int:
-    """The bytes of the part of sequence 0 that cannot be trimmed."""
-    return int(_STATE_SIZE(context, 0, _PARTIAL_STATE))
+def state_size(context: Any, *, whole: bool = False) -> int:
+    """The bytes of sequence 0: of the whole, or of what cannot be forgotten of it."""
+    return int(_STATE_SIZE(context, 0, 0 if whole else _PARTIAL_STATE))
 
 
-def save_state(context: Any, buffer: Any, size: int) -> int:
-    """Write the part of sequence 0 that cannot be trimmed; the bytes, 0 where it failed."""
-    return int(_GET_STATE(context, buffer, size, 0, _PARTIAL_STATE))
+def save_state(context: Any, buffer: Any, size: int, *, whole: bool = False) -> int:
+    """Write that state; return the bytes, 0 where it failed."""
+    return int(_GET_STATE(context, buffer, size, 0, 0 if whole else _PARTIAL_STATE))
 
 
-def restore_state(context: Any, buffer: Any, size: int) -> int:
-    """Take a saved state of sequence 0 back; the bytes read, 0 where it failed."""
-    return int(_SET_STATE(context, buffer, size, 0, _PARTIAL_STATE))
+def restore_state(context: Any, buffer: Any, size: int, *, whole: bool = False) -> int:
+    """Take a saved state of sequence 0 back; return the bytes read, 0 where it failed."""
+    return int(_SET_STATE(context, buffer, size, 0, 0 if whole else _PARTIAL_STATE))
 
 
 def devices() -> list[Facts]:

@@ -217,7 +217,7 @@ class LlamaToolsModel:
         """Time a prompt of as many random tokens, at that depth."""
         return self._timed(len(tokens), depth, n_gen=0)
 
-    def generate(self, tokens: Sequence[int], depth: int) -> Timing:
+    def generate(self, tokens: Sequence[int], depth: int, _n_ctx: int) -> Timing:
         """Time the generation of as many tokens, at that depth; random ones are fed."""
         return self._timed(len(tokens), depth, n_gen=len(tokens) - depth)
 

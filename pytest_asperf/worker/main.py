@@ -95,9 +95,9 @@ class Server:
         loaded = self._model(model)
         return _timed(loaded.prompt(tokens, depth), loaded)
 
-    def _generate(self, model: str, tokens: list[int], depth: int) -> dict[str, Any]:
+    def _generate(self, model: str, tokens: list[int], depth: int, n_ctx: int) -> dict[str, Any]:
         loaded = self._model(model)
-        return _timed(loaded.generate(tokens, depth), loaded)
+        return _timed(loaded.generate(tokens, depth, n_ctx), loaded)
 
     def _first_token(self, model: str, tokens: list[int], depth: int) -> dict[str, Any]:
         if depth:

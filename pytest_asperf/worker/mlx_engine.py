@@ -202,7 +202,7 @@ class MlxModel:
             timing = self._timing(len(tokens) - depth, began_ns, steps)
         return replace(timing, logits=_seen(self._last_row(cache)))
 
-    def generate(self, tokens: Sequence[int], depth: int) -> Timing:
+    def generate(self, tokens: Sequence[int], depth: int, n_ctx: int) -> Timing:
         """Decode tokens one at a time, timed, one step in flight while the next is prepared."""
         clock = time.perf_counter_ns
         with self._running(tokens, depth) as cache:
@@ -223,6 +223,7 @@ class MlxModel:
                 pending.item()
                 steps.append(clock() - last_ns)
             timing = self._timing(len(tokens) - depth, began_ns, steps)
+        self.context["n_ctx"] = n_ctx
         return replace(timing, logits=_seen(row))
 
     def first_token(self, tokens: Sequence[int]) -> Timing:

@@ -137,10 +137,12 @@ class ScriptedModel:
         self.begin("prompt")
         return self._timing(tokens, depth, "pp_ns_per_token", 10_000)
 
-    def generate(self, tokens: Sequence[int], depth: int) -> Timing:
+    def generate(self, tokens: Sequence[int], depth: int, n_ctx: int) -> Timing:
         """The script's time for a generation."""
         self.begin("generate")
-        return self._timing(tokens, depth, "tg_ns_per_token", 1_000_000)
+        timing = self._timing(tokens, depth, "tg_ns_per_token", 1_000_000)
+        self.context["n_ctx"] = n_ctx
+        return timing
 
     def first_token(self, tokens: Sequence[int]) -> Timing:
         """The script's time for a prompt."""

@@ -33,3 +33,10 @@ def test_gates_are_compared_by_total_time(slow_runs_ns: tuple[int, ...]) -> None
     effect = _total_change(pairs)
     assert effect is not None
     assert effect.point == pytest.approx(sum(slow_runs_ns) / 400 - 1, abs=0.005)
+
+
+def test_a_depth_is_filled_once() -> None:
+    """Decoding at depth has processes of its own, where its context stays."""
+    deep = Workload("tg", 128, 1024)
+    cells = [GateCell(A, PP), GateCell(A, deep), GateCell(A, TG)]
+    assert _taking_turns(cells) == [[cells[0], cells[2]], [cells[1]]]

@@ -45,7 +45,7 @@ def _run(needs_s: list[float], max_seconds: float) -> tuple[dict[GateCell, float
         clock.now_s += took_s
         got[cell] += took_s
         left[cell] -= took_s
-        outlook = Outlook(5, "pairs", 1.0, round(left[cell])) if left[cell] > 1e-9 else None
+        outlook = Outlook(5, "pairs", 5.0, round(left[cell])) if left[cell] > 1e-9 else None
         schedule.put_back(group, [CellResult(cell, got[cell], outlook=outlook)])
     assert clock.now_s <= max_seconds + 1e-6
     return got, order
@@ -88,7 +88,7 @@ def test_time_left_becomes_exact() -> None:
     assert turn is not None
     clock.now_s = 15.0
     assert schedule.status() == "1/3 decided, about 15 s left: "
-    outlook = Outlook(5, "pairs", 0.5, 4)
+    outlook = Outlook(5, "pairs", 2.5, 4)
     schedule.put_back(turn[0], [CellResult(CELLS[1], 5.0, outlook=outlook)])
     schedule.next()
     assert schedule.status() == "1/3 decided, about 12 s left: "
@@ -121,7 +121,7 @@ def test_a_budget_that_is_too_small_is_told_after_the_first_round() -> None:
         turn = schedule.next()
         assert turn is not None
         clock.now_s += 5.0
-        outlook = Outlook(5, "pairs", 1.0, needs)
+        outlook = Outlook(5, "pairs", 5.0, needs)
         schedule.put_back(turn[0], [CellResult(cell, 5.0, outlook=outlook)])
         told.append(schedule.shortfall())
     assert told[0] == ""
@@ -132,12 +132,12 @@ def test_a_budget_that_is_too_small_is_told_after_the_first_round() -> None:
 @pytest.mark.parametrize(
     ("outlook", "told"),
     [
-        (Outlook(5, "pairs", 1.0, 10, 0.02), ""),
-        (Outlook(5, "pairs", 1.0, None, 0.02), "more pairs would not decide it so far"),
-        (Outlook(5, "pairs", 0.1, 100, 0.1), "about 105 pairs would, and 60 are allowed"),
-        (Outlook(5, "pairs", 10.0, 9, 0.02), "about 90 s more would, and 30 s are left"),
-        (Outlook(5, "pairs", 10.0, 9, 0.05), "at a tolerance of 11.8 %"),
-        (Outlook(4, "chunks", 10.0, 36), "about 360 s more would"),
+        (Outlook(5, "pairs", 5.0, 10, 0.02), ""),
+        (Outlook(5, "pairs", 5.0, None, 0.02), "no verdict is in sight yet"),
+        (Outlook(5, "pairs", 0.5, 100, 0.1), "about 105 pairs would, and 60 are allowed"),
+        (Outlook(5, "pairs", 50.0, 9, 0.02), "about 90 s more would, and 30 s are left"),
+        (Outlook(5, "pairs", 50.0, 9, 0.05), "at a tolerance of 11.8 %"),
+        (Outlook(4, "chunks", 40.0, 36), "about 360 s more would"),
         (Outlook(0, "pairs", 0.0, None), ""),
         (None, ""),
     ],

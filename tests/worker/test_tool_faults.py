@@ -131,7 +131,7 @@ def _replayed_tools(folder: Path, **plan: Any) -> Path:
 
 
 THREADS = EngineSettings(threads=1)
-ARGUMENTS = {"model": "model", "tokens": [0] * 16, "depth": 8}
+ARGUMENTS = {"model": "model", "tokens": [0] * 16, "depth": 8, "n_ctx": 16}
 TEXT = "def area(width, height):\n    return width * height\n" * 4
 
 

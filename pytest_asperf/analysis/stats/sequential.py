@@ -127,7 +127,7 @@ class PairedTest(SequentialTest):
         beta: bound on PASS where the candidate is slower by `tolerance`.
         min_pairs: no verdict before this many pairs.
         max_pairs: INCONCLUSIVE after this many.
-        comparisons: how many tests share `alpha` (Bonferroni).
+        comparisons: how many tests share `alpha`.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -190,6 +190,11 @@ class PairedTest(SequentialTest):
         return self.evidence_above(self._floor)
 
     @property
+    def evidence_for_fail(self) -> float:
+        """The e-value that a FAIL rests on."""
+        return self._evidence_for_fail(self._floor)
+
+    @property
     def evidence_within(self) -> float:
         """E-value against "slower by the tolerance or more"."""
         return self._evidence_below(self._limit)
@@ -234,7 +239,7 @@ class PairedTest(SequentialTest):
             self.n,
             method="sequential bets on the signs of paired log ratios",
             counted="pairs",
-            confidence=1 - self._alpha - self._beta,
+            confidence=self.confidence,
         )
 
     @property

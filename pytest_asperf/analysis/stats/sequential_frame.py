@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.stats.closed_testing import needed_evidence
 from pytest_asperf.errors import MeasurementError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pytest_asperf.analysis.outcome import Outcome
 
@@ -27,7 +28,10 @@ class SequentialTest:
     Args:
         alpha: bound on a wrong FAIL of any of the tests.
         beta: bound on a wrong PASS of this test.
-        comparisons: how many tests share `alpha` (Bonferroni).
+        comparisons: how many tests share `alpha`: as by Bonferroni, unless `share_with` says more.
+
+    Attributes:
+        confidence: of the interval, at least.
     """
 
     def __init__(self, *, alpha: float, beta: float, comparisons: int) -> None:
@@ -35,6 +39,9 @@ class SequentialTest:
             raise ValueError(f"alpha={alpha} and beta={beta} must lie between 0 and 0.5")
         if comparisons < 1:
             raise ValueError(f"comparisons must be at least 1, not {comparisons}")
+        self.confidence = 1 - alpha - beta
+        self._shared_alpha = alpha
+        self._comparisons = comparisons
         self._alpha = alpha / comparisons
         self._beta = beta
         self._values: list[float] = []
@@ -49,6 +56,14 @@ class SequentialTest:
     def outcome(self) -> Outcome | None:
         """The verdict, or None while more values are needed."""
         return self._outcome
+
+    def share_with(self, others: Sequence[float]) -> None:
+        """Ask for a FAIL only what closed testing does, before the next value.
+
+        Args:
+            others: e-values for a FAIL of the other tests that share the error, as far as known.
+        """
+        self._alpha = 1 / needed_evidence(others, self._shared_alpha, self._comparisons)
 
     def _require_open(self) -> None:
         if self._outcome is not None:

@@ -7,10 +7,11 @@ that has two speeds. The total is what a user waits for. Derivation: ``docs/stat
 from __future__ import annotations
 
 import math
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.stats.quantiles import t_half_width
 from pytest_asperf.analysis.stats.sequential import PairedTest, pairs_left, require_log_ratio
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ _WEIGHT: Final = 0.25
 #: In the total a turn's ratio counts as at most so many times the typical one: a stall of the
 #: machine that hits one run is not to outweigh all others.
 _LARGEST_STALL: Final = 2.0
+#: The same of a pair in the mean over all pairs.
+_LARGEST_STALLED_PAIR: Final = 1.5
 
 
 def typical_log_ratio(baseline: Sequence[float], candidate: Sequence[float]) -> float:
@@ -50,20 +53,22 @@ class TotalTimeTest(PairedTest):
     Each has its own `PairedTest`. A PASS needs both, so a slowdown by the tolerance, of either,
     passes with a probability of at most `beta`. The evidence for a FAIL is a weighted mean of both:
     one coin decides the order of both costs, so with equal builds the mean is a martingale too,
-    and reaches ``1 / alpha`` with a probability of at most `alpha`. Nor does anything pass while
-    the mean over all pairs exceeds the tolerance, which only withholds a PASS: where a pair has one
-    turn, slow pairs are seen by nothing else.
+    and reaches ``1 / alpha`` with a probability of at most `alpha`. Nor does anything pass before
+    Student's upper bound of the mean over all pairs is within the tolerance, which only withholds a
+    PASS: where a pair has one turn, slow pairs are seen by nothing else.
 
     Args:
         tolerance: as of `PairedTest`.
+        pairs_for_pass: no PASS before this many pairs, unless the budget is smaller.
         options: the others of `PairedTest`.
 
     Attributes:
         total: holds the pairs' totals; it never decides.
     """
 
-    def __init__(self, tolerance: float = 0.05, **options: Any) -> None:
+    def __init__(self, tolerance: float = 0.05, *, pairs_for_pass: int = 1, **options: Any) -> None:
         super().__init__(tolerance, **options)
+        self._pairs_for_pass = min(pairs_for_pass, self.max_pairs)
         # As many pairs as the budget, so that this one never decides.
         self.total = PairedTest(
             tolerance, **{**options, "min_pairs": self.max_pairs, "max_pairs": self.max_pairs}
@@ -88,16 +93,24 @@ class TotalTimeTest(PairedTest):
         self._totals.append(whole)
         return super().update(difference)
 
+    def share_with(self, others: Sequence[float]) -> None:
+        """Ask for a FAIL only what closed testing does; see `PairedTest`."""
+        super().share_with(others)
+        self.total.share_with(others)
+
     @property
-    def mean(self) -> float:
-        """The mean log ratio of the totals, a pair's stall cut to twice the typical pair."""
-        middle, stall = median(self._totals), math.log(_LARGEST_STALL)
-        return fmean(max(middle - stall, min(middle + stall, total)) for total in self._totals)
+    def mean(self) -> tuple[float, float]:
+        """The mean log ratio of the totals, stalls cut, and the way to its upper bound."""
+        middle, stall = median(self._totals), math.log(_LARGEST_STALLED_PAIR)
+        totals = [max(middle - stall, min(middle + stall, total)) for total in self._totals]
+        n = len(totals)
+        error = stdev(totals) / math.sqrt(n) if n > 1 else math.inf
+        return fmean(totals), t_half_width(error, n - 1, 1 - 2 * self._beta)
 
     @property
     def is_held_up(self) -> bool:
         """Whether only the mean over all pairs keeps it from a PASS."""
-        return self.is_within and self.total.is_within and self.mean > self._limit
+        return self.is_within and self.total.is_within and sum(self.mean) > self._limit
 
     @property
     def decisive(self) -> PairedTest:
@@ -120,12 +133,18 @@ class TotalTimeTest(PairedTest):
         left = super().expected_pairs_left
         if not left or self._log_odds > 0:
             return left
+        left = max(left, self._pairs_for_pass - self.n)
         if self.total.is_within:
-            return None if self.is_held_up else left
+            return self._until_the_mean_is_known() if self.is_held_up else left
         seen = self.total.evidence_within
         if seen <= 1:
             return None
         return max(left, math.ceil(pairs_left(self.n, math.log(seen), math.log(1 / self._beta))))
+
+    def _until_the_mean_is_known(self) -> int | None:
+        mean, half = self.mean
+        room = self._limit - mean
+        return math.ceil(((half / room) ** 2 - 1) * self.n) if room > 0 else None
 
     @property
     def _slower(self) -> PairedTest:
@@ -133,14 +152,14 @@ class TotalTimeTest(PairedTest):
 
     def _by_odds(self) -> Outcome | None:
         slower = self._slower
-        shared = self._evidence_for_fail(self._floor)
-        if slower.is_clearly_slower(shared) and not slower.is_within:
+        if slower.is_clearly_slower(self.evidence_for_fail) and not slower.is_within:
             return Outcome.FAIL
         passes = super()._by_odds() is Outcome.PASS and self._is_accepted()
         return Outcome.PASS if passes else None
 
     def _is_accepted(self) -> bool:
-        return self.is_within and self.total.is_within and not self.is_held_up
+        is_long_enough = self.n >= self._pairs_for_pass
+        return is_long_enough and self.is_within and self.total.is_within and not self.is_held_up
 
     def _evidence_for_fail(self, effect: float) -> float:
         typical, total = self.evidence_above(effect), self.total.evidence_above(effect)

@@ -1,0 +1,222 @@
+"""Runs two arms in pairs: which of them begins, from which loads, on which cores, for how long.
+
+A pair is as short as it can be: a test needs a number of coins, and the time that a pair takes
+beyond what its noise asks for is lost. So a pair has a few turns, a long generation is timed in
+parts, and only pairs of a test that stays undecided grow.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.stats.total_time import total_log_ratio, typical_log_ratio
+from pytest_asperf.engine_process import usable_cores
+from pytest_asperf.measure.throughput import load_is_cheap
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+    from pytest_asperf.config.workload import Workload
+    from pytest_asperf.engine_process import ContextFacts
+    from pytest_asperf.measure.ab_arms import TimedArm
+
+#: Timed work of one arm in a pair: long against a scheduler's slice.
+_PAIR_NS: Final = 100_000_000
+#: Turns of a pair. With fewer than four the median hides no disturbance and no slow minority.
+_LEAST_TURNS: Final = 4
+_MOST_TURNS: Final = 25
+#: A run that takes longer and has no parts is a pair by itself.
+_LONG_RUN_NS: Final = 200_000_000
+#: A generation is timed in at most so many parts of at least so many tokens.
+_MOST_PARTS: Final = 16
+_LEAST_PART: Final = 8
+#: After each so many pairs a pair has as many turns more as the first had.
+_PAIRS_OF_A_LENGTH: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One finished pair of one workload.
+
+    Attributes:
+        baseline_runs_ns: times of the baseline's runs, by turn.
+        candidate_runs_ns: the same of the candidate's.
+        candidate_first: whether the candidate ran first in the first turn, by coin. The order
+            changes with every turn.
+    """
+
+    baseline_runs_ns: tuple[int, ...]
+    candidate_runs_ns: tuple[int, ...]
+    candidate_first: bool
+
+    @property
+    def in_turn_ns(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Times of the runs that began a turn, and of those that ended it."""
+        turns = [
+            run if number % 2 != self.candidate_first else run[::-1]
+            for number, run in enumerate(
+                zip(self.candidate_runs_ns, self.baseline_runs_ns, strict=True)
+            )
+        ]
+        return tuple(first for first, _ in turns), tuple(second for _, second in turns)
+
+    @property
+    def log_ratio(self) -> float:
+        """ln(candidate / baseline), the median of the turns; above 0 the candidate is slower.
+
+        Two runs back to back share what the machine does; the median leaves out a turn in which it
+        did something to one of them.
+        """
+        return typical_log_ratio(self.baseline_runs_ns, self.candidate_runs_ns)
+
+    @property
+    def total_log_ratio(self) -> float:
+        """ln(candidate / baseline) of the time that all turns took, in which slow runs count."""
+        return total_log_ratio(self.baseline_runs_ns, self.candidate_runs_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class PairLength:
+    """How much of a workload a pair has.
+
+    Attributes:
+        parts: that a run is timed in, one a turn.
+        turns: of one of the first pairs.
+    """
+
+    parts: int
+    turns: int
+
+    @classmethod
+    def of(cls, run_ns: float, divisible_into: int) -> PairLength:
+        """The length for a run of this time.
+
+        Args:
+            run_ns: of the slower arm.
+            divisible_into: the most equal parts that a run can be timed in.
+        """
+        most = min(divisible_into, int(run_ns * _LEAST_TURNS / _PAIR_NS))
+        parts = max((n for n in range(1, most + 1) if divisible_into % n == 0), default=1)
+        if parts == 1 and run_ns > _LONG_RUN_NS:
+            return cls(1, 1)
+        fitting = round(_PAIR_NS * parts / run_ns)
+        return cls(parts, min(_MOST_TURNS, max(_LEAST_TURNS, fitting)))
+
+    def turns_of(self, pairs_before: int) -> int:
+        """Turns of a pair; a test that many pairs did not decide needs longer ones."""
+        if self.turns == 1:
+            return 1
+        return min(_MOST_TURNS, self.turns * (1 + pairs_before // _PAIRS_OF_A_LENGTH))
+
+
+def most_parts(workload: Workload) -> int:
+    """The most equal parts that a workload's run can be timed in."""
+    if workload.kind != "tg":
+        return 1
+    most = min(_MOST_PARTS, workload.n_tokens // _LEAST_PART)
+    return max((n for n in range(1, most + 1) if workload.n_tokens % n == 0), default=1)
+
+
+class PairedRunner:
+    """Two arms that take turns.
+
+    Attributes:
+        reloads: whether each pair begins with a load of each arm, or each run has its own.
+        n_cores: logical cores that each pair draws, None where both arms run on all of them.
+        contexts: what each arm's last context resolved to.
+        lengths: of each workload's pairs.
+    """
+
+    def __init__(self, base: TimedArm, candidate: TimedArm, coin: random.Random) -> None:
+        self._arms = (base, candidate)
+        self._coin = coin
+        self._turns_done: Counter[Workload] = Counter()
+        self._usable_cores = usable_cores()
+        # Of the others each run has a load and a warm-up of its own.
+        self._kept = [arm for arm in self._arms if not arm.loaded.loads_each_run]
+        self.reloads = not self._kept
+        self.n_cores: int | None = None
+        self.contexts: dict[TimedArm, ContextFacts] = {}
+        self.lengths: dict[Workload, PairLength] = {}
+        self._warm: set[Workload] = set()
+
+    def rehearse(self, workloads: Sequence[Workload]) -> None:
+        """Run everything uncounted, and decide lengths and reloads from how long it takes."""
+        for workload in workloads:
+            parts = most_parts(workload) if len(self._kept) == len(self._arms) else 1
+            slowest_ns = max(self._rehearsed_ns(arm, workload, parts) for arm in self._arms)
+            self.lengths[workload] = PairLength.of(parts * slowest_ns, parts)
+        if self._kept:
+            self.reloads = load_is_cheap(1e9 * max(arm.reload() for arm in self._kept), _PAIR_NS)
+        self.n_cores = self._fewest_cores()
+
+    def begin_pair(self) -> None:
+        """Draw the cores of the next pair, and load the models where each pair does."""
+        if self.n_cores is not None:
+            cores = self._coin.sample(self._usable_cores, self.n_cores)
+            for arm in self._arms:
+                arm.worker.confine(cores)
+        if self.reloads:
+            for arm in self._drawn_order():
+                if arm in self._kept:
+                    arm.reload()
+
+    def run_turns(self, workload: Workload, pairs_before: int, *, alone: bool) -> Pair:
+        """Run one workload's turns of the pair, in an order that its own coin decides.
+
+        Args:
+            workload: what is timed.
+            pairs_before: its pairs so far.
+            alone: whether no other workload runs in this pair.
+        """
+        order, length = self._drawn_order(), self.lengths[workload]
+        if self.reloads or not alone or workload not in self._warm:
+            for arm in order:
+                if arm in self._kept:
+                    self._time(arm, workload, length.parts)  # the context's warm-up
+        self._warm.add(workload)
+        times_ns: dict[TimedArm, list[int]] = {arm: [] for arm in order}
+        for number in range(length.turns_of(pairs_before)):
+            for arm in order if number % 2 == 0 else reversed(order):
+                times_ns[arm].append(self._time(arm, workload, length.parts))
+            self._turns_done[workload] += 1
+        base, candidate = self._arms
+        return Pair(
+            tuple(times_ns[base]),
+            tuple(times_ns[candidate]),
+            candidate_first=order[0] is candidate,
+        )
+
+    def _drawn_order(self) -> list[TimedArm]:
+        order = list(self._arms)
+        if self._coin.random() < 0.5:
+            order.reverse()
+        return order
+
+    def _fewest_cores(self) -> int | None:
+        """Cores that suffice for either arm; None where one needs all of them, or a device."""
+        wanted = 0
+        for arm in self._arms:
+            threads = self.contexts[arm].threads
+            if arm.loaded.layers_offloaded or threads is None:
+                return None
+            wanted = max(wanted, threads)
+        return wanted if wanted < len(self._usable_cores) else None
+
+    def _rehearsed_ns(self, arm: TimedArm, workload: Workload, parts: int) -> int:
+        """Time of one turn of an arm, with the load where each run has its own."""
+        began_ns = time.perf_counter_ns()
+        run_ns = self._time(arm, workload, parts)
+        if run_ns < _LONG_RUN_NS:  # the first run of a context takes longer
+            began_ns = time.perf_counter_ns()
+            run_ns = self._time(arm, workload, parts)
+        return time.perf_counter_ns() - began_ns if arm not in self._kept else run_ns
+
+    def _time(self, arm: TimedArm, workload: Workload, parts: int) -> int:
+        run = arm.run(workload, self._turns_done[workload], parts)
+        self.contexts[arm] = run.context
+        return run.elapsed_ns

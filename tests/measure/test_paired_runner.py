@@ -1,0 +1,139 @@
+"""How two arms take turns: lengths of pairs, parts of runs, orders and warm-ups."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_asperf.config.workload import Workload
+from pytest_asperf.measure.paired_runner import PairedRunner, PairLength, most_parts
+
+if TYPE_CHECKING:
+    from pytest_asperf.measure.ab_arms import TimedArm
+
+TG, PP = Workload("tg", 128), Workload("pp", 512)
+
+
+@pytest.mark.parametrize(
+    ("workload", "parts"),
+    [(TG, 16), (PP, 1), (Workload("tg", 12), 1), (Workload("tg", 127), 1), (Workload("tg", 36), 4)],
+)
+def test_a_generation_is_divided_evenly(workload: Workload, parts: int) -> None:
+    """A part has eight tokens or more, and all have as many."""
+    assert most_parts(workload) == parts
+
+
+@pytest.mark.parametrize(
+    ("run_ms", "divisible_into", "length"),
+    [
+        (5_000, 16, PairLength(16, 4)),  # parts of 312 ms
+        (300, 16, PairLength(8, 4)),
+        (60, 16, PairLength(2, 4)),
+        (10, 16, PairLength(1, 10)),
+        (1, 16, PairLength(1, 25)),
+        (150, 1, PairLength(1, 4)),
+        (5_000, 1, PairLength(1, 1)),
+    ],
+)
+def test_a_pair_is_as_short_as_its_runs_allow(
+    run_ms: float, divisible_into: int, length: PairLength
+) -> None:
+    """Four turns of 25 ms, more of shorter runs, and one of a long run that has no parts."""
+    assert PairLength.of(1e6 * run_ms, divisible_into) == length
+
+
+@given(st.floats(1e4, 1e11), st.integers(1, 16), st.integers(0, 60))
+def test_pairs_that_do_not_decide_grow(run_ns: float, divisible_into: int, before: int) -> None:
+    """No pair is shorter than the one before, and none has more than 25 turns."""
+    length = PairLength.of(run_ns, divisible_into)
+    assert divisible_into % length.parts == 0
+    assert 1 <= length.turns_of(before) <= length.turns_of(before + 1) <= 25
+
+
+@dataclass(eq=False)
+class FakeArm:
+    """An arm whose runs all take as long.
+
+    Attributes:
+        name: of the arm.
+        run_ms: what a run takes.
+        log: what it was asked for, in order.
+        loads_each_run: whether each run has a load of its own.
+        load_s: what a load takes.
+    """
+
+    name: str
+    run_ms: float
+    log: list[tuple[str, object]]
+    loads_each_run: bool = False
+    load_s: float = 9.0
+    loaded: SimpleNamespace = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.loaded = SimpleNamespace(loads_each_run=self.loads_each_run, layers_offloaded=1)
+
+    def run(self, workload: Workload, turn: int, parts: int) -> SimpleNamespace:
+        """Note what is run."""
+        self.log.append((self.name, (workload.kind, turn % parts, parts)))
+        elapsed_ns = round(1e6 * self.run_ms / parts)
+        return SimpleNamespace(elapsed_ns=elapsed_ns, context=SimpleNamespace(threads=2))
+
+    def reload(self) -> float:
+        """Note it."""
+        self.log.append((self.name, "load"))
+        return self.load_s
+
+
+def runner(run_ms: float, load_s: float = 9.0) -> tuple[PairedRunner, list[tuple[str, object]]]:
+    """Return a rehearsed runner of two arms, and the log of what they do from then on."""
+    log: list[tuple[str, object]] = []
+    arms = [FakeArm(name, run_ms, log, load_s=load_s) for name in "AB"]
+    base, candidate = (cast("TimedArm", arm) for arm in arms)
+    paired = PairedRunner(base, candidate, random.Random(1))  # noqa: S311  # replayed
+    paired.rehearse([TG, PP])
+    log.clear()
+    return paired, log
+
+
+def test_both_arms_run_the_same_parts_in_turn() -> None:
+    """The order changes with every turn, each turn is the next part, and pairs go on from there."""
+    paired, log = runner(run_ms=1600)
+    for before in range(2):
+        paired.begin_pair()
+        pair = paired.run_turns(TG, before, alone=True)
+        assert pair.baseline_runs_ns == pair.candidate_runs_ns == (100_000_000,) * 4
+    warm_up, timed = log[:2], log[2:]
+    assert [what for _, what in warm_up] == [("tg", 0, 16)] * 2
+    assert [what for _, what in timed] == [("tg", n // 2, 16) for n in range(16)]
+    orders = ["".join(name for name, _ in timed[n : n + 4]) for n in range(0, 16, 4)]
+    assert set(orders) <= {"ABBA", "BAAB"}
+
+
+def test_a_rehearsal_of_a_long_generation_is_short() -> None:
+    """A part tells how long the whole takes."""
+    log: list[tuple[str, object]] = []
+    base, candidate = (cast("TimedArm", FakeArm(name, 5_000, log)) for name in "AB")
+    PairedRunner(base, candidate, random.Random(1)).rehearse([TG])  # noqa: S311  # replayed
+    assert [what for _, what in log[:2]] == [("tg", 0, 16)] * 2
+    assert len(log) == 4  # and a load of each
+
+
+def test_only_what_changed_is_warmed_up() -> None:
+    """A pair of one workload on a kept load begins where the last one ended; others warm up."""
+    paired, log = runner(run_ms=1600)
+    for before, alone, warm_ups in ((0, True, 2), (1, True, 0), (2, False, 2)):
+        log.clear()
+        paired.begin_pair()
+        paired.run_turns(TG, before, alone=alone)
+        assert len(log) == 8 + warm_ups
+    cheap, log = runner(run_ms=1600, load_s=0.01)
+    cheap.begin_pair()
+    assert sorted(log) == [("A", "load"), ("B", "load")]
+    cheap.run_turns(TG, 3, alone=True)
+    assert len(log) == 2 + 2 + 8
