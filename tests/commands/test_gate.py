@@ -233,7 +233,7 @@ def test_llama_cpp_against_itself(real: Command) -> None:
     assert done.exit_code in {0, 2}, done.output
     cells = {words[1]: words[0] for words in _cell_lines(done.output)}
     assert "FAIL" not in cells.values()
-    assert cells["logits"] == "PASS"
+    assert (cells["ppl"], cells["logits"]) == ("PASS", "PASS")
 
 
 @pytest.mark.live

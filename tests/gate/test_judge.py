@@ -9,7 +9,8 @@ from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.gate.cells import GateCell, GateCheck
 from pytest_asperf.gate.judge import _taking_turns, _total_change
-from pytest_asperf.measure.ab_speed import Pair, WorkloadPairs
+from pytest_asperf.measure.ab_speed import WorkloadPairs
+from pytest_asperf.measure.paired_runner import Pair
 
 A, B = (ModelRef(ModelSpec(name)) for name in "ab")
 PP, TG = Workload("pp", 512), Workload("tg", 128)

@@ -292,21 +292,16 @@ class PairedTest(SequentialTest):
         if self.is_within:
             # An interval within the tolerance proves the claim, whatever else it shows.
             within = self.evidence_within
-            is_clear = is_slower or self._is_clear(Outcome.PASS, within, self._beta)
+            is_clear = is_slower or _is_clear(
+                -self._log_odds, within, self._beta, one_limit=self._one_limit
+            )
             return Outcome.PASS if is_clear else None
         return Outcome.FAIL if is_slower else None
 
     def is_clearly_slower(self, seen: float) -> bool:
         """Whether evidence of this size against the floor suffices, with the odds seen here."""
-        return seen >= 1 / self._alpha and self._is_clear(Outcome.FAIL, seen, self._alpha)
-
-    def _is_clear(self, side: Outcome, seen: float, error: float) -> bool:
-        """Whether the odds are clear enough for one side, or the evidence for it ample."""
-        # Either side of one limit is a verdict: there is no nearer one to ask for.
-        odds = self._log_odds if side is Outcome.FAIL else -self._log_odds
-        is_nearer = self._one_limit or odds > 0
-        return is_nearer and (
-            odds >= _odds_needed(error, one_limit=self._one_limit) or seen >= _AMPLE / error
+        return seen >= 1 / self._alpha and _is_clear(
+            self._log_odds, seen, self._alpha, one_limit=self._one_limit
         )
 
     def _by_interval(self) -> Outcome:
@@ -366,6 +361,13 @@ def _bracket(differences: Sequence[float], scales: Sequence[float]) -> tuple[flo
     """Effects at which every difference has its full score, of either sign."""
     widest = max(scales)
     return min(differences) - widest, max(differences) + widest
+
+
+def _is_clear(odds: float, seen: float, error: float, *, one_limit: bool) -> bool:
+    """Whether the log odds for a side are clear enough, or the evidence for it is ample."""
+    # Either side of one limit is a verdict: there is no nearer one to ask for.
+    is_enough = odds >= _odds_needed(error, one_limit=one_limit) or seen >= _AMPLE / error
+    return is_enough and (one_limit or odds > 0)
 
 
 def _odds_needed(error: float, *, one_limit: bool) -> float:
