@@ -18,7 +18,10 @@ from filelock import FileLock
 
 from pytest_asperf.modelfiles.cache import cache_root
 
-TOOLS: Final = ("llama-bench", "llama-perplexity", "llama-quantize", "llama-speculative-simple")
+TOOLS: Final = (
+    *("llama-bench", "llama-perplexity", "llama-quantize"),
+    *("llama-speculative-simple", "llama-batched-bench"),
+)
 
 #: Names a folder that holds the tools already.
 TOOLS_VARIABLE: Final = "ASPERF_BENCH_TOOLS"

@@ -113,8 +113,8 @@ _REMEDIES: Final = {
     "the engine's checkpoints where it has them",
     "quantize": "choose a level that this file can be quantised to",
     "tool": "run the program by hand; report it to llama.cpp with the model named",
-    "tools": "name a folder that has llama-bench, llama-perplexity and llama-quantize, with "
-    "--asperf-tools or as `tools` of a build",
+    "tools": "name a folder that has all of llama.cpp's programs, with --asperf-tools or as "
+    "`tools` of a build",
     "unsupported": "measure it on an engine that can, with --asperf-engine",
     "version": "set what both versions have, or leave this version out",
 }

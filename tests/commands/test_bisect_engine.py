@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 EQUAL, SLOW, SLOWER = "current,slow_by=0", "current,slow_by=0.6", "current,slow_by=2"
 GONE = "./gone-1.0-py3-none-any.whl"
 
-# Of the target. Of the draft, whose steps are shorter, two gates of one effect once had intervals
-# apart (+55 % [53, 60] and +61 % [60, 63]), and bisect saw several steps.
+# Of the target, whose steps are long beside what other work on the machine adds to a slowed one.
 pytestmark = [pytest.mark.live, pytest.mark.serial]
 
 
