@@ -44,6 +44,9 @@ class Silent:
     def wait(self, reason: str) -> None:
         """Show nothing."""
 
+    def say(self, text: str) -> None:
+        """Show nothing."""
+
 
 def main() -> bool:
     """Print both tables, and return whether PPL agrees with mlx-lm's to 4 digits."""

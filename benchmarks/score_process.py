@@ -45,6 +45,9 @@ class _Silent:
     def wait(self, reason: str) -> None:
         """Show nothing."""
 
+    def say(self, text: str) -> None:
+        """Show nothing."""
+
 
 def _score_one(level: str, path: Path, corpus: Path, chunks: int | None) -> dict[str, Any]:
     with Worker(_BUILD) as worker:

@@ -93,7 +93,15 @@ class BuildError(AsperfError):
 
 
 class EngineError(AsperfError):
-    """An engine is missing, refused a request, or died."""
+    """An engine is missing, refused a request, or died.
+
+    Attributes:
+        did: what it did, in a word.
+        manner: how, such as the signal.
+    """
+
+    did = "failed"
+    manner = ""
 
 
 class MeasurementError(AsperfError):

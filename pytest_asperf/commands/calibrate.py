@@ -34,9 +34,11 @@ def calibrate_machine(
 ) -> None:
     """Measure this machine's noise with a build against itself, and keep it for gates.
 
+    Says then what the default gate will cost here.
+
     Exits with 1, and keeps nothing, if other work makes the machine too busy for it.
     """
-    from pytest_asperf.commands.calibration import calibrate
+    from pytest_asperf.commands.calibration import calibrate, gate_cost
     from pytest_asperf.config.workload import parse_workload
 
     project = open_project(python=python, wait=wait)
@@ -56,6 +58,7 @@ def calibrate_machine(
             tolerance=project.settings.tolerance,
             seed=project.draw_seed(),
         )
-    print_sections(result.sections)
+        cost = gate_cost(runner, project, engine) if result.is_kept else ()
+    print_sections((*result.sections, *cost))
     if not result.is_kept:
         raise typer.Exit(CANNOT_MEASURE)

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.stats.estimate import percent_text
 from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance, is_fit, unfit_text
-from pytest_asperf.errors import printable
+from pytest_asperf.commands.gate_request import GateOptions, read_request
+from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.gate.cost import cost_text, expected_costs
 from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment
 from pytest_asperf.measure.calibration import calibration_of
 from pytest_asperf.report.sections import CheckLine, Section, condition_check
 
 if TYPE_CHECKING:
+    from pytest_asperf.commands.project import Project
+    from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.spec import Build, ModelRef
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.hardware.conditions import Condition
@@ -84,6 +88,18 @@ def calibrate(
         *([Section("not kept", refused)] if refused else []),
     )
     return Calibrated(sections, is_kept=not refused)
+
+
+def gate_cost(runner: MeasurementRunner, project: Project, engine: Engine) -> tuple[Section, ...]:
+    """What the default gate will cost by the noise that is kept; nothing without default models."""
+    options = GateOptions("current", "current", (), (), None, engine, "1%")
+    try:
+        request = read_request(options, project)
+    except ConfigError:  # as of an engine that runs no shipped model
+        return ()
+    cells = request.plan(runner).cells
+    costs = expected_costs(cells, runner.noise.calibrations, request.limits.budget)
+    return (Section("the default gate", (CheckLine("cost", "ok", cost_text(cells, costs)),)),)
 
 
 def _refused(

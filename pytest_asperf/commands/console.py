@@ -52,6 +52,10 @@ class StatusNotify:
         """Say why nothing happens."""
         print_waiting(self._console, reason)
 
+    def say(self, text: str) -> None:
+        """Say something that stays on the terminal."""
+        print_text(self._console, printable(text))
+
 
 def stderr_console() -> Console:
     """The console for errors and progress; results go to stdout."""

@@ -18,10 +18,11 @@ import typer
 from rich.console import Console
 
 from pytest_asperf.commands.command_words import in_own_words
-from pytest_asperf.commands.console import print_error, print_whole, stderr_console
+from pytest_asperf.commands.console import print_error, stderr_console
 from pytest_asperf.commands.gate_output import (
     print_outcome,
     print_plan,
+    print_progress,
     require_writable,
     write_outcome,
 )
@@ -89,7 +90,7 @@ def gate_builds(
     ] = None,
     max_seconds: Annotated[
         int | None,
-        typer.Option("--max-seconds", min=1, metavar="S", help="Seconds of one cell [300]."),
+        typer.Option("--max-seconds", min=1, metavar="S", help="Seconds of all cells [300]."),
     ] = None,
     chunks: Chunks = None,
     seed: Seed = None,
@@ -145,10 +146,12 @@ def gate_builds(
         ):
             plan = gate.plan(runner)
             with _paused(status):
-                print_plan(gate, plan, Console(highlight=False), only_list=only_list)
+                out = Console(highlight=False) if only_list else console
+                known = runner.noise.calibrations
+                print_plan(gate, plan, known, out, only_list=only_list)
             if only_list:
                 return
-            outcome = _run(gate, plan, runner, status)
+            outcome = _run(gate, plan, runner, console, status)
     except (ConfigError, ModelError) as error:
         print_error(error)
         raise typer.Exit(USAGE) from None
@@ -169,15 +172,14 @@ def _paused(status: Status) -> Iterator[None]:
 
 
 def _run(
-    gate: GateRequest, plan: GatePlan, runner: MeasurementRunner, status: Status
+    gate: GateRequest, plan: GatePlan, runner: MeasurementRunner, console: Console, status: Status
 ) -> GateOutcome:
-    """The decided cells; each is printed at once."""
+    """The decided cells; each is told at once, but for passes where the status line counts them."""
     from pytest_asperf.analysis.verdict import Outcome
     from pytest_asperf.gate.cells import shared_by
     from pytest_asperf.gate.judge import judge_cells
-    from pytest_asperf.gate.summary import GateOutcome, result_line
+    from pytest_asperf.gate.summary import GateOutcome
 
-    out = Console(highlight=False)
     began = time.monotonic()
     results: list[CellResult] = []
     interrupted = False
@@ -188,10 +190,12 @@ def _run(
             if result.interrupted and result.word == Outcome.INCONCLUSIVE:
                 continue
             results.append(_reworded(result))
-            with _paused(status):
-                print_whole(out, result_line(results[-1], plan))
+            if result.word != Outcome.PASS or not console.is_terminal:
+                with _paused(status):
+                    print_progress(console, result, len(results), len(plan.cells))
     except KeyboardInterrupt:
         interrupted = True
+    results.sort(key=lambda result: plan.cells.index(result.cell))
     base, candidate = (build.name for build in gate.builds)
     elapsed_s = time.monotonic() - began
     return GateOutcome(

@@ -15,16 +15,28 @@ from pytest_asperf.commands.console import print_text, print_whole, stderr_conso
 from pytest_asperf.errors import ConfigError, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_asperf.commands.gate_request import GateRequest
+    from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.gate.plan import GatePlan
     from pytest_asperf.gate.summary import GateOutcome
+    from pytest_asperf.measure.surroundings import Calibration
 
 _STEP_SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 
 
-def print_plan(gate: GateRequest, plan: GatePlan, out: Console, *, only_list: bool) -> None:
-    """Print what will be compared, and with `only_list` each cell."""
+def print_plan(
+    gate: GateRequest,
+    plan: GatePlan,
+    calibrations: Sequence[Calibration],
+    out: Console,
+    *,
+    only_list: bool,
+) -> None:
+    """Print what will be compared and what that will cost, and with `only_list` each cell."""
     from pytest_asperf.gate.cells import shared_by
+    from pytest_asperf.gate.cost import cost_text, expected_costs
     from pytest_asperf.gate.summary import error_budget
 
     base, candidate = (printable(build.name) for build in gate.builds)
@@ -33,35 +45,29 @@ def print_plan(gate: GateRequest, plan: GatePlan, out: Console, *, only_list: bo
     print_text(out, f"{gate.limits_text} {error_budget(shared_by(plan.cells))}.")
     for left_out in plan.left_out:
         print_text(out, f"left out: {left_out.what}: {left_out.reason}")
-    print_text(
-        out,
-        f"at most {gate.limits.budget.max_pairs} pairs and {gate.limits.budget.max_seconds:g} s a "
-        f"cell, --seed={gate.limits.budget.seed}",
-    )
+    budget = gate.limits.budget
+    amounts = f"{budget.max_pairs} pairs a cell, {budget.max_seconds:g} s in all"
+    print_text(out, f"at most {amounts}, --seed={budget.seed}")
+    if cost := cost_text(plan.cells, expected_costs(plan.cells, calibrations, budget)):
+        print_text(out, cost)
     print_text(out, "")
     for cell in plan.cells if only_list else ():
         print_whole(out, f"{cell.name:12} {printable(cell.what)}")
 
 
+def print_progress(out: Console, result: CellResult, n_decided: int, n_cells: int) -> None:
+    """Print one line of a result that is there, where the summary is not yet."""
+    line = f"{n_decided}/{n_cells} {result.word} {result.cell.name} {result.cell.what}"
+    print_whole(out, printable(line))
+
+
 def print_outcome(outcome: GateOutcome) -> None:
-    """Print notes, what ran, and the overall verdict."""
-    from pytest_asperf.gate.summary import notes, proof_rows
+    """Print the answer, then cells, notes and what ran."""
+    from pytest_asperf.gate.pages import text_lines
 
     out = Console(highlight=False)
-    for note in notes(outcome.results):
-        print_whole(out, "")
-        for line in note.splitlines():
-            print_whole(out, line)
-    rows = proof_rows(outcome.results)
-    if rows:
-        print_whole(out, "\nwhat ran")
-    for row in rows:
-        if not row.differs:
-            print_whole(out, f"  {row.label + ':':10} {printable(row.baseline)}, in both")
-            continue
-        print_whole(out, f"  {row.label + ':':10} {printable(row.baseline)}")
-        print_whole(out, f"  {'differs':>9}: {printable(row.candidate)}")
-    print_whole(out, f"\n{outcome.headline}")
+    for line in text_lines(outcome, out.width if out.is_terminal else None):
+        print_whole(out, line)
 
 
 def require_writable(path: Path | None) -> None:
@@ -77,7 +83,8 @@ def require_writable(path: Path | None) -> None:
 
 def write_outcome(outcome: GateOutcome, summary: Path | None, json_file: Path | None) -> None:
     """Write the files that were named, and the summary that GitHub shows of a job."""
-    from pytest_asperf.gate.summary import document, markdown
+    from pytest_asperf.gate.pages import markdown
+    from pytest_asperf.gate.summary import document
 
     text = markdown(outcome)
     step = os.environ.get(_STEP_SUMMARY)

@@ -59,7 +59,7 @@ OPTIONS: Final = {
     "--asperf-max-seconds": (
         "max_seconds",
         "S",
-        "seconds of each timed workload after which a gate begins no further pair (default: 300)",
+        "seconds of a gate, all its cells together, after which it gives up (default: 300)",
     ),
     "--asperf-max-cv": (
         "max_cv",

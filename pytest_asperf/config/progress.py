@@ -16,3 +16,6 @@ class Notify(Protocol):
 
     def wait(self, reason: str) -> None:
         """The measurement cannot start yet."""
+
+    def say(self, text: str) -> None:
+        """Something is worth knowing before the measurement is over."""

@@ -69,7 +69,7 @@ class Settings:
         candidate: build that a gate judges, None where there is none.
         tolerance: slowdown that a gate accepts, a fraction.
         max_pairs: pairs after which a gate gives up.
-        max_seconds: seconds of each workload after which a gate begins no further pair.
+        max_seconds: seconds of all its workloads after which a gate begins no further pair.
         max_cv: coefficient of variation of a throughput's runs, a fraction, above which a limit
             that the spread reaches is not decided.
         seed: of every random order, None for one drawn and logged.

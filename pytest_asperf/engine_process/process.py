@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from pytest_asperf.config.engines import EXTRAS, Engine
-from pytest_asperf.errors import EngineError, escaped
+from pytest_asperf.errors import EngineError, escaped, printable
 from pytest_asperf.worker import wire
 
 if TYPE_CHECKING:
@@ -71,6 +71,10 @@ class WorkerError(EngineError):
 
     breaks_measurement = True
 
+    def __init__(self, what: str, *, did: str = "crashed", manner: str = "", **parts: Any) -> None:
+        super().__init__(what, **parts)
+        self.did, self.manner = did, manner
+
 
 class EngineRefusedError(EngineError):
     """The engine answered that it cannot do what was asked; the worker lives on.
@@ -89,10 +93,15 @@ class EngineRefusedError(EngineError):
         )
         self.kind = kind
         self.breaks_measurement = kind in _BREAKING
+        self.did, self.manner = _DONE.get(kind, ("refused", printable(message, _LONGEST_MANNER)))
 
 
 #: Refusals in the middle of the work, whose figures would be of broken decodes.
 _BREAKING: Final = {"decode", "internal", "logits", "non-finite", "position", "rollback", "tool"}
+
+#: What is no refusal, by its kind.
+_DONE: Final = {"memory": ("ran out of memory", ""), "internal": ("failed inside", "")}
+_LONGEST_MANNER: Final = 100
 
 _REMEDIES: Final = {
     "context": "ask for less context, or for a smaller depth",
@@ -290,10 +299,11 @@ class EngineProcess:
     def _died(self, op: str) -> WorkerError:
         self.close()
         status = self._process.returncode
-        how = f"exited with status {status}"
+        how = manner = f"exited with status {status}"
         remedy = "the log below is the engine's own; report it to the engine with the model named"
         if status < 0:
-            how = f"was ended by {signal.Signals(-status).name}"
+            manner = signal.Signals(-status).name
+            how = f"was ended by {manner}"
         if status == -signal.SIGKILL:
             remedy = (
                 "SIGKILL mostly comes from the kernel when memory runs out: use a smaller model, "
@@ -304,6 +314,7 @@ class EngineProcess:
             why="nothing was measured, and the next measurement starts a fresh process",
             remedy=remedy,
             detail=self.log_tail,
+            manner=manner,
         )
 
     def _hung(self, op: str, timeout_s: float) -> WorkerError:
@@ -314,6 +325,8 @@ class EngineProcess:
             remedy="find what hangs with the log below",
             opt_out="raise `call_timeout_s` under [tool.asperf] where the work takes longer",
             detail=self.log_tail,
+            did="hung",
+            manner=f"no answer within {timeout_s:g} s",
         )
 
     def parsed(self, op: str, parse: Callable[[], Parsed]) -> Parsed:
@@ -337,6 +350,8 @@ class EngineProcess:
             remedy="see whether something in that interpreter writes to descriptors it does not "
             "own (a sitecustomize, a tracer)",
             detail=self.log_tail,
+            did="answered nonsense",
+            manner=what,
         )
 
     def close(self) -> None:

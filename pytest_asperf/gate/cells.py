@@ -67,6 +67,35 @@ class GateCell:
 
 
 @dataclass(frozen=True, slots=True)
+class Outlook:
+    """What an undecided cell still needs, as far as its measurements show.
+
+    Attributes:
+        n: how many units were measured.
+        counted: what they are, such as ``pairs``.
+        spent_s: seconds that they took.
+        units_left: units that would decide it, None where more would not.
+        spread: robust standard deviation of log ratios from pair to pair; None of other units.
+    """
+
+    n: int
+    counted: str
+    spent_s: float
+    units_left: int | None
+    spread: float | None = None
+
+    @property
+    def unit_s(self) -> float:
+        """Seconds that one takes."""
+        return self.spent_s / max(1, self.n)
+
+    @property
+    def expected_s(self) -> float | None:
+        """Seconds that would decide it."""
+        return None if self.units_left is None else self.units_left * self.unit_s
+
+
+@dataclass(frozen=True, slots=True)
 class CellResult:
     """What became of a cell.
 
@@ -77,6 +106,7 @@ class CellResult:
         error: why it could not, or what broke the measurement.
         note: remarks on the machine, whatever the verdict, one a line.
         interrupted: whether it was stopped from outside.
+        outlook: what it still needs; None once it is decided.
     """
 
     cell: GateCell
@@ -85,6 +115,7 @@ class CellResult:
     error: AsperfError | None = None
     note: str = ""
     interrupted: bool = False
+    outlook: Outlook | None = None
 
     @property
     def word(self) -> str:
@@ -92,13 +123,16 @@ class CellResult:
         return str(self.verdict.outcome) if self.verdict else NOT_RUN
 
     @property
+    def counted(self) -> str:
+        """How many pairs, chunks or prompts the verdict rests on."""
+        figures = self.verdict.figures if self.verdict else ()
+        return ", ".join(sorted({f"{e.n} {e.counted}" for _, e in figures if not e.is_exact}))
+
+    @property
     def measured(self) -> str:
         """The measured effect with its interval, or why there is none."""
-        if self.verdict is None:
-            return printable(self.error.what if self.error else "", _LONGEST)
-        counts = {f"{e.n} {e.counted}" for _, e in self.verdict.figures if not e.is_exact}
-        basis = f" ({', '.join(sorted(counts))})" if counts else ""
-        return printable(f"{self.verdict.measured}{basis}", _LONGEST)
+        text = self.verdict.measured if self.verdict else self.error.what if self.error else ""
+        return printable(text, _LONGEST)
 
     def unbroken(self) -> Verdict:
         """The verdict, unless the measurement broke.

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.analysis.verdict import Subject, judge_invalid
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, judge_invalid
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import AsperfError, BuildError
-from pytest_asperf.gate.cells import CellResult, GateCheck
-from pytest_asperf.measure.ab_logits import LogitsExperiment
-from pytest_asperf.measure.ab_ppl import PplExperiment
-from pytest_asperf.measure.ab_speculation import SpeculationExperiment
-from pytest_asperf.measure.ab_speed import SpeedExperiment
+from pytest_asperf.gate.cells import CellResult, GateCheck, Outlook
+from pytest_asperf.gate.cost import cost_text, expected_costs
+from pytest_asperf.gate.inability import Tried, inability, shows_a_build, tried
+from pytest_asperf.gate.schedule import Schedule, Turns, outlook_text
+from pytest_asperf.measure.ab_logits import LogitsComparison, LogitsExperiment
+from pytest_asperf.measure.ab_ppl import PplComparison, PplExperiment
+from pytest_asperf.measure.ab_speculation import SpeculationComparison, SpeculationExperiment
+from pytest_asperf.measure.ab_speed import ABResult, SpeedExperiment
+from pytest_asperf.measure.calibration import spread_of
+from pytest_asperf.measure.experiment import Visit
 from pytest_asperf.verdicts.gate import (
     logits_verdict,
     ppl_verdict,
@@ -24,14 +28,13 @@ from pytest_asperf.verdicts.gate import (
 from pytest_asperf.verdicts.noise_notes import gate_note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.config.spec import Build, ModelRef
     from pytest_asperf.gate.cells import GateCell
-    from pytest_asperf.measure.ab_speed import Budget
-    from pytest_asperf.measure.experiment import Experiment
-    from pytest_asperf.measure.runner import MeasurementRunner, Result
+    from pytest_asperf.measure.ab_speed import Budget, WorkloadPairs
+    from pytest_asperf.measure.experiment import PairedExperiment
+    from pytest_asperf.measure.runner import MeasurementRunner
 
 #: Tests of a speculation that can FAIL by chance: of its time, and of what is accepted.
 _TESTS_OF_SPECULATION: Final = 2
@@ -42,7 +45,7 @@ class GateLimits:
     """What a gate accepts, and what it may cost.
 
     Attributes:
-        budget: of each timed cell, with the slowdown that is accepted.
+        budget: the slowdown that is accepted, pairs of each cell, and seconds of all cells.
         max_ppl_delta: ΔPPL of the same file to stay below, a fraction.
         comparisons: cells that share the error of a FAIL.
     """
@@ -64,35 +67,61 @@ def judge_cells(
         runner: of the engine that the models run on.
         cells: what is decided.
         builds: baseline and candidate.
-        limits: what is accepted, and what it may cost.
+        limits: what is accepted, and what all of it may cost.
 
     Yields:
-        Each result once it is decided, cells that take turns together; none after an interruption.
-        It is INVALID where the measurement broke, as when a build's process died.
+        Each result once it is decided, and those that are not when the budget is spent; after an
+        interruption what was measured so far. It is INVALID where the measurement broke, as when
+        the processes of both builds died.
 
     Raises:
         BuildError: a build cannot be made, so that no cell can be decided.
         KeyboardInterrupt: it was stopped before anything of a cell was measured.
     """
-    comparing = _BuildComparison(runner, builds, limits)
-    for group in _taking_turns(cells):
-        for result in comparing.judge(group):
-            yield result
-        if result.interrupted:
+    planned = tuple(cells)
+    costs = expected_costs(planned, runner.noise.calibrations, limits.budget)
+    if runner.plan.self_check_every is not None:
+        runner.say(cost_text(planned, costs))
+    known_s = {cell: cost.seconds for cell, cost in costs.items()}
+    groups = map(Turns, _taking_turns(planned))
+    # Builds and models that are made for the first time do not count, nor waiting for the machine.
+    schedule = Schedule(groups, limits.budget.max_seconds, known_s, clock=runner.measured_s)
+    comparing = _BuildComparison(runner, builds, limits, schedule)
+    while (turn := schedule.next()) is not None:
+        group, max_seconds = turn
+        results = comparing.visit(group, max_seconds)
+        if not results:
+            schedule.split(group)  # one cell's fault must not cost the others their result
+            continue
+        is_over = any(result.interrupted for result in results)
+        yield from (r for r in results if r.outlook is None or is_over)
+        schedule.put_back(group, results)
+        if is_over:
             return
+        if group.visits == 1:
+            for result in group.results.values():
+                runner.say(outlook_text(result, schedule, limits.budget))
+            runner.say(schedule.shortfall())
+    for group in schedule.undecided:
+        for cell in group.cells:
+            yield group.results.get(cell) or comparing.not_begun(cell)
 
 
 def _taking_turns(cells: Iterable[GateCell]) -> list[list[GateCell]]:
-    """Group the timed cells of each model; anything else stays by itself."""
+    """Group the timed cells of each model and depth; anything else stays by itself.
+
+    Workloads of one depth share a context, or fill it quickly; another depth would have to be
+    filled anew in each pair.
+    """
     groups: list[list[GateCell]] = []
-    timed: dict[ModelRef, list[GateCell]] = {}
+    timed: dict[tuple[ModelRef, int], list[GateCell]] = {}
     for cell in cells:
-        if isinstance(cell.workload, Workload) and cell.ref in timed:
-            timed[cell.ref].append(cell)
-            continue
-        groups.append([cell])
+        group = [cell]
         if isinstance(cell.workload, Workload):
-            timed[cell.ref] = groups[-1]
+            group = timed.setdefault((cell.ref, cell.workload.depth), [])
+            group.append(cell)
+        if len(group) == 1:
+            groups.append(group)
     return groups
 
 
@@ -101,66 +130,143 @@ class _BuildComparison:
     runner: MeasurementRunner
     builds: tuple[Build, Build]
     limits: GateLimits
+    schedule: Schedule
+    #: For a FAIL, of the cells whose times were measured so far.
+    evidence: dict[GateCell, float] = field(default_factory=dict)
 
-    def judge(self, cells: list[GateCell]) -> list[CellResult]:
-        """Judge cells that take turns; each by itself where together they cannot be measured."""
-        began = time.monotonic()
+    def visit(self, group: Turns, max_seconds: float) -> list[CellResult]:
+        """Measure cells that take turns for a while; nothing where together they cannot be."""
+        began = self.runner.measured_s()
+        visit = Visit(group.visits, max_seconds, group.earlier)
+        experiment, *refs = self._planned(group.cells, visit)
+        sides = self.runner.under(tuple(refs), self.builds)
         try:
-            return self._measured(cells, began)
+            result = self.runner.compare(sides, experiment, self.schedule.status)
         except BuildError:
             raise
         except AsperfError as error:
-            if len(cells) > 1:
-                # One cell's fault must not cost the others their result.
-                return [result for cell in cells for result in self.judge([cell])]
-            verdict = self._broken(cells[0], error) if error.breaks_measurement else None
-            return [CellResult(cells[0], time.monotonic() - began, verdict, error)]
+            cell, *others = group.cells
+            if others:
+                return []
+            verdict = self._broken(cell, error, lambda: tried(self.runner, sides, experiment))
+            is_judged = verdict is not None and verdict.outcome is Outcome.FAIL
+            elapsed_s = _earlier_s(group, cell) + self.runner.measured_s() - began
+            return [CellResult(cell, elapsed_s, verdict, None if is_judged else error)]
+        group.earlier = result
+        if isinstance(result, ABResult):
+            found = zip(group.cells, result.by_workload, strict=True)
+            self.evidence.update({cell: pairs.test.evidence_for_fail for cell, pairs in found})
+        return self._judged(group, result, self.runner.measured_s() - began)
 
-    def _measured(self, cells: list[GateCell], began: float) -> list[CellResult]:
+    def not_begun(self, cell: GateCell) -> CellResult:
+        """The result of a cell for which no time was left."""
+        verdict = Verdict(
+            Outcome.INCONCLUSIVE,
+            self._subject(cell),
+            "as in the baseline",
+            f"not begun: the budget of {self.schedule.max_seconds:g} s was spent",
+            (),
+            "allow more time with --asperf-max-seconds",
+        )
+        return CellResult(cell, 0.0, verdict)
+
+    def _planned(
+        self, cells: list[GateCell], visit: Visit[Any]
+    ) -> tuple[PairedExperiment[Any], *tuple[ModelRef, ...]]:
+        """What measures cells that take turns, and the models that it runs."""
         (cell, *_), budget, n = cells, self.limits.budget, self.limits.comparisons
-        interrupted = False
         match cell.workload:
-            case Workload():
-                return self._timed(cells, began)
             case GateCheck.PPL:
                 limit = self.limits.max_ppl_delta
-                ppl = self._compare(
-                    PplExperiment(limit, budget.seed, budget.max_seconds, n, budget.beta), cell.ref
-                )
-                verdict, interrupted = ppl_verdict(ppl), ppl.interrupted
+                return PplExperiment(limit, budget.seed, n, visit, budget.beta), cell.ref
             case GateCheck.LOGITS:
-                verdict = logits_verdict(self._compare(LogitsExperiment(), cell.ref))
+                return LogitsExperiment(), cell.ref
             case GateCheck.SPECULATION:
-                pairing, n = cell.pairing or Pairing(cell.ref, None), _TESTS_OF_SPECULATION * n
+                pairing = cell.pairing or Pairing(cell.ref, None)
+                n_tests = _TESTS_OF_SPECULATION * n
                 refs = (pairing.target, *([pairing.draft] if pairing.draft else []))
-                done = self._compare(SpeculationExperiment(pairing, budget, n), *refs)
-                verdict, interrupted = speculation_verdict(done, n), done.speed.interrupted
-        elapsed_s = time.monotonic() - began
-        return [CellResult(cell, elapsed_s, verdict, interrupted=interrupted)]
-
-    def _timed(self, cells: list[GateCell], began: float) -> list[CellResult]:
+                return SpeculationExperiment(pairing, budget, n_tests, visit), *refs
         workloads = tuple(c.workload for c in cells if isinstance(c.workload, Workload))
-        experiment = SpeedExperiment(workloads, self.limits.budget, self.limits.comparisons)
-        result = self._compare(experiment, cells[0].ref)
-        # Loads are of all of them.
-        own_s = sum(pairs.elapsed_s for pairs in result.by_workload)
-        shared_s = max(0.0, time.monotonic() - began - own_s) / len(cells)
-        return [
-            CellResult(
-                cell,
-                pairs.elapsed_s + shared_s,
-                speed_verdict(pairs, result),
-                note=gate_note(pairs, result),
-                interrupted=result.interrupted,
-            )
-            for cell, pairs in zip(cells, result.by_workload, strict=True)
-        ]
+        elsewhere = tuple(e for other, e in self.evidence.items() if other not in cells)
+        experiment = SpeedExperiment(workloads, budget, n, visit, evidence_elsewhere=elsewhere)
+        return experiment, cell.ref
 
-    def _compare(self, experiment: Experiment[Result], *refs: ModelRef) -> Result:
-        return self.runner.compare(self.runner.under(refs, self.builds), experiment)
+    def _judged(self, group: Turns, result: object, visit_s: float) -> list[CellResult]:
+        (cell, *_), elapsed_s = group.cells, visit_s + _earlier_s(group, group.cells[0])
+        match result:
+            case ABResult():
+                return _timed(group, result, visit_s)
+            case PplComparison():
+                verdict, interrupted = ppl_verdict(result), result.interrupted
+                outlook = _chunks_left(result)
+            case LogitsComparison():
+                verdict, interrupted, outlook = logits_verdict(result), False, None
+            case SpeculationComparison():
+                n_tests = _TESTS_OF_SPECULATION * self.limits.comparisons
+                verdict = speculation_verdict(result, n_tests)
+                interrupted = result.speed.interrupted
+                outlook = _pairs_left(result.speed.by_workload[0])
+        return [CellResult(cell, elapsed_s, verdict, interrupted=interrupted, outlook=outlook)]
 
-    def _broken(self, cell: GateCell, error: AsperfError) -> Verdict:
-        base, candidate = (build.name for build in self.builds)
-        subject = Subject(f"{cell.name} {cell.what} in {candidate} / {base}", "live")
-        problems = (error.what, error.why, *(error.detail or "").splitlines())
+    def _broken(
+        self, cell: GateCell, error: AsperfError, try_again: Callable[[], Tried]
+    ) -> Verdict | None:
+        """FAIL if the candidate alone cannot run it, INVALID if it broke; None if it was refused.
+
+        Raises:
+            AsperfError: neither build could be tried again.
+        """
+        subject = self._subject(cell)
+        again = try_again() if shows_a_build(error) else Tried(())
+        if again.failures and not again.remark:
+            return inability(subject, again.failures)
+        if not error.breaks_measurement:
+            return None
+        remarks = filter(None, (error.why, again.remark))
+        problems = (error.what, *remarks, *(error.detail or "").splitlines())
         return judge_invalid(subject, "as in the baseline", problems, remedy=error.remedy)
+
+    def _subject(self, cell: GateCell) -> Subject:
+        base, candidate = (build.name for build in self.builds)
+        return Subject(f"{cell.name} {cell.what} in {candidate} / {base}", "live")
+
+
+def _earlier_s(group: Turns, cell: GateCell) -> float:
+    """Time that a cell's earlier visits took."""
+    earlier = group.results.get(cell)
+    return earlier.elapsed_s if earlier else 0.0
+
+
+def _timed(group: Turns, result: ABResult, visit_s: float) -> list[CellResult]:
+    earlier = [group.results.get(cell) for cell in group.cells]
+    before_s = [r.outlook.spent_s if r and r.outlook else 0.0 for r in earlier]
+    own_s = [p.elapsed_s - s for p, s in zip(result.by_workload, before_s, strict=True)]
+    # Loads are of all of them.
+    shared_s = max(0.0, visit_s - sum(own_s)) / len(group.cells)
+    return [
+        CellResult(
+            cell,
+            _earlier_s(group, cell) + seconds + shared_s,
+            speed_verdict(pairs, result),
+            note=gate_note(pairs, result),
+            interrupted=result.interrupted,
+            outlook=_pairs_left(pairs),
+        )
+        for cell, pairs, seconds in zip(group.cells, result.by_workload, own_s, strict=True)
+    ]
+
+
+def _pairs_left(timed: WorkloadPairs) -> Outlook | None:
+    if timed.test.outcome is not None:
+        return None
+    n = len(timed.pairs)
+    left = timed.test.expected_pairs_left if n else None
+    return Outlook(n, "pairs", timed.elapsed_s, left, spread_of(timed))
+
+
+def _chunks_left(comparison: PplComparison) -> Outlook | None:
+    test = comparison.test
+    left = test.n_chunks_total - test.n
+    if test.outcome is not None or not left:
+        return None
+    return Outlook(test.n, "chunks", comparison.elapsed_s, left)

@@ -1,4 +1,4 @@
-"""A gate's summary: a line for each cell, notes on those that do not pass, and Markdown."""
+"""A gate's summary as facts: its answer, a row for each cell, notes, and what ran."""
 
 from __future__ import annotations
 
@@ -21,9 +21,17 @@ if TYPE_CHECKING:
 #: Exit codes: all PASS; any FAIL; something undecided; not usable as typed; stopped.
 ALL_PASS, ANY_FAIL, UNDECIDED, USAGE, INTERRUPTED = 0, 1, 2, 3, 130
 
-_MARKS: Final = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔", "INVALID": "⚠️", NOT_RUN: "⚠️"}
+_WORDS: Final = (*map(str, Outcome), NOT_RUN)
+_ANSWERS: Final = {
+    ALL_PASS: "PASS",
+    ANY_FAIL: "FAIL",
+    UNDECIDED: "NOT DECIDED",
+    INTERRUPTED: "STOPPED",
+}
+LEFT_OUT: Final = "left out"
 _PROOF: Final = ("model", "memory", "settings")
-_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>()#!|~&@:$])")
+#: What a cell took stands in a column of its own.
+_COST: Final = re.compile(r", \d+ s\b(, Wald bound \d+)?")
 _LONGEST: Final = 400
 
 
@@ -35,7 +43,7 @@ class GateOutcome:
         builds: names of baseline and candidate.
         plan: what was to be decided.
         limits: what is accepted, in words.
-        results: of the cells that were begun and ended.
+        results: of the cells that were begun and ended, in the plan's order.
         elapsed_s: time of all.
         interrupted: whether it was stopped from outside.
     """
@@ -55,10 +63,16 @@ class GateOutcome:
         return exit_code(result.word for result in self.results)
 
     @property
+    def answer(self) -> str:
+        """The result in one line: the verdict, what was compared, how long it took."""
+        base, candidate = map(printable, self.builds)
+        return f"{_ANSWERS[self.exit_code]}: {candidate} against {base}, {self.headline}"
+
+    @property
     def headline(self) -> str:
         """How many cells came to which verdict."""
         words = [result.word for result in self.results]
-        counts = [f"{words.count(word)} {word}" for word in _MARKS if word in words]
+        counts = [f"{words.count(word)} {word}" for word in _WORDS if word in words]
         open_cells = len(self.plan.cells) - len(words)
         stopped = [f"stopped before {open_cells} of {len(self.plan.cells)}"] if open_cells else []
         return f"{', '.join([*counts, *stopped])} in {self.elapsed_s:.0f} s"
@@ -78,17 +92,46 @@ def error_budget(n_cells: int) -> str:
     if n_cells == 1:
         return f"A {wrong}"
     share = f"{100 * ALPHA / n_cells:.2g} %"
-    return f"{n_cells} cells share the error of a FAIL, {share} a cell: a {wrong} over all"
+    return f"{n_cells} cells share the error of a FAIL, {share} a cell or more: a {wrong} over all"
 
 
-def result_line(result: CellResult, plan: GatePlan) -> str:
-    """A cell's result in one line, safe to print."""
-    names = max(len(cell.name) for cell in plan.cells)
-    whats = max(len(printable(cell.what)) for cell in plan.cells)
-    cell = result.cell
-    return (
-        f"{result.word:12} {cell.name:{names}}  {printable(cell.what):{whats}}  "
-        f"{result.measured}; {result.elapsed_s:.0f} s in all"
+@dataclass(frozen=True, slots=True)
+class SummaryRow:
+    """A cell in the summary.
+
+    Attributes:
+        word: its verdict, or ``left out``.
+        name: its workload.
+        what: the model, with settings.
+        measured: the effect with its interval, or why there is none.
+        counted: pairs or chunks that it rests on.
+        elapsed_s: time that it took, loads included; None where it was left out.
+    """
+
+    word: str
+    name: str
+    what: str
+    measured: str
+    counted: str = ""
+    elapsed_s: float | None = None
+
+    @property
+    def cost(self) -> str:
+        """What it took."""
+        time = "" if self.elapsed_s is None else f"{self.elapsed_s:.0f} s"
+        return ", ".join(filter(None, (self.counted, time)))
+
+
+def summary_rows(outcome: GateOutcome) -> list[SummaryRow]:
+    """A row for each cell, then for those that are left out."""
+    left_out = [SummaryRow(LEFT_OUT, "", left.what, left.reason) for left in outcome.plan.left_out]
+    return [*map(_row, outcome.results), *left_out]
+
+
+def _row(result: CellResult) -> SummaryRow:
+    measured, cell = _COST.sub("", result.measured), result.cell
+    return SummaryRow(
+        result.word, cell.name, printable(cell.what), measured, result.counted, result.elapsed_s
     )
 
 
@@ -142,6 +185,7 @@ def document(outcome: GateOutcome) -> dict[str, object]:
         "baseline": outcome.builds[0],
         "candidate": outcome.builds[1],
         "limits": outcome.limits,
+        "answer": outcome.answer,
         "headline": outcome.headline,
         "exit_code": outcome.exit_code,
         "elapsed_s": outcome.elapsed_s,
@@ -158,53 +202,9 @@ def _cell_data(result: CellResult) -> dict[str, object]:
         "model": cell.what,
         "settings": cell.ref.spec.settings.as_dict(),
         "outcome": result.word,
-        "measured": result.measured,
+        "measured": f"{result.measured} ({result.counted})" if result.counted else result.measured,
         "elapsed_s": result.elapsed_s,
         "verdict": verdict_row(result.verdict).as_dict() if result.verdict else None,
         "details": list(result.verdict.details) if result.verdict else [],
         "error": str(result.error) if result.error else None,
     }
-
-
-def escape(text: object) -> str:
-    """Any text as Markdown that shows it on one line, in a table's cell too."""
-    return _MARKDOWN.sub(r"\\\1", printable(text, _LONGEST))
-
-
-def markdown(outcome: GateOutcome) -> str:
-    """A summary for a pull request, in GitHub's Markdown."""
-    base, candidate = map(escape, outcome.builds)
-    lines = [
-        f"### asperf gate: {candidate} against {base}",
-        "",
-        f"**{escape(outcome.headline)}.** {escape(outcome.limits)}",
-        "",
-        "| verdict | workload | model | measured | time |",
-        "|---|---|---|---|---:|",
-    ]
-    for result in outcome.results:
-        cells = (result.cell.name, result.cell.what, result.measured)
-        shown = " | ".join(map(escape, cells))
-        word = f"{_MARKS[result.word]} {result.word}"
-        lines.append(f"| {word} | {shown} | {result.elapsed_s:.0f} s |")
-    lines += [
-        f"| left out | {escape(left.what)} | | {escape(left.reason)} | |"
-        for left in outcome.plan.left_out
-    ]
-    if rows := proof_rows(outcome.results):
-        lines += ["", "| what ran | baseline | candidate |", "|---|---|---|"]
-        for row in rows:
-            mark = "**differs** " if row.differs else ""
-            facts = " | ".join(map(escape, (row.baseline, row.candidate)))
-            lines.append(f"| {mark}{escape(row.label)} | {facts} |")
-    for note in notes(outcome.results):
-        head, *rest = note.splitlines()
-        code = [f"    {line}" for line in rest]
-        lines += ["", f"<details><summary>{_html(head)}</summary>", "", *code, "", "</details>"]
-    return "\n".join(lines) + "\n"
-
-
-def _html(text: str) -> str:
-    for sign, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
-        text = text.replace(sign, entity)
-    return printable(text, _LONGEST)

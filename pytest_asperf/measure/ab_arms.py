@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from pytest_asperf.builds.build_cache import ReadyBuild
 from pytest_asperf.engine_process import Worker
@@ -14,7 +15,9 @@ from pytest_asperf.measure.throughput import time_workload, workload_tokens
 from pytest_asperf.measure.validity import require_numbers, require_path, require_unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+    from contextlib import ExitStack
 
     from pytest_asperf.builds.build_cache import BuildCache
     from pytest_asperf.config.engine_settings import EngineSettings
@@ -77,6 +80,26 @@ class TimedArm(Protocol):
         Raises:
             MeasurementError: the engine did something else than was asked for.
         """
+
+
+Opened = TypeVar("Opened", bound="TimedArm | RunningArm")
+
+
+def open_together(stack: ExitStack, open_arms: Sequence[Callable[[], Opened]]) -> list[Opened]:
+    """Start arms at once, as nothing is timed yet; the stack ends them.
+
+    Raises:
+        EngineError: one could not be started; the others are ended too.
+    """
+    futures: list[Future[Opened]] = []
+    try:
+        with ThreadPoolExecutor(len(open_arms)) as pool:
+            futures += [pool.submit(open_arm) for open_arm in open_arms]
+    finally:
+        for future in futures:
+            if not (future.cancelled() or future.exception()):
+                stack.callback(future.result().worker.close)
+    return [future.result() for future in futures]
 
 
 class ArmFactory:

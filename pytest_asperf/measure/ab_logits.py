@@ -112,6 +112,11 @@ class LogitsExperiment:
         base, candidate = drifts
         return LogitsComparison((base, candidate), time.monotonic() - began)
 
+    def attempt(self, lease: MachineLease) -> None:
+        """Score with the lease's one side."""
+        ((arm,),) = lease.sides
+        _drift(arm, lease)
+
 
 def _drift(arm: Arm, lease: MachineLease) -> Drift:
     running = RunningArm(arm, lease.call_timeout_s, lease.corpus)

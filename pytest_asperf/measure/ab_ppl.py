@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
 from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.errors import MeasurementError
-from pytest_asperf.measure.ab_arms import MODEL, RunningArm
+from pytest_asperf.measure.ab_arms import MODEL, RunningArm, open_together
+from pytest_asperf.measure.experiment import Visit
 from pytest_asperf.measure.ladder import scored_chunks
 
 if TYPE_CHECKING:
@@ -52,15 +55,15 @@ class PplExperiment:
     Attributes:
         limit: ΔPPL to stay below, a fraction.
         seed: of the order in which chunks are drawn.
-        max_seconds: seconds after which no further chunk is begun.
         comparisons: tests that share the error of a FAIL, this one among them.
+        visit: continues the chunks of an earlier one.
         beta: bound on a wrong PASS.
     """
 
     limit: float
     seed: int
-    max_seconds: float
     comparisons: int = 1
+    visit: Visit[PplComparison] = field(default_factory=Visit)
     beta: float = BETA
 
     def run(self, lease: MachineLease) -> PplComparison:
@@ -70,48 +73,56 @@ class PplExperiment:
             MeasurementError: the builds make different tokens of the corpus.
             EngineError: an arm died or refused.
         """
+        deadline = time.monotonic() + self.visit.max_seconds
         with ExitStack() as stack:
-            arms: list[RunningArm] = []
-            for (arm,) in lease.sides:
-                arms.append(RunningArm(arm, lease.call_timeout_s, lease.corpus))
-                stack.callback(arms[-1].worker.close)
+            timeout_s, corpus = lease.call_timeout_s, lease.corpus
+            opening = [partial(RunningArm, arm, timeout_s, corpus) for (arm,) in lease.sides]
+            arms = open_together(stack, opening)
             (base_chunks, text), (other_chunks, _) = (
                 scored_chunks(arm.worker, MODEL, lease.corpus, lease.chunks) for arm in arms
             )
             chunks = _same_chunks(base_chunks, other_chunks)
-            test = PairedPplTest(
-                self.limit,
-                n_chunks_total=len(chunks),
-                comparisons=self.comparisons,
-                beta=self.beta,
-            )
+            earlier = self.visit.earlier
+            test = earlier.test if earlier else self._test(len(chunks))
             contexts: list[ContextFacts | None] = [None, None]
             began = time.monotonic()
             interrupted = False
             try:
                 # Drawn without replacement: what the test's error bounds rest on.
                 order = random.Random(self.seed).sample(chunks, len(chunks))  # noqa: S311  # logged
-                for chunk in order:
-                    if test.outcome is not None or time.monotonic() - began > self.max_seconds:
+                for chunk in order[test.n :]:
+                    if test.outcome is not None or time.monotonic() > deadline:
                         break
                     lease.progress("ppl", test.n, len(chunks))
                     test.update(_delta_nll(arms, chunk, contexts))
             except KeyboardInterrupt:
                 interrupted = True
-            elapsed_s = time.monotonic() - began
+            elapsed_s = time.monotonic() - began + (earlier.elapsed_s if earlier else 0.0)
         base, candidate = (arm.ran(context) for arm, context in zip(arms, contexts, strict=True))
         return PplComparison(test, elapsed_s, self.seed, (base, candidate), text, interrupted)
+
+    def _test(self, n_chunks: int) -> PairedPplTest:
+        return PairedPplTest(
+            self.limit, n_chunks_total=n_chunks, comparisons=self.comparisons, beta=self.beta
+        )
+
+    def attempt(self, lease: MachineLease) -> None:
+        """Score one chunk with the lease's one side."""
+        ((arm,),) = lease.sides
+        with RunningArm(arm, lease.call_timeout_s, lease.corpus).worker as worker:
+            (chunk, *_), _ = scored_chunks(worker, MODEL, lease.corpus, lease.chunks)
+            worker.score([MODEL], chunk, len(chunk) // 2)
 
 
 def _delta_nll(
     arms: Sequence[RunningArm], chunk: Sequence[int], contexts: list[ContextFacts | None]
 ) -> float:
     """The candidate's mean NLL of a chunk less the baseline's; keeps the contexts' facts."""
-    nll = []
-    for index, arm in enumerate(arms):
-        score, contexts[index] = arm.worker.score([MODEL], chunk, len(chunk) // 2)[MODEL]
-        nll.append(fmean(score.nll))
-    base, candidate = nll
+    # Nothing is timed, so both may compute at once.
+    with ThreadPoolExecutor(len(arms)) as pool:
+        rows = list(pool.map(lambda arm: arm.worker.score([MODEL], chunk, len(chunk) // 2), arms))
+    contexts[:] = [row[MODEL][1] for row in rows]
+    base, candidate = (fmean(row[MODEL][0].nll) for row in rows)
     return candidate - base
 
 

@@ -6,7 +6,7 @@ generates without the draft too, and its outputs are compared. Then each turn of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from pytest_asperf.engine_process import RawRun, Worker
 from pytest_asperf.measure.ab_arms import require_ran
 from pytest_asperf.measure.ab_speed import ABResult, Budget, SpeedExperiment, time_pairs
 from pytest_asperf.measure.draft_target import TARGET
+from pytest_asperf.measure.experiment import Visit
 from pytest_asperf.measure.model_locator import same_tokenizer
 from pytest_asperf.measure.speculation import DraftTargetFiles, find_divergences, open_suite
 from pytest_asperf.measure.speculation_result import Divergence, PromptRun
@@ -86,11 +87,13 @@ class SpeculationExperiment:
         pairing: what is run; greedily, whatever temperature it names.
         budget: what it may cost.
         comparisons: tests that share the error of a FAIL, this one among them.
+        visit: continues the pairs of an earlier one, whose outputs are known.
     """
 
     pairing: Pairing
     budget: Budget
     comparisons: int = 1
+    visit: Visit[SpeculationComparison] = field(default_factory=Visit)
 
     def run(self, lease: MachineLease) -> SpeculationComparison:
         """Count what is accepted, look for changed output, then time the pairs.
@@ -100,24 +103,33 @@ class SpeculationExperiment:
             ModelError: the draft's tokenizer is another, or a prompt cannot be used.
         """
         pairing = replace(self.pairing, temperature=0.0)
-        arms: list[SpeculatingArm] = []
+        earlier = self.visit.earlier
+        opened: dict[bool, SpeculatingArm] = {}
 
         def open_arm(*, is_candidate: bool) -> SpeculatingArm:
             target, *draft = lease.sides[is_candidate]
             timeout_s = lease.call_timeout_s
             arm = SpeculatingArm(target, draft[0] if draft else None, pairing, timeout_s)
             try:
-                arm.rehearse(partial(lease.progress, "sd outputs"), with_alone=is_candidate)
+                if earlier is None:
+                    # Both run at once, and one has more to do and says how far it is.
+                    told = partial(lease.progress, "sd outputs") if is_candidate else _untold
+                    arm.rehearse(told, with_alone=is_candidate)
             except BaseException:
                 arm.worker.close()
                 raise
-            arms.append(arm)
+            opened[is_candidate] = arm
             return arm
 
-        timed = SpeedExperiment((Workload("sd", pairing.n_tokens),), self.budget, self.comparisons)
+        workload = Workload("sd", pairing.n_tokens)
+        number, max_seconds = self.visit.number, self.visit.max_seconds
+        visit = Visit(number, max_seconds, earlier.speed if earlier else None)
+        timed = SpeedExperiment((workload,), self.budget, self.comparisons, visit)
         opening = partial(open_arm, is_candidate=False), partial(open_arm, is_candidate=True)
         speed = time_pairs(lease, opening, timed)
-        base, candidate = arms
+        if earlier is not None:
+            return replace(earlier, speed=speed)
+        base, candidate = opened[False], opened[True]
         return SpeculationComparison(
             pairing,
             speed,
@@ -125,6 +137,14 @@ class SpeculationExperiment:
             tuple(category for category, _ in candidate.prompts),
             candidate.divergences,
         )
+
+    def attempt(self, lease: MachineLease) -> None:
+        """Run every prompt once, with the draft and without, with the lease's one side."""
+        ((target, *draft),) = lease.sides
+        pairing = replace(self.pairing, temperature=0.0)
+        arm = SpeculatingArm(target, draft[0] if draft else None, pairing, lease.call_timeout_s)
+        with arm.worker:
+            arm.rehearse(partial(lease.progress, "sd outputs"), with_alone=True)
 
 
 class SpeculatingArm:
@@ -202,6 +222,10 @@ class SpeculatingArm:
     def _generate(self, index: int, *, speculative: bool = True) -> Generation:
         _, prompt = self.prompts[index]
         return self._pair.generate(prompt, speculative=speculative, seed=0)
+
+
+def _untold(_done: int, _total: int) -> None:
+    """Say nothing."""
 
 
 def _as_run(arm: Arm) -> LocatedModel:

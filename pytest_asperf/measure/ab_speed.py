@@ -24,7 +24,8 @@ from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.hardware.readiness import readiness
-from pytest_asperf.measure.ab_arms import RunningArm
+from pytest_asperf.measure.ab_arms import RunningArm, open_together
+from pytest_asperf.measure.experiment import Visit
 from pytest_asperf.measure.paired_runner import Pair, PairedRunner
 from pytest_asperf.measure.surroundings import Surroundings
 
@@ -147,13 +148,15 @@ class SpeedExperiment:
         workloads: what is timed.
         budget: what it may cost.
         comparisons: tests that share the error of a FAIL, these workloads among them.
+        visit: continues the pairs of an earlier one.
         evidence_elsewhere: for a FAIL, of tests among those that have ended.
     """
 
     workloads: tuple[Workload, ...]
     budget: Budget
     comparisons: int = 1
-    evidence_elsewhere: tuple[float, ...] = field(default=(), kw_only=True)
+    visit: Visit[ABResult] = field(default_factory=Visit)
+    evidence_elsewhere: tuple[float, ...] = field(default=(), kw_only=True, compare=False)
 
     def run(self, lease: MachineLease) -> ABResult:
         """Time the pairs; every K-th gate of a machine is preceded by a self-check.
@@ -162,10 +165,18 @@ class SpeedExperiment:
             EngineError: an arm died or refused: what it was measuring is not decided but broken.
         """
         (base,), (candidate,) = lease.sides
-        every = lease.self_check_every
+        every = None if self.visit.number else lease.self_check_every
         if every is not None and self.budget.is_gate and lease.noise().count_gate() % every == 0:
             self._check_itself(lease, base)
         return time_pairs(lease, _opening(lease, base, candidate), self)
+
+    def attempt(self, lease: MachineLease) -> None:
+        """Run each workload once with the lease's one side."""
+        ((arm,),) = lease.sides
+        running = RunningArm(arm, lease.call_timeout_s, lease.corpus)
+        with running.worker:
+            for workload in self.workloads:
+                running.run(workload, 0, 1)
 
     def _check_itself(self, lease: MachineLease, base: Arm) -> None:
         """Compare the baseline with itself, and note whether that is a FAIL."""
@@ -204,22 +215,23 @@ def run_pairs(
     open_arms: OpenArms, experiment: SpeedExperiment, progress: Callable[[str, int, int], None]
 ) -> ABResult:
     """Run pairs of two arms until every workload is decided or the budget is spent."""
-    workloads, budget = experiment.workloads, experiment.budget
+    began = time.monotonic()
+    workloads, budget, visit = experiment.workloads, experiment.budget, experiment.visit
+    begun = {p.workload: p for p in visit.earlier.by_workload} if visit.earlier else {}
     with ExitStack() as stack:
-        arms: list[TimedArm] = []
-        for open_arm in open_arms:
-            arms.append(open_arm())
-            stack.callback(arms[-1].worker.close)
-        base, candidate = arms
+        base, candidate = arms = open_together(stack, open_arms)
         same_tokens = all(base.fed(w) == candidate.fed(w) for w in workloads)
-        paired = PairedRunner(base, candidate, random.Random(budget.seed))  # noqa: S311  # logged
+        coin = random.Random(visit.seed(budget.seed))  # noqa: S311  # logged
+        paired = PairedRunner(base, candidate, coin)
         paired.rehearse(workloads)
         for arm in arms:
             arm.ran(paired.contexts[arm])  # what is not what was asked for need not be timed
         by_workload = tuple(
-            WorkloadPairs(w, _test_of(experiment, paired.lengths[w].turns), []) for w in workloads
+            begun.get(w) or WorkloadPairs(w, _test_of(experiment, paired.lengths[w].turns), [])
+            for w in workloads
         )
-        deadline = time.monotonic() + budget.max_seconds * len(workloads)
+        own_deadline = time.monotonic() + budget.max_seconds * len(workloads)
+        deadline = min(began + visit.max_seconds, own_deadline)
         interrupted = False
         try:
             while time.monotonic() < deadline:

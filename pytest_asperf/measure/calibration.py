@@ -13,6 +13,20 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
 
 
+def _noisier(pairs: WorkloadPairs) -> list[float]:
+    """Log ratios of the pairs' cost: a gate judges two, and the noisier one needs more pairs."""
+    costs = (
+        [pair.log_ratio for pair in pairs.pairs],
+        [pair.total_log_ratio for pair in pairs.pairs],
+    )
+    return max(costs, key=robust_sd)
+
+
+def spread_of(pairs: WorkloadPairs) -> float | None:
+    """Robust standard deviation of log ratios from pair to pair; None of fewer than three."""
+    return robust_sd(_noisier(pairs)) if len(pairs.pairs) > 2 else None
+
+
 def calibration_of(pairs: WorkloadPairs, result: ABResult, model: str) -> Calibration:
     """What pairs of equal builds show of the machine's noise.
 
@@ -24,13 +38,8 @@ def calibration_of(pairs: WorkloadPairs, result: ABResult, model: str) -> Calibr
     Raises:
         MeasurementError: fewer than two pairs.
     """
-    # A gate judges both, and takes as many pairs as the noisier one needs.
-    costs = (
-        [pair.log_ratio for pair in pairs.pairs],
-        [pair.total_log_ratio for pair in pairs.pairs],
-    )
     noise = noise_of(
-        max(costs, key=robust_sd),
+        _noisier(pairs),
         [(pair.baseline_runs_ns, pair.candidate_runs_ns) for pair in pairs.pairs],
         [pair.in_turn_ns for pair in pairs.pairs],
         reloads=result.reloads,
@@ -48,4 +57,5 @@ def calibration_of(pairs: WorkloadPairs, result: ABResult, model: str) -> Calibr
         noise.load_sd,
         len(pairs.pairs),
         dt.datetime.now(tz=dt.UTC).date().isoformat(),
+        pairs.elapsed_s / len(pairs.pairs),
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import time
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from pytest_asperf.measure.corpus import read_corpus
 
@@ -63,3 +65,61 @@ class Experiment(Protocol[Result_co]):
             EngineError: an arm died or refused.
             MeasurementError: what was measured is broken.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Visit(Generic[Result_co]):
+    """One of the measurements that continue each other until something is decided.
+
+    What it may cost depends on the clock, and so makes it no other measurement.
+
+    Attributes:
+        number: from 0.
+        max_seconds: seconds of it after which nothing further is begun.
+        earlier: what the visit before came to, None for the first.
+    """
+
+    number: int = 0
+    max_seconds: float = field(default=math.inf, compare=False)
+    earlier: Result_co | None = field(default=None, compare=False)
+
+    def seed(self, seed: int) -> int:
+        """The seed of this visit's random order: no visit repeats the coins of another."""
+        return seed + 1_000_003 * self.number
+
+
+class PairedExperiment(Experiment[Result_co], Protocol[Result_co]):
+    """An experiment of two sides, of which either can be tried by itself."""
+
+    def attempt(self, lease: MachineLease) -> None:
+        """Do the smallest unit of it with the lease's one side.
+
+        Raises:
+            EngineError: the side cannot do it.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Whether one side can do the smallest unit of an experiment.
+
+    Attributes:
+        experiment: the experiment.
+        number: tells it from earlier ones: a result is kept for the session.
+        patience_s: deadline of one call to the engine, if that is less than the lease's.
+    """
+
+    experiment: PairedExperiment[object]
+    number: int
+    patience_s: float = math.inf
+
+    def run(self, lease: MachineLease) -> float:
+        """Try it; gives the time that it took in seconds.
+
+        Raises:
+            EngineError: the side cannot do it.
+        """
+        began = time.monotonic()
+        timeout_s = min(self.patience_s, lease.call_timeout_s)
+        self.experiment.attempt(replace(lease, call_timeout_s=timeout_s))
+        return time.monotonic() - began

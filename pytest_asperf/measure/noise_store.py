@@ -141,12 +141,13 @@ def _calibration(data: object) -> Calibration | None:
         found = Calibration(**data)  # type: ignore[arg-type]  # what it is not is refused below
         dt.date.fromisoformat(found.measured_on)
         words = (found.workload, found.engine, found.model, found.model_sha256)
-        figures = (found.spread, found.position, found.pairs, found.load_sd or 0.0)
+        optional = (found.load_sd or 0.0, found.pair_s or 0.0)
+        figures = (found.spread, found.position, found.pairs, *optional)
         bounds = (found.position_low, found.position_high)
         sound = all(isinstance(word, str) for word in words) and not math.isnan(sum(bounds))
         sound = sound and all(map(math.isfinite, figures))
         # Earlier versions kept what a busy machine showed.
-        sound = sound and found.spread >= 0 and is_fit(found.spread)
+        sound = sound and found.spread >= 0 <= (found.pair_s or 0.0) and is_fit(found.spread)
     except (TypeError, ValueError, OverflowError):
         return None
     return found if sound else None

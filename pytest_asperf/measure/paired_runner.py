@@ -142,6 +142,7 @@ class PairedRunner:
         self.n_cores: int | None = None
         self.contexts: dict[TimedArm, ContextFacts] = {}
         self.lengths: dict[Workload, PairLength] = {}
+        self._warm: set[Workload] = set()
 
     def rehearse(self, workloads: Sequence[Workload]) -> None:
         """Run everything uncounted, and decide lengths and reloads from how long it takes."""
@@ -173,10 +174,11 @@ class PairedRunner:
             alone: whether no other workload runs in this pair.
         """
         order, length = self._drawn_order(), self.lengths[workload]
-        if self.reloads or not alone or not pairs_before:
+        if self.reloads or not alone or workload not in self._warm:
             for arm in order:
                 if arm in self._kept:
                     self._time(arm, workload, length.parts)  # the context's warm-up
+        self._warm.add(workload)
         times_ns: dict[TimedArm, list[int]] = {arm: [] for arm in order}
         for number in range(length.turns_of(pairs_before)):
             for arm in order if number % 2 == 0 else reversed(order):

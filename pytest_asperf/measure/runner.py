@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -93,6 +94,7 @@ class MeasurementRunner:
             build, self._locator, plan, shipped_corpus=corpus, notify=notify
         )
         self._done: dict[object, object] = {}
+        self._stopwatch = _Stopwatch()
 
     @cached_property
     def noise(self) -> NoiseStore:
@@ -156,12 +158,18 @@ class MeasurementRunner:
 
         return self._once((ref,), n_ctx, measure)
 
-    def compare(self, sides: tuple[ComparedSide, ...], experiment: Experiment[Result]) -> Result:
+    def compare(
+        self,
+        sides: tuple[ComparedSide, ...],
+        experiment: Experiment[Result],
+        status: Callable[[], str] = str,
+    ) -> Result:
         """Run an experiment with nothing else of ours loaded.
 
         Args:
             sides: baseline and candidate; or one side, for what compares runs of it.
             experiment: what is measured.
+            status: gives what progress begins with; the builds are then known.
 
         Raises:
             AsperfError: a build or model cannot be made, or the experiment's own.
@@ -174,20 +182,21 @@ class MeasurementRunner:
             names = [arm.name for arm, *_ in reversed(arms)] if len(arms) > 1 else []
 
             def progress(label: str, done: int, total: int) -> None:
-                self._notify.progress(f"{label} {' vs '.join(names)}".rstrip(), done, total)
+                begins = status()
+                what = sides[0].refs[0].title if begins else " vs ".join(names)
+                self._notify.progress(f"{begins}{label} {what}".rstrip(), done, total)
 
-            with self._queue.turn():
-                return experiment.run(
-                    MachineLease(
-                        arms,
-                        self._corpus,
-                        self.plan.call_timeout_s,
-                        progress,
-                        lambda: self.noise,
-                        self.plan.chunks,
-                        self.plan.self_check_every,
-                    )
-                )
+            lease = MachineLease(
+                arms,
+                self._corpus,
+                self.plan.call_timeout_s,
+                progress,
+                lambda: self.noise,
+                self.plan.chunks,
+                self.plan.self_check_every,
+            )
+            with self._queue.turn(), self._stopwatch:
+                return experiment.run(lease)
 
         refs = tuple(ref for side in sides for ref in side.refs)
         return self._once(refs, (sides, experiment), measure)
@@ -198,6 +207,15 @@ class MeasurementRunner:
         """The same models under two builds, baseline first."""
         base, candidate = builds
         return ComparedSide(self, refs, base), ComparedSide(self, refs, candidate)
+
+    def measured_s(self) -> float:
+        """Seconds that comparisons took so far: without waiting, and without making models."""
+        return self._stopwatch.seconds()
+
+    def say(self, text: str) -> None:
+        """Show a remark at once, if there is one."""
+        if text:
+            self._notify.say(text)
 
     def close(self) -> None:
         """End the worker."""
@@ -228,6 +246,24 @@ class MeasurementRunner:
         if isinstance(done, AsperfError):
             raise done.with_traceback(None)  # each test's own, not those before it too
         return done  # type: ignore[return-value]  # stored under this key by this very call
+
+
+class _Stopwatch:
+    """Adds up the seconds of its `with` blocks."""
+
+    def __init__(self) -> None:
+        self._total_s = 0.0
+        self._began: float | None = None
+
+    def seconds(self) -> float:
+        """Seconds so far, those of an open block too."""
+        return self._total_s + (0.0 if self._began is None else time.monotonic() - self._began)
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._total_s, self._began = self.seconds(), None
 
 
 def _arms(sides: tuple[ComparedSide, ...]) -> tuple[tuple[Arm, ...], ...]:

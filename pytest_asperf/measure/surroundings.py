@@ -29,6 +29,7 @@ class Calibration:
         load_sd: standard deviation of log cost from load to load, None where it cannot be told.
         pairs: A/A pairs that all of this rests on.
         measured_on: the day, ISO 8601.
+        pair_s: seconds that a pair took, None where an earlier version kept it.
     """
 
     workload: str
@@ -42,6 +43,7 @@ class Calibration:
     load_sd: float | None
     pairs: int
     measured_on: str
+    pair_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,10 +68,14 @@ class TerminalNotify:
     def wait(self, reason: str) -> None:
         """Say why nothing happens."""
         self._has_waited = True
+        self.say(f"waiting: {reason}")
+
+    def say(self, text: str) -> None:
+        """Say something that stays on the terminal."""
         if self._terminal is not None:
             with self._uncaptured():
                 self._terminal.ensure_newline()
-                self._terminal.write(f"asperf: waiting: {reason}\n", flush=True)
+                self._terminal.write(f"asperf: {text}\n", flush=True)
 
     def take_waited(self) -> bool:
         """Tell whether anything was waited for since the last call."""

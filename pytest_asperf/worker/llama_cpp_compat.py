@@ -142,19 +142,19 @@ _SET_STATE: Final = _state_function(
 )
 
 
-def state_size(context: Any) -> int:
-    """The bytes of what cannot be forgotten of sequence 0."""
-    return int(_STATE_SIZE(context, 0, _PARTIAL_STATE))
+def state_size(context: Any, *, whole: bool = False) -> int:
+    """The bytes of sequence 0: of the whole, or of what cannot be forgotten of it."""
+    return int(_STATE_SIZE(context, 0, 0 if whole else _PARTIAL_STATE))
 
 
-def save_state(context: Any, buffer: Any, size: int) -> int:
-    """Write what cannot be forgotten of sequence 0; return the bytes, 0 where it failed."""
-    return int(_GET_STATE(context, buffer, size, 0, _PARTIAL_STATE))
+def save_state(context: Any, buffer: Any, size: int, *, whole: bool = False) -> int:
+    """Write that state; return the bytes, 0 where it failed."""
+    return int(_GET_STATE(context, buffer, size, 0, 0 if whole else _PARTIAL_STATE))
 
 
-def restore_state(context: Any, buffer: Any, size: int) -> int:
+def restore_state(context: Any, buffer: Any, size: int, *, whole: bool = False) -> int:
     """Take a saved state of sequence 0 back; return the bytes read, 0 where it failed."""
-    return int(_SET_STATE(context, buffer, size, 0, _PARTIAL_STATE))
+    return int(_SET_STATE(context, buffer, size, 0, 0 if whole else _PARTIAL_STATE))
 
 
 def devices() -> list[Facts]:

@@ -20,6 +20,7 @@ from . import llama_cpp_compat as compat
 from .engine import Facts, RefusalError, Timing, require_context
 from .identity import files_sha256
 from .llama_cpp_log import LibraryLog
+from .llama_cpp_prefix import SavedPrefix
 from .llama_cpp_speculation import LlamaCppStepper
 from .logits import seen
 from .pace import linger
@@ -71,6 +72,7 @@ class LlamaCppEngine:
 
     def __init__(self) -> None:
         self._log = LibraryLog()
+        self._prefixes = SavedPrefix()
         llama_cpp.llama_backend_init()
 
     def describe(self) -> Facts:
@@ -99,7 +101,7 @@ class LlamaCppEngine:
                 "cache",
             )
         compat.require_possible(settings)
-        return LlamaCppModel(path, settings, self._log)
+        return LlamaCppModel(path, settings, self._log, self._prefixes)
 
     def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
         """Quantise a GGUF file with `llama_model_quantize`."""
@@ -117,9 +119,12 @@ class LlamaCppEngine:
 class LlamaCppModel:
     """A loaded GGUF file, with one context that is remade when a request needs another."""
 
-    def __init__(self, path: str, settings: dict[str, Any], log: LibraryLog) -> None:
+    def __init__(
+        self, path: str, settings: dict[str, Any], log: LibraryLog, prefixes: SavedPrefix
+    ) -> None:
         self._settings = settings
         self._log = log
+        self._prefixes = prefixes
         self._context: Any = None
         self._context_key: tuple[int, int, bool] | None = None
         self.context: Facts = {}
@@ -135,6 +140,7 @@ class LlamaCppModel:
         self._model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
         if not self._model:
             raise RefusalError("load", log.complaint())
+        self._key = (path, Path(path).stat().st_mtime_ns, tuple(sorted(settings.items())))
         self._vocab = llama_cpp.llama_model_get_vocab(self._model)
         self._n_vocab = llama_cpp.llama_vocab_n_tokens(self._vocab)
         self.facts = self._describe(time.perf_counter_ns() - started_ns)
@@ -241,10 +247,20 @@ class LlamaCppModel:
         keeps = depth > 0 and self._resident[:depth] == prefix
         # A recurrent memory cannot drop its tail: it starts again.
         if not (keeps and llama_cpp.llama_memory_seq_rm(self._memory, 0, depth, -1)):
-            llama_cpp.llama_memory_clear(self._memory, False)  # noqa: FBT003  # a C signature
-            if depth:
-                self._decode_all(prefix, self._n_batch)
+            self._fill(prefix)
         self._resident = []
+
+    def _fill(self, prefix: list[int]) -> None:
+        """Bring nothing but a text into the cache, from an earlier load's as far as it has it."""
+        key = (*self._key, self._context_key)
+        llama_cpp.llama_memory_clear(self._memory, False)  # noqa: FBT003  # a C signature
+        held = self._prefixes.restore(key, self._context, prefix) if prefix else 0
+        if not held:
+            llama_cpp.llama_memory_clear(self._memory, False)  # noqa: FBT003  # half restored
+        if rest := prefix[held:]:
+            self._decode_all(rest, self._n_batch)
+        if prefix and not held:
+            self._prefixes.keep(key, self._context, prefix)
 
     def _decode_all(self, tokens: list[int], n_batch: int) -> list[int]:
         steps: list[int] = []

@@ -117,6 +117,9 @@ class ProgressNotes:
         """Keep a reason."""
         self.waits.append(reason)
 
+    def say(self, text: str) -> None:
+        """Nothing is said while a build is made."""
+
 
 @pytest.fixture
 def notes() -> ProgressNotes:

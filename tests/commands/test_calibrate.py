@@ -153,3 +153,28 @@ def test_a_dying_engine_keeps_nothing(calibrate: Command, book: NoiseStore) -> N
     calibrate.script(faults={"generate": "crash"})
     assert isinstance(calibrate("--pairs", "5").exception, AsperfError)
     assert book.calibrations == ()
+
+
+def test_the_cost_of_the_default_gate_is_told(calibrate: Command, book: NoiseStore) -> None:
+    """Cells, expected pairs and seconds a pair follow from what was just kept."""
+    done = calibrate("--pairs", "7", "--workload", "tg128")
+    assert done.exit_code == 0, done.output
+    (kept,) = book.calibrations
+    assert kept.pair_s is not None
+    assert kept.pair_s > 0
+    told = done.output.partition("the default gate")[2]
+    assert "s for 8 timed cells, 5 pairs a cell at" in told
+    assert "tg128 0 %" in told
+    assert "7 of them taken to be like it" in told
+    assert "4 cells that are not timed" in told
+
+
+def test_a_calibration_of_an_earlier_version_is_still_used(
+    calibrate: Command, book: NoiseStore
+) -> None:
+    """It has no time of a pair: verdicts use it, and no cost is told from it."""
+    calibrate("--pairs", "5")
+    book.keep([replace(known, pair_s=None) for known in book.calibrations])
+    record = next((calibrate.folder / "cache" / "hardware").glob("noise*"))
+    record.write_text(record.read_text().replace(', "pair_s": null', ""))
+    assert len(book.calibrations) == 1

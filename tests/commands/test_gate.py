@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,8 +15,11 @@ if TYPE_CHECKING:
 
     from tests.commands.conftest import Command, ScriptedCommand
 
-#: What the line of a decided cell begins with.
-LINES = ("PASS ", "FAIL ")
+
+def _cell_lines(output: str) -> list[list[str]]:
+    """The words of the cells' lines in the summary."""
+    lines = [line.split() for line in output.splitlines() if line.startswith("  ")]
+    return [words for words in lines if words[:1] in (["PASS"], ["FAIL"])]
 
 
 @pytest.fixture
@@ -28,8 +32,8 @@ def test_equal_builds_pass(gate: Command) -> None:
     """Each cell has its line, proof of path says that nothing differs, and the exit code is 0."""
     done = gate("current", "current", "--workloads", "tg32,pp64,ppl,logits")
     assert done.exit_code == 0, done.output
-    lines = [line for line in done.output.splitlines() if line.startswith("PASS")]
-    assert [line.split()[1] for line in lines] == ["tg32", "pp64", "ppl", "logits"]
+    assert [words[1] for words in _cell_lines(done.output)] == ["tg32", "pp64", "ppl", "logits"]
+    assert done.stdout.startswith("PASS: current against current, 4 PASS in ")
     assert "3 cells share the error of a FAIL" in done.output
     assert "4 PASS in" in done.output
     assert "SCRIPT 1 MiB; 0/1 layers on a GPU, in both" in done.output
@@ -67,7 +71,7 @@ def test_the_summary_of_a_github_job_is_added_to(
     step.write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))
     gate("current", "current", "--workload", "logits")
-    assert step.read_text().startswith("before\n### asperf gate: current against current")
+    assert step.read_text().startswith("before\n### ✅ asperf gate: PASS\\: current against")
 
 
 def test_prefill_that_disagrees_with_decoding_fails(gate: Command) -> None:
@@ -75,7 +79,7 @@ def test_prefill_that_disagrees_with_decoding_fails(gate: Command) -> None:
     gate.script(noise_of_batches=2.0)
     done = gate("current", "current", "--workload", "tg32,ppl,logits")
     assert done.exit_code == 1, done.output
-    words = [line.split()[:2] for line in done.output.splitlines() if line[:5] in LINES]
+    words = [words[:2] for words in _cell_lines(done.output)]
     assert words == [["PASS", "tg32"], ["PASS", "ppl"], ["FAIL", "logits"]]
     assert "the baseline's do as well" in done.output
 
@@ -93,8 +97,46 @@ def test_what_an_engine_cannot_do_is_not_run_and_no_pass(gate: Command) -> None:
     """A refusal stands with its reason, and the exit code is 2."""
     done = gate("current", "current", "--workload", "tg32,sd", "--draft", "ngram")
     assert done.exit_code == 2, done.output
-    assert "NOT RUN      sd    ngram → fake:F16, k=4  " in done.output
+    assert "2/2 NOT RUN sd ngram → fake:F16, k=4" in done.output
+    assert "  NOT RUN  sd    " in done.output
     assert "cannot be stepped" in done.output
+
+
+class _SlowTime:
+    """A clock of pairs on which every look takes a second."""
+
+    def __init__(self) -> None:
+        self.perf_counter_ns = time.perf_counter_ns
+        self._now_s = 0.0
+
+    def monotonic(self) -> float:
+        """The time."""
+        self._now_s += 1.0
+        return self._now_s
+
+
+def test_an_undecided_cell_goes_on_where_it_stopped(
+    gate: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What decided cells leave over goes to it: its pairs are added up to the most it may have."""
+    monkeypatch.setattr("pytest_asperf.measure.ab_speed.time", _SlowTime())
+    data = gate.folder / "gate.json"
+    words = ("--workload", "tg32,ppl,logits", "--tolerance", "0.01%", "--json", str(data))
+    done = gate("current", "current", *words, "--max-pairs", "14", "--max-seconds", "60")
+    told = re.search(r"tg32 fake:F16 is not decided by (\d+) pairs", done.output)
+    assert told is not None, done.output
+    assert int(told[1]) < 14
+    cells = {cell["workload"]: cell for cell in json.loads(data.read_text())["cells"]}
+    assert cells["tg32"]["verdict"]["raw"]["figures"][0]["n"] == 14
+    assert [cells[name]["outcome"] for name in ("ppl", "logits")] == ["PASS", "PASS"]
+
+
+def test_cells_for_which_no_time_is_left_are_inconclusive(gate: Command) -> None:
+    """A budget that the first cell spends is no INVALID, and no error of the others."""
+    gate.script(takes_s={"generate": 0.5})
+    done = gate("current", "current", "--workload", "tg32,ppl", "--max-seconds", "1")
+    assert done.exit_code == 2, done.output
+    assert "not begun: the budget of 1 s was spent" in done.output
 
 
 def test_a_spent_budget_is_inconclusive(gate: Command) -> None:
@@ -189,8 +231,9 @@ def test_llama_cpp_against_itself(real: Command) -> None:
         *("--max-pairs", "8", "--tolerance", "50%"),
     )
     assert done.exit_code in {0, 2}, done.output
-    assert "FAIL  " not in done.output
-    assert "PASS         logits" in done.output
+    cells = {words[1]: words[0] for words in _cell_lines(done.output)}
+    assert "FAIL" not in cells.values()
+    assert cells["logits"] == "PASS"
 
 
 @pytest.mark.live
@@ -199,7 +242,7 @@ def test_a_slower_llama_cpp_fails(real: Command) -> None:
     """With a draft, time alone FAILs: as much is accepted, and the output is the target's."""
     done = real("current", "current,slow_by=2", "--workload", "sd", "--max-pairs", "20")
     assert done.exit_code == 1, done.output
-    (line,) = (line for line in done.output.splitlines() if line.startswith("FAIL  "))
+    (line,) = (line for line in done.output.splitlines() if line.startswith("  FAIL  "))
     accepted = re.search(r"1 of 3 shown not to hold; time .*; accepted (\d+/\d+), (\d+/\d+)", line)
     assert accepted is not None, line
     assert accepted[1] == accepted[2]

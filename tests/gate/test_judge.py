@@ -17,3 +17,10 @@ def test_times_of_one_model_take_turns_and_checks_stay_alone() -> None:
     a_ppl, a_sd = GateCell(A, GateCheck.PPL), GateCell(A, GateCheck.SPECULATION)
     groups = _taking_turns([a_pp, b_tg, a_ppl, a_tg, a_sd])
     assert groups == [[a_pp, a_tg], [b_tg], [a_ppl], [a_sd]]
+
+
+def test_a_depth_is_filled_once() -> None:
+    """Decoding at depth has processes of its own, where its context stays."""
+    deep = Workload("tg", 128, 1024)
+    cells = [GateCell(A, PP), GateCell(A, deep), GateCell(A, TG)]
+    assert _taking_turns(cells) == [[cells[0], cells[2]], [cells[1]]]

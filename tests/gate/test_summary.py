@@ -14,17 +14,16 @@ from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.errors import ModelError, printable
 from pytest_asperf.gate.cells import CellResult, GateCell, parse_gated
+from pytest_asperf.gate.pages import escape, markdown, text_lines
 from pytest_asperf.gate.plan import GatePlan, LeftOut
 from pytest_asperf.gate.summary import (
     GateOutcome,
     document,
     error_budget,
-    escape,
     exit_code,
-    markdown,
     notes,
     proof_rows,
-    result_line,
+    summary_rows,
 )
 
 #: What ran in two builds that differ in one fact.
@@ -81,7 +80,8 @@ def test_a_cell_that_could_not_run_says_why() -> None:
     outcome = _outcome(_result(), result)
     assert outcome.exit_code == 2
     assert outcome.headline == "1 PASS, 1 NOT RUN in 9 s"
-    assert result_line(result, outcome.plan).startswith("NOT RUN      tg128  m  m has no file; 0 s")
+    assert summary_rows(outcome)[1].measured == "m has no file"
+    assert outcome.answer == "NOT DECIDED: new against old, 1 PASS, 1 NOT RUN in 9 s"
     assert "make one" in notes(outcome.results)[0]
     assert "NOT RUN | tg128 | m | m has no file | 0 s |" in markdown(outcome)
     cells: Any = document(outcome)["cells"]
@@ -94,6 +94,38 @@ def test_a_stopped_gate_exits_with_130_and_keeps_what_was_decided() -> None:
     outcome = GateOutcome(("a", "b"), plan, "", (_result(),), 2.0, interrupted=True)
     assert outcome.exit_code == 130
     assert outcome.headline == "1 PASS, stopped before 1 of 2 in 2 s"
+    assert outcome.answer.startswith("STOPPED: b against a, 1 PASS")
+
+
+def test_the_answer_stands_first_then_cells_then_what_ran() -> None:
+    """Text and Markdown say the same in the same order, and each cell once."""
+    cells = [_cell(), _cell("pp512"), _cell("tg128", "other")]
+    told = "1.21 [1.1, 1.3], 14 s, Wald bound 5"
+    outcome = _outcome(*(_result(Outcome.FAIL, cell, told) for cell in cells))
+    text = list(text_lines(outcome, None))
+    assert text[0] == "FAIL: new against old, 3 FAIL in 9 s"
+    assert text[3:6] == [
+        "m",
+        "  FAIL  tg128  1.21 [1.1, 1.3]  (7 pairs, 3 s)",
+        "  FAIL  pp512  1.21 [1.1, 1.3]  (7 pairs, 3 s)",
+    ]
+    page = markdown(outcome)
+    assert page.startswith("### ❌ asperf gate: FAIL\\: new against old, 3 FAIL in 9 s\n")
+    marks = ["pp512 | m |", "<details>", "**differs** engine"]
+    assert sorted(marks, key=page.index) == marks
+    lines = ["other", "FAIL: shown not to hold", "what ran"]
+    assert sorted(lines, key=text.index) == lines
+
+
+def test_a_long_line_is_wrapped_below_itself_on_a_terminal() -> None:
+    """At 80 columns a cell's line keeps its columns; in a file it stays whole."""
+    told = "mean KLD 0.0032 nats (0.0032 in the baseline), largest 0.027 at position 1000"
+    outcome = _outcome(_result(Outcome.PASS, told=told))
+    wrapped = list(text_lines(outcome, 80))[4:6]
+    assert wrapped[0].startswith("  PASS  tg128  mean KLD")
+    assert wrapped[1].startswith(" " * 15)
+    assert max(map(len, wrapped)) <= 80
+    assert any(told in line for line in text_lines(outcome, None))
 
 
 def test_notes_begin_with_failures_and_leave_passes_out() -> None:

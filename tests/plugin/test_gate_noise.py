@@ -122,6 +122,17 @@ def test_a_verdict_names_what_disturbed_and_what_can_be_decided(
     assert len(read) == 1
 
 
+def test_a_session_with_self_checks_says_what_a_gate_will_cost(
+    gated: Project, book: NoiseStore
+) -> None:
+    """From the noise that is stored, before anything runs; without the option it does not."""
+    book.keep([replace(_calibration("tg32", 0.01), pair_s=0.25)])
+    result = gated.run("--asperf-candidate=current", "--asperf-self-check=5")
+    result.stdout.fnmatch_lines(["asperf: expected here of equal builds: about 2 s for 2 timed *"])
+    result = gated.run("--asperf-candidate=current")
+    result.stdout.no_fnmatch_line("*expected here*")
+
+
 def test_every_second_gate_is_preceded_by_a_self_check(
     gated: Project, book: NoiseStore, log: Path
 ) -> None:

@@ -57,6 +57,9 @@ class Silent:
     def wait(self, reason: str) -> None:
         """Say nothing."""
 
+    def say(self, text: str) -> None:
+        """Say nothing."""
+
 
 @pytest.fixture(scope="session")
 def silent() -> Silent:

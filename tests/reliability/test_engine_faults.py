@@ -18,77 +18,17 @@ from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.measure.model_locator import ModelLocator
 from pytest_asperf.modelfiles.shipped import shipped_models
+from tests.harmful_interpreter import write_interpreter
 
 if TYPE_CHECKING:
     from pytest_asperf.config.engines import Engine
     from tests.reliability.conftest import Session, Sessions
 
-_INTERPRETER = """#!{python} -I
-import ctypes, importlib.abc, importlib.util, json, os, resource, signal, sys, time
-
-*_, code, folder, engine, request_fd, reply_fd, log_fd = sys.argv[:9]
-sys.argv = ["-c", *sys.argv[4:]]
-
-def out_of_memory():
-    room = 2 ** 20 * 64 + int(open("/proc/self/statm").read().split()[0]) * 4096
-    resource.setrlimit(resource.RLIMIT_AS, (room, room))
-    bytearray(2 ** 31)
-
-def flood():
-    while True:
-        os.write(int(reply_fd), b"x" * 2 ** 16)
-
-def noisy():
-    for _ in range(2 ** 8):
-        os.write(1, b"\\x1b[2J" + b"x" * 2 ** 16)
-
-def result(**changed):
-    def change(answer):
-        answer["result"] |= changed
-        return answer
-    return change
-
-HARMS = dict(
-    killed=lambda: os.kill(os.getpid(), signal.SIGKILL),
-    crashes=lambda: os.kill(os.getpid(), signal.SIGSEGV),
-    aborts=os.abort,
-    exits=lambda: os._exit(0),
-    stopped=lambda: os.kill(os.getpid(), signal.SIGSTOP),
-    hangs=lambda: time.sleep(3600),
-    out_of_memory=out_of_memory,
-    garbage=lambda: os.write(int(reply_fd), b"\\xff\\x00 no message\\n"),
-    foreign=lambda: os.write(int(reply_fd), b'{{"v": 1, "id": 0, "ok": true, "result": {{}}}}\\n'),
-    flood=flood,
-    closes=lambda: os.close(int(reply_fd)),
-    noisy=noisy,
-)
-CHANGES = dict(
-    infinite=result(elapsed_ns=1e308 * 10),
-    endless=result(elapsed_ns=10 ** 400),
-    too_few=result(n_tokens=1),
-    empty=lambda answer: {{"ok": True, "result": {{}}}},
-)
-
-def harm(module):
-    answer = module.Server.answer
-    def harmed(self, request):
-        name = str(request.get("args", {{}}).get("model", "")).partition(":")[0]
-        if request.get("op") != "generate":
-            name = ""
-        try:
-            HARMS.get(name, int)()
-        except MemoryError:
-            return module._failure("memory", "the engine's process ran out of memory")
-        return CHANGES.get(name, lambda found: found)(answer(self, request))
-    module.Server.answer = harmed
-    # The language's own reader and writer take an infinite number, as another program's may.
-    module.encode = lambda message: json.dumps({{"v": 1, **message}}).encode() + b"\\n"
-
-head, _, last = code.rstrip().rpartition("\\n")
-exec(head)
-harm(sys.modules["asperf_worker.main"])
-{before_import}
-exec(last)
+#: A model that is named after a harm meets it when it is to generate.
+_BY_MODEL = """
+def chosen(request):
+    name = str(request.get("args", {}).get("model", "")).partition(":")[0]
+    return name if request.get("op") == "generate" else ""
 """
 #: What an engine's Python part says of a library that it was not built for.
 _OTHER_LIBRARY = """
@@ -139,13 +79,6 @@ from pytest_asperf import assert_throughput
 def test_it(name, throughput):
     assert_throughput(throughput("tg8"), at_least="0.001 tok/s")
 """
-
-
-def _interpreter(folder: Path, before_import: str = "") -> Path:
-    path = folder / f"python{len(before_import)}"
-    path.write_text(_INTERPRETER.format(python=sys.executable, before_import=before_import))
-    path.chmod(0o755)
-    return path
 
 
 def _model(engine: Engine, cache: Path) -> Path:
@@ -199,7 +132,7 @@ def project(
 @pytest.fixture(scope="module")
 def session(project: Sessions) -> Session:
     """One session with every harm."""
-    python = _interpreter(project.folder)
+    python = write_interpreter(project.folder / "python", _BY_MODEL)
     return project.run(f"--asperf-python={python}", "--asperf-report=json:rows.json")
 
 
@@ -243,7 +176,7 @@ def test_a_library_of_another_version_is_refused(project: Sessions, engine: Engi
     """An engine whose library lacks what its binding calls measures nothing, and says why."""
     if engine == "llama_tools":
         pytest.skip("its programs are started, not linked; test_tool_faults has their versions")
-    python = _interpreter(project.folder, _OTHER_LIBRARY)
+    python = write_interpreter(project.folder / "other", _BY_MODEL, _OTHER_LIBRARY)
     session = project.run(f"--asperf-python={python}", "-k", "sound")
     session.require_clean()
     words = [word for words in session.outcomes.values() for word in words]

@@ -38,6 +38,14 @@ def detectable_tolerance(sd: float, pairs: int) -> float:
     return math.expm1(sd * math.sqrt(_PAIRS_AT_UNIT_EFFECT / pairs))
 
 
+def pairs_deciding(sd: float, tolerance: float) -> int:
+    """The pairs within which `PairedTest` decides a tolerance in 85 % of A/A runs or more.
+
+    The inverse of `detectable_tolerance`.
+    """
+    return math.ceil(_PAIRS_AT_UNIT_EFFECT * (sd / math.log1p(tolerance)) ** 2)
+
+
 def is_fit(sd: float) -> bool:
     """Whether a machine of this noise can decide anything that a gate is used for."""
     # In logarithms: the spread of a file that something else wrote may be too large for exp.

@@ -1,0 +1,121 @@
+"""A gate's summary for a terminal and for a pull request: the answer, cells, notes, what ran."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.errors import printable
+from pytest_asperf.gate.cells import NOT_RUN
+from pytest_asperf.gate.summary import LEFT_OUT, notes, proof_rows, summary_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_asperf.gate.summary import GateOutcome, SummaryRow
+
+_MARKS: Final = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔", "INVALID": "⚠️", NOT_RUN: "⚠️"}
+_ANSWER_MARKS: Final = {0: "✅", 1: "❌"}
+_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>()#!|~&@:$])")
+_LONGEST: Final = 400
+#: A measured effect that is longer leaves its column.
+_MOST_MEASURED: Final = 28
+_LEAST_TEXT: Final = 24
+_UNIT: Final = "Times are candidate / baseline, above 1 is slower."
+
+
+def text_lines(outcome: GateOutcome, columns: int | None) -> Iterator[str]:
+    """The summary as lines of text, safe to print.
+
+    Args:
+        outcome: what the gate came to.
+        columns: width that cells are wrapped at, None for one line each.
+    """
+    yield outcome.answer
+    yield from _hanging("", f"{outcome.limits} {_UNIT}", columns)
+    rows = summary_rows(outcome)
+    for what, cells in groupby((r for r in rows if r.word != LEFT_OUT), lambda row: row.what):
+        yield ""
+        yield what
+        yield from _cell_lines(list(cells), rows, columns)
+    yield from ("", *_left_out(rows)) if _left_out(rows) else ()
+    for note in notes(outcome.results):
+        yield ""
+        yield from note.splitlines()
+    proof = proof_rows(outcome.results)
+    yield from ("", "what ran") if proof else ()
+    for fact in proof:
+        both = "" if fact.differs else ", in both"
+        yield f"  {fact.label + ':':10} {printable(fact.baseline)}{both}"
+        if fact.differs:
+            yield f"  {'differs':>9}: {printable(fact.candidate)}"
+
+
+def _cell_lines(
+    cells: Sequence[SummaryRow], rows: Sequence[SummaryRow], columns: int | None
+) -> Iterator[str]:
+    """One model's cells, in columns as wide as all rows need."""
+    words = max(len(row.word) for row in rows if row.word != LEFT_OUT)
+    names = max(len(row.name) for row in rows)
+    measured = max((n for row in rows if (n := len(row.measured)) <= _MOST_MEASURED), default=0)
+    for row in cells:
+        head = f"  {row.word:{words}}  {row.name:{names}}  "
+        text = f"{row.measured:{measured}}  ({row.cost})"
+        yield from _hanging(head, text, columns)
+
+
+def _hanging(head: str, text: str, columns: int | None) -> list[str]:
+    if columns is None or len(head) + len(text) <= columns:
+        return [head + text]
+    return textwrap.wrap(
+        text,
+        max(columns, len(head) + _LEAST_TEXT),
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _left_out(rows: Sequence[SummaryRow]) -> list[str]:
+    return [f"{LEFT_OUT}: {r.what}: {r.measured}" for r in rows if r.word == LEFT_OUT]
+
+
+def escape(text: object) -> str:
+    """Any text as Markdown that shows it on one line, in a table's cell too."""
+    return _MARKDOWN.sub(r"\\\1", printable(text, _LONGEST))
+
+
+def markdown(outcome: GateOutcome) -> str:
+    """The summary in GitHub's Markdown."""
+    lines = [
+        f"### {_ANSWER_MARKS.get(outcome.exit_code, '❔')} asperf gate: {escape(outcome.answer)}",
+        "",
+        f"{escape(outcome.limits)} {_UNIT}",
+        "",
+        "| verdict | workload | model | measured | from |",
+        "|---|---|---|---|---:|",
+    ]
+    for row in summary_rows(outcome):
+        word = f"{_MARKS[row.word]} {row.word}" if row.word in _MARKS else row.word
+        shown = " | ".join(map(escape, (row.name, row.what, row.measured, row.cost)))
+        lines.append(f"| {word} | {shown} |")
+    for note in notes(outcome.results):
+        head, *rest = note.splitlines()
+        code = [f"    {line}" for line in rest]
+        lines += ["", f"<details><summary>{_html(head)}</summary>", "", *code, "", "</details>"]
+    if rows := proof_rows(outcome.results):
+        lines += ["", "| what ran | baseline | candidate |", "|---|---|---|"]
+        for fact in rows:
+            mark = "**differs** " if fact.differs else ""
+            facts = " | ".join(map(escape, (fact.baseline, fact.candidate)))
+            lines.append(f"| {mark}{escape(fact.label)} | {facts} |")
+    return "\n".join(lines) + "\n"
+
+
+def _html(text: str) -> str:
+    for sign, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(sign, entity)
+    return printable(text, _LONGEST)

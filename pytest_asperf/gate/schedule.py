@@ -1,0 +1,202 @@
+"""Which cells of a gate are measured next, and for how long: one budget, spent where it decides.
+
+Every cell is visited once with an equal share of what is left. What decided cells leave over goes
+to the undecided ones, in further rounds, until all are decided or the budget is spent.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.stats.estimate import percent_text
+from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pytest_asperf.gate.cells import CellResult, GateCell
+    from pytest_asperf.measure.ab_speed import Budget
+
+#: A further visit starts processes and loads models; less is not worth that.
+_LEAST_VISIT_S: Final = 3.0
+
+
+@dataclass(slots=True)
+class Turns:
+    """Cells that take turns.
+
+    Attributes:
+        cells: those that are undecided.
+        visits: how often they were measured.
+        earlier: what the last visit came to.
+        results: of the undecided cells, as far as they were measured.
+    """
+
+    cells: list[GateCell]
+    visits: int = 0
+    earlier: object = None
+    results: dict[GateCell, CellResult] = field(default_factory=dict)
+
+    @property
+    def expected_s(self) -> float | None:
+        """Seconds that would decide them; None if that is not known of all."""
+        outlooks = [r.outlook for r in self.results.values() if r.outlook is not None]
+        known = [o.expected_s for o in outlooks if o.expected_s is not None]
+        return sum(known) if outlooks and len(known) == len(outlooks) else None
+
+
+class Schedule:
+    """Shares one budget out.
+
+    Args:
+        groups: cells that take turns; the groups are visited one after the other.
+        max_seconds: the budget of all.
+        known_s: what cells are expected to take before they are measured, as far as that is known.
+        clock: gives seconds.
+    """
+
+    def __init__(
+        self,
+        groups: Iterable[Turns],
+        max_seconds: float,
+        known_s: Mapping[GateCell, float] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._round = deque(groups)
+        self._n_cells = sum(len(group.cells) for group in self._round)
+        self._visited: list[Turns] = []
+        self._now: Turns | None = None
+        self._known_s = known_s or {}
+        self._taken_s: list[float] = []
+        self._clock = clock
+        self.max_seconds = max_seconds
+        self.deadline = clock() + max_seconds
+        self._ends = self.deadline
+
+    @property
+    def left_s(self) -> float:
+        """Seconds of the budget that are left."""
+        return max(0.0, self.deadline - self._clock())
+
+    @property
+    def undecided(self) -> list[Turns]:
+        """All groups with undecided cells."""
+        return [*self._visited, *self._round]
+
+    def next(self) -> tuple[Turns, float] | None:
+        """The group that is measured next, and for how long; None if the budget is spent."""
+        self._now = None
+        if not self._round:
+            # What can be decided soonest comes first, and what cannot be foreseen last.
+            by_need = sorted(self._visited, key=_need)
+            self._round, self._visited = deque(by_need), []
+        least_s = _LEAST_VISIT_S if self._round and self._round[0].visits else 0.0
+        if not self._round or self.left_s <= least_s:
+            return None
+        n_left = sum(len(group.cells) for group in self._round)
+        self._now = group = self._round.popleft()
+        self._ends = self._clock() + self._expected_s()
+        return group, self.left_s * len(group.cells) / n_left
+
+    def put_back(self, group: Turns, results: Iterable[CellResult]) -> None:
+        """Take a group's results; what is undecided waits for the next round."""
+        of_cells = {result.cell: result for result in results}
+        decided = [result for result in of_cells.values() if result.outlook is None]
+        self._taken_s += [result.elapsed_s for result in decided]
+        group.cells = [cell for cell in group.cells if cell not in {r.cell for r in decided}]
+        group.results = {cell: of_cells[cell] for cell in group.cells}
+        group.visits += 1
+        self._now = None
+        if group.cells:
+            self._visited.append(group)
+
+    def split(self, group: Turns) -> None:
+        """Measure a group's cells one by one instead, at once."""
+        alone = [
+            Turns(
+                [cell],
+                group.visits,
+                group.earlier,
+                {c: r for c, r in group.results.items() if c == cell},
+            )
+            for cell in group.cells
+        ]
+        self._now = None
+        self._round.extendleft(reversed(alone))
+
+    def status(self) -> str:
+        """How far the gate is, and how long it will take."""
+        n_open = sum(len(group.cells) for group in (*self.undecided, *self._in_hand()))
+        left_s = max(0.0, min(self._ends, self.deadline) - self._clock())
+        return f"{self._n_cells - n_open}/{self._n_cells} decided, about {left_s:.0f} s left: "
+
+    def shortfall(self) -> str:
+        """What the budget lacks once every cell was visited; empty where it suffices."""
+        expected = [group.expected_s for group in self._visited]
+        needed_s = sum(seconds for seconds in expected if seconds is not None)
+        if self._round or needed_s <= self.left_s:
+            return ""
+        n_cells = sum(len(group.cells) for group in self._visited)
+        budget_s = math.ceil(self.max_seconds - self.left_s + needed_s)
+        return (
+            f"{n_cells} of {self._n_cells} cells are undecided: about {needed_s:.0f} s more would "
+            f"decide those that can be, and {self.left_s:.0f} s are left "
+            f"(--asperf-max-seconds={budget_s})"
+        )
+
+    def _in_hand(self) -> list[Turns]:
+        return [] if self._now is None else [self._now]
+
+    def _expected_s(self) -> float:
+        """Seconds until all are decided, as far as what was measured shows; at most the budget."""
+        expected_s = 0.0
+        for group in (*self.undecided, *self._in_hand()):
+            of_group = group.expected_s if group.visits else self._unmeasured_s(group)
+            if of_group is None:
+                return self.left_s
+            expected_s += of_group
+        return min(expected_s, self.left_s)
+
+    def _unmeasured_s(self, group: Turns) -> float | None:
+        usual_s = sum(self._taken_s) / len(self._taken_s) if self._taken_s else None
+        expected = [self._known_s.get(cell, usual_s) for cell in group.cells]
+        known = [seconds for seconds in expected if seconds is not None]
+        return sum(known) if len(known) == len(expected) else None
+
+
+def _need(group: Turns) -> tuple[bool, float]:
+    return group.expected_s is None, group.expected_s or 0.0
+
+
+def outlook_text(result: CellResult, schedule: Schedule, budget: Budget) -> str:
+    """What keeps the budget from deciding a cell, empty where it will.
+
+    Args:
+        result: of a cell that is undecided.
+        schedule: knows what is left of the time.
+        budget: names the accepted slowdown, and pairs after which a cell is given up.
+    """
+    outlook, left_s, max_pairs = result.outlook, schedule.left_s, budget.max_pairs
+    if outlook is None or not outlook.n:
+        return ""
+    name = f"{result.cell.name} {result.cell.what}"
+    seconds = outlook.expected_s
+    if outlook.units_left is None or seconds is None:
+        need = "no verdict is in sight yet"
+    elif outlook.spread is not None and outlook.n + outlook.units_left > max_pairs:
+        need = f"about {outlook.n + outlook.units_left} pairs would, and {max_pairs} are allowed"
+    elif seconds > left_s:
+        need = f"about {seconds:.0f} s more would, and {left_s:.0f} s are left of the budget"
+    else:
+        return ""
+    could = ""
+    if outlook.spread is not None:
+        affordable = outlook.n + left_s / outlook.unit_s
+        least = detectable_tolerance(outlook.spread, int(min(max_pairs, affordable)))
+        if least > budget.tolerance:
+            could = f"; equal builds could be decided at a tolerance of {percent_text(least)}"
+    return f"{name} is not decided by {outlook.n} {outlook.counted}: {need}{could}"

@@ -1,0 +1,163 @@
+"""A candidate that cannot do what the baseline does, in every kind of cell."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harmful_interpreter import write_interpreter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.commands.conftest import Command, ScriptedCommand
+
+#: Every request that computes something meets the harm.
+_ALWAYS = """
+def chosen(request):
+    computes = request.get("op") in {{"generate", "prompt", "score", "pair_generate"}}
+    return {harm!r} if computes else ""
+"""
+#: The same, the first time in any process.
+_ONCE = """
+def chosen(request):
+    if request.get("op") != "generate":
+        return ""
+    try:
+        os.close(os.open({flag!r}, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return ""
+    return "crashes"
+"""
+_REAL = """
+call_timeout_s = 120
+chunks = 4
+seed = 1
+engine = "{engine}"
+python = "{python}"
+"""
+
+
+@pytest.fixture
+def gate(scripted_command: ScriptedCommand) -> Command:
+    """The command, in a project with a model of its own, where a call may take 3 s."""
+    command = scripted_command("gate", settings="chunks = 6\nseed = 1\n")
+    config = command.folder / "asperf.toml"
+    config.write_text(config.read_text().replace("call_timeout_s = 20", "call_timeout_s = 3"))
+    return command
+
+
+def _harmful(folder: Path, harm: str) -> str:
+    return str(write_interpreter(folder / "harmful", _ALWAYS.format(harm=harm)))
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        ("crashes", "crashed twice (SIGSEGV)"),
+        ("killed", "crashed twice (SIGKILL)"),
+        ("exits", "crashed twice (exited with status 0)"),
+        ("hangs", "hung twice (no answer within 3 s)"),
+        ("out_of_memory", "ran out of memory twice"),
+        ("garbage", "answered nonsense twice (not JSON"),
+        ("refuses", "refused twice (this build cannot)"),
+    ],
+)
+def test_a_candidate_that_cannot_run_fails(gate: Command, harm: str, told: str) -> None:
+    """It is a FAIL that says what was seen, with exit code 1, and nothing else is lost."""
+    data = gate.folder / "gate.json"
+    words = ("--workload", "tg8", "--json", str(data))
+    done = gate("current", _harmful(gate.folder, harm), *words)
+    assert done.exit_code == 1, done.output
+    (cell,) = json.loads(data.read_text())["cells"]
+    assert cell["outcome"] == "FAIL"
+    assert told in cell["measured"]
+    assert "baseline ran twice in between" in cell["measured"]
+
+
+def test_a_baseline_that_cannot_run_either_is_invalid(gate: Command) -> None:
+    """What neither build can do shows no regression."""
+    harmful = _harmful(gate.folder, "crashes")
+    done = gate(harmful, harmful, "--workload", "tg8")
+    assert done.exit_code == 2, done.output
+    assert "the baseline crashed (SIGSEGV) too" in done.output
+    done = gate(harmful, "current", "--workload", "tg8")
+    assert "1 INVALID" in done.output
+
+
+def test_what_happens_once_is_invalid(gate: Command) -> None:
+    """A crash that does not come again is no regression that could be found."""
+    code = _ONCE.format(flag=str(gate.folder / "crashed"))
+    once = str(write_interpreter(gate.folder / "once", code))
+    done = gate("current", once, "--workload", "tg8")
+    assert done.exit_code == 2, done.output
+    assert "both builds ran when they were tried again" in done.output
+
+
+def test_other_cells_are_decided(gate: Command) -> None:
+    """Where decoding crashes, prompts of the same group pass."""
+    code = 'def chosen(request):\n    return "crashes" if request["op"] == "generate" else ""'
+    harmful = str(write_interpreter(gate.folder / "harmful", code))
+    done = gate("current", harmful, "--workload", "tg8,pp64")
+    assert done.exit_code == 1, done.output
+    assert "1 PASS, 1 FAIL" in done.output
+
+
+def test_an_engine_that_is_not_installed_is_not_run(gate: Command) -> None:
+    """That is the user's to mend, and shows no regression of a build."""
+    missing = "sys.meta_path.clear()\nsys.modules['asperf_worker.main'].ENGINES['scripted'] = '.no'"
+    bare = str(write_interpreter(gate.folder / "bare", "chosen = str", missing))
+    done = gate("current", bare, "--workload", "tg8")
+    assert done.exit_code == 2, done.output
+    assert "1 NOT RUN" in done.output
+
+
+@pytest.mark.live
+@pytest.mark.serial
+@pytest.mark.parametrize(
+    ("engine", "model", "cells", "harm", "told"),
+    [
+        (
+            "llama_cpp",
+            "asperf-draft:Q8_0",
+            "tg8,ppl,logits,sd",
+            "crashes",
+            "crashed twice (SIGSEGV",
+        ),
+        ("llama_cpp", "asperf-draft:Q8_0", "tg8", "out_of_memory", "ran out of memory twice"),
+        pytest.param(
+            *("mlx", "asperf-draft:F16", "tg8,ppl,logits,sd", "aborts", "twice (SIGABRT)"),
+            marks=pytest.mark.mlx,
+        ),
+    ],
+)
+def test_every_cell_of_a_real_engine(
+    gate: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    session_cache: Path,
+    request: pytest.FixtureRequest,
+    *,
+    engine: str,
+    model: str,
+    cells: str,
+    harm: str,
+    told: str,
+) -> None:
+    """Times, PPL, logits and speculation FAIL alike, with the log's last words in the note."""
+    if engine == "mlx":
+        request.getfixturevalue("mlx")
+    monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
+    config = _REAL.format(engine=engine, python=sys.executable)
+    (gate.folder / "asperf.toml").write_text(config)
+    data = gate.folder / "gate.json"
+    words = ("--workload", cells, "--model", model, "--draft", model, "--json", str(data))
+    done = gate("current", _harmful(gate.folder, harm), *words)
+    assert done.exit_code == 1, done.output
+    found = json.loads(data.read_text())["cells"]
+    assert [(cell["workload"], cell["outcome"]) for cell in found] == [
+        (name, "FAIL") for name in cells.split(",")
+    ]
+    assert all(told in cell["measured"] for cell in found), found

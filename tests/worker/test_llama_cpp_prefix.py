@@ -1,0 +1,58 @@
+"""A cache that is filled from an earlier load's cells holds what computing the text would give."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.engine_process import EngineBuild, Worker
+
+if TYPE_CHECKING:
+    from tests.conftest import Draft
+
+BUILD = EngineBuild("llama_cpp", Path(sys.executable))
+#: In a process of its own, as a worker is: counts the tokens that a run at a depth decodes.
+_COUNT = """
+import json, sys
+from pytest_asperf.worker.llama_cpp_engine import LlamaCppEngine, LlamaCppModel
+decoded, decode_all = [], LlamaCppModel._decode_all
+def counted(self, tokens, n_batch):
+    decoded.append(len(tokens))
+    return decode_all(self, tokens, n_batch)
+LlamaCppModel._decode_all = counted
+engine, tokens = LlamaCppEngine(), [(7 * n) % 250 + 1 for n in range(320)]
+for settings, end in (({}, 264), ({}, 264), ({}, 272), ({"threads": 1}, 264)):
+    model = engine.load(sys.argv[1], settings)
+    model.generate(tokens[:end], end - 8, 320)
+    model.close()
+print(json.dumps(decoded))
+"""
+
+
+def test_a_second_load_computes_only_what_the_first_did_not(draft_gguf: Path) -> None:
+    """The same text costs nothing, a longer one its end, and other settings all of it."""
+    command = [sys.executable, "-c", _COUNT, str(draft_gguf)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[256, 8, 8, 8, 8, 256, 8]"
+
+
+def test_logits_are_those_of_a_computed_cache(draft: Draft) -> None:
+    """Of every cache type, the run after a reload ends in the same logits to the last bit."""
+    for settings in (
+        EngineSettings(threads=1),
+        EngineSettings(threads=1, type_k="q8_0", type_v="q8_0"),
+        EngineSettings(threads=1, flash_attn="off"),
+    ):
+        with Worker(BUILD, call_timeout_s=120) as worker:
+            peaks = []
+            for _ in range(3):
+                worker.load("m", draft("F16"), settings)
+                tokens = worker.tokenize("m", "def area(width, height):\n    return 1\n" * 40)[:300]
+                run = worker.generate("m", tokens, 292, n_ctx=300)
+                assert run.logits is not None
+                peaks.append(run.logits.peak)
+                worker.unload("m")
+        assert len(set(peaks)) == 1, settings
