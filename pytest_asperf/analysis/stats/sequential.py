@@ -255,7 +255,11 @@ class PairedTest(SequentialTest):
         """
         if self._outcome in {Outcome.PASS, Outcome.FAIL}:
             return 0
-        seen, needed, odds_needed = self._nearer_side()
+        seen, error = self.evidence_within, self._beta
+        if self._log_odds > 0 or (self._one_limit and self.evidence_slower > seen):
+            seen, error = self.evidence_slower, self._alpha
+        needed = 1 / error
+        odds_needed = max(0.0, _odds_needed(error, one_limit=self._one_limit))
         if seen <= 1:
             return None
         for_evidence = pairs_left(self.n, math.log(seen), math.log(needed))
@@ -264,15 +268,6 @@ class PairedTest(SequentialTest):
             pairs_left(self.n, math.log(seen), math.log(_AMPLE * needed)),
         )
         return math.ceil(max(for_evidence, for_odds, self.min_pairs - self.n, 1))
-
-    def _nearer_side(self) -> tuple[float, float, float]:
-        """The nearer verdict's evidence, and the evidence and log odds it needs."""
-        slower, within = self.evidence_slower, self.evidence_within
-        if self._log_odds > 0 or (self._one_limit and slower > within):
-            seen, error = slower, self._alpha
-        else:
-            seen, error = within, self._beta
-        return seen, 1 / error, max(0.0, _odds_needed(error, one_limit=self._one_limit))
 
     def _decide(self) -> Outcome | None:
         if self.n < self.min_pairs:
