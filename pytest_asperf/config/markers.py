@@ -105,8 +105,19 @@ class Marks:
         named = {self.model.address} if self.model else set()
         if self.speculative is not None:
             named |= {self.speculative.draft, self.speculative.target}
-        levels = (*self.ladder.levels, self.ladder.baseline) if self.ladder else ()
-        return named | {level for level in levels if ":" in level}
+        rungs = self.ladder.levels if self.ladder else ()
+        return named | {rung for rung in rungs if ":" in rung}
+
+    @property
+    def levels(self) -> dict[str, tuple[str, ...]]:
+        """The levels of the measured model that markers name, by marker; of rungs, no addresses."""
+        levels: dict[str, tuple[str, ...]] = {}
+        if self.quant is not None:
+            levels["quant"] = (self.quant.level,)
+        if self.ladder is not None:
+            rungs = [rung for rung in self.ladder.levels if ":" not in rung]
+            levels["quant_ladder"] = (*rungs, self.ladder.baseline)
+        return levels
 
 
 _WHY: Final = "the marker decides what the test measures"

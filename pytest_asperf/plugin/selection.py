@@ -51,13 +51,13 @@ class Selection:
 
     @cached_property
     def named(self) -> ModelRef:
-        """The model at the address, before a level is chosen; its engine has every rung."""
+        """The model at the address, before a level is chosen; its engine has every level named."""
         engine = self.marks.model.engine if self.marks.model else None
         ref = self._find(self.address, engine)
-        if self.marks.ladder is not None:
-            for rung in (*self.marks.ladder.levels, self.marks.ladder.baseline):
-                if ":" not in rung:
-                    parse_level(rung, where=self.nodeid, engine=ref.spec.engine)
+        for marker, levels in self.marks.levels.items():
+            for level in levels:
+                where = f"{self.nodeid}: @pytest.mark.{marker}"
+                parse_level(level, where=where, engine=ref.spec.engine)
         return ref
 
     def model(self, level: str | None = None, kv_type: str | None = None) -> ModelRef:

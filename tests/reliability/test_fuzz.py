@@ -27,6 +27,7 @@ from pytest_asperf.audit.read import DEFECT
 from pytest_asperf.audit.together import audit
 from pytest_asperf.config import markers as marks
 from pytest_asperf.config.catalogue import load_catalogue
+from pytest_asperf.config.engines import parse_level
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.profiles import find_profile, parse_profiles
 from pytest_asperf.measure.prompts import read_prompts
@@ -213,7 +214,15 @@ def _marker(ground: Ground) -> None:
     )
     args = tuple(_value(chance) for _ in range(chance.randrange(3)))
     keys = chance.sample(_KEYWORDS, chance.randrange(4))
-    parse(args, {key: _value(chance) for key in keys}, where="test_it")
+    mark = parse(args, {key: _value(chance) for key in keys}, where="test_it")
+    # Levels are refused once the engine is known.
+    levels: tuple[str, ...] = ()
+    if isinstance(mark, marks.QuantMark):
+        levels = (mark.level,)
+    elif isinstance(mark, marks.LadderMark):
+        levels = (mark.baseline, *(rung.rpartition(":")[2] for rung in mark.levels))
+    for level in levels:
+        parse_level(level, where="test_it")
 
 
 def _texts(folder: str) -> list[bytes]:
