@@ -155,7 +155,7 @@ class _BuildComparison:
         group.earlier = result
         if isinstance(result, ABResult):
             found = zip(group.cells, result.by_workload, strict=True)
-            self.evidence.update({cell: pairs.test.evidence_for_fail for cell, pairs in found})
+            self.evidence.update({cell: pairs.test.evidence_for_fail() for cell, pairs in found})
         return self._judged(group, result, self.runner.measured_s() - began)
 
     def not_begun(self, cell: GateCell) -> CellResult:

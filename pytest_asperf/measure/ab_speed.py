@@ -129,11 +129,6 @@ class ABResult:
     surroundings: Surroundings = field(default_factory=Surroundings)
 
     @property
-    def evidence_for_fail(self) -> tuple[float, ...]:
-        """The e-value of each workload that a FAIL of it rests on."""
-        return tuple(pairs.test.evidence_for_fail for pairs in self.by_workload)
-
-    @property
     def covers(self) -> str:
         """Which variance the intervals cover, in words."""
         cores = "draws of the cores, " if self.draws_cores else ""
@@ -264,7 +259,7 @@ def _run_pair(
         began = time.monotonic()
         pair = paired.run_turns(pairs.workload, len(pairs.pairs), alone=len(undecided) == 1)
         pairs.elapsed_s += time.monotonic() - began
-        others = [other.test.evidence_for_fail for other in by_workload if other is not pairs]
+        others = [other.test.evidence_for_fail() for other in by_workload if other is not pairs]
         pairs.test.share_with([*others, *elsewhere])
         pairs.add(pair)
 

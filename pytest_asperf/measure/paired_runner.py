@@ -8,7 +8,6 @@ parts, and only pairs of a test that stays undecided grow.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -134,7 +133,6 @@ class PairedRunner:
     def __init__(self, base: TimedArm, candidate: TimedArm, coin: random.Random) -> None:
         self._arms = (base, candidate)
         self._coin = coin
-        self._turns_done: Counter[Workload] = Counter()
         self._usable_cores = usable_cores()
         # Of the others each run has a load and a warm-up of its own.
         self._kept = [arm for arm in self._arms if not arm.loaded.loads_each_run]
@@ -174,16 +172,16 @@ class PairedRunner:
             alone: whether no other workload runs in this pair.
         """
         order, length = self._drawn_order(), self.lengths[workload]
+        first = sum(map(length.turns_of, range(pairs_before)))
         if self.reloads or not alone or workload not in self._warm:
             for arm in order:
                 if arm in self._kept:
-                    self._time(arm, workload, length.parts)  # the context's warm-up
+                    self._time(arm, workload, first, length.parts)  # the context's warm-up
         self._warm.add(workload)
         times_ns: dict[TimedArm, list[int]] = {arm: [] for arm in order}
         for number in range(length.turns_of(pairs_before)):
             for arm in order if number % 2 == 0 else reversed(order):
-                times_ns[arm].append(self._time(arm, workload, length.parts))
-            self._turns_done[workload] += 1
+                times_ns[arm].append(self._time(arm, workload, first + number, length.parts))
         base, candidate = self._arms
         return Pair(
             tuple(times_ns[base]),
@@ -210,13 +208,13 @@ class PairedRunner:
     def _rehearsed_ns(self, arm: TimedArm, workload: Workload, parts: int) -> int:
         """Time of one turn of an arm, with the load where each run has its own."""
         began_ns = time.perf_counter_ns()
-        run_ns = self._time(arm, workload, parts)
+        run_ns = self._time(arm, workload, 0, parts)
         if run_ns < _LONG_RUN_NS:  # the first run of a context takes longer
             began_ns = time.perf_counter_ns()
-            run_ns = self._time(arm, workload, parts)
+            run_ns = self._time(arm, workload, 0, parts)
         return time.perf_counter_ns() - began_ns if arm not in self._kept else run_ns
 
-    def _time(self, arm: TimedArm, workload: Workload, parts: int) -> int:
-        run = arm.run(workload, self._turns_done[workload], parts)
+    def _time(self, arm: TimedArm, workload: Workload, turn: int, parts: int) -> int:
+        run = arm.run(workload, turn, parts)
         self.contexts[arm] = run.context
         return run.elapsed_ns

@@ -115,6 +115,14 @@ def test_both_arms_run_the_same_parts_in_turn() -> None:
     assert set(orders) <= {"ABBA", "BAAB"}
 
 
+def test_pairs_of_a_later_visit_go_on_with_the_next_part() -> None:
+    """A gate that comes back to a cell with fresh processes does not time the first parts again."""
+    paired, log = runner(run_ms=1600)
+    paired.begin_pair()
+    paired.run_turns(TG, 3, alone=True)
+    assert {what for _, what in log} == {("tg", part, 16) for part in (12, 13, 14, 15)}
+
+
 def test_a_rehearsal_of_a_long_generation_is_short() -> None:
     """A part tells how long the whole takes."""
     log: list[tuple[str, object]] = []

@@ -190,11 +190,6 @@ class PairedTest(SequentialTest):
         return self.evidence_above(self._floor)
 
     @property
-    def evidence_for_fail(self) -> float:
-        """The e-value that a FAIL rests on."""
-        return self._evidence_for_fail(self._floor)
-
-    @property
     def evidence_within(self) -> float:
         """E-value against "slower by the tolerance or more"."""
         return self._evidence_below(self._limit)
@@ -307,14 +302,15 @@ class PairedTest(SequentialTest):
     def _by_interval(self) -> Outcome:
         if self._is_accepted():
             return Outcome.PASS
-        is_above = self._evidence_for_fail(self._limit) >= 1 / self._alpha
+        is_above = self.evidence_for_fail(self._limit) >= 1 / self._alpha
         return Outcome.FAIL if is_above else Outcome.INCONCLUSIVE
 
     def _is_accepted(self) -> bool:
         return self.is_within
 
-    def _evidence_for_fail(self, effect: float) -> float:
-        return self.evidence_above(effect)
+    def evidence_for_fail(self, effect: float | None = None) -> float:
+        """The e-value that a FAIL rests on, against "slower by `effect` at most", or the floor."""
+        return self.evidence_above(self._floor if effect is None else effect)
 
     def evidence_above(self, effect: float) -> float:
         """E-value against "slower by `effect` at most", in logs of ratios."""

@@ -152,7 +152,7 @@ class TotalTimeTest(PairedTest):
 
     def _by_odds(self) -> Outcome | None:
         slower = self._slower
-        if slower.is_clearly_slower(self.evidence_for_fail) and not slower.is_within:
+        if slower.is_clearly_slower(self.evidence_for_fail()) and not slower.is_within:
             return Outcome.FAIL
         passes = super()._by_odds() is Outcome.PASS and self._is_accepted()
         return Outcome.PASS if passes else None
@@ -161,6 +161,7 @@ class TotalTimeTest(PairedTest):
         is_long_enough = self.n >= self._pairs_for_pass
         return is_long_enough and self.is_within and self.total.is_within and not self.is_held_up
 
-    def _evidence_for_fail(self, effect: float) -> float:
-        typical, total = self.evidence_above(effect), self.total.evidence_above(effect)
+    def evidence_for_fail(self, effect: float | None = None) -> float:
+        """The e-value that a FAIL rests on: the weighted mean of both costs'."""
+        typical, total = super().evidence_for_fail(effect), self.total.evidence_for_fail(effect)
         return (1 - _WEIGHT) * typical + _WEIGHT * total

@@ -73,7 +73,7 @@ def gate(effects: list[float], rng: np.random.Generator, *, is_closed: bool) -> 
             if cell.outcome is not None:
                 continue
             if is_closed:
-                cell.share_with([c.evidence_for_fail for c in cells if c is not cell])
+                cell.share_with([c.evidence_for_fail() for c in cells if c is not cell])
             cell.update(effect + noise)
     return cells
 
