@@ -184,7 +184,7 @@ def _request(options: _BisectOptions, project: Project) -> BisectRequest:
         settings.tolerance,
         # Twice a gate's: the test may go on for as long as it likes, and what one probe leaves open
         # costs others.
-        options.max_pairs or 2 * settings.max_pairs,
+        options.max_pairs or settings.max_pairs,
         options.max_seconds or 2 * settings.max_seconds,
         seed=0,
     )

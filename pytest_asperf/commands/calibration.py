@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.runner import MeasurementRunner
     from pytest_asperf.measure.surroundings import Calibration
 
-#: Budgets that the table speaks of: a short gate's, and the default.
+#: Pairs that the table speaks of: a short gate's, and a long one's.
 _BUDGETS = (20, 60)
 
 

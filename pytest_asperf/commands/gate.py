@@ -86,7 +86,7 @@ def gate_builds(
     max_ppl_delta: MaxPplDelta = "1%",
     max_pairs: Annotated[
         int | None,
-        typer.Option("--max-pairs", min=1, metavar="N", help="Pairs of one cell, at most [60]."),
+        typer.Option("--max-pairs", min=1, metavar="N", help="Pairs of one cell, at most [120]."),
     ] = None,
     max_seconds: Annotated[
         int | None,

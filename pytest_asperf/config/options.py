@@ -51,7 +51,7 @@ OPTIONS: Final = {
         "SHARE",
         "slowdown that a gate accepts; a FAIL shows one near it or above (default: 5%)",
     ),
-    "--asperf-max-pairs": ("max_pairs", "N", "pairs after which a gate gives up (default: 60)"),
+    "--asperf-max-pairs": ("max_pairs", "N", "pairs after which a gate gives up (default: 120)"),
     "--asperf-max-seconds": (
         "max_seconds",
         "S",

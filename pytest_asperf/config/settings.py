@@ -86,7 +86,7 @@ class Settings:
     baseline: str = "current"
     candidate: str | None = None
     tolerance: float = 0.05
-    max_pairs: int = 60
+    max_pairs: int = 120
     max_seconds: int = 300
     max_cv: float = CV_LIMIT
     seed: int | None = None

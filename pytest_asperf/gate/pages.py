@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import textwrap
-from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import printable
@@ -36,10 +35,10 @@ def text_lines(outcome: GateOutcome, columns: int | None) -> Iterator[str]:
     yield outcome.answer
     yield from _hanging("", f"{outcome.limits} {_UNIT}", columns)
     rows = summary_rows(outcome)
-    for what, cells in groupby((r for r in rows if r.word != LEFT_OUT), lambda row: row.what):
+    for what in dict.fromkeys(row.what for row in rows if row.word != LEFT_OUT):
         yield ""
         yield what
-        yield from _cell_lines(list(cells), rows, columns)
+        yield from _cell_lines([row for row in rows if row.what == what], rows, columns)
     yield from ("", *_left_out(rows)) if _left_out(rows) else ()
     for note in notes(outcome.results):
         yield ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
@@ -91,15 +91,23 @@ def open_together(stack: ExitStack, open_arms: Sequence[Callable[[], Opened]]) -
     Raises:
         EngineError: one could not be started; the others are ended too.
     """
-    futures: list[Future[Opened]] = []
+    pool = ThreadPoolExecutor(len(open_arms))
+    futures = [pool.submit(open_arm) for open_arm in open_arms]
+    pool.shutdown(wait=False)
     try:
-        with ThreadPoolExecutor(len(open_arms)) as pool:
-            futures += [pool.submit(open_arm) for open_arm in open_arms]
-    finally:
+        wait(futures)
+    except BaseException:  # as Ctrl-C, which is not to wait for a load
         for future in futures:
-            if not (future.cancelled() or future.exception()):
-                stack.callback(future.result().worker.close)
+            future.add_done_callback(_end_arm)
+        raise
+    for future in futures:
+        stack.callback(_end_arm, future)
     return [future.result() for future in futures]
+
+
+def _end_arm(opened: Future[Opened]) -> None:
+    if not opened.exception():
+        opened.result().worker.close()
 
 
 class ArmFactory:

@@ -8,6 +8,7 @@ of its prefill: either shows only where the two are compared.
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _SINGLY: Final = "singly"
 #: Tokens compared: two of llama.cpp's physical batches.
 _TOKENS: Final = 1024
+#: Models up to this size are scored by both builds at once, four copies of them in memory.
+_SMALL_BYTES: Final = 2**28
 #: Settings under which an engine computes a text one token at a time.
 _ONE_AT_A_TIME: Final[Mapping[Engine, EngineSettings]] = {
     "llama_cpp": EngineSettings(n_ubatch=1),
@@ -105,11 +108,13 @@ class LogitsExperiment:
             EngineError: an arm died or refused.
         """
         began = time.monotonic()
-        drifts = []
-        for done, (arm,) in enumerate(lease.sides):
-            lease.progress("logits", done, len(lease.sides))
-            drifts.append(_drift(arm, lease))
-        base, candidate = drifts
+        lease.progress("logits", 0, 1)
+        arms = [arm for (arm,) in lease.sides]
+        if max(arm.model.size_bytes for arm in arms) <= _SMALL_BYTES:
+            with ThreadPoolExecutor(len(arms)) as pool:
+                base, candidate = pool.map(lambda arm: _drift(arm, lease), arms)
+        else:
+            base, candidate = (_drift(arm, lease) for arm in arms)
         return LogitsComparison((base, candidate), time.monotonic() - began)
 
     def attempt(self, lease: MachineLease) -> None:

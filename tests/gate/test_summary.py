@@ -99,7 +99,7 @@ def test_a_stopped_gate_exits_with_130_and_keeps_what_was_decided() -> None:
 
 def test_the_answer_stands_first_then_cells_then_what_ran() -> None:
     """Text and Markdown say the same in the same order, and each cell once."""
-    cells = [_cell(), _cell("pp512"), _cell("tg128", "other")]
+    cells = [_cell(), _cell("tg128", "other"), _cell("pp512")]
     told = "1.21 [1.1, 1.3], 14 s, Wald bound 5"
     outcome = _outcome(*(_result(Outcome.FAIL, cell, told) for cell in cells))
     text = list(text_lines(outcome, None))

@@ -114,7 +114,7 @@ def test_a_verdict_names_what_disturbed_and_what_can_be_decided(
     result.stdout.fnmatch_lines(
         [
             "E *disturbing before the gate: load: other processes keep 1.5 cores busy",
-            "E *60 pairs can decide a tolerance of 0.82 % on this machine (A/A spread 1 % on *",
+            "E *120 pairs can decide a tolerance of 0.579 % on this machine (A/A spread 1 % on *",
         ]
     )
     result.stdout.no_fnmatch_line("*swap*")

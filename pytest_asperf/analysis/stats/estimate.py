@@ -135,14 +135,19 @@ class Estimate:
         """
         point, low, high = (_shown(v, self.unit) for v in (self.point, self.low, self.high))
         limits = [_shown(v, self.unit) for v in apart_from]
-        decimals = _separating(low, high, limits, at_least=shown_decimals(point, low, high))
+        # Of an interval that is open on one side, the other side says how wide it is.
+        widths = [abs(bound - point) for bound in (low, high) if math.isfinite(bound)]
+        half_width = (high - low) / 2 if self.has_interval else max(widths, default=math.inf)
+        least = shown_decimals(point, point - half_width, point + half_width)
+        decimals = _separating(low, high, limits, at_least=least)
         sign = "+" if self.unit == CHANGE else ""
         head = f"{point:{sign}z.{decimals}f}{_suffix(self.unit)}"
         if self.is_exact:
             return head
-        if not self.has_interval:
+        if not widths:
             return f"{head} (too few {self.counted} for an interval)"
-        return f"{head} [{low:z.{decimals}f}, {high:z.{decimals}f}]"
+        shown = (f"{b:z.{decimals}f}" if math.isfinite(b) else "-" for b in (low, high))
+        return f"{head} [{', '.join(shown)}]"
 
     def __str__(self) -> str:
         return self.text()

@@ -11,7 +11,7 @@ from pytest_asperf.analysis.stats.estimate import percent_text
 #: simulation.
 _PAIRS_AT_UNIT_EFFECT: Final = 40
 
-#: A machine is fit for gates where this many pairs, a gate's default budget, can decide this
+#: A machine is fit for gates where this many pairs, half of a gate's default, can decide this
 #: tolerance: five times the default one. In a third of its pairs, equal builds would differ by more
 #: than that: other work on the machine, which comes and goes, and not its own noise.
 _BUDGET_PAIRS: Final = 60
