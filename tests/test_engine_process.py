@@ -58,7 +58,7 @@ def test_a_hang_ends_at_the_deadline(tmp_path: Path) -> None:
     worker = Worker(SCRIPTED)
     worker.load("model", path, EngineSettings())
     with pytest.raises(WorkerError, match=r"no answer within 0\.3 s"):
-        worker.call("generate", model="model", tokens=[0] * 8, depth=0, timeout_s=0.3)
+        worker.call("generate", model="model", tokens=[0] * 8, depth=0, n_ctx=8, timeout_s=0.3)
     assert not worker.alive
     with pytest.raises(ProcessLookupError):
         os.kill(worker.pid, 0)
@@ -137,11 +137,13 @@ def test_a_worker_ends_when_its_pipe_is_closed_in_the_middle_of_a_call(tmp_path:
     path = write_script(tmp_path / "model.json", faults={"generate": "hang"}, log=str(log))
     with Worker(SCRIPTED) as worker:
         worker.load("model", path, EngineSettings())
-        args = {"model": "model", "tokens": [0] * 8, "depth": 0}
+        args = {"model": "model", "tokens": [0] * 8, "depth": 0, "n_ctx": 8}
         request = wire.encode({"id": 9, "op": "generate", "args": args})
         worker._send(request, time.monotonic() + 60)
+        deadline = time.monotonic() + 60
         while not log.exists() or "generate" not in log.read_text():
             assert worker.alive
+            assert time.monotonic() < deadline
             time.sleep(0.02)
         os.close(worker._requests)
         os.close(worker._replies)

@@ -180,6 +180,11 @@ class ScriptedEngine:
     def __init__(self, script: Script) -> None:
         self._script = script
 
+    def describe(self) -> Facts:
+        """Facts of an engine without a name."""
+        names = {"engine": "scripted", "library": "scripted", "version": "1"}
+        return {**names, "devices": [], "default_threads": 1}
+
     def load(self, path: str, settings: dict[str, Any]) -> ScriptedModel:
         """Return a model."""
         del settings
@@ -199,8 +204,8 @@ class WorkerHere:
         pass
 
     def describe(self) -> EngineFacts:
-        """What a nameless engine reports of itself."""
-        return EngineFacts(engine="scripted", library="scripted", version="1")
+        """What the engine reports of itself."""
+        return EngineFacts.parse(self.call("describe"))
 
     def call(self, op: str, **args: Any) -> dict[str, Any]:
         """Carry out an operation; a refusal is an error."""
