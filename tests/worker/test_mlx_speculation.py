@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,7 +26,7 @@ from pytest_asperf.verdicts.speculation import lossless_verdict
 from pytest_asperf.worker.speculation import Generation, Round
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from pytest_asperf.engine_process import EngineBuild
 
@@ -94,57 +96,56 @@ def judge(mlx: EngineBuild) -> Iterator[Judge]:
 
 
 class MlxLm:
-    """The same pair through mlx-lm's own speculation, with a prompt cache."""
+    """The same pair through mlx-lm's own speculation, in a process of its own.
 
-    def __init__(self, folders: Sequence[Path]) -> None:
-        import mlx.core as mx
-        from mlx_lm import load
+    Attributes:
+        held: tokens in the target's cache.
+    """
 
-        (self.target, self.tokenizer), (self.draft, _) = (load(str(path)) for path in folders)
-        if sys.platform != "darwin":  # as the worker does
-            for model in (self.target, self.draft):
-                model.set_dtype(mx.float32)
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.held = 0
 
-    def new_cache(self) -> list[Any]:
-        """Return an empty cache of both models."""
-        from mlx_lm.models.cache import make_prompt_cache
+    def generate(self, prompt: list[int], n_new: int, forget: int | None = None) -> Generation:
+        """Generate after a prompt, and read the rounds off which tokens the draft wrote.
 
-        return [*make_prompt_cache(self.target), *make_prompt_cache(self.draft)]
-
-    def generate(self, prompt: list[int], n_new: int, cache: list[Any]) -> Generation:
-        """Generate after a prompt, and read the rounds off which tokens the draft wrote."""
-        from mlx_lm import stream_generate
-
-        told = stream_generate(
-            self.target,
-            self.tokenizer,
-            prompt,
-            max_tokens=n_new,
-            draft_model=self.draft,
-            num_draft_tokens=_K,
-            prompt_cache=cache,
-        )
+        The prompt's cache is a new one, or the last one after it forgot so many tokens.
+        """
+        request = {"prompt": prompt, "n_new": n_new, "k": _K, "forget": forget}
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        self.held = answer["held"]
         tokens, rounds, accepted = [], [], 0
-        for one in told:
-            tokens.append(int(one.token))
-            accepted += one.from_draft
-            if not one.from_draft or len(tokens) == n_new:
-                emitted = accepted + (not one.from_draft)
-                rounds.append(Round(_K, accepted, emitted, 0, 1, 0))
+        for token, from_draft in answer["tokens"]:
+            tokens.append(token)
+            accepted += from_draft
+            if not from_draft or len(tokens) == n_new:
+                rounds.append(Round(_K, accepted, accepted + (not from_draft), 0, 1, 0))
                 accepted = 0
         return Generation(tokens, len(rounds), rounds)
 
 
 @pytest.fixture(scope="module")
-def mlx_lm(judge: Judge) -> MlxLm:
-    """The shipped pair in this process."""
+def mlx_lm(judge: Judge) -> Iterator[MlxLm]:
+    """The shipped pair, in a process that mlx-lm may bring down alone."""
     models = (judge.pairing.target, judge.pairing.draft)
-    return MlxLm([ref.spec.hf_folder for ref in models if ref and ref.spec.hf_folder])
+    folders = [str(ref.spec.hf_folder) for ref in models if ref]
+    program = Path(__file__).with_name("mlx_lm_pair.py")
+    with subprocess.Popen(
+        [sys.executable, str(program), *folders],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield MlxLm(process)
 
 
 def test_mlx_lms_own_speculation_is_lossless(judge: Judge, mlx_lm: MlxLm) -> None:
     """With a cache of its own each run gives the target's own output."""
-    verdict = judge.verdict(mlx_lm.generate(judge.prompt, _N_NEW, mlx_lm.new_cache()))
+    verdict = judge.verdict(mlx_lm.generate(judge.prompt, _N_NEW))
     assert verdict.outcome is Outcome.PASS, verdict.note()
 
 
@@ -154,19 +155,16 @@ def test_a_reused_prompt_cache_is_found_out(judge: Judge, mlx_lm: MlxLm) -> None
     Whoever goes back in it by what was generated, which is right after a run without a draft or
     one that a drafted token ends, replays the prompt without one of its tokens.
     """
-    from mlx_lm.models.cache import trim_prompt_cache
-
     replays = {}
     for n_new in range(4, 12):
-        cache = mlx_lm.new_cache()
-        first = mlx_lm.generate(judge.prompt, n_new, cache)
+        first = mlx_lm.generate(judge.prompt, n_new)
         ends_on_draft = first.rounds[-1].accepted == first.rounds[-1].emitted
         if ends_on_draft in replays:
             continue
-        is_whole = cache[0].offset == len(judge.prompt) + n_new
+        is_whole = mlx_lm.held == len(judge.prompt) + n_new
         # A version without the fault is given it.
-        trim_prompt_cache(cache, n_new + 1 + (is_whole and not ends_on_draft))
-        replays[ends_on_draft] = judge.verdict(mlx_lm.generate(judge.prompt[-1:], _N_NEW, cache))
+        forget = n_new + 1 + (is_whole and not ends_on_draft)
+        replays[ends_on_draft] = judge.verdict(mlx_lm.generate(judge.prompt[-1:], _N_NEW, forget))
     assert replays[True].outcome is Outcome.PASS, replays[True].note()
     assert replays[False].outcome is Outcome.FAIL, replays[False].note()
     assert "below the likeliest token's logit" in replays[False].measured
