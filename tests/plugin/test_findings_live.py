@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shlex
 from configparser import ConfigParser
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,11 +56,11 @@ def test_weights_in_a_cache_are_no_case_of_the_bandwidth(
 
 
 @pytest.mark.skipif("sys.platform == 'darwin'", reason="MLX has a GPU here")
+@pytest.mark.skipif(find_spec("mlx_lm") is None, reason="mlx-lm is not installed")
 def test_the_speed_of_qat_asks_for_time_without_a_gpu(
     project: Project, main_job: list[str]
 ) -> None:
     """Pairs that the main job's time cannot decide are not begun; the reason names the option."""
-    pytest.importorskip("mlx_lm")
     finding = ("--pyargs", "pytest_asperf.findings.test_qat", "-k", "as_fast", "-rs")
     result = project.run(*finding, *main_job)
     result.assert_outcomes(skipped=2)

@@ -20,6 +20,15 @@ USES = {
 TEST = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    {claim}\n'
 
 
+@pytest.fixture(scope="module")
+def no_gpu() -> None:
+    """A build for the processor alone. Imported here, as pytester forgets what a test imports."""
+    import llama_cpp
+
+    if llama_cpp.llama_supports_gpu_offload():
+        pytest.skip("this build of llama.cpp can offload")
+
+
 @pytest.mark.parametrize("claim", USES.values(), ids=USES.keys())
 def test_above_the_roofline_is_invalid_however_it_is_used(project: Project, claim: str) -> None:
     """1,000 steps/s of 11 GB are 11 TB/s, which an M1 has not: no verdict counts."""
@@ -142,13 +151,13 @@ def test_it({fixture}):
 """
 
 
+@pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize(
     ("fixture", "claim"),
     [("throughput", 'assert throughput("tg8")'), ("perplexity", "pass")],
 )
 def test_layers_that_no_gpu_took(live: Project, fixture: str, claim: str) -> None:
     """llama.cpp built for the CPU ignores layers asked for on a GPU; the result says INVALID."""
-    _require_no_gpu()
     live.test(LAYERS.format(layers=99, flash="on", fixture=fixture, claim=claim))
     live.run().stdout.fnmatch_lines(
         [
@@ -181,9 +190,9 @@ def test_it(throughput):
         project.run().assert_outcomes(passed=1)
 
 
+@pytest.mark.usefixtures("no_gpu")
 def test_a_gate_whose_arm_did_something_else(live: Project) -> None:
     """It is found before any pair is run."""
-    _require_no_gpu()
     live.test("""
 @pytest.mark.model("asperf-draft:F16", threads=1)
 def test_it(gate):
@@ -191,10 +200,3 @@ def test_it(gate):
 """)
     result = live.run("--asperf-candidate=current,n_gpu_layers=4")
     result.stdout.fnmatch_lines(["test_it.py V *", "*n_gpu_layers 4 was asked for and 0 ran"])
-
-
-def _require_no_gpu() -> None:
-    import llama_cpp
-
-    if llama_cpp.llama_supports_gpu_offload():
-        pytest.skip("this build of llama.cpp can offload")
