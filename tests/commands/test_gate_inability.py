@@ -128,7 +128,7 @@ def test_an_engine_that_is_not_installed_is_not_run(gate: Command) -> None:
         ),
         ("llama_cpp", "asperf-draft:Q8_0", "tg8", "out_of_memory", "ran out of memory twice"),
         pytest.param(
-            *("mlx", "asperf-draft:F16", "tg8,logits", "aborts", "twice (SIGABRT)"),
+            *("mlx", "asperf-draft:F16", "tg8", "aborts", "twice (SIGABRT)"),
             marks=pytest.mark.mlx,
         ),
     ],
