@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,7 +28,7 @@ from pytest_asperf.plugin.fixtures import (
 from pytest_asperf.plugin.options import MARKERS, add_options, was_configured
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
     from _pytest.terminal import TerminalReporter
 
@@ -212,9 +212,33 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
     reports = _measured(config)
     if reports or opened_session(config):
-        from pytest_asperf.plugin.report_files import write_reports
+        with _interrupted_later(session):
+            from pytest_asperf.plugin.report_files import write_reports
 
-        write_reports(session, session_of(config), reports)
+            write_reports(session, session_of(config), reports)
+
+
+@contextmanager
+def _interrupted_later(session: pytest.Session) -> Iterator[None]:
+    """Let an interruption wait until the reports are written; the session counts as interrupted."""
+    import signal
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    noted: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    ours = [n for n in numbers if signal.getsignal(n) is signal.default_int_handler]
+    for number in ours:
+        signal.signal(number, lambda number, _: noted.append(number))
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.default_int_handler)
+        if noted:
+            session.exitstatus = pytest.ExitCode.INTERRUPTED
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

@@ -243,6 +243,18 @@ def test_an_interrupted_import_ends_the_session(project: Sessions, module: str) 
         assert word not in session.output
 
 
+def test_a_report_that_is_being_written_is_finished(project: Sessions) -> None:
+    """Ctrl-C after the last test waits for the report, and the session counts as interrupted."""
+    (project.folder / "interrupts.py").write_text(_INTERRUPTS_IMPORT)
+    project.environment["INTERRUPTED_IMPORT"] = "pytest_asperf.plugin.report_files"
+    session = project.run("-p", "interrupts", "--asperf-report=json:rows.json", "-k", "pass")
+    assert session.status == pytest.ExitCode.INTERRUPTED, session.output
+    rows = json.loads((project.folder / "rows.json").read_text("utf-8"))["rows"]
+    finished = {name for name, words in session.outcomes.items() if words}
+    assert {row["test"].partition("::")[2] for row in rows} == finished
+    assert finished
+
+
 def test_a_session_interrupted_at_any_moment(
     project: Sessions, capsys: pytest.CaptureFixture[str]
 ) -> None:
