@@ -138,7 +138,7 @@ def _live_gates(n_each: int, first_seed: int) -> bool:
     print("\n### Live gates, tg128 of asperf-target at F16\n")
     header = (
         *("tolerance", "candidate", "gates", "PASS", "FAIL", "INCONCLUSIVE"),
-        *("pairs", "seconds", "spread"),
+        *("ratio", "pairs", "seconds", "spread"),
     )
     print(table(header, [_row(case, done) for case, done in timed.items() if done]))
     return all(_keeps_promise(case, done) for case, done in timed.items())
