@@ -14,17 +14,16 @@ coin of its own too, but what a load does to a side is in all turns of the pair.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, chain, product
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from simulated_gates import BATCH, print_row, simulations
 
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.sequential import PairedTest
@@ -42,7 +41,6 @@ PAIRS: Final = 60
 TOLERANCE: Final = 0.05
 TURNS_FOR_PASS: Final = 12
 DECIDED: Final = (Outcome.FAIL, Outcome.PASS, Outcome.INCONCLUSIVE)
-BATCH: Final = 50
 #: Loads before which bets on turns decide nothing, and turns that they have at most.
 LOADS: Final = 3
 MOST_TURNS: Final = 160
@@ -163,26 +161,16 @@ def _broken(candidate: Candidate, outcomes: Counter[Outcome], turns: int) -> lis
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=400, help="gates of each condition")
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=20261122)
-    options = parser.parse_args()
     head = ("turns", "candidate", "on average", "FAIL / PASS / INCONCLUSIVE %", "turns of a side",
             "a bet on every turn %", "turns")  # fmt: skip
-    sys.stdout.write(f"| {' | '.join(head)} |\n|{'---|' * len(head)}\n")
     missed: list[str] = []
-    with ProcessPoolExecutor(options.processes) as pool:
+    with simulations(__doc__, head) as simulate:
         for number, (turns, candidate) in enumerate(product((8, 4, 1), _candidates())):
-            batches = -(-options.runs // BATCH)
-            seeds = [(options.seed, number, batch) for batch in range(batches)]
-            parts = pool.map(partial(_gates, candidate, turns), seeds)
-            both, by_turn = (list(side) for side in zip(*chain(*parts), strict=True))
+            batches = simulate(number, partial(_gates, candidate, turns))
+            both, by_turn = (list(side) for side in zip(*chain(*batches), strict=True))
             slowdown = f"{candidate.mean_slowdown:+.1%}"
-            row: tuple[str, ...] = (str(turns), candidate.label(), slowdown, *_cells(both))
-            row += _cells(by_turn) if turns > 1 else ("", "")
-            sys.stdout.write(f"| {' | '.join(row)} |\n")
-            sys.stdout.flush()
+            row = (str(turns), candidate.label(), slowdown, *_cells(both))
+            print_row(*row, *(_cells(by_turn) if turns > 1 else ("", "")))
             missed += _broken(candidate, Counter(outcome for outcome, _ in both), turns)
     sys.exit("\n".join(missed) if missed else 0)
 

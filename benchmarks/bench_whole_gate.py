@@ -12,16 +12,15 @@ compared with the real test.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from simulated_gates import BATCH, print_row, simulations
 
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.sequential import PairedTest
@@ -33,8 +32,6 @@ PAIRS: Final = 60
 LEAST: Final = 5
 ERROR: Final = 0.05
 LIMIT: Final = math.log1p(0.05)
-#: Gates computed at once, which keeps memory small.
-BATCH: Final = 50
 SHARINGS: Final = ("both shared", "FAIL, Bonferroni", "FAIL, closed testing")
 
 Array = Any  # numpy's own types say nothing of a shape
@@ -200,25 +197,17 @@ def _quantiles(pairs: Array) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=400, help="gates of each condition")
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=20261122)
-    options = parser.parse_args()
     head = ("cells", "noise", "slower cells", "error", "FAIL of an equal cell %", "gate PASS %",
             "PASS of a slower cell %", "undecided %", "pairs, equal", "pairs, slower")  # fmt: skip
-    sys.stdout.write(f"| {' | '.join(head)} |\n|{'---|' * len(head)}\n")
     broken = []
-    with ProcessPoolExecutor(options.processes) as pool:
+    with simulations(__doc__, head) as simulate:
         for number, condition in enumerate(_conditions()):
-            seeds = [(options.seed, number, batch) for batch in range(-(-options.runs // BATCH))]
-            batches = list(pool.map(partial(_batch, condition, gates=BATCH), seeds))
+            batches = simulate(number, partial(_batch, condition, gates=BATCH))
             for sharing, parts in zip(SHARINGS, zip(*batches, strict=True), strict=True):
                 cells, is_broken = _row(condition, *map(np.concatenate, zip(*parts, strict=True)))
                 row = (condition.label(), sharing, *cells)
-                sys.stdout.write(f"| {' | '.join(row)} |\n")
+                print_row(*row)
                 broken += [" | ".join(row)] * is_broken
-            sys.stdout.flush()
     sys.exit("broken bounds:\n" + "\n".join(broken) if broken else 0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
@@ -127,3 +128,27 @@ def tools() -> Path:
     if not named:
         pytest.skip("ASPERF_TEST_TOOLS names no folder of llama.cpp's programs")
     return Path(named)
+
+
+@pytest.fixture(scope="session")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with nothing installed, neither an engine nor numpy."""
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    return folder / "bin" / "python"
+
+
+@pytest.fixture
+def quick_bandwidth(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let this machine's bandwidth be measured in no time, and wait for no other measurement.
+
+    A real figure, but of a cache's bandwidth: a test keeps it in a folder of its own.
+    """
+    from pytest_asperf.hardware.bandwidth import BandwidthPlan
+
+    small = BandwidthPlan(threads=2, windows=2, window_bytes=2 << 20)
+    monkeypatch.setattr("pytest_asperf.hardware.bandwidth.plan_measurement", lambda *_: small)
+    monkeypatch.setattr("pytest_asperf.hardware.bandwidth._STEADY_S", 0.05)
+    monkeypatch.setattr(
+        "pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: tmp_path / "lock"
+    )

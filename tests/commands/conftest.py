@@ -1,14 +1,15 @@
-"""A project whose model is scripted, and the commands that measure it, under a lock of its own."""
+"""The command, in this process; projects of scripted models, measured under a lock of their own."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from pytest_asperf.cli import app
+from pytest_asperf.cli import app, main
 from pytest_asperf.testing import write_script
 
 if TYPE_CHECKING:
@@ -25,6 +26,29 @@ corpus = "corpus.txt"
 #: From run to run 1 %.
 _NOISE: Final = [1_000_000, 1_010_000, 995_000, 1_004_000, 990_000, 1_007_000, 1_001_000]
 _TIMINGS: Final = {"tg_ns_per_token": _NOISE, "pp_ns_per_token": [n // 100 for n in _NOISE]}
+
+
+class Ended(NamedTuple):
+    """What a command ended with, and what it wrote."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run_asperf(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Ended]:
+    """Return a function that runs `asperf` by its words, as a shell would, but in this process."""
+
+    def run(*words: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["asperf", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Ended(int(ended.value.code or 0), *capsys.readouterr())
+
+    return run
 
 
 class Command:

@@ -5,18 +5,24 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import pytest_asperf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.commands.conftest import Ended
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "audit"
 GOOD = "model,n_gen,avg_tps,stddev_tps\nA,128,60,0.3\n"
 SPREAD = "model,n_gen,avg_tps,stddev_tps\nA,128,60,13\n"
 
 
-def asperf_audit(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[bytes]:
-    """Run the command in a folder."""
+def in_a_process(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the command in a folder, in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "pytest_asperf.cli", "audit", *words],
         cwd=folder,
@@ -35,8 +41,17 @@ def asperf_audit(folder: Path, *words: str, **env: str) -> subprocess.CompletedP
 @pytest.mark.skipif(not Path("/proc/kmsg").is_file(), reason="this system has no /proc/kmsg")
 def test_a_regular_file_without_end_is_not_read(tmp_path: Path) -> None:
     """The kernel's log says that it is a regular file, and blocks whoever reads it."""
-    done = asperf_audit(tmp_path, "/proc/kmsg")
+    done = in_a_process(tmp_path, "/proc/kmsg")
     assert b"the file is empty" in done.stdout
+
+
+@pytest.fixture
+def audit(
+    folder: Path, run_asperf: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Ended]:
+    """The command, in that folder."""
+    monkeypatch.chdir(folder)
+    return lambda *words: run_asperf("audit", *words)
 
 
 @pytest.fixture
@@ -58,18 +73,18 @@ def folder(tmp_path: Path) -> Path:
     ],
 )
 def test_the_exit_code_tells_sound_from_broken_from_unread(
-    folder: Path, files: list[str], code: int, last: str
+    audit: Callable[..., Ended], files: list[str], code: int, last: str
 ) -> None:
     """0 is said only where everything was read and is sound."""
-    done = asperf_audit(folder, *files)
+    done = audit(*files)
     assert done.returncode == code
-    assert done.stdout.decode().splitlines()[-1] == last
-    assert done.stderr == b""
+    assert done.stdout.splitlines()[-1] == last
+    assert done.stderr == ""
 
 
-def test_json_is_one_document_with_the_same_answer(folder: Path) -> None:
+def test_json_is_one_document_with_the_same_answer(audit: Callable[..., Ended]) -> None:
     """Figures come with interval, count, unit and confidence, trips with guard and rule."""
-    done = asperf_audit(folder, "spread.csv", str(RECORDED / "mlx_benchmark.txt"), "--json")
+    done = audit("spread.csv", str(RECORDED / "mlx_benchmark.txt"), "--json")
     answer = json.loads(done.stdout)
     assert done.returncode == answer["exit_code"] == 1
     spread, mlx = answer["files"]
@@ -90,19 +105,19 @@ def test_json_is_one_document_with_the_same_answer(folder: Path) -> None:
     ],
 )
 def test_a_wrong_option_is_an_error_that_names_it(
-    folder: Path, words: list[str], error: str
+    audit: Callable[..., Ended], words: list[str], error: str
 ) -> None:
     """A typo ends with 2 before anything is read."""
-    done = asperf_audit(folder, "good.csv", *words)
+    done = audit("good.csv", *words)
     assert done.returncode == 2
-    assert error in done.stderr.decode()
-    assert done.stdout == b""
+    assert error in done.stderr
+    assert done.stdout == ""
 
 
 def test_what_a_file_says_cannot_reach_the_terminal(folder: Path) -> None:
     """Escape sequences are shown as text, whatever the encoding of the output."""
     (folder / "evil.csv").write_text("model,n_gen,avg_tps\n\x1b]0;owned\x07[bold]é,128,60\n")
-    done = asperf_audit(folder, "evil.csv", PYTHONIOENCODING="ascii")
+    done = in_a_process(folder, "evil.csv", PYTHONIOENCODING="ascii")
     assert done.returncode == 0
     assert b"\\x1b]0;owned\\x07[bold]\\xe9" in done.stdout
     assert b"\x1b" not in done.stdout

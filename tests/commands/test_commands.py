@@ -16,6 +16,8 @@ import pytest
 
 import pytest_asperf
 from pytest_asperf.modelfiles.cache import entries
+from tests.commands.conftest import Ended
+from tests.processes import wait_for_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +27,14 @@ _PACKAGE_PARENT = Path(pytest_asperf.__file__).parents[1]
 
 
 class Asperf:
-    """Runs the command in a project folder of its own, with a cache of its own."""
+    """Runs the command in a project folder of its own, with a cache of its own.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: the project.
+        run: runs the command in this process.
+    """
+
+    def __init__(self, folder: Path, run: Callable[..., Ended]) -> None:
         self.folder = folder
         self.cache = folder / "cache"
         self.command = (sys.executable, "-m", "pytest_asperf.cli")
@@ -36,10 +43,15 @@ class Asperf:
             "PYTHONPATH": str(_PACKAGE_PARENT),
             "ASPERF_CACHE": str(self.cache),
         }
+        self._run = run
 
-    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *words: str) -> Ended:
         """Run it to its end."""
-        return subprocess.run(
+        return self._run(*words)
+
+    def process(self, *words: str) -> Ended:
+        """Run it to its end in a process of its own."""
+        done = subprocess.run(
             [*self.command, *words],
             cwd=self.folder,
             env=self.env,
@@ -48,12 +60,18 @@ class Asperf:
             check=False,
             timeout=120,
         )
+        return Ended(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture
-def asperf(tmp_path: Path) -> Asperf:
+def asperf(
+    tmp_path: Path, run_asperf: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> Asperf:
     """The command, in an empty project."""
-    return Asperf(tmp_path)
+    asperf = Asperf(tmp_path, run_asperf)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASPERF_CACHE", str(asperf.cache))
+    return asperf
 
 
 @pytest.fixture
@@ -79,13 +97,13 @@ def write_llama() -> Callable[[Path], Any]:
 
 def test_version(asperf: Asperf) -> None:
     """The version is the package's."""
-    assert asperf("--version").stdout == f"asperf {pytest_asperf.__version__}\n"
+    assert asperf.process("--version").stdout == f"asperf {pytest_asperf.__version__}\n"
 
 
 @pytest.mark.live
 def test_doctor_finds_the_engine_and_the_cache(asperf: Asperf) -> None:
     """On a machine that can measure it ends with 0 and says what measures, and where."""
-    done = asperf("doctor")
+    done = asperf.process("doctor")
     assert done.returncode == 0, done.stderr
     assert "llama-cpp-python" in done.stdout
     assert str(asperf.cache) in done.stdout
@@ -133,12 +151,14 @@ def test_doctor_tells_that_configured_programs_do_not_start(asperf: Asperf) -> N
     assert "pip install" not in found
 
 
-def test_a_measured_bandwidth_is_kept_and_shown_later(asperf: Asperf) -> None:
+@pytest.mark.usefixtures("quick_bandwidth")
+def test_a_measured_bandwidth_is_kept_and_shown_later(asperf: Asperf, bare_python: Path) -> None:
     """It is measured when asked for, and known from then on without measuring."""
-    measured = json.loads(asperf("doctor", "--json", "--measure-bandwidth").stdout)
+    words = ("doctor", "--python", str(bare_python))
+    measured = json.loads(asperf(*words, "--json", "--measure-bandwidth").stdout)
     gbs = measured["facts"]["measured"]["gbs"]
     assert gbs > 0
-    assert f"{gbs:.1f} GB/s measured on" in asperf("doctor").stdout
+    assert f"{gbs:.1f} GB/s measured on" in asperf(*words).stdout
 
 
 def test_doctor_tells_how_to_install_a_missing_engine(asperf: Asperf) -> None:
@@ -280,8 +300,7 @@ def test_ctrl_c_ends_quietly(asperf: Asperf) -> None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=30)
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(started.read_text()), signal.SIGKILL)
+    wait_for_end(int(started.read_text()))
     assert process.returncode == 130
     assert (stdout, stderr) == ("", "")
 

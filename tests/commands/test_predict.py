@@ -85,11 +85,11 @@ def test_weights_above_the_rule_do_not_fit_in_shared_memory(
     assert ceiling["reached"] == pytest.approx([0.6 * 67.2, 0.8 * 67.2], rel=1e-6)
 
 
+@pytest.mark.usefixtures("quick_bandwidth")
 def test_this_machine_is_predicted_by_what_was_measured_on_it(
-    predict: Callable[..., Result], session_cache: Path, monkeypatch: pytest.MonkeyPatch
+    predict: Callable[..., Result],
 ) -> None:
     """`auto` takes its own memory and bandwidth; a small model lies in its cache."""
-    monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
     done = predict(TARGET, "--json")
     assert done.exit_code == 0, done.output
     found = facts(done)

@@ -73,6 +73,7 @@ def test_a_small_container_gets_a_small_buffer() -> None:
     assert plan_measurement(2, 16 * _MIB, 10**9).buffer_bytes <= 250_000_000
 
 
+@pytest.mark.usefixtures("quick_bandwidth")
 def test_reading_is_measured_and_counted() -> None:
     """A short real measurement reads every thread's windows; no unit is off by a thousand."""
     result = bandwidth._Readers(

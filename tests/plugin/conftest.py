@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import walk_packages
@@ -155,11 +153,3 @@ def live(project: Project) -> Project:
         max_cv="1000%",  # others may work on this machine
     )
     return project
-
-
-@pytest.fixture(scope="session")
-def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter with nothing installed, neither an engine nor numpy."""
-    folder = tmp_path_factory.mktemp("bare")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    return folder / "bin" / "python"

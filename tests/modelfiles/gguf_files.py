@@ -1,0 +1,50 @@
+"""Small GGUF files with chosen metadata and tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gguf import GGUFEndian, GGUFWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+TOKENS, MERGES = ["a", "b", "ab", "é"], ["a b"]
+
+
+def write_gguf(
+    path: Path,
+    *,
+    tensors: Mapping[str, tuple[int, ...]] | None = None,
+    arch: str = "llama",
+    keys: dict[str, Any] | None = None,
+    tokenizer: tuple[list[str], list[str], str] | None = (TOKENS, MERGES, "gpt-2"),
+    endian: GGUFEndian = GGUFEndian.LITTLE,
+) -> Path:
+    """Write a small GGUF file of F16 tensors; shapes have the rows first, as numpy has it."""
+    writer = GGUFWriter(None, arch, endianess=endian)
+    settings = {"block_count": 2, "embedding_length": 32, "context_length": 64}
+    for key, value in {**settings, "attention.head_count": 4, **(keys or {})}.items():
+        name = key if "general." in key or "split." in key else f"{arch}.{key}"
+        if isinstance(value, list):
+            writer.add_array(name, value)
+        elif isinstance(value, str):
+            writer.add_string(name, value)
+        elif value is not None:
+            writer.add_uint32(name, value)
+    if tokenizer is not None:
+        tokens, merges, pre = tokenizer
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(pre)
+        writer.add_token_list(tokens)
+        writer.add_token_scores([0.0] * len(tokens))
+        writer.add_token_merges(merges)
+    for name, shape in (tensors or {"token_embd.weight": (4, 32)}).items():
+        writer.add_tensor(name, np.ones(shape, np.float16))
+    writer.write_header_to_file(path)
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
