@@ -60,18 +60,13 @@ _CONTEXT: Final = re.compile(r"llama_context: n_ctx +(?:=) (\d{1,9})")
 _ADD_BOS: Final = re.compile(r"tokenizer\.ggml\.add_bos_token +bool += (true|false)")
 
 
-def open_engine(folder: str = "") -> LlamaToolsEngine:
-    """The engine; the worker's entry point."""
-    if not Path(folder).is_dir() or not folder:
-        raise RefusalError("tools", f"there is no folder {folder!r} of llama.cpp's programs")
-    return LlamaToolsEngine(Toolbox(Path(folder)))
-
-
 class LlamaToolsEngine:
     """The engine: programs, and the texts that were tokenised."""
 
-    def __init__(self, tools: Toolbox) -> None:
-        self._tools = tools
+    def __init__(self, folder: str = "") -> None:
+        if not Path(folder).is_dir() or not folder:
+            raise RefusalError("tools", f"there is no folder {folder!r} of llama.cpp's programs")
+        self._tools = Toolbox(Path(folder))
         self._texts: list[Text] = []
 
     def describe(self) -> Facts:
