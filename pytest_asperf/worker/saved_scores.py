@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import os
 import struct
-import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -81,29 +80,22 @@ class SavedScores:
         self._is_cut = [False]
         self._n_checked = 0
         reader, writer = os.pipe()
-        with tempfile.TemporaryFile() as file:
-            # The program takes one line's end off the end of a text.
-            file.write(text.encode() + b"\n")
-            file.seek(0)
-            try:
-                self.run: ToolRun = tools.start(
-                    PROGRAM,
-                    *arguments,
-                    *("-c", str(n_ctx), "-f", f"/dev/fd/{file.fileno()}"),
-                    *("--save-all-logits", f"/dev/fd/{writer}"),
-                    pass_fds=(writer, file.fileno()),
-                )
-            except BaseException:
-                os.close(reader)
-                raise
-            finally:
-                os.close(writer)
-            self._pipe: BinaryIO = os.fdopen(reader, "rb")
-            try:
-                self._n_vocab, self.tokens = self._read_header()
-            except BaseException:
-                self.close()
-                raise
+        options = ("-c", str(n_ctx), "--save-all-logits", f"/dev/fd/{writer}")
+        try:
+            self.run: ToolRun = tools.start_on(
+                PROGRAM, text, *arguments, *options, pass_fds=(writer,)
+            )
+        except BaseException:
+            os.close(reader)
+            raise
+        finally:
+            os.close(writer)
+        self._pipe: BinaryIO = os.fdopen(reader, "rb")
+        try:
+            self._n_vocab, self.tokens = self._read_header()
+        except BaseException:
+            self.close()
+            raise
         self.run.pause()
 
     @property
