@@ -19,7 +19,7 @@ from mlx_lm.utils import load_tokenizer
 from pytest_asperf.measure.ladder import PPL_N_CTX, split_chunks
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 from pytest_asperf.worker.main import Server
-from pytest_asperf.worker.mlx_engine import open_engine
+from pytest_asperf.worker.mlx_engine import MlxEngine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,7 @@ class Sides:
         folder = folders["target"]
         if folder is None:
             raise ValueError("the shipped target has no folder")
-        engine = open_engine()
+        engine = MlxEngine()
         self._server = Server(engine)
         self._models = {
             name: engine.load(str(folders[place]), {})

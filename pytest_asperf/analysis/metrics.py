@@ -201,17 +201,9 @@ def compare_scores(
 
 def _summarise_kld(by_chunk: Sequence[Sequence[float]], confidence: float) -> KldSummary:
     tokens = _all_tokens(by_chunk)
-    median, p90, p95, p99, p99_9 = map(float, np.quantile(tokens, (0.5, 0.9, 0.95, 0.99, 0.999)))
-    return KldSummary(
-        mean=chunk_mean_interval(by_chunk, confidence, unit=KLD.unit),
-        printed=_mean(tokens),
-        median=median,
-        p90=p90,
-        p95=p95,
-        p99=p99,
-        p99_9=p99_9,
-        maximum=float(tokens.max()),
-    )
+    mean = chunk_mean_interval(by_chunk, confidence, unit=KLD.unit)
+    quantiles = np.quantile(tokens, (0.5, 0.9, 0.95, 0.99, 0.999, 1)).tolist()
+    return KldSummary(mean, _mean(tokens), *quantiles)
 
 
 def _all_tokens(by_chunk: Sequence[Sequence[float]]) -> NDArray[np.float64]:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.stats.sequential_frame import crossing
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -38,14 +40,7 @@ def acceptance_of(emitted: float, k: int) -> float:
     """
     if not 1 <= emitted <= k + 1:
         raise ValueError(f"{emitted} tokens per round cannot come of {k} drafted ones")
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        if emitted_per_round(middle, k) < emitted:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+    return crossing(lambda acceptance: emitted - emitted_per_round(acceptance, k), 0, 1)
 
 
 def gain(emitted: float, k: int, c: float, verify: float) -> float:

@@ -24,43 +24,54 @@ _MAX_SAMPLE_BYTES: Final = 4 << 20
 _END: Final = b"</plist>"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Rail:
-    """One rail over all samples: energy in J, and the least and most power of a sample in W."""
+    """One rail over the samples that have it: energy, and the least and most power of a sample."""
 
-    energy_j: float
-    least_w: float
-    most_w: float
+    n_samples: int = 0
+    energy_mj: float = 0.0
+    least_w: float = math.inf
+    most_w: float = 0.0
+
+    @property
+    def energy_j(self) -> float:
+        """The energy in J."""
+        return self.energy_mj / 1e3
+
+    def add(self, energy_mj: float, elapsed_ns: int) -> None:
+        """Add a sample's energy."""
+        watts = energy_mj * 1e6 / elapsed_ns
+        self.n_samples += 1
+        self.energy_mj += energy_mj
+        self.least_w = min(self.least_w, watts)
+        self.most_w = max(self.most_w, watts)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PowerLog:
     """All samples of a file.
 
     Attributes:
-        rails: by name, those that every sample has.
         thermal: in how many samples each word for thermal pressure occurs.
         broken: samples that could not be read, such as a last one that is cut off.
     """
 
-    n_samples: int
-    elapsed_s: float
-    rails: Mapping[str, Rail]
-    thermal: Mapping[str, int]
-    machine: str
-    broken: int
-
-
-@dataclass(slots=True)
-class _Sums:
-    n: int = 0
+    n_samples: int = 0
     elapsed_ns: int = 0
-    energy_mj: dict[str, float] = field(default_factory=dict)
-    least_w: dict[str, float] = field(default_factory=dict)
-    most_w: dict[str, float] = field(default_factory=dict)
-    seen: Counter[str] = field(default_factory=Counter)
     thermal: Counter[str] = field(default_factory=Counter)
     machine: str = ""
+    broken: int = 0
+    _rails: dict[str, Rail] = field(default_factory=lambda: {name: Rail() for name in RAILS})
+
+    @property
+    def elapsed_s(self) -> float:
+        """The time of all samples."""
+        return self.elapsed_ns / 1e9
+
+    @property
+    def rails(self) -> dict[str, Rail]:
+        """By name, those that every sample has."""
+        return {name: r for name, r in self._rails.items() if r.n_samples == self.n_samples}
 
     def add(self, sample: Mapping[str, Any]) -> None:
         """Add one sample; raises ValueError, KeyError or TypeError for another tool's."""
@@ -74,41 +85,26 @@ class _Sums:
         }
         if any(not math.isfinite(mj) or mj < 0 for mj in energies.values()):
             raise ValueError(energies)
-        self.n += 1
+        self.n_samples += 1
         self.elapsed_ns += elapsed_ns
         self.machine = self.machine or str(sample.get("hw_model", ""))
         if "thermal_pressure" in sample:
             self.thermal[str(sample["thermal_pressure"])[:40]] += 1
-        for rail, mj in energies.items():
-            watts = mj * 1e6 / elapsed_ns
-            self.seen[rail] += 1
-            self.energy_mj[rail] = self.energy_mj.get(rail, 0) + mj
-            self.least_w[rail] = min(self.least_w.get(rail, math.inf), watts)
-            self.most_w[rail] = max(self.most_w.get(rail, 0.0), watts)
+        for rail, energy_mj in energies.items():
+            self._rails[rail].add(energy_mj, elapsed_ns)
 
 
 def read_power(file: BinaryIO) -> PowerLog:
     """Read powermetrics' output, one sample at a time."""
-    sums, broken = _Sums(), 0
+    power = PowerLog()
     for document in _documents(file):
         try:
-            sums.add(_parsed(document))
+            power.add(_parsed(document))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-            broken += 1
-    if not sums.n:
+            power.broken += 1
+    if not power.n_samples:
         raise UnreadableError("a plist, and no sample of powermetrics in it")
-    return PowerLog(
-        sums.n,
-        sums.elapsed_ns / 1e9,
-        {
-            rail: Rail(sums.energy_mj[rail] / 1e3, sums.least_w[rail], sums.most_w[rail])
-            for rail in RAILS
-            if sums.seen[rail] == sums.n
-        },
-        dict(sums.thermal),
-        sums.machine,
-        broken,
-    )
+    return power
 
 
 def _parsed(document: bytes | None) -> Mapping[str, Any]:

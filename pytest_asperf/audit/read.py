@@ -89,7 +89,7 @@ def _read(path: Path) -> FileReading:
             is_bench = all(f'"{column}"' in first for column in COLUMNS)
             if is_bench and (rows := rows_of_json_lines(lines)):
                 return _of_bench(path, "JSON lines", rows, lines.cut)
-            file.seek(0)
+            lines.restart()
         return _read_text(path, lines)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HEAD_BYTES: Final = 1 << 16
-_BLOCK_BYTES: Final = 1 << 18
+_BLOCK_CHARS: Final = 1 << 18
 #: The longest line of a tool: PPL of 50,000 chunks, or the samples of a long llama-bench test.
 MAX_LINE: Final = 1 << 20
 #: Python needs about ten times a document's size to parse it.
@@ -74,39 +74,29 @@ class Lines:
     encoding: str = "utf-8"
     max_line: int = MAX_LINE
     cut: int = field(default=0, init=False)
+    _text: io.TextIOWrapper = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._text = io.TextIOWrapper(self.file, self.encoding, errors="backslashreplace")
 
     def __iter__(self) -> Iterator[str]:
-        """Yield each line; holds one block and one line at a time."""
-        decode = codecs.getincrementaldecoder(self.encoding)(errors="backslashreplace")
-        decoder = io.IncrementalNewlineDecoder(decode, translate=True)
-        rest, dropping = "", False
-        while block := self.file.read(_BLOCK_BYTES):
-            parts = decoder.decode(block).split("\n")
-            if dropping and len(parts) == 1:
-                continue
-            parts[0] = rest if dropping else rest + parts[0]
-            dropping = False
-            for line in parts[:-1]:
-                yield self._bounded(line)
-            rest = parts[-1]
-            if len(rest) > self.max_line:
-                rest, dropping = rest[: self.max_line + 1], True
-        # A carriage return at the very end was held back, as half of a line's end.
-        *whole, rest = (rest + decoder.decode(b"", final=True)).split("\n")
-        for line in (*whole, *([rest] if rest else [])):
-            yield self._bounded(line)
+        """Yield each line that is left; holds one block and one line at a time."""
+        while line := self._text.readline(self.max_line + 1):
+            if len(line) > self.max_line and not line.endswith("\n"):
+                self.cut += 1
+                while (tail := self._text.readline(_BLOCK_CHARS)) and not tail.endswith("\n"):
+                    pass
+            yield line.removesuffix("\n")[: self.max_line]
 
     def first(self) -> str:
         """The first line; the next reader begins with it again."""
         line = next(iter(self))
-        self.file.seek(0)
+        self.restart()
         return line
 
-    def _bounded(self, line: str) -> str:
-        if len(line) <= self.max_line:
-            return line
-        self.cut += 1
-        return line[: self.max_line]
+    def restart(self) -> None:
+        """Begin with the first line again."""
+        self._text.seek(0)
 
 
 def sniff(head: bytes) -> tuple[Kind, str]:

@@ -50,11 +50,6 @@ _SETTINGS: Final = frozenset(
 )
 
 
-def open_engine() -> LlamaCppEngine:
-    """The engine; the worker's entry point."""
-    return LlamaCppEngine()
-
-
 def _library_files() -> list[Path]:
     folder = Path(llama_cpp.__file__).parent / "lib"
     return sorted(p for p in folder.glob("*") if ".so" in p.name or p.suffix in {".dylib", ".dll"})

@@ -60,18 +60,13 @@ _CONTEXT: Final = re.compile(r"llama_context: n_ctx +(?:=) (\d{1,9})")
 _ADD_BOS: Final = re.compile(r"tokenizer\.ggml\.add_bos_token +bool += (true|false)")
 
 
-def open_engine(folder: str = "") -> LlamaToolsEngine:
-    """The engine; the worker's entry point."""
-    if not Path(folder).is_dir() or not folder:
-        raise RefusalError("tools", f"there is no folder {folder!r} of llama.cpp's programs")
-    return LlamaToolsEngine(Toolbox(Path(folder)))
-
-
 class LlamaToolsEngine:
     """The engine: programs, and the texts that were tokenised."""
 
-    def __init__(self, tools: Toolbox) -> None:
-        self._tools = tools
+    def __init__(self, folder: str = "") -> None:
+        if not Path(folder).is_dir() or not folder:
+            raise RefusalError("tools", f"there is no folder {folder!r} of llama.cpp's programs")
+        self._tools = Toolbox(Path(folder))
         self._texts: list[Text] = []
 
     def describe(self) -> Facts:
@@ -154,7 +149,6 @@ class LlamaToolsModel:
         self._bench = Bench(tools, path, self._settings)
         self._scores: SavedScores | None = None
         self._scored: Text | None = None
-        self._nll: dict[int, list[float]] = {}
         self.context: Facts = {}
         self.facts: Facts = {"n_ctx_train": 1}
         started_ns = time.perf_counter_ns()
@@ -227,28 +221,21 @@ class LlamaToolsModel:
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
         """Log-probabilities of a chunk with a floor, as llama-perplexity saves them."""
-        index = self._seek(tokens, first)
-        logits = None
-        while self._scores is not None and self._scores.n_done <= index:
-            logits = self._next_chunk(self._scores)
-        if logits is None:  # an earlier run has passed it
-            self._stop()
-            return self.logits(tokens, first)
-        return logits
+        scores, index = self._seek(tokens, first)
+        if index < scores.n_done:  # an earlier request has passed it
+            self.close()
+            scores, index = self._seek(tokens, first)
+        while scores.n_done < index:
+            self._next_chunk(scores)
+        return self._next_chunk(scores)
 
     def nll(self, tokens: Sequence[int], first: int) -> list[float]:
         """NLL of a chunk. Chunks scored on the way are kept, so that any order is cheap."""
-        index = self._seek(tokens, first)
-        if self._scores and index < self._scores.n_done and index not in self._nll:
-            self._stop()  # it was passed without its NLL
-            index = self._seek(tokens, first)
-        n = len(tokens)
-        while index not in self._nll and self._scores is not None and self._scored is not None:
-            done = self._scores.n_done
-            targets = self._scored.tokens[done * n + first + 1 : (done + 1) * n]
-            rows = self._next_chunk(self._scores)
-            self._nll[done] = [-float(row[t]) for row, t in zip(rows, targets, strict=True)]
-        return self._nll[index]
+        scores, index = self._seek(tokens, first)
+        while scores.n_done <= index:
+            self._next_chunk(scores)
+        nll: list[float] = scores.nll[index].tolist()
+        return nll
 
     def _next_chunk(self, scores: SavedScores) -> NDArray[np.float32]:
         rows = scores.next_chunk()
@@ -273,43 +260,38 @@ class LlamaToolsModel:
 
     def close(self) -> None:
         """End the program that is running."""
-        self._stop()
-
-    def _stop(self) -> None:
         if self._scores is not None:
             self._scores.close()
-        self._scores, self._scored, self._nll = None, None, {}
+        self._scores, self._scored = None, None
 
-    def _seek(self, tokens: Sequence[int], first: int) -> int:
-        """Index of the chunk in a text that was tokenised; a run over that text is started."""
+    def _seek(self, tokens: Sequence[int], first: int) -> tuple[SavedScores, int]:
+        """The run over a text that was tokenised, started if need be; which chunk of it it is."""
         n = len(tokens)
         require_context(n, self.facts)
         if first != n // 2:
             raise RefusalError(
                 "unsupported", f"{PROGRAM} scores the second half of a chunk, not from {first} on"
             )
-        running = self._scores if self._scores and self._scores.n_ctx == n else None
+        scores = self._scores if self._scores and self._scores.n_ctx == n else None
         for text in self._texts:
-            is_running = running is not None and text is self._scored
-            at_least = running.n_done if running is not None and is_running else 0
-            index = text.chunk(tokens, at_least)
+            running = scores if text is self._scored else None
+            index = text.chunk(tokens, running.n_done if running else 0)
             if index is not None:
-                if not is_running:
-                    self._start(text, n)
-                return index
+                return running or self._start(text, n), index
         raise RefusalError(
             "unsupported",
             f"{PROGRAM} scores texts and takes no tokens: these {n} are no chunk of a text that "
             "was tokenised before; the engine llama_cpp scores any",
         )
 
-    def _start(self, text: Text, n: int) -> None:
-        self._stop()
+    def _start(self, text: Text, n: int) -> SavedScores:
+        self.close()
         scores = SavedScores(self._tools, self._score_arguments(n), text.text, n)
         if scores.tokens != text.tokens[: len(scores.tokens)]:
             scores.close()
             raise RefusalError("tokenize", "the models make different tokens of the text")
         self._scores, self._scored = scores, text
+        return scores
 
     def _score_arguments(self, n: int) -> list[str]:
         settings = self._settings

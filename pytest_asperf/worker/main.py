@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-#: Engines by name: the module that holds `open_engine()`.
+#: Engines by name: their module and class.
 ENGINES: Final = {
-    "llama_cpp": ".llama_cpp_engine",
-    "mlx": ".mlx_engine",
-    "llama_tools": ".llama_tools_engine",
-    "scripted": ".scripted_engine",
+    "llama_cpp": (".llama_cpp_engine", "LlamaCppEngine"),
+    "mlx": (".mlx_engine", "MlxEngine"),
+    "llama_tools": (".llama_tools_engine", "LlamaToolsEngine"),
+    "scripted": (".scripted_engine", "ScriptedEngine"),
 }
 
 
@@ -229,8 +229,9 @@ def main(arguments: list[str]) -> None:
     _end_with_parent(request_fd)
     with os.fdopen(request_fd, "rb") as requests:
         try:
-            module = importlib.import_module(ENGINES[name], __package__)
-            engine: Engine = module.open_engine(*arguments[4:])
+            module, engine_class = ENGINES[name]
+            opened = getattr(importlib.import_module(module, __package__), engine_class)
+            engine: Engine = opened(*arguments[4:])
         except RefusalError as refusal:
             write_all(reply_fd, encode(_failure(refusal.kind, str(refusal))))
             return

@@ -55,11 +55,6 @@ _CLEAR_EVERY: Final = 256
 _CONTEXT_UNSTATED: Final = 2**20
 
 
-def open_engine() -> MlxEngine:
-    """The engine; the worker's entry point."""
-    return MlxEngine()
-
-
 def _seen(row: Any) -> LogitRow:
     with refusing("decode"):
         return seen(np.array(row.astype(mx.float32)))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import os
 import struct
-import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -69,44 +68,40 @@ class SavedScores:
     """One run of llama-perplexity over a text, of which the scores are taken chunk by chunk.
 
     Between two chunks it is stopped. What it saves is checked against what it prints.
+
+    Attributes:
+        nll: NLL in nats of the scored tokens of each chunk that was taken.
     """
 
     def __init__(self, tools: Toolbox, arguments: Sequence[str], text: str, n_ctx: int) -> None:
         self.n_ctx = n_ctx
-        self.n_done = 0
+        self.nll: list[NDArray[np.float32]] = []
         self._nll_sums = [0.0]
         self._is_cut = [False]
         self._n_checked = 0
         reader, writer = os.pipe()
-        with tempfile.TemporaryFile() as file:
-            # The program takes one line's end off the end of a text.
-            file.write(text.encode() + b"\n")
-            file.seek(0)
-            try:
-                self.run: ToolRun = tools.start(
-                    PROGRAM,
-                    *arguments,
-                    *("-c", str(n_ctx), "-f", f"/dev/fd/{file.fileno()}"),
-                    *("--save-all-logits", f"/dev/fd/{writer}"),
-                    pass_fds=(writer, file.fileno()),
-                )
-            except BaseException:
-                os.close(reader)
-                raise
-            finally:
-                os.close(writer)
-            self._pipe: BinaryIO = os.fdopen(reader, "rb")
-            try:
-                self._n_vocab, self.tokens = self._read_header()
-            except BaseException:
-                self.close()
-                raise
+        options = ("-c", str(n_ctx), "--save-all-logits", f"/dev/fd/{writer}")
+        try:
+            self.run: ToolRun = tools.start_on(
+                PROGRAM, text, *arguments, *options, pass_fds=(writer,)
+            )
+        except BaseException:
+            os.close(reader)
+            raise
+        finally:
+            os.close(writer)
+        self._pipe: BinaryIO = os.fdopen(reader, "rb")
+        try:
+            self._n_vocab, self.tokens = self._read_header()
+        except BaseException:
+            self.close()
+            raise
         self.run.pause()
 
     @property
-    def n_chunks(self) -> int:
-        """Chunks that there are in all."""
-        return len(self.tokens) // self.n_ctx
+    def n_done(self) -> int:
+        """Chunks that were taken."""
+        return len(self.nll)
 
     def next_chunk(self) -> Matrix:
         """The next chunk's log-probabilities, shape (n_ctx - 1 - n_ctx // 2, n_vocab)."""
@@ -127,9 +122,8 @@ class SavedScores:
         every = np.arange(n_rows)
         is_cut = bool((rows[every, _HEAD + targets] == 0).any())
         self._is_cut.append(self._is_cut[-1] or is_cut)
-        nll_sum = -float(log_probabilities[every, targets].sum(dtype=np.float64))
-        self._nll_sums.append(self._nll_sums[-1] + nll_sum)
-        self.n_done += 1
+        self.nll.append(-log_probabilities[every, targets])
+        self._nll_sums.append(self._nll_sums[-1] + float(self.nll[-1].sum(dtype=np.float64)))
         self._check_printed(n_rows)
         if wrong := self.run.first_error():
             raise self.run.failure(f"said: {wrong}")

@@ -14,7 +14,6 @@ makes their sum differ from 1, and normalising them again would add that to ever
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -36,15 +35,6 @@ _BLOCK_ELEMENTS: Final = 2**18
 _LEAST_LOG_PROBABILITY: Final = -16.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Scores:
-    """What is filled in: one row for each model, one column for each position."""
-
-    nll: NDArray[np.float64]
-    kld: NDArray[np.float64]
-    same_top: NDArray[np.bool_]
-
-
 def score_chunk(
     logits: Sequence[Matrix],
     targets: Indices,
@@ -59,18 +49,20 @@ def score_chunk(
     in nats; for those after the first also `"kld"`, in nats, and `"same_top"`, booleans.
     """
     shape = len(logits), len(targets)
-    scores = _Scores(np.empty(shape), np.empty(shape), np.empty(shape, np.bool_))
+    nll, kld, same_top = np.empty(shape), np.empty(shape), np.empty(shape, np.bool_)
     weigh = _saved if are_log_probabilities else _softmax
 
     def fill(rows: slice) -> None:
-        blocks = [matrix[rows] for matrix in logits]
-        _score_block(blocks, targets[rows], rows, scores, weigh)
+        scored = _score_block([matrix[rows] for matrix in logits], targets[rows], weigh)
+        for model, scores in enumerate(scored):
+            nll[model, rows], kld[model, rows], same_top[model, rows] = scores
 
     for _ in share_out(fill, _blocks(*logits[0].shape)):
         pass
+    names = ("nll", "kld", "same_top")
     base, *levels = (
-        {"nll": nll.tolist(), "kld": kld.tolist(), "same_top": same_top.tolist()}
-        for nll, kld, same_top in zip(scores.nll, scores.kld, scores.same_top, strict=True)
+        dict(zip(names, columns, strict=True))
+        for columns in zip(nll.tolist(), kld.tolist(), same_top.tolist(), strict=True)
     )
     return [{"nll": base["nll"]}, *levels]
 
@@ -84,22 +76,20 @@ def _blocks(n_rows: int, n_vocab: int) -> Iterator[slice]:
 def _score_block(
     blocks: Sequence[Matrix],
     targets: Indices,
-    rows: slice,
-    scores: _Scores,
     weigh: Callable[[Matrix, Matrix], tuple[Indices, Vector, Vector]],
-) -> None:
+) -> Iterator[tuple[Vector, Vector, NDArray[np.bool_]]]:
+    """For each model NLL, KLD and same top; the baseline's own last two are 0 and true."""
     base, *levels = blocks
     every = np.arange(len(targets))
     weights, scratch = np.empty_like(base), np.empty_like(base)
     base_top, base_sum, base_lse = weigh(base, weights)
-    scores.nll[0, rows] = base_lse - base[every, targets]
-    for index, level in enumerate(levels, start=1):
+    yield base_lse - base[every, targets], np.zeros(len(base)), np.ones(len(base), np.bool_)
+    for level in levels:
         top, _, lse = weigh(level, scratch)
-        scores.nll[index, rows] = lse - level[every, targets]
+        nll = lse - level[every, targets]
         np.subtract(level, base, out=scratch)
         drift = np.einsum("ij,ij->i", weights, scratch) / base_sum
-        scores.kld[index, rows] = lse - base_lse - drift
-        scores.same_top[index, rows] = top == base_top
+        yield nll, lse - base_lse - drift, top == base_top
 
 
 def _softmax(block: Matrix, powers: Matrix) -> tuple[Indices, Vector, Vector]:

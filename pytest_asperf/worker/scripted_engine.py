@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 _FAVOUR: Final = 2.0
 
 
-def open_engine() -> ScriptedEngine:
-    """The engine; the worker's entry point."""
-    return ScriptedEngine()
-
-
 class ScriptedEngine:
     """The engine: it has no library and no device."""
 

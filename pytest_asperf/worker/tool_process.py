@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import threading
 from collections import deque
 from contextlib import suppress
@@ -161,9 +162,21 @@ class Toolbox:
             raise RefusalError("tools", f"there is no program {name} in {self.folder}")
         return path
 
-    def start(self, name: str, *arguments: str, pass_fds: Sequence[int] = ()) -> ToolRun:
+    def start(self, name: str, *arguments: str) -> ToolRun:
         """Start a program."""
-        return ToolRun(self.path(name), arguments, pass_fds=pass_fds)
+        return ToolRun(self.path(name), arguments)
+
+    def start_on(
+        self, name: str, text: str, *arguments: str, pass_fds: Sequence[int] = ()
+    ) -> ToolRun:
+        """Start a program on a text; it inherits the descriptors `pass_fds`."""
+        with tempfile.TemporaryFile() as file:
+            # Programs take one line's end off the end of a text.
+            file.write(text.encode() + b"\n")
+            file.seek(0)
+            named = ("-f", f"/dev/fd/{file.fileno()}")
+            fds = (*pass_fds, file.fileno())
+            return ToolRun(self.path(name), (*arguments, *named), pass_fds=fds)
 
     def run(self, name: str, *arguments: str) -> ToolRun:
         """Run a program to its end; refuse a crash, a failure or a logged error."""

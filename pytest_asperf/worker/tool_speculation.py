@@ -8,7 +8,6 @@ a run has measured nothing and is repeated; the result takes no part in that.
 from __future__ import annotations
 
 import json
-import tempfile
 from typing import TYPE_CHECKING, Any, Final
 
 from .engine import RefusalError
@@ -39,7 +38,8 @@ def speculate(
     options = ["-md", draft, "--spec-type", "draft-simple", "--spec-draft-n-max", str(k)]
     options += ["--temp", "0", "-n", str(n_new)]
     for _ in range(_ATTEMPTS):
-        run = _run_on(tools, (*arguments, *options), prompt)
+        run = tools.start_on(_SPECULATE, prompt, *arguments, *options)
+        run.finish()
         reader = SpeculationReader()
         for line in run.log:
             reader.feed(line)
@@ -56,17 +56,6 @@ def speculate(
         "uses_checkpoints": counts.uses_checkpoints,
         "text": run.output.strip(),
     }
-
-
-def _run_on(tools: Toolbox, arguments: Sequence[str], prompt: str) -> ToolRun:
-    with tempfile.TemporaryFile() as file:
-        # The program takes one line's end off the end of a prompt.
-        file.write(prompt.encode() + b"\n")
-        file.seek(0)
-        named = ("-f", f"/dev/fd/{file.fileno()}")
-        run = tools.start(_SPECULATE, *arguments, *named, pass_fds=(file.fileno(),))
-        run.finish()
-    return run
 
 
 def _checked(run: ToolRun, counts: SpeculationRun | None, k: int) -> SpeculationRun:

@@ -30,7 +30,11 @@ LEAST_CHUNKS: Final = 5
 
 
 def chunk_mean_interval(
-    values: Chunks, confidence: float = DECISION_CONFIDENCE, *, unit: str
+    values: Chunks,
+    confidence: float = DECISION_CONFIDENCE,
+    *,
+    unit: str,
+    method: str = "mean over tokens, Student's t over chunks",
 ) -> Estimate:
     """The mean over all tokens, with Student's t interval over the chunks.
 
@@ -43,13 +47,16 @@ def chunk_mean_interval(
         MeasurementError: no chunks, an empty chunk, or a value that is not finite.
     """
     mean, error = _clustered(values)
-    half = _half_width_by_chunks(error, len(values), confidence)
+    n_chunks = len(values)
+    half = math.inf
+    if n_chunks >= LEAST_CHUNKS:
+        half = t_half_width(error, n_chunks - 1, confidence)
     return Estimate(
         mean,
         mean - half,
         mean + half,
-        len(values),
-        method=_method_by_chunks("mean over tokens, Student's t over chunks", len(values)),
+        n_chunks,
+        method=_method_by_chunks(method, n_chunks),
         unit=unit,
         counted="chunks",
         confidence=confidence,
@@ -78,18 +85,8 @@ def delta_ppl(base: Chunks, other: Chunks, confidence: float = DECISION_CONFIDEN
         MeasurementError: as `chunk_difference_interval`.
     """
     differences = paired_differences(base, other)
-    mean, error = _clustered(differences)
-    n_chunks = len(differences)
-    half = _half_width_by_chunks(error, n_chunks, confidence)
-    return Estimate.change_from_logs(
-        mean,
-        mean - half,
-        mean + half,
-        n_chunks,
-        confidence=confidence,
-        counted="chunks",
-        method=_method_by_chunks("Student's t on paired NLL differences of chunks", n_chunks),
-    )
+    method = "Student's t on paired NLL differences of chunks"
+    return chunk_mean_interval(differences, confidence, unit="", method=method).change_of_log()
 
 
 def paired_differences(base: Chunks, other: Chunks) -> list[NDArray[np.float64]]:
@@ -152,12 +149,6 @@ def _clustered(values: Chunks) -> tuple[float, float]:
     residuals = sums - mean * counts
     squares = float(residuals @ residuals)
     return mean, math.sqrt(n_chunks / (n_chunks - 1) * squares) / n_tokens
-
-
-def _half_width_by_chunks(error: float, n_chunks: int, confidence: float) -> float:
-    if n_chunks < LEAST_CHUNKS:
-        return math.inf
-    return t_half_width(error, n_chunks - 1, confidence)
 
 
 def _method_by_chunks(method: str, n_chunks: int) -> str:

@@ -60,15 +60,6 @@ class Estimate:
         """A quantity that is counted, not sampled, such as a file's size."""
         return cls(value, value, value, 1, method="exact", unit=unit, confidence=1.0)
 
-    @classmethod
-    def change_from_logs(
-        cls, point: float, low: float, high: float, n: int, *,
-        method: str, counted: str, confidence: float,
-    ) -> Estimate:  # fmt: skip
-        """A relative change from the log of a ratio and its bounds."""
-        bounds = (_expm1(point), _expm1(low), _expm1(high))
-        return cls(*bounds, n, method=method, unit=CHANGE, counted=counted, confidence=confidence)
-
     @property
     def has_interval(self) -> bool:
         """Whether the observations sufficed for an interval."""
@@ -94,6 +85,11 @@ class Estimate:
             high=self.high * factor,
             unit=unit,
         )
+
+    def change_of_log(self) -> Estimate:
+        """The relative change, where this is the log of a ratio."""
+        point, low, high = map(_expm1, (self.point, self.low, self.high))
+        return replace(self, point=point, low=low, high=high, unit=CHANGE)
 
     def as_ratio(self) -> Estimate:
         """A relative change as a ratio: +0.3 % is 1.003."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pytest_asperf.analysis.stats.samples import Values
 
 _Series = TypeVar("_Series", contravariant=True)  # noqa: PLC0105  # private, one use
 
@@ -77,7 +79,7 @@ def median_interval(
 
 
 def mean_interval_t(
-    samples: Sequence[float],
+    samples: Values,
     confidence: float = DECISION_CONFIDENCE,
     *,
     unit: str,
@@ -89,9 +91,8 @@ def mean_interval_t(
         MeasurementError: no samples, or one that is not finite.
     """
     values = finite_array(samples, counted)
-    sd = float(values.std(ddof=1)) if len(values) > 1 else math.inf
     return summary_interval_t(
-        float(values.mean()), sd, len(values), confidence, unit=unit, counted=counted
+        float(values.mean()), _sd(values), len(values), confidence, unit=unit, counted=counted
     )
 
 
@@ -132,18 +133,8 @@ def paired_change_interval(
     """
     if len(base) != len(other):
         raise unequal_work(f"{len(base)} and {len(other)} samples cannot be paired")
-    logs = _logs(other) - _logs(base)
-    half = t_half_width(_standard_error(logs), len(logs) - 1, confidence)
-    mean = float(logs.mean())
-    return Estimate.change_from_logs(
-        mean,
-        mean - half,
-        mean + half,
-        len(logs),
-        confidence=confidence,
-        counted="pairs",
-        method="Student's t on log ratios",
-    )
+    logs = mean_interval_t(_logs(other) - _logs(base), confidence, unit="", counted="pairs")
+    return replace(logs.change_of_log(), method="Student's t on log ratios")
 
 
 def unpaired_change_interval(
@@ -161,7 +152,7 @@ def unpaired_change_interval(
         MeasurementError: a series is empty or holds a value that is not positive and finite.
     """
     logs_base, logs_other = _logs(base), _logs(other)
-    var_base, var_other = _standard_error(logs_base) ** 2, _standard_error(logs_other) ** 2
+    var_base, var_other = ((_sd(x) / math.sqrt(len(x))) ** 2 for x in (logs_base, logs_other))
     variance = var_base + var_other
     if 0 < variance < math.inf:
         spread = var_base**2 / (len(base) - 1) + var_other**2 / (len(other) - 1)
@@ -169,15 +160,16 @@ def unpaired_change_interval(
     else:
         half = variance
     mean = float(logs_other.mean() - logs_base.mean())
-    return Estimate.change_from_logs(
+    return Estimate(
         mean,
         mean - half,
         mean + half,
         min(len(base), len(other)),
-        confidence=confidence,
-        counted="samples each",
         method="Welch's t on logs",
-    )
+        unit="",
+        counted="samples each",
+        confidence=confidence,
+    ).change_of_log()
 
 
 def sd_interval(
@@ -220,8 +212,8 @@ def neighbour_estimates(
     return tuple(compare(a, b, confidence=shared) for a, b in pairwise(series))
 
 
-def _standard_error(values: NDArray[np.float64]) -> float:
-    return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+def _sd(values: NDArray[np.float64]) -> float:
+    return float(values.std(ddof=1)) if len(values) > 1 else math.inf
 
 
 def _logs(values: Sequence[float]) -> NDArray[np.float64]:

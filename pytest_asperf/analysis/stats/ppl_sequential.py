@@ -207,15 +207,16 @@ class PairedPplTest(SequentialTest):
             if low == high
             else f"anytime-valid t on {self.n_chunks_total} chunks"
         )
-        return Estimate.change_from_logs(
+        return Estimate(
             fmean(self._values),
             low,
             high,
             self.n,
             method=f"mean of paired NLL differences, {whole}",
+            unit="",
             counted="chunks",
             confidence=1.0 if low == high else 1 - self._alpha - self._beta,
-        )
+        ).change_of_log()
 
     def _decide(self) -> Outcome | None:
         if self.n < self.min_chunks:

@@ -227,15 +227,16 @@ class PairedTest(SequentialTest):
             lambda m: self.evidence_above(m) - self._evidence_below(m),
             *_bracket(self._values, self._scales),
         )
-        return Estimate.change_from_logs(
+        return Estimate(
             point,
             low,
             high,
             self.n,
             method="sequential bets on the signs of paired log ratios",
+            unit="",
             counted="pairs",
             confidence=self.confidence,
-        )
+        ).change_of_log()
 
     @property
     def wald_bound(self) -> int | None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from .numbers import COUNT, NUMBER
 from .timings import PrintedTiming, read_timing
 
 _RATE: Final = re.compile(rf"(encoded|decoded) +({COUNT}) tokens in +({NUMBER}) seconds")
 _COUNT: Final = re.compile(rf"(n_draft|n_predict|n_drafted|n_accept) += ({COUNT})$")
+#: What a run calls otherwise than the log does.
+_NAMES: Final = {"n_draft": "k", "encoded": "prompt"}
 _TOTAL: Final = re.compile(rf"total time = +({NUMBER}) ms /")
 _CHECKPOINTS: Final = "speculative decoding will use checkpoints"
 _SYNTHETIC: Final = "synthetic speculative acceptance is enabled"
@@ -57,7 +59,7 @@ class Drafter:
         return self.kind.startswith("draft-")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationRun:
     """One generated text with a draft; None where the log does not say.
 
@@ -72,15 +74,15 @@ class SpeculationRun:
         text: the text's first part, as far as the log shows which lines are text.
     """
 
-    k: int | None
     n_predict: int
     n_drafted: int
     n_accept: int
-    prompt: tuple[int, float] | None
-    decoded: tuple[int, float] | None
-    draft_decodes: PrintedTiming | None
-    draft_prompt: PrintedTiming | None
-    total_s: float | None
+    k: int | None = None
+    prompt: tuple[int, float] | None = None
+    decoded: tuple[int, float] | None = None
+    draft_decodes: PrintedTiming | None = None
+    draft_prompt: PrintedTiming | None = None
+    total_s: float | None = None
     uses_checkpoints: bool
     drafters: tuple[Drafter, ...]
     verified: tuple[int, int] | None
@@ -144,11 +146,8 @@ class SpeculationRun:
 class SpeculationReader:
     """Gathers a run from a log's lines."""
 
-    _counts: dict[str, int] = field(default_factory=dict)
-    _rates: dict[str, tuple[int, float]] = field(default_factory=dict)
-    _timings: dict[bool, PrintedTiming] = field(default_factory=dict)
+    _found: dict[str, Any] = field(default_factory=dict)
     _part: str = ""
-    _total_s: float | None = None
     _drafters: dict[str, Drafter] = field(default_factory=dict)
     _n_accepted: int = 0
     _n_drafted: int = 0
@@ -163,9 +162,9 @@ class SpeculationReader:
         if self._feed_drafting(line):
             return
         if rate := _RATE.match(line):
-            self._rates[rate[1]] = int(rate[2]), float(rate[3])
+            self._found[_NAMES.get(rate[1], rate[1])] = int(rate[2]), float(rate[3])
         elif count := _COUNT.match(line):
-            self._counts[count[1]] = int(count[2])
+            self._found[_NAMES.get(count[1], count[1])] = int(count[2])
         elif line in {"draft:", "target:"}:
             self._part = line
         elif self._part:
@@ -175,9 +174,10 @@ class SpeculationReader:
 
     def _feed_part(self, line: str) -> None:
         if self._part == "draft:" and (timing := read_timing(line)):
-            self._timings[timing[0]] = timing[1]
+            is_prompt, printed = timing
+            self._found["draft_prompt" if is_prompt else "draft_decodes"] = printed
         elif self._part == "target:" and (total := _TOTAL.search(line)):
-            self._total_s = float(total[1]) / 1e3
+            self._found["total_s"] = float(total[1]) / 1e3
 
     def _feed_drafting(self, line: str) -> bool:
         """Whether a line, which is then taken, is about how tokens were drafted or verified."""
@@ -214,22 +214,14 @@ class SpeculationReader:
 
     def run(self) -> SpeculationRun | None:
         """The run, None where the log holds none."""
-        if not {"n_predict", "n_drafted", "n_accept"} <= self._counts.keys():
+        if not {"n_predict", "n_drafted", "n_accept"} <= self._found.keys():
             return None
         return SpeculationRun(
-            self._counts.get("n_draft"),
-            self._counts["n_predict"],
-            self._counts["n_drafted"],
-            self._counts["n_accept"],
-            self._rates.get("encoded"),
-            self._rates.get("decoded"),
-            self._timings.get(False),
-            self._timings.get(True),
-            self._total_s,
-            self.uses_checkpoints,
-            self.drafters,
-            (self._n_accepted, self._n_drafted) if self._n_drafted else None,
-            "\n".join(self._text).strip(),
+            **self._found,
+            uses_checkpoints=self.uses_checkpoints,
+            drafters=self.drafters,
+            verified=(self._n_accepted, self._n_drafted) if self._n_drafted else None,
+            text="\n".join(self._text).strip(),
         )
 
     def _add_text(self, line: str) -> None:
