@@ -51,12 +51,6 @@ class Finding:
     expected: Outcome
     because: str
 
-    def suits(self, profile: str) -> bool:
-        """Whether it is about a profile; a chip means all its bins."""
-        return not self.hardware or any(
-            profile == name or profile.partition("-")[0] == name for name in self.hardware
-        )
-
 
 @dataclass(frozen=True)
 class PublishedFinding:

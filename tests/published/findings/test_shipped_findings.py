@@ -7,7 +7,7 @@ import pytest
 
 from pytest_asperf.commands.findings_page import cited, markdown
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.hardware.profiles import find_profile
+from pytest_asperf.hardware.profiles import find_bins
 from pytest_asperf.published.findings import Finding, judge_recorded, load_findings
 from pytest_asperf.published.records import derived_checks
 
@@ -54,18 +54,10 @@ def test_live_tests_and_findings_name_each_other() -> None:
 
 
 def test_scopes_are_hardware_that_exists() -> None:
-    """Every profile that a finding is about is a known one."""
+    """Every profile or chip that a finding is about is a known one, by its own id."""
     names = {name for finding in FINDINGS.findings for name in finding.hardware}
-    assert [name for name in names if not find_profile(name).id.startswith(name)] == []
-
-
-@pytest.mark.parametrize(
-    ("profile", "suits"),
-    [("m2ultra-76", True), ("m2ultra-60", False), ("m4", False), ("", False)],
-)
-def test_a_bin_is_not_another(profile: str, suits: bool) -> None:  # noqa: FBT001
-    """What was measured on one bin says nothing of another."""
-    assert FINDINGS.find("power-282", where="test").suits(profile) == suits
+    ids = {name: {id_ for p in find_bins(name) for id_ in (p.id, p.chip)} for name in names}
+    assert [name for name in names if name not in ids[name]] == []
 
 
 def test_an_unknown_finding_is_refused_with_the_nearest() -> None:
