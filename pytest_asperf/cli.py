@@ -21,6 +21,7 @@ from pytest_asperf.commands.console import print_error
 from pytest_asperf.commands.doctor import doctor
 from pytest_asperf.commands.findings import list_findings
 from pytest_asperf.commands.gate import gate_builds
+from pytest_asperf.commands.init import init_project
 from pytest_asperf.commands.models import models_app
 from pytest_asperf.commands.options import ERROR, GateCommand
 from pytest_asperf.commands.predict import predict_models
@@ -36,6 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.command("init", cls=Command)(init_project)
 app.command("bisect", cls=GateCommand)(bisect_builds)
 app.command("gate", cls=GateCommand)(gate_builds)
 app.command("doctor", cls=Command)(doctor)

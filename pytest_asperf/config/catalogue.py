@@ -163,7 +163,7 @@ def at_level(ref: ModelRef, level: str, *, where: str) -> ModelRef:
 
 def load_catalogue(rootdir: Path, shipped: Sequence[ModelSpec]) -> Catalogue:
     """Read the configuration file of a project, if any; `shipped` models are always there."""
-    document = _find_document(rootdir)
+    document = find_document(rootdir)
     document.only((*_SETTINGS, "models", "builds"))
     models = _models(document, rootdir, shipped)
     builds = _builds(document, rootdir)
@@ -177,7 +177,7 @@ def load_catalogue(rootdir: Path, shipped: Sequence[ModelSpec]) -> Catalogue:
     return catalogue
 
 
-def _find_document(rootdir: Path) -> CheckedTable:
+def find_document(rootdir: Path) -> CheckedTable:
     """The table that holds our settings, empty where no file has one."""
     documents = [
         document

@@ -1,0 +1,105 @@
+"""`asperf init`: writes a first configuration and first tests."""
+
+# ruff: noqa: PLC0415  # the package's docstring says why
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from pytest_asperf.commands.console import print_sections
+from pytest_asperf.config.catalogue import find_document
+from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.report.sections import CheckLine, Section
+
+if TYPE_CHECKING:
+    from pytest_asperf.analysis.capacity import MemoryCapacity
+    from pytest_asperf.commands.given_models import GivenModel
+
+_CONFIGURATION: Final = "asperf.toml"
+_TESTS: Final = "test_asperf.py"
+
+
+def init_project(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE", help="A .gguf file or an MLX folder; repeatable."),
+    ] = None,
+) -> None:
+    """Write asperf.toml and test_asperf.py for models, into this folder.
+
+    Only headers are read. Without FILE both are about the model that comes with the package.
+    A file that exists is never overwritten. Run it where you run pytest.
+    """
+    from pytest_asperf.commands.given_models import named, pair_of, read_given
+    from pytest_asperf.commands.starter_files import configuration, first_tests
+    from pytest_asperf.hardware.detect import detect
+    from pytest_asperf.hardware.in_force import in_force
+    from pytest_asperf.hardware.memory import memory_of
+    from pytest_asperf.modelfiles.shipped import shipped_models
+
+    folder = Path.cwd()
+    _require_new(folder)
+    models = named(read_given(files or [], folder), [spec.name for spec in shipped_models()])
+    hardware = in_force("auto", detect())
+    memory = memory_of(hardware)
+    fitting = [model for model in models if memory is None or model.files[0].fit(memory).fits]
+    pair = pair_of(fitting)
+    texts = {
+        _CONFIGURATION: configuration(models, pair, hardware.name, memory),
+        _TESTS: first_tests(models, pair, memory, _TESTS),
+    }
+    for name, text in texts.items():
+        _write(folder / name, text)
+    _print_written(models, memory)
+
+
+def _require_new(folder: Path) -> None:
+    """Refuse before anything is written, so that a folder has both files or neither."""
+    for name in (_CONFIGURATION, _TESTS):
+        if os.path.lexists(folder / name):
+            raise _not_written(folder / name, "exists already, and is not overwritten")
+    if find_document(folder).values:
+        raise _not_written(folder / "pyproject.toml", "has settings in [tool.asperf]")
+
+
+def _not_written(path: Path, what: str) -> ConfigError:
+    return ConfigError(
+        f"{path} {what}",
+        why="asperf.toml and test_asperf.py are new files, and nothing was written",
+        remedy="run `asperf init` in another folder, or move that file away first",
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise _not_written(path, "exists already, and is not overwritten") from None
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {path}: {error.strerror}",
+            why="it would hold what `asperf init` found",
+            remedy="run it in a folder that you may write to",
+        ) from error
+
+
+def _print_written(models: list[GivenModel], memory: MemoryCapacity | None) -> None:
+    from pytest_asperf.commands.starter_files import shown_fit
+
+    written = tuple(CheckLine("written", "ok", name) for name in (_CONFIGURATION, _TESTS))
+    checks = [
+        CheckLine(
+            printable(model.name),
+            "ok" if memory is None or file.fit(memory).fits else "warning",
+            printable(f"{file.level or 'no known level'}: {shown_fit(file, memory)}"),
+        )
+        for model in models
+        for file in model.files
+    ]
+    sections = [Section("files", written), *([Section("models", tuple(checks))] if checks else [])]
+    print_sections(sections, last_line=f"next: pytest {_TESTS}")

@@ -1,0 +1,203 @@
+"""The configuration and the tests that `asperf init` writes."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.errors import printable
+from pytest_asperf.report.sections import size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_asperf.analysis.capacity import Fit, MemoryCapacity
+    from pytest_asperf.commands.given_models import GivenFile, GivenModel
+
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
+_HEAD: Final = """\
+# Models and settings of pytest-asperf, written by `asperf init` on {machine}.
+# The documentation's page "Configuration" has every key, "Your own models" those of a model.
+
+{default}
+# chunks = 40                # of the text that PPL is taken over; "all" for the whole text
+# tolerance = "5%"           # slowdown that a gate accepts
+# inconclusive = "xfail"     # or "skip": what becomes of a test that could not be decided
+"""
+_SHIPPED_MODEL: Final = """
+# A model of your own, see `asperf init --help`:
+# [models.mine]
+# gguf = "models/mine-f16.gguf"
+# corpus = "corpora/wiki.test.txt"
+"""
+_TESTS: Final = '''\
+"""First tests of pytest-asperf, written by `asperf init`: change them, and add your own.
+
+pytest {file}
+pytest {file} --asperf-candidate={package}==VERSION    # gates an upgrade
+"""
+
+import pytest
+
+from pytest_asperf import {names}
+'''
+_SPEED: Final = """
+@pytest.mark.model({address})
+def test_{name}_speed(throughput):
+    # Write the speed that you need; the table at the end of a run has the one measured.
+    assert_throughput(throughput("tg128"), at_least="1 tok/s")
+"""
+_LEVELS: Final = """
+@pytest.mark.model({address})
+@pytest.mark.quant_ladder({level}, baseline={baseline})
+def test_{name}_levels(perplexity):
+    assert_ppl_delta(perplexity, below="1%")
+"""
+_GATE: Final = """
+def test_upgrade(gate):  # skipped until --asperf-candidate names a build
+    assert_no_regression(gate("tg128", "pp512", "ppl"), tolerance="5%")
+"""
+_PAIR: Final = """
+# {draft} splits text as {target} does, so it can draft for it. Does that pay?
+# @pytest.mark.speculative(draft={draft_address}, target={target_address})
+# def test_speculation(speculation):
+#     assert_sd_gain(speculation)  # also to be imported
+"""
+
+
+def configuration(
+    models: Sequence[GivenModel],
+    pair: tuple[GivenModel, GivenModel] | None,
+    machine: str,
+    memory: MemoryCapacity | None,
+) -> str:
+    """The text of asperf.toml."""
+    first = _first(models, memory)
+    default = "asperf-target" if first is None else first.address(first.files[0])
+    comment = "    # of tests without a model marker"
+    head = _HEAD.format(
+        machine=printable(machine, 200), default=f"default_model = {quoted(default)}{comment}"
+    )
+    tables = [_table(model, memory) for model in models] or [_SHIPPED_MODEL]
+    return "".join([head, *tables, *([_roles(*pair)] if pair else [])])
+
+
+def first_tests(
+    models: Sequence[GivenModel],
+    pair: tuple[GivenModel, GivenModel] | None,
+    memory: MemoryCapacity | None,
+    file: str,
+) -> str:
+    """The text of a file of tests."""
+    parts = list(_tests_of(models, memory) if models else _shipped_tests())
+    names = {"assert_no_regression", *re.findall(r"assert_\w+", "".join(parts))}
+    package = "mlx-lm" if models and models[0].files[0].engine == "mlx" else "llama-cpp-python"
+    head = _TESTS.format(file=file, package=package, names=", ".join(sorted(names)))
+    body = "\n".join([head, *parts, _GATE])
+    return body + (f"\n{_commented_pair(*pair)}" if pair else "")
+
+
+def shown_fit(file: GivenFile, memory: MemoryCapacity | None) -> str:
+    """What a file needs of a memory, for a reader."""
+    need = (
+        f"{size(file.weights_bytes)} of weights, {size(file.kv_bytes)} of KV cache"
+        f" for {file.context} tokens"
+    )
+    if memory is None:
+        return f"{need}; this machine's memory is unknown"
+    fit = file.fit(memory)
+    return f"{need}; {'fits in' if fit.fits else _too_large(fit)} {size(memory.nbytes)}"
+
+
+def quoted(text: str) -> str:
+    """A text as TOML and Python both read it."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _too_large(fit: Fit) -> str:
+    return "too large for" if fit.weights_fit else "weights above 60 % of"
+
+
+def _fits(model: GivenModel, memory: MemoryCapacity | None) -> bool:
+    return memory is None or model.files[0].fit(memory).fits
+
+
+def _first(models: Sequence[GivenModel], memory: MemoryCapacity | None) -> GivenModel | None:
+    fitting = [model for model in models if _fits(model, memory)]
+    return next(iter([*fitting, *models]), None)
+
+
+def _table(model: GivenModel, memory: MemoryCapacity | None) -> str:
+    lines = ["", f"[models.{_key(model.name)}]"]
+    for file in model.files:
+        level = file.level or "no known level"
+        lines.append(f"# {level}, {file.title}: {shown_fit(file, memory)}")
+    if model.files[0].engine == "mlx":
+        lines.append('engine = "mlx"')
+    lines.append(_source(model))
+    lines.append('# corpus = "corpora/wiki.test.txt"    # your own text for PPL and KLD')
+    return "\n".join([*lines, ""])
+
+
+def _source(model: GivenModel) -> str:
+    if not model.is_source:
+        files = (f"{_key(str(file.level))} = {quoted(file.path)}" for file in model.files)
+        return f"files = {{ {', '.join(files)} }}"
+    (file,) = model.files
+    return f"{'hf' if file.engine == 'mlx' else 'gguf'} = {quoted(file.path)}"
+
+
+def _roles(draft: GivenModel, target: GivenModel) -> str:
+    times = target.files[0].weights_bytes / draft.files[0].weights_bytes
+    return f"""
+# These two split text alike, and one is {times:.1f} times as large: a pair for speculation.
+# [roles]
+# draft = {quoted(draft.address(draft.files[0]))}
+# target = {quoted(target.address(target.files[0]))}
+"""
+
+
+def _tests_of(models: Sequence[GivenModel], memory: MemoryCapacity | None) -> Iterator[str]:
+    used: set[str] = set()
+    for model in models:
+        file, name = model.files[0], _identifier(model.name, used)
+        skip = ""
+        if not _fits(model, memory):
+            skip = f"\n@pytest.mark.skip(reason={quoted(shown_fit(file, memory))})"
+        yield skip + _SPEED.format(address=quoted(model.address(file)), name=name)
+        if model.is_source and file.level is not None:
+            level = "8bit" if file.engine == "mlx" else "Q8_0"
+            yield skip + _levels(model.name, name, level, file.level)
+
+
+def _shipped_tests() -> Iterator[str]:
+    yield _SPEED.format(address=quoted("asperf-target:Q8_0"), name="target")
+    yield _levels("asperf-target", "target", "Q8_0", "F16")
+
+
+def _levels(address: str, name: str, level: str, baseline: str) -> str:
+    return _LEVELS.format(
+        address=quoted(address), name=name, level=quoted(level), baseline=quoted(baseline)
+    )
+
+
+def _commented_pair(draft: GivenModel, target: GivenModel) -> str:
+    return _PAIR.format(
+        draft=draft.name,
+        target=target.name,
+        draft_address=quoted(draft.address(draft.files[0])),
+        target_address=quoted(target.address(target.files[0])),
+    )
+
+
+def _identifier(name: str, used: set[str]) -> str:
+    word = re.sub(r"\W", "_", name, flags=re.ASCII).lower()
+    while word in used:
+        word += "_"
+    used.add(word)
+    return word
+
+
+def _key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else quoted(name)
