@@ -66,8 +66,19 @@ class ConfigError(AsperfError):
     """An option, marker, configuration file or catalogue entry is not usable as written."""
 
 
+class RoleError(ConfigError):
+    """A test asks for a role, such as `@draft`, that no model has; the test is skipped."""
+
+
 class ModelError(AsperfError):
     """A model file is missing, broken, or cannot be made into what was asked for."""
+
+
+class LevelError(ConfigError, ModelError):
+    """A model has no weights at the level or for the engine that is asked for; none can be made.
+
+    A test that asks for a role is skipped.
+    """
 
 
 class MislabelledError(ModelError):

@@ -114,6 +114,7 @@ def _scope(finding: Finding) -> str:
     parts = [" and ".join(finding.hardware) or "any hardware"]
     parts += [finding.architecture] if finding.architecture else []
     parts += [finding.engine] if finding.engine else []
+    parts += [finding.sizes] if finding.sizes else []
     return ", ".join(parts)
 
 

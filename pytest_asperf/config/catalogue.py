@@ -11,7 +11,7 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.config.build_sources import (
     Interpreter,
@@ -22,6 +22,7 @@ from pytest_asperf.config.build_sources import (
 )
 from pytest_asperf.config.engine_settings import EngineSettings, parse_settings
 from pytest_asperf.config.engines import ENGINES, parse_engine, parse_level
+from pytest_asperf.config.roles import is_role, model_of
 from pytest_asperf.config.settings import (
     Settings,
     distinct_names,
@@ -35,10 +36,10 @@ from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
 from pytest_asperf.config.table import CheckedTable, Rule, unusable
 from pytest_asperf.config.toml_file import parse_toml, read_toml_text
 from pytest_asperf.config.variants import parse_variant
-from pytest_asperf.errors import ConfigError, listing, printable, shown, suggest
+from pytest_asperf.errors import ConfigError, LevelError, listing, printable, shown, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pytest_asperf.config.engines import Engine
@@ -68,6 +69,15 @@ class Catalogue:
     builds: tuple[Build, ...] = ()
     names: Mapping[Path, str] = field(default_factory=dict)
 
+    def check_named(
+        self, values: Mapping[str, Any], *, where: Callable[[str], str], engine: Engine | None
+    ) -> None:
+        """Refuse unknown models among the values of settings, whose places `where` gives."""
+        if "default_model" in values:
+            self.find(values["default_model"], where=where("default_model"), engine=engine)
+        for role, address in values.get("roles", {}).items():
+            self.find(address, where=f"{where('roles')}: {role}", engine=engine)
+
     def telling_apart(self, addresses: Iterable[str]) -> Catalogue:
         """The same catalogue, in which no two of these addresses have one name."""
         paths = []
@@ -83,9 +93,9 @@ class Catalogue:
 
         An address is `name`, `name:LEVEL`, or with or without `:LEVEL` the path of a GGUF file, or
         for MLX the path of a folder, or a hub's `owner/name`; `name+layers=8`, with or without
-        `:LEVEL`, is a variant of a model.
+        `:LEVEL`, is a variant of a model; `@role` is the model that the user gives for that role.
         """
-        name, level = split_address(address)
+        name, level = split_address(self.resolved(address, where=where))
         if is_path(name):
             engine = engine or self.settings.engine
             spec = self._from_path(name, engine, where=where)
@@ -93,6 +103,20 @@ class Catalogue:
             spec = self._named(name, where)
         ref = ModelRef(spec.on(engine or spec.engine or self.settings.engine))
         return ref if level is None else at_level(ref, level, where=where)
+
+    def resolved(self, address: str, *, where: str, at: bool = False) -> str:
+        """An address with the model in place of a role; the role's own level is the default.
+
+        `at` a level that is named elsewhere, the role's own is left out.
+        """
+        if not is_role(address):
+            return address
+        role, level = split_address(address)
+        model = model_of(role, self.settings.roles, where=where)
+        if level is None and not at:
+            return model
+        name, _ = split_address(model)
+        return name if level is None else f"{name}:{level}"
 
     def find_build(self, text: str, *, where: str, engine: Engine | None = None) -> Build:
         """The build that `BUILD,key=value,...` means; settings alone are settings over `current`.
@@ -147,7 +171,7 @@ def at_level(ref: ModelRef, level: str, *, where: str) -> ModelRef:
     level = parse_level(level, where=where, engine=ref.spec.engine)
     levels = [have for have, _ in ref.spec.files]
     if levels and level not in levels:
-        raise ConfigError(
+        raise LevelError(
             f"{where}: model {ref.spec.name!r} has no file for level {level}",
             why="a model declared by `files` is measured as published; no level is made of another",
             remedy=f"use one of {listing(levels)}, or add {level} to its `files`",
@@ -167,13 +191,12 @@ def load_catalogue(rootdir: Path, shipped: Sequence[ModelSpec]) -> Catalogue:
     document.only((*_SETTINGS, "models", "builds"))
     models = _models(document, rootdir, shipped)
     builds = _builds(document, rootdir)
-    values = {key: value for key, value in document.values.items() if key in _SETTINGS}
-    settings = Settings(**parse_values(values, where=document.at, folder=rootdir))
+    given = {key: value for key, value in document.values.items() if key in _SETTINGS}
+    values = parse_values(given, where=document.at, folder=rootdir)
+    settings = Settings().updated(values)
     catalogue = Catalogue(rootdir, (*shipped, *models), settings, builds)
-    if "default_model" in values:
-        # An option may name another engine yet; a script has every level.
-        where = document.at("default_model")
-        catalogue.find(settings.default_model, where=where, engine="scripted")
+    # An option may name another engine yet; a script has every level.
+    catalogue.check_named(values, where=document.at, engine="scripted")
     return catalogue
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pytest_asperf.config.engine_settings import EngineSettings, parse_kv_type, parse_settings
 from pytest_asperf.config.engines import parse_engine, spelt_level
+from pytest_asperf.config.roles import is_role
 from pytest_asperf.config.settings import split_address
 from pytest_asperf.config.spec import NGRAM_DRAFT, Rollback
 from pytest_asperf.config.table import CheckedTable, Rule, matching, number, one_of, whole
@@ -106,7 +107,7 @@ class Marks:
         if self.speculative is not None:
             named |= {self.speculative.draft, self.speculative.target}
         rungs = self.ladder.levels if self.ladder else ()
-        return named | {rung for rung in rungs if ":" in rung}
+        return named | {rung for rung in rungs if is_address(rung)}
 
     @property
     def levels(self) -> dict[str, tuple[str, ...]]:
@@ -115,9 +116,14 @@ class Marks:
         if self.quant is not None:
             levels["quant"] = (self.quant.level,)
         if self.ladder is not None:
-            rungs = [rung for rung in self.ladder.levels if ":" not in rung]
+            rungs = [rung for rung in self.ladder.levels if not is_address(rung)]
             levels["quant_ladder"] = (*rungs, self.ladder.baseline)
         return levels
+
+
+def is_address(rung: str) -> bool:
+    """Whether a rung names a model, and not a level of the test's own."""
+    return ":" in rung or is_role(rung)
 
 
 _WHY: Final = "the marker decides what the test measures"
@@ -241,11 +247,13 @@ def _single(
 
 
 def _rung(value: object, *, where: str) -> str:
-    """Read a level, or the address of another model at a level."""
+    """Read a level, or the address of another model at a level; a role has a level of its own."""
     text = _LEVEL.checked(value, where)
-    if ":" not in text:
+    if not is_address(text):
         return spelt_level(text)
     name, level = split_address(text)
+    if is_role(name) and level is None:
+        return name
     if not name or level is None:
         raise _unusable(
             shown(text), 'name another model with its level, as in "name:LEVEL"', where=where

@@ -28,6 +28,16 @@ OPTIONS: Final = {
         "ADDRESS",
         "model of tests without a marker: name, name:LEVEL or a path (default: asperf-target)",
     ),
+    "--asperf-role": (
+        "roles",
+        "ROLE=ADDRESS",
+        "model that has a role in tests, as in target=PATH or draft=NAME:LEVEL; repeatable",
+    ),
+    "--asperf-findings": (
+        "findings_scope",
+        "here|all",
+        "findings to try: those about this machine and model, or all (default: here)",
+    ),
     "--asperf-repetitions": (
         "repetitions",
         "N",

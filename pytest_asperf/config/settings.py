@@ -9,7 +9,7 @@ import math
 import re
 import shutil
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from pytest_asperf.analysis.guards.surroundings import CV_LIMIT
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.config.engines import ENGINES, Engine, level_engines
+from pytest_asperf.config.roles import ROLES, is_role
 from pytest_asperf.config.table import Rule, list_of, matching, one_of, whole
 from pytest_asperf.errors import ConfigError, listing, suggest
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 Source = Literal["auto", "live", "recorded"]
+Scope = Literal["here", "all"]
 Inconclusive = Literal["fail", "xfail", "skip"]
 ReportFormat = Literal["json", "plots"]
 
@@ -57,6 +59,8 @@ class Settings:
         engine: the engine that measures models which name none.
         source: measure, replay recorded numbers, or whichever fits the declared hardware.
         inconclusive: what becomes of a test whose interval straddles its threshold.
+        roles: addresses by role of the models that the user named, `default_model` as the target.
+        findings_scope: which findings are tried: those about this machine and model, or all.
         chunks: chunks of the corpus that PPL is taken over, or None for all of them.
         baseline: build that a gate holds the candidate against.
         candidate: build that a gate judges, None where there is none.
@@ -81,6 +85,8 @@ class Settings:
     source: Source = "auto"
     inconclusive: Inconclusive = "fail"
     default_model: str = "asperf-target"
+    roles: Mapping[str, str] = field(default_factory=dict)
+    findings_scope: Scope = "here"
     repetitions: int = 10
     chunks: int | None = 40
     baseline: str = "current"
@@ -99,6 +105,12 @@ class Settings:
     report: tuple[ReportTarget, ...] = ()
     findings: tuple[Path, ...] = ()
     records: tuple[Path, ...] = ()
+
+    def updated(self, values: Mapping[str, Any]) -> Settings:
+        """These settings with other values; models are named role by role."""
+        target = {"target": values["default_model"]} if "default_model" in values else {}
+        roles = {**self.roles, **target, **values.get("roles", {})}
+        return replace(self, **{**values, "roles": roles})
 
     def tools_of(self, engine: Engine) -> Path | None:
         """The folder of programs that an engine consists of; None for a library."""
@@ -202,9 +214,27 @@ def _share(accepts: str, most: float, why: str) -> Rule[float]:
 
 def _address(value: object, folder: Path) -> str:
     name, level = split_address(_text(value))
+    if is_role(name):
+        raise ValueError(": it is a role, and no model")
     if is_path(name):
         name = str(parse_path(name, folder))
     return name if level is None else f"{name}:{level}"
+
+
+def _roles(value: object, folder: Path) -> dict[str, str]:
+    """Read `[tool.asperf.roles]`, or the `ROLE=ADDRESS` of several options."""
+    table = dict(value) if isinstance(value, dict) else {}
+    for text in value if isinstance(value, list) else ():
+        role, equals, address = _text(text).partition("=")
+        if not equals or role in table:
+            raise ValueError(f": {role} is named twice" if equals else "")
+        table[role] = address
+    if not isinstance(value, dict | list):
+        raise ValueError
+    for role in table:
+        if role not in ROLES:
+            raise ValueError(f": unknown role {role!r}{suggest(role, ROLES)}")
+    return {role: _address(address, folder) for role, address in table.items()}
 
 
 def _interpreter(value: object, folder: Path) -> Path:
@@ -262,6 +292,13 @@ def setting_rules(folder: Path) -> dict[str, Rule[Any]]:
             "an address: name, name:LEVEL, or a path",
             "tests without a model marker measure this model",
         ),
+        "roles": Rule(
+            partial(_roles, folder=folder),
+            f"ROLE=ADDRESS, or in a configuration file a table of them; a role is one of "
+            f"{listing(ROLES)}, and an address names a model",
+            "tests measure the models that are named by role",
+        ),
+        "findings_scope": one_of(get_args(Scope)).because("it decides what is measured"),
         "repetitions": count.because("the interval around a throughput rests on them"),
         "chunks": _or_all(count).because("PPL and its interval rest on them"),
         "baseline": build.because("a gate compares with it"),

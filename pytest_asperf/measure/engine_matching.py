@@ -101,10 +101,7 @@ def _nearest(bits: float, engine: Engine) -> str | None:
 def file_bits_per_weight(model: LocatedModel) -> float | None:
     """The bits that a weight takes in a model's file, scales and biases included."""
     info = model.info
-    if info is None:
-        return None
-    n_params = info.n_params if isinstance(info, GgufInfo) else _n_params(info)
-    return 8 * sum(tensor.nbytes for tensor in info.tensors) / n_params
+    return None if info is None else 8 * sum(t.nbytes for t in info.tensors) / info.n_params
 
 
 def require_matched_bits(models: tuple[LocatedModel, LocatedModel], within: float) -> None:
@@ -204,21 +201,6 @@ def _kv_types(ran: Provenance) -> str:
 
 def _device(ran: Provenance) -> str:
     return "GPU" if ran.loaded.layers_offloaded else "CPU"
-
-
-def _n_params(info: MlxInfo) -> int:
-    """The weights that a folder's tensors stand for; packed ones are counted by scales."""
-    scheme = mlx_scheme(info.level or "")
-    held = {tensor.name: tensor for tensor in info.tensors}
-    n_params = 0
-    for name, tensor in held.items():
-        stem, _, kind = name.rpartition(".")
-        is_packed = f"{stem}.scales" in held
-        if scheme and is_packed and kind == "scales":
-            n_params += tensor.n_elements * scheme.group_size
-        elif not (is_packed and kind in {"weight", "biases"}):
-            n_params += tensor.n_elements
-    return n_params
 
 
 def _are_near(first: float | None, second: float | None, within: float) -> bool:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.capacity import kv_cache_bytes
-from pytest_asperf.config.engines import FLOAT_LEVELS, MlxScheme
+from pytest_asperf.config.engines import FLOAT_LEVELS, MlxScheme, mlx_scheme
 from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
-from pytest_asperf.errors import MislabelledError, ModelError, printable
+from pytest_asperf.errors import LevelError, MislabelledError, ModelError, printable
 from pytest_asperf.modelfiles.gguf_header import corrupt
 from pytest_asperf.modelfiles.hf_sizes import HfSizes, inspect_hf
 from pytest_asperf.modelfiles.levels import most_bytes
@@ -49,11 +49,26 @@ class MlxInfo:
     sizes: HfSizes | None
     tokenizer_sha256: str
 
+    @property
+    def n_params(self) -> int:
+        """The weights that the tensors stand for; packed ones are counted by scales."""
+        scheme = mlx_scheme(self.level or "")
+        held = {tensor.name: tensor for tensor in self.tensors}
+        n_params = 0
+        for name, tensor in held.items():
+            stem, _, kind = name.rpartition(".")
+            is_packed = f"{stem}.scales" in held
+            if scheme and is_packed and kind == "scales":
+                n_params += tensor.n_elements * scheme.group_size
+            elif not (is_packed and kind in {"weight", "biases"}):
+                n_params += tensor.n_elements
+        return n_params
+
 
 def inspect_mlx(folder: Path) -> MlxInfo:
     """Read a model's folder, but not the weights themselves."""
     if folder.is_file() or folder.suffix.lower() == ".gguf":
-        raise ModelError(
+        raise LevelError(
             f"{folder} is a file, and MLX measures folders",
             why="of GGUF levels MLX reads few as they are and casts most to F16, which would be "
             "measured under the level's name",

@@ -17,12 +17,13 @@ from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspec
 from pytest_asperf.modelfiles.hf_sizes import HfSizes, inspect_hf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import require_quantizable
+from pytest_asperf.modelfiles.mlx_read import inspect_mlx
 from pytest_asperf.modelfiles.resolve import published_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_asperf.config.spec import ModelRef
+    from pytest_asperf.config.spec import ModelRef, ModelSpec
     from pytest_asperf.modelfiles.gguf_header import TensorInfo
 
 #: llama.cpp's default where a front end states none.
@@ -76,6 +77,16 @@ def demand_of(ref: ModelRef, kv: KvCache) -> Demand:
         return _of_file(ref, info, kv, basis=f"tensor list of {info.path}")
     require_quantizable(info, level)
     return _of_file(ref, _at_level(info, level), kv, basis=_estimated(level, info.path))
+
+
+def parameters_of(spec: ModelSpec) -> int | None:
+    """The parameters of a model, read from headers; None of a variant and of a script."""
+    path = spec.hf_folder or spec.gguf or next(iter(dict(spec.files).values()), None)
+    if path is None or spec.variant is not None or spec.engine == "scripted":
+        return None
+    if path == spec.hf_folder:
+        path = hf_source(spec, path)
+    return (inspect_mlx(path) if path.is_dir() else inspect_gguf(path)).n_params
 
 
 def bits_per_weight(level: str) -> float:

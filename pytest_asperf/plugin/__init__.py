@@ -53,7 +53,7 @@ _FIXTURES = "pytest_asperf.plugin.fixtures"
 _LADDERS = frozenset({"quant_ladder", "kv_ladder"})
 _OUR_MARKERS = _LADDERS | {"speculative", "hardware"}
 #: What `report.outcome` puts on a test's report.
-_OURS = ("asperf_rows", "asperf_waited", "asperf_skipped")
+_OURS = ("asperf_rows", "asperf_waited", "asperf_skipped", "asperf_untried")
 _REPORTS = "asperf-reports"
 #: Other projects have markers of these names: they are ours on a test that measures.
 _COMMON_MARKERS = frozenset({"finding", "model", "quant"})
@@ -248,7 +248,8 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     config = terminalreporter.config
     reports, ours = _measured(config), _reports(config)
     session = opened_session(config)
-    if session and (reports or session.unwritten):
+    untried = any(hasattr(report, "asperf_untried") for report in ours)
+    if session and (reports or untried or session.unwritten):
         from pytest_asperf.plugin.summary import summarise
 
         summarise(terminalreporter, session, reports, ours)

@@ -9,6 +9,7 @@ import pytest
 from pytest_asperf.analysis.verdict import VerdictError
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.plugin.parsing import marks_of, read_marks, usage_errors
+from pytest_asperf.plugin.scope import require_scope
 from pytest_asperf.plugin.skips import skip
 from pytest_asperf.plugin.stash import note, session_of
 
@@ -155,7 +156,7 @@ def check_item(item: pytest.Item) -> None:
             remedy='take the speculation fixture, or gate for gate("sd")',
         )
     finding = finding_of(item)
-    if finding is not None and (reason := session_of(item.config).out_of_scope(finding)):
-        skip("finding", reason)
+    if finding is not None:
+        require_scope(item, finding)
     if marks.hardware is not None and (reason := session_of(item.config).unmet(marks.hardware)):
         skip("test", reason)

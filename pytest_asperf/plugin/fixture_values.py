@@ -15,6 +15,7 @@ from pytest_asperf.config.spec import Pairing
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.plugin.collection import judge_finding
 from pytest_asperf.plugin.parsing import marks_of
+from pytest_asperf.plugin.scope import require_scope
 from pytest_asperf.plugin.selection import joint_rungs, selection_of
 from pytest_asperf.plugin.skips import skip
 from pytest_asperf.plugin.stash import note, session_of
@@ -141,9 +142,8 @@ def finding(request: pytest.FixtureRequest) -> PublishedFinding:
     """A published finding that nothing measures live; skips if it cannot be judged."""
     session = session_of(request.config)
     published: Finding = request.param
-    reason = session.out_of_scope(published)
-    if not reason and session.is_live:
+    require_scope(request.node, published)
+    if session.is_live:
         reason = "nothing measures it live; --asperf-source=recorded judges its published figures"
-    if reason:
         skip("finding", reason)
     return PublishedFinding(published, partial(judge_finding, request.node, published))

@@ -44,5 +44,5 @@ def add_options(parser: pytest.Parser) -> None:
             dest=f"asperf_{key}",
             metavar=metavar,
             help=text.replace("%", "%%"),  # argparse formats it
-            action="append" if key == "report" else "store",
+            action="append" if key in {"report", "roles"} else "store",
         )

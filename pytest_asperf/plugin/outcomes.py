@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.verdict import Outcome, VerdictError
 from pytest_asperf.errors import AsperfError, printable
+from pytest_asperf.plugin.scope import elsewhere, unfilled
 from pytest_asperf.plugin.skips import reason_of
 from pytest_asperf.plugin.stash import take_notes
-from pytest_asperf.report.rows import about_finding, broken_row
+from pytest_asperf.report.rows import about_finding, broken_row, untried_row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.settings import Inconclusive
     from pytest_asperf.plugin.session import Session
     from pytest_asperf.published.findings import Finding
+    from pytest_asperf.published.findings.evidence import Evidence
 
 #: Words and colours of the outcomes that pytest does not know: category, letter, word, markup.
 _STATUS: Final[Mapping[str, tuple[str, str, tuple[str, Mapping[str, bool]]]]] = {
@@ -47,21 +49,27 @@ def settle(
     extras: Any = report  # attributes of the report travel with it, through xdist too
     rows = take_notes(item)
     error = call.excinfo.value if call.excinfo is not None and report.failed else None
+    _mark(extras, call, session)
+    if reason := unfilled(item, error):
+        _skip(item, report, reason)
+        kind = "finding" if item.get_closest_marker("finding") else "test"
+        extras.asperf_skipped, error = (kind, reason), None
     if isinstance(error, AsperfError) and error.breaks_measurement:
         rows.append(broken_row(item.nodeid, error))
-    finding = _finding_of(item) if rows and session is not None else None
+    finding = _finding_of(item) if session and (rows or report.skipped) else None
+    place = elsewhere(item)
     if finding is not None and session is not None:
         evidence = session.findings.evidence
-        rows = [about_finding(row, finding, evidence) if row.outcome else row for row in rows]
+        _mark_untried(report, finding, evidence)
+        rows = [about_finding(r, finding, evidence, place) if r.outcome else r for r in rows]
     if rows:
         extras.asperf_rows = [row.as_dict() for row in rows]
-    _mark(extras, call, session)
     if isinstance(error, AsperfError):
         _show_parts(item, call, report, error)
     elif isinstance(error, VerdictError):
         _shorten(report, error)
-    if isinstance(error, VerdictError) and _is_no_failure(error, finding):
-        _soften_finding(report, error)
+    if isinstance(error, VerdictError) and (place or _is_no_failure(error, finding)):
+        _soften_finding(report, error, "elsewhere" if place else error.verdict.subject.source)
         return
     outcome = _outcome(error)
     if outcome is None:
@@ -69,6 +77,20 @@ def settle(
     extras.asperf_outcome = outcome
     if session and isinstance(error, VerdictError) and outcome == Outcome.INCONCLUSIVE:
         _soften(item, report, f"{outcome}: {_in_short(error)}", session.settings.inconclusive)
+
+
+def _mark_untried(report: pytest.TestReport, finding: Finding, evidence: Evidence) -> None:
+    """Put on a skipped test's report which finding was not tried, and why."""
+    if report.skipped and isinstance(report.longrepr, tuple):
+        extras: Any = report
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        extras.asperf_untried = untried_row(finding, evidence, reason).as_dict()
+
+
+def _skip(item: pytest.Item, report: pytest.TestReport, reason: str) -> None:
+    """Report a test as skipped."""
+    path, line, _ = item.location
+    report.outcome, report.longrepr = "skipped", (path, (line or 0) + 1, f"Skipped: {reason}")
 
 
 def _mark(extras: Any, call: pytest.CallInfo[None], session: Session | None) -> None:
@@ -118,13 +140,11 @@ def _soften(
 ) -> None:
     if inconclusive == "fail":
         return
-    report.outcome = "skipped"
-    if inconclusive == "xfail":
-        extras: Any = report
-        extras.wasxfail = reason
-    else:
-        path, line, _ = item.location
-        report.longrepr = (path, (line or 0) + 1, f"Skipped: {reason}")
+    if inconclusive == "skip":
+        _skip(item, report, reason)
+        return
+    extras: Any = report
+    report.outcome, extras.wasxfail = "skipped", reason
 
 
 def _finding_of(item: pytest.Item) -> Finding | None:
@@ -144,10 +164,10 @@ def _is_no_failure(error: VerdictError, finding: Finding | None) -> bool:
     return is_unshown and error.verdict.outcome is not Outcome.INVALID
 
 
-def _soften_finding(report: pytest.TestReport, error: VerdictError) -> None:
+def _soften_finding(report: pytest.TestReport, error: VerdictError, source: str) -> None:
     """Report a verdict on a finding as it is, and no test as failed."""
     extras: Any = report
-    verdict = f"{error.verdict.subject.source} {error.verdict.outcome}"
+    verdict = f"{source} {error.verdict.outcome}"
     report.outcome = "skipped"
     extras.asperf_finding = verdict
     extras.wasxfail = f"{verdict}: {_in_short(error)}"

@@ -41,10 +41,11 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
     }
     folder = config.invocation_params.dir
     values = parse_values(given, where=options.__getitem__, folder=folder)
-    settings = replace(catalogue.settings, **values)
-    if chosen := [key for key in ("default_model", "engine") if key in values]:
-        chosen_catalogue = replace(catalogue, settings=settings)
-        chosen_catalogue.find(settings.default_model, where=options[chosen[0]])
+    settings = catalogue.settings.updated(values)
+    chosen = replace(catalogue, settings=settings)
+    chosen.check_named(values, where=options.__getitem__, engine=None)
+    if "engine" in values:
+        chosen.find(settings.default_model, where=options["engine"])
     if "tools" in values and settings.engine != "llama_tools":
         raise ConfigError(
             f"--asperf-tools names a folder, and the engine is {settings.engine}",

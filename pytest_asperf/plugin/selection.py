@@ -11,6 +11,7 @@ import pytest
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.engines import parse_level
+from pytest_asperf.config.markers import is_address
 from pytest_asperf.config.settings import parse_path, split_address
 from pytest_asperf.config.spec import NGRAM_DRAFT, ModelRef, Pairing
 from pytest_asperf.errors import AsperfError, ConfigError
@@ -39,9 +40,11 @@ class Selection:
 
     @property
     def address(self) -> str:
-        """The address of the model that is measured."""
-        model = self.marks.model
-        return model.address if model else self.catalogue.settings.default_model
+        """The address of the model that is measured, a role's model in the place of the role."""
+        mark = self.marks.model
+        address = mark.address if mark else self.catalogue.settings.default_model
+        levels = bool(self.marks.levels)
+        return self.catalogue.resolved(address, where=self.nodeid, at=levels)
 
     @property
     def chunks(self) -> int | None:
@@ -67,7 +70,7 @@ class Selection:
         """
         ref = self.named
         level = level or (self.marks.quant.level if self.marks.quant else None)
-        if level is not None and ":" in level:
+        if level is not None and is_address(level):
             ref = self._find(level, ref.spec.engine)
         elif level is not None:
             ref = at_level(ref, level, where=self.nodeid)
@@ -164,7 +167,7 @@ def selection_of(item: pytest.Item) -> Selection:
 
 def name_models(session: Session, items: Iterable[pytest.Item]) -> None:
     """Give models that tests name by paths names that tell them apart."""
-    addresses = {session.settings.default_model}
+    addresses = {session.settings.default_model, *session.settings.roles.values()}
     for item in items:
         try:
             addresses |= marks_of(item).addresses

@@ -90,14 +90,12 @@ class Session:
         """The hardware that markers and findings are compared with."""
         return self.hardware.measured_on if self.is_live else self.hardware
 
-    def out_of_scope(self, finding: Finding) -> str:
-        """Why a finding does not apply to this session; empty if it does."""
+    def other_hardware(self, finding: Finding) -> str:
+        """The hardware that a finding is about, if this is another; empty if it is not."""
         hardware = self._tested
         if not hardware.is_one_of(finding.hardware):
             names = " or ".join(finding.hardware)
-            return f"the finding is about {names}, this is {hardware.name}"
-        if self.is_live and finding.engine not in {"", self.settings.engine}:
-            return f"the finding is about {finding.engine}, this is {self.settings.engine}"
+            return f"{names}, this is {hardware.name}"
         return ""
 
     def runner(self, engine: Engine) -> MeasurementRunner:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.errors import printable
-from pytest_asperf.report.rows import noted_rows
+from pytest_asperf.report.rows import noted_rows, row_from_dict
 from pytest_asperf.report.speculation_points import points_of
 from pytest_asperf.report.tables import (
     render_findings,
@@ -38,7 +38,8 @@ def summarise(
         terminal.section("asperf")
         if terminal.config.pluginmanager.hasplugin("dsession"):  # xdist printed none
             terminal.write("".join(f"{line}\n" for line in session.headline()))
-        _print_tables(terminal, [row for _, row in noted_rows(reports)])
+        untried = [row_from_dict(r.asperf_untried) for r in ours if hasattr(r, "asperf_untried")]
+        _print_tables(terminal, [row for _, row in noted_rows(reports)], untried)
         _print_waits(terminal, ours)
         for path in session.written:
             terminal.line(f"asperf: wrote {path}")
@@ -54,7 +55,9 @@ def _print_notes(terminal: TerminalReporter, undecided: Sequence[Any]) -> None:
         terminal._outrep_summary(report)  # noqa: SLF001  # as pytest's own sections do
 
 
-def _print_tables(terminal: TerminalReporter, rows: Sequence[ReportRow]) -> None:
+def _print_tables(
+    terminal: TerminalReporter, rows: Sequence[ReportRow], untried: Sequence[ReportRow]
+) -> None:
     width, colour = terminal._tw.fullwidth, terminal.hasmarkup  # noqa: SLF001  # no other way
     # A measurement that several tests share is noted by each, and shown once.
     shared = {
@@ -70,7 +73,7 @@ def _print_tables(terminal: TerminalReporter, rows: Sequence[ReportRow]) -> None
     claims = [row for row in verdicts if not row.finding]
     _write(terminal, render_verdicts(claims, width, colour=colour))
     findings = [row for row in verdicts if row.finding]
-    _write(terminal, render_findings(findings, width, colour=colour))
+    _write(terminal, render_findings(findings, width, colour=colour, untried=untried))
 
 
 def _write(terminal: TerminalReporter, text: str) -> None:

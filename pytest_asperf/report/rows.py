@@ -33,6 +33,7 @@ class ReportRow:
         note: what is to be known of how it was measured, one remark a line.
         raw: counts, nanoseconds and scores, for the JSON report.
         finding: id of the published finding that it is a verdict on; empty where there is none.
+        recorded: the verdict on that finding's recorded figures.
     """
 
     model: str
@@ -48,6 +49,7 @@ class ReportRow:
     finding: str = ""
     statement: str = ""
     published: str = ""
+    recorded: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -83,13 +85,31 @@ def verdict_row(verdict: Verdict, note: str = "") -> ReportRow:
     )
 
 
-def about_finding(row: ReportRow, finding: Finding, evidence: Evidence) -> ReportRow:
-    """A verdict's row with the published finding that it is on."""
+def about_finding(
+    row: ReportRow, finding: Finding, evidence: Evidence, elsewhere: str = ""
+) -> ReportRow:
+    """A verdict's row with the published finding that it is on.
+
+    `elsewhere` says what the finding is about, if that is not what was measured.
+    """
     # numpy comes with it, and its interrupted import cannot be repeated at the session's end.
     from pytest_asperf.published.findings.judge import published_text  # noqa: PLC0415
 
-    published = published_text(finding, evidence)
-    return replace(row, finding=finding.id, statement=finding.statement, published=published)
+    if elsewhere:
+        note = f"{finding.id}: elsewhere: the finding is about {elsewhere}"
+        row = replace(row, source="elsewhere", note="\n".join(filter(None, (row.note, note))))
+    return replace(
+        row,
+        finding=finding.id,
+        statement=finding.statement,
+        published=published_text(finding, evidence),
+        recorded=str(finding.expected),
+    )
+
+
+def untried_row(finding: Finding, evidence: Evidence, reason: str) -> ReportRow:
+    """The row of a finding that nothing here could judge, and why."""
+    return about_finding(ReportRow("", finding.id, reason, "", source=""), finding, evidence)
 
 
 def finding_row(finding: Finding, evidence: Evidence, verdict: Verdict) -> ReportRow:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_asperf.report.speculation_points import SpeculationPoint
 
 
+_WORST_FIRST: Final = ("INVALID", "FAIL", "INCONCLUSIVE", "PASS")
 _COLOURS: Final = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "INVALID": "magenta"}
 
 
@@ -56,24 +57,53 @@ def render_verdicts(rows: Sequence[ReportRow], width: int, *, colour: bool) -> s
     return f"\n{_rendered(table, width, colour=colour)}{_counted(rows)}\n"
 
 
-def render_findings(rows: Sequence[ReportRow], width: int, *, colour: bool) -> str:
-    """One entry for each finding: verdict, statement, published and found; and their count."""
-    if not rows:
+def render_findings(
+    rows: Sequence[ReportRow], width: int, *, colour: bool, untried: Sequence[ReportRow] = ()
+) -> str:
+    """One entry for each finding: verdicts, statement, published and found; and their count.
+
+    The verdict on the recorded figures has a column where the other one is on this machine's. The
+    findings that were not tried here follow by the reason.
+    """
+    if not (rows or untried):
         return ""
-    table = _table("verdict", "finding; published, and measured or recorded [90 % interval]")
+    found: dict[str, list[ReportRow]] = {}
     for row in rows:
-        origin = "measured" if row.source == "live" else "recorded"
-        figures = [f"published {row.published}"] if row.published else []
-        figures.append(f"{origin} {row.measured}" + (f" ({row.basis})" if row.basis else ""))
-        entry = Text(printable(row.statement), style="bold" if colour else "")
-        entry.append("\n" + printable("; ".join(figures)), style="not bold")
-        table.add_row(Text(row.outcome, style=_COLOURS[row.outcome]), entry)
+        found.setdefault(row.finding, []).append(row)
+    beside = any(row.source != "recorded" for row in rows)
+    title = "finding; published, and measured or recorded [90 % interval]"
+    table = _table(*(("here", "recorded") if beside else ("verdict",)), title)
+    for several in found.values():
+        table.add_row(*_entry(several, beside=beside, colour=colour))
+    for reason in dict.fromkeys(row.measured for row in untried):
+        table.add_row(*[""] * (1 + beside), Text(f"not tried: {printable(reason)}", style="dim"))
+        for row in untried:
+            if row.measured == reason and row.finding not in found:
+                verdict = Text(row.recorded, style=_COLOURS[row.recorded])
+                table.add_row(*["-"] * beside, verdict, Text(printable(row.statement)))
     notes = []
     if any(row.source == "recorded" for row in rows):
         notes.append("recorded verdicts fail no test; run asperf findings to explain them\n")
     if any(row.source == "live" and row.outcome != "PASS" for row in rows):
         notes.append("no test fails for a statement that its own figures do not show\n")
-    return f"\n{_rendered(table, width, colour=colour)}{_counted(rows)}\n{''.join(notes)}"
+    counted = ", ".join(filter(None, (_counted(rows), f"{len(untried)} not tried" * bool(untried))))
+    return f"\n{_rendered(table, width, colour=colour)}{counted}\n{''.join(notes)}"
+
+
+def _entry(rows: Sequence[ReportRow], *, beside: bool, colour: bool) -> list[Text]:
+    """The cells of a finding on which one or several verdicts were given, the worst first."""
+    worst = min(rows, key=lambda row: _WORST_FIRST.index(row.outcome))
+    origin = "recorded" if worst.source == "recorded" else "measured"
+    found = [f"{row.measured} ({row.basis})" if row.basis else row.measured for row in rows]
+    figures = [f"published {worst.published}"] if worst.published else []
+    figures.append(f"{origin} {', '.join(dict.fromkeys(found))}")
+    text = Text(printable(worst.statement), style="bold" if colour else "")
+    text.append("\n" + printable("; ".join(figures)), style="not bold")
+    verdict = Text(worst.outcome, style=_COLOURS[worst.outcome])
+    if worst.source == "elsewhere":
+        verdict.append("\nelsewhere")
+    recorded = [Text(worst.recorded, style=_COLOURS[worst.recorded])] if beside else []
+    return [verdict, *recorded, text]
 
 
 def _counted(rows: Sequence[ReportRow]) -> str:

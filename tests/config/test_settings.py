@@ -73,6 +73,9 @@ def test_every_option_overrides_the_configuration_file(configure: Configure) -> 
         "--asperf-source=live",
         "--asperf-inconclusive=skip",
         "--asperf-model=models/x.gguf:Q6_K",
+        "--asperf-role=draft=models/y.gguf",
+        "--asperf-role=large=asperf-target:F16",
+        "--asperf-findings=all",
         "--asperf-repetitions=5",
         "--asperf-chunks=7",
         f"--asperf-python={sys.executable}",
@@ -86,6 +89,12 @@ def test_every_option_overrides_the_configuration_file(configure: Configure) -> 
         source="live",
         inconclusive="skip",
         default_model=f"{here}/models/x.gguf:Q6_K",
+        roles={
+            "target": f"{here}/models/x.gguf:Q6_K",
+            "draft": f"{here}/models/y.gguf",
+            "large": "asperf-target:F16",
+        },
+        findings_scope="all",
         repetitions=5,
         chunks=7,
         python=Path(sys.executable),
@@ -111,6 +120,12 @@ def test_all_chunks_can_be_asked_for(configure: Configure) -> None:
         "--asperf-inconclusive=pass",
         "--asperf-model=asperf-tarket",
         "--asperf-model=asperf-target:Q6K",
+        "--asperf-model=@target",
+        "--asperf-role=target",
+        "--asperf-role=targt=asperf-target",
+        "--asperf-role=target=asperf-tarket",
+        "--asperf-role=draft=@target",
+        "--asperf-findings=some",
         "--asperf-repetitions=0",
         "--asperf-repetitions=1_0",
         "--asperf-repetitions=²",
@@ -138,7 +153,8 @@ def test_the_help_states_the_defaults(configure: Configure) -> None:
     texts = {
         option.dest.removeprefix("asperf_"): option.attrs()["help"] for option in group.options
     }
-    for key in ("hardware", "engine", "source", "inconclusive", "default_model", "chunks"):
+    keys = ("hardware", "engine", "source", "inconclusive", "default_model", "findings_scope")
+    for key in (*keys, "chunks"):
         assert f"(default: {getattr(Settings(), key)})" in texts[key]
     assert f"(default: {Settings().repetitions})" in texts["repetitions"]
 

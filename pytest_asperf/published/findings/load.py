@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.config.table import ID
+from pytest_asperf.config.table import ID, PAIR
 from pytest_asperf.config.toml_file import open_document, read_toml_text, shipped_texts, twice
 from pytest_asperf.errors import ConfigError, printable, shown, suggest
 from pytest_asperf.published.findings.checks import parse_check
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _ARCHITECTURES: Final = ("dense", "moe", "hybrid", "")
 _TEXTS: Final = ("statement", "topic", "reading", "because")
 _KEYS: Final = (
-    *("id", *_TEXTS, "sources", "published", "hardware", "architecture", "engine", "live"),
-    *("expected", "check", "guard"),
+    *("id", *_TEXTS, "sources", "published", "hardware", "architecture", "engine", "parameters"),
+    *("live", "expected", "check", "guard"),
 )
 
 
@@ -88,6 +88,7 @@ def _finding(place: CheckedTable, tables: Iterable[str]) -> Finding:
         hardware=place.texts("hardware"),
         architecture=place.choice("architecture", _ARCHITECTURES, ""),
         engine=place.text("engine"),
+        parameters=place.get("parameters", PAIR),
         check=parse_check(place.inner("check", place.values.get("check"))),
         guards=tuple(parse_guard(place.inner("guard", guard)) for guard in guards),
         live=place.text("live"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pytest_asperf.config.engines import GGUF_ENGINES
 from pytest_asperf.errors import ConfigError, shown, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_asperf.analysis.verdict import Outcome
+    from pytest_asperf.config.engines import Engine
     from pytest_asperf.published.findings.checks import FindingCheck
     from pytest_asperf.published.findings.evidence import Evidence
     from pytest_asperf.published.findings.validity import Guard
@@ -29,6 +31,7 @@ class Finding:
         hardware: profiles or chips that it is about; empty means any.
         architecture: dense, moe or hybrid; empty means any.
         engine: the engine that it is about; empty means any.
+        parameters: the least and the most that the model which it is about has; None means any.
         guards: what the figures must pass first.
         live: test of `pytest_asperf.findings` that measures it; empty where there is none.
         reading: what it comes to, for a newcomer.
@@ -44,12 +47,26 @@ class Finding:
     hardware: tuple[str, ...]
     architecture: str
     engine: str
+    parameters: tuple[float, float] | None
     check: FindingCheck
     guards: tuple[Guard, ...]
     live: str
     reading: str
     expected: Outcome
     because: str
+
+    def suits_engine(self, engine: Engine) -> bool:
+        """Whether it is about an engine, or about any; a script stands for all of them."""
+        about = {self.engine, engine}
+        return not self.engine or len(about) == 1 or about <= GGUF_ENGINES or engine == "scripted"
+
+    @property
+    def sizes(self) -> str:
+        """The models that it is about by their parameters; empty where it is about any."""
+        if self.parameters is None:
+            return ""
+        least, most = (f"{n / 1e9:.3g}B" for n in self.parameters)
+        return f"models of {least} to {most} parameters"
 
 
 @dataclass(frozen=True)
