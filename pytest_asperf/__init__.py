@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_asperf.api.level_assertions import assert_degrades_less, assert_equivalent
     from pytest_asperf.api.measurement_context import Model, Reading
     from pytest_asperf.api.memory import Memory, MemoryReading, assert_fits
+    from pytest_asperf.api.ratio import assert_ratio
     from pytest_asperf.api.speculation import Speculation
     from pytest_asperf.api.speculation_assertions import (
         assert_lossless,
@@ -97,6 +98,7 @@ __all__ = [
     "assert_no_regression",
     "assert_pareto_optimal",
     "assert_ppl_delta",
+    "assert_ratio",
     "assert_sd_gain",
     "assert_sd_gains_more",
     "assert_sd_loss",
@@ -145,6 +147,7 @@ _HOMES = {
     "assert_no_regression": "pytest_asperf.api.gate",
     "assert_pareto_optimal": "pytest_asperf.api.ladder",
     "assert_ppl_delta": "pytest_asperf.api.ladder",
+    "assert_ratio": "pytest_asperf.api.ratio",
     "assert_sd_gain": "pytest_asperf.api.speculation_assertions",
     "assert_sd_gains_more": "pytest_asperf.api.speculation_assertions",
     "assert_sd_loss": "pytest_asperf.api.speculation_assertions",

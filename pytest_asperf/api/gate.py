@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
 from pytest_asperf.analysis.verdict import Outcome, Verdict, VerdictError
-from pytest_asperf.api.throughput import DEFAULT_WORKLOAD
+from pytest_asperf.api.measurement_context import unknown_word
+from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.gate.cells import GateCell, GateCheck, parse_gated, shared_by
 from pytest_asperf.gate.judge import GateLimits, judge_cells
+from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.report.rows import verdict_row
 
 if TYPE_CHECKING:
@@ -84,6 +86,19 @@ class Gate:
             for workload in gated
         )
         return GatedWorkloads(cells, self.builds, self.budget, self.measurement)
+
+    @property
+    def title(self) -> str:
+        """The model."""
+        return self.ref.title
+
+    def side(self, name: str, on: str | None) -> ComparedSide:
+        """One side of a comparison: the `candidate` or the `baseline`, on a workload."""
+        workload = parse_workload(on or DEFAULT_WORKLOAD, where="gate")
+        builds = dict(zip(("baseline", "candidate"), self.builds, strict=True))
+        if name not in builds:
+            raise unknown_word("build", name, tuple(builds))
+        return ComparedSide(self.measurement.runner, (self.ref,), builds[name], workload)
 
 
 def _versus(builds: tuple[Build, Build]) -> str:

@@ -19,9 +19,8 @@ from pytest_asperf.analysis.stats.intervals import (
 from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.verdict import Subject, Verdict, guarded
 from pytest_asperf.api.measurement_context import Reading, settle, unknown_word
-from pytest_asperf.config.workload import parse_workload
+from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.errors import ConfigError, listing, shown
-from pytest_asperf.measure.ab_speed import SpeedExperiment
 from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.measure.validity import level_trips, require_valid, twin_trips
 from pytest_asperf.report.rows import level_row
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.metrics import Comparison
     from pytest_asperf.api.measurement_context import MeasurementContext
     from pytest_asperf.config.spec import ModelRef
-    from pytest_asperf.measure.ab_speed import ABResult
     from pytest_asperf.measure.results import LadderResult, LevelResult
 
 
@@ -146,10 +144,13 @@ class Ladder:
 
     def _baseline_of(self, ref: ModelRef) -> str:
         """The name of a rung's baseline, by the property in which the two differ."""
-        if ref.level == self.base.level and ref.spec.name == self.base.spec.name:
+        if self._differs_in_cache(ref):
             return "a cache that is not quantised" if ref.spec.engine == "mlx" else "an F16 cache"
         kv = self.base.spec.settings.kv_name
         return f"{self.base.level} KV {kv}" if kv else str(self.base.level)
+
+    def _differs_in_cache(self, ref: ModelRef) -> bool:
+        return ref.level == self.base.level and ref.spec.name == self.base.spec.name
 
     def require(self, level: str) -> None:
         """Refuse a rung that the marker does not name."""
@@ -172,19 +173,26 @@ class Ladder:
         results = self.measurement.runner.throughputs(tuple(refs.values()), parsed)
         return {name: self.measurement.reading(results[ref]) for name, ref in refs.items()}
 
-    def compare(self, level: str, other: str, workload: str, within: float) -> ABResult:
-        """Time two rungs in pairs until they are shown to be alike, or not to be.
+    @property
+    def title(self) -> str:
+        """The model that the rungs are of."""
+        return self.base.spec.name
+
+    def side(self, name: str, on: str | None) -> ComparedSide:
+        """One side of a comparison: a rung; or the baseline by its level or type, or `baseline`.
 
         Args:
-            level: a rung; the candidate.
-            other: another; the baseline.
-            workload: its name.
-            within: how far their costs may be apart either way, a fraction above 0.
+            name: its name.
+            on: the workload, tg128 by default.
         """
-        parsed, runner = parse_workload(workload, where="ladder"), self.measurement.runner
-        budget = replace(self.measurement.budget, tolerance=within, both_sides=True)
-        sides = tuple(ComparedSide(runner, (self.rungs[name],)) for name in (other, level))
-        return runner.compare(sides, SpeedExperiment((parsed,), budget))
+        workload = parse_workload(on or DEFAULT_WORKLOAD, where="ladder")
+        base_names = {"baseline", self.base.level}
+        if all(map(self._differs_in_cache, self.rungs.values())):
+            base_names = {"baseline", self.base.spec.settings.kv_name or "f16"}
+        if name in self.rungs or name not in base_names:
+            self.require(name)
+        ref = self.rungs.get(name, self.base)
+        return ComparedSide(self.measurement.runner, (ref,), workload=workload)
 
     def subject(self, what: str) -> Subject:
         """The subject of a claim about the whole ladder."""

@@ -19,9 +19,10 @@ from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.verdict import Subject, guarded, judge_invalid
 from pytest_asperf.api.ladder import OTHER_LEVELS, Ladder, Perplexity, metric_of
 from pytest_asperf.api.measurement_context import settle, unknown_word
+from pytest_asperf.api.ratio import compare_sides
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.validity import twin_trips
-from pytest_asperf.verdicts.gate import equivalence_verdict
+from pytest_asperf.verdicts.ratio import equivalence_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -151,8 +152,9 @@ def _as_fast(ladder: Ladder, level: str, other: str, workload: str, within: floa
             why="no number of pairs shows that two rates are the same to the last digit",
             remedy='allow a difference that does not matter, such as within="5%"',
         )
-    result = ladder.compare(level, other, workload, within)
-    verdict = equivalence_verdict(result)
+    sides = ladder.side(other, workload), ladder.side(level, workload)
+    result = compare_sides(sides, ladder.measurement, (1 / (1 + within), 1 + within))
+    verdict = equivalence_verdict(result, within)
     return settle(verdict, ladder.measurement.record, interrupted=result.interrupted)
 
 

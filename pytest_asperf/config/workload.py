@@ -10,6 +10,9 @@ from pytest_asperf.errors import ConfigError, shown
 
 WorkloadKind = Literal["pp", "tg", "ttft", "sd"]
 
+#: What is measured where none is named.
+DEFAULT_WORKLOAD: Final = "tg128"
+
 _KINDS: Final[dict[str, WorkloadKind]] = {"pp": "pp", "tg": "tg", "ttft": "ttft"}
 
 _WORKLOAD: Final = re.compile(
@@ -38,6 +41,11 @@ class Workload:
         if self.kind == "sd":
             return self.kind
         return f"{self.kind}{self.n_tokens}" + (f"@d{self.depth}" if self.depth else "")
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether it is judged by tokens per second; else by the time of a run."""
+        return self.kind in {"pp", "tg"}
 
     @property
     def n_ctx(self) -> int:

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.analysis.stats.estimate import Estimate
-from pytest_asperf.analysis.stats.sequential import PairedTest
+from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.verdict import Outcome
 
 differences = st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=40)
 limits = st.floats(-0.6, 2.0)
 
 
-def fed(ratios: list[float], limit: float) -> PairedTest:
+def fed(ratios: list[float], limit: float) -> RatioTest:
     """Return a test of one limit that was given ratios until it was decided."""
-    test = PairedTest(limit, one_limit=True)
+    test = RatioTest(at_most=1 + limit)
     next(filter(None, map(test.update, ratios)), None)
     return test
 
@@ -30,7 +30,6 @@ def test_either_side_of_the_limit_is_a_verdict(effect: float, outcome: Outcome |
     test = fed([math.log1p(-0.2) + effect] * 59, -0.2)
     assert test.outcome == outcome
     assert test.n == (5 if outcome else 59)
-    assert test.wald_bound is None
     assert test.expected_pairs_left == (0 if outcome else None)
 
 
@@ -88,8 +87,8 @@ def test_what_would_decide_it_is_forecast() -> None:
 @pytest.mark.parametrize("limit", [-1.0, math.nan, 1e7])
 def test_impossible_limits_are_refused(limit: float) -> None:
     """No cost is 100 % less."""
-    with pytest.raises(ValueError, match="tolerance"):
-        PairedTest(limit, one_limit=True)
+    with pytest.raises(ValueError, match="no claim"):
+        RatioTest(at_most=1 + limit)
 
 
 def test_a_ratio_of_costs_becomes_one_of_rates() -> None:
