@@ -20,7 +20,7 @@ from pytest_asperf.commands.starter_files import configuration, first_tests, quo
 from pytest_asperf.config.catalogue import load_catalogue
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.modelfiles.shipped import shipped_models
-from tests.modelfiles.test_gguf_read import write_gguf
+from tests.modelfiles.gguf_files import write_gguf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
