@@ -108,7 +108,8 @@ def test_other_cells_are_decided(gate: Command) -> None:
 
 def test_an_engine_that_is_not_installed_is_not_run(gate: Command) -> None:
     """That is the user's to mend, and shows no regression of a build."""
-    missing = "sys.meta_path.clear()\nsys.modules['asperf_worker.main'].ENGINES['scripted'] = ('.no', '')"
+    engines = "sys.modules['asperf_worker.main'].ENGINES"
+    missing = f"sys.meta_path.clear()\n{engines}['scripted'] = ('.no', '')"
     bare = str(write_interpreter(gate.folder / "bare", "chosen = str", missing))
     done = gate("current", bare, "--workload", "tg8")
     assert done.exit_code == 2, done.output
