@@ -15,11 +15,15 @@ pytest_plugins = ["pytester"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to test the checkout where the wheel was asked for; settle Ctrl-C and hypothesis."""
+    """Refuse to test the checkout where the wheel was asked for; settle threads and hypothesis."""
     # Shells start jobs in the background with SIGINT ignored, and a session that a test interrupts
     # would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # llama.cpp's threads spin where they wait for one another. Beside other tests, more than one of
+    # them take several times as long as one alone.
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        os.environ.setdefault("OMP_THREAD_LIMIT", "1")
     if "TOX_ENV_NAME" in os.environ:
         _refuse_checkout(Path(pytest_asperf.__file__))
     if config.pluginmanager.hasplugin("hypothesispytest"):

@@ -23,6 +23,10 @@ def flood():
     while True:
         os.write(int(reply_fd), b"x" * 2 ** 16)
 
+def closes():
+    os.close(int(reply_fd))
+    time.sleep(3600)  # else it might end by itself, when it answers
+
 def noisy():
     for _ in range(2 ** 4):  # far more than a pipe holds
         os.write(1, b"\\x1b[2J" + b"x" * 2 ** 16)
@@ -50,7 +54,7 @@ HARMS = dict(
     garbage=lambda: os.write(int(reply_fd), b"\\xff\\x00 no message\\n"),
     foreign=lambda: os.write(int(reply_fd), b'{{"v": 1, "id": 0, "ok": true, "result": {{}}}}\\n'),
     flood=flood,
-    closes=lambda: os.close(int(reply_fd)),
+    closes=closes,
     noisy=noisy,
     refuses=refuses,
 )

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pytest_asperf
+from pytest_asperf.measure.model_locator import ModelLocator
 from pytest_asperf.testing import write_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
+
+    from pytest_asperf.engine_process import EngineBuild, EngineFacts
 
 #: `worker` is loaded by other processes, and `findings` are tests.
 _NOT_IMPORTED = ("pytest_asperf.worker", "pytest_asperf.findings")
@@ -141,9 +144,30 @@ def rows(project: Project) -> Callable[..., list[dict[str, Any]]]:
     return run
 
 
+@pytest.fixture(scope="session")
+def described() -> dict[EngineBuild, EngineFacts]:
+    """What engines said of themselves: none changes while the tests run."""
+    return {}
+
+
 @pytest.fixture
-def live(project: Project) -> Project:
-    """The same, measured with llama.cpp on the shipped draft."""
+def live(
+    project: Project,
+    described: dict[EngineBuild, EngineFacts],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Project:
+    """The same, measured with llama.cpp on the shipped draft.
+
+    An engine is not started in each session for what it says of itself.
+    """
+    describe = ModelLocator.describe
+
+    def describe_once(locator: ModelLocator) -> EngineFacts:
+        if locator._build not in described:
+            described[locator._build] = describe(locator)
+        return described[locator._build]
+
+    monkeypatch.setattr(ModelLocator, "describe", describe_once)
     project.config(
         engine="llama_cpp",
         default_model="asperf-draft",
