@@ -36,9 +36,7 @@ _COMMIT_FORMAT: Final = "--format=%H%x09%cs%x09%s"
 class Candidate:
     """A build among those that are bisected.
 
-    Attributes:
-        build: the build.
-        about: what else is known of it: day and subject of a commit; empty for others.
+    `about` is what else is known of it: day and subject of a commit; empty for others.
     """
 
     build: Build
@@ -46,12 +44,10 @@ class Candidate:
 
 
 def builds_between(ends: tuple[Build, Build], *, where: str) -> tuple[Candidate, ...]:
-    """The builds from one to another in their order, both ends among them.
+    """The builds from an older to a newer one in their order, both ends among them.
 
-    Args:
-        ends: the older build and the newer one: the same package at two releases, or the same
-            checkout at two commits.
-        where: the options that name them, for messages.
+    The ends are the same package at two releases, or the same checkout at two commits; `where` are
+    the options that name them.
 
     Raises:
         ConfigError: they have no such order, or the first is not before the second.
