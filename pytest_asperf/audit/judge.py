@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_asperf.audit.log import Log
-    from pytest_asperf.audit.mlx_log import MlxTrial
+    from pytest_asperf.audit.mlx_log import MlxReader, MlxTrial
     from pytest_asperf.audit.powermetrics import PowerLog
     from pytest_asperf.audit.read import FileReading
     from pytest_asperf.worker.printed.bench_rows import BenchRow
     from pytest_asperf.worker.printed.model_facts import ModelFacts
     from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
-    from pytest_asperf.worker.printed.speculation_log import SpeculationRun
-    from pytest_asperf.worker.printed.timings import Request
+    from pytest_asperf.worker.printed.speculation_log import SpeculationReader, SpeculationRun
+    from pytest_asperf.worker.printed.timings import Request, ServerReader
 
 _RATE: Final = "tok/s"
 #: Below it, a median of samples has no interval at 90 %.
@@ -132,21 +132,21 @@ def _judge_log(log: Log, known: Known, findings: FileFindings) -> None:
         findings.ran.append((role, _ran(model)))
     if log.remote:
         findings.ran.append(("remote", log.remote))
-    findings.add("log", guards.decode_errors(log.error_lines))
-    findings.add("log", guards.remote_errors(log.error_lines))
-    if log.errors_left_out:
-        findings.notes.append(f"{log.errors_left_out} more error lines are not counted")
-    if log.crash:
-        findings.notes.append(f"a program crashed: {log.crash}")
+    findings.add("log", guards.decode_errors(log.errors.lines))
+    findings.add("log", guards.remote_errors(log.errors.lines))
+    if log.errors.left_out:
+        findings.notes.append(f"{log.errors.left_out} more error lines are not counted")
+    if log.errors.crash:
+        findings.notes.append(f"a program crashed: {log.errors.crash}")
     if log.perplexity:
         _judge_perplexity(log.perplexity, known, findings)
     if log.speculation:
         _judge_speculation(log.speculation, log.models, known, findings)
-    if log.requests:
-        _judge_requests(log, known, findings)
-    if log.trials:
-        _judge_trials(log, known, findings)
-    _judge_drafters(log, findings)
+    if log.server.requests:
+        _judge_requests(log.server, known, findings)
+    if log.mlx.trials:
+        _judge_trials(log.mlx, known, findings)
+    _judge_drafters(log.drafting, findings)
     if not findings.figures and not findings.guard_findings:
         findings.problem = "a llama.cpp log without a measurement"
 
@@ -241,34 +241,34 @@ def _share(least: int, most: int, drafted: int) -> str:
     return f"{low if low == high else f'{low} to {high}'} of {drafted} drafted tokens"
 
 
-def _judge_drafters(log: Log, findings: FileFindings) -> None:
+def _judge_drafters(drafting: SpeculationReader, findings: FileFindings) -> None:
     """Note what drafted and who accepted, and the acceptance of each of several drafters."""
-    if log.is_synthetic:
+    if drafting.is_synthetic:
         asked, ran = {"acceptance": "by the target"}, {"acceptance": "drawn at random"}
         findings.add("log", guards.path_mismatch(asked, ran))
-    if not log.drafters:
+    if not drafting.drafters:
         return
-    findings.ran.append(("drafts", ", ".join(drafter.kind for drafter in log.drafters)))
-    if len(log.drafters) > 1 and not log.uses_checkpoints:
-        for drafter in log.drafters:
+    findings.ran.append(("drafts", ", ".join(drafter.kind for drafter in drafting.drafters)))
+    if len(drafting.drafters) > 1 and not drafting.uses_checkpoints:
+        for drafter in drafting.drafters:
             share = _share(drafter.n_accepted, drafter.n_accepted, drafter.n_drafted)
             findings.measured(f"acceptance, {drafter.kind}", text=share)
 
 
-def _judge_requests(log: Log, known: Known, findings: FileFindings) -> None:
+def _judge_requests(server: ServerReader, known: Known, findings: FileFindings) -> None:
     confidence = known.options.confidence
-    rates = [rate for request in log.requests if (rate := request.rate)]
-    prompts = [rate for r in log.requests if r.prompt and (rate := r.prompt.rate)]
+    rates = [rate for request in server.requests if (rate := request.rate)]
+    prompts = [rate for r in server.requests if r.prompt and (rate := r.prompt.rate)]
     for name, samples in (("TG", rates), ("PP", prompts)):
         if samples:
             findings.measured(name, rate_of(samples, confidence, "requests"))
-    drafted = sum(request.n_drafted for request in log.requests)
+    drafted = sum(request.n_drafted for request in server.requests)
     if drafted:
-        accepted = sum(request.n_accepted for request in log.requests)
+        accepted = sum(request.n_accepted for request in server.requests)
         findings.measured("acceptance", text=_share(accepted, accepted, drafted))
-    _note_counting(log.requests, findings)
-    if log.requests_left_out:
-        findings.notes.append(f"{log.requests_left_out} more requests are not counted")
+    _note_counting(server.requests, findings)
+    if server.left_out:
+        findings.notes.append(f"{server.left_out} more requests are not counted")
 
 
 def _note_counting(requests: Sequence[Request], findings: FileFindings) -> None:
@@ -281,9 +281,9 @@ def _note_counting(requests: Sequence[Request], findings: FileFindings) -> None:
         )
 
 
-def _judge_trials(log: Log, known: Known, findings: FileFindings) -> None:
+def _judge_trials(mlx: MlxReader, known: Known, findings: FileFindings) -> None:
     by_size: dict[tuple[int, int, int], list[MlxTrial]] = {}
-    for trial in log.trials:
+    for trial in mlx.trials:
         by_size.setdefault((trial.n_prompt, trial.n_gen, trial.batch), []).append(trial)
     for (n_prompt, n_gen, batch), trials in by_size.items():
         suffix = f" in batches of {batch}" if batch > 1 else ""
@@ -302,7 +302,7 @@ def _judge_trials(log: Log, known: Known, findings: FileFindings) -> None:
         "mlx_lm divides n generated tokens by the time of n - 1 steps, which is taken out here; "
         "its prompt rate includes the first decode"
     )
-    if log.trials_cut_short:
+    if mlx.is_cut_short:
         findings.notes.append("the benchmark did not finish: it printed no averages")
 
 

@@ -8,17 +8,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.audit.llama_bench import MarkdownReader
-from pytest_asperf.audit.mlx_log import MlxReader, MlxTrial
+from pytest_asperf.audit.mlx_log import MlxReader
 from pytest_asperf.worker.printed.engine_log import LOG_PREFIX
 from pytest_asperf.worker.printed.model_facts import ModelFacts, ModelReader
 from pytest_asperf.worker.printed.perplexity_log import PerplexityReader, PerplexityRun
-from pytest_asperf.worker.printed.speculation_log import Drafter, SpeculationReader, SpeculationRun
-from pytest_asperf.worker.printed.timings import Request, ServerReader
+from pytest_asperf.worker.printed.speculation_log import SpeculationReader, SpeculationRun
+from pytest_asperf.worker.printed.timings import ServerReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from pytest_asperf.worker.printed.bench_rows import BenchRow
+    from collections.abc import Iterable, Iterator
 
 _BUILD: Final = re.compile(r"build(?:_info)?: b?(\d+)(?: \(|-)(\w+)\)?")
 _PROGRAM: Final = re.compile(r"(?:main|[\w./-]+): (?:build = (\d+) \((\w+)\))")
@@ -37,7 +35,7 @@ _MAX_ERROR_CHARS: Final = 200
 
 @dataclass(slots=True)
 class ErrorReader:
-    """Keeps error lines, equal ones once with their count."""
+    """Keeps possible error lines, equal ones once with their count."""
 
     counts: Counter[str] = field(default_factory=Counter)
     left_out: int = 0
@@ -51,55 +49,78 @@ class ErrorReader:
             else:
                 self.left_out += 1
 
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    """The content of one log of any tool.
-
-    Attributes:
-        build: number and commit of llama.cpp; empty if unknown.
-        errors: possible error lines with their counts; `errors_left_out` more were not kept.
-        remote: endpoint that the tool was given; empty without one.
-        is_synthetic: whether acceptance was drawn at random and not judged by the target.
-        uses_checkpoints: whether accepted tokens may be verified, and counted, again.
-        trials_cut_short: whether a benchmark of mlx_lm did not finish.
-    """
-
-    build: str
-    models: tuple[ModelFacts, ...]
-    errors: Mapping[str, int]
-    errors_left_out: int = 0
-    remote: str = ""
-    measurement: tuple[BenchRow, ...] = ()
-    perplexity: PerplexityRun | None = None
-    speculation: SpeculationRun | None = None
-    drafters: tuple[Drafter, ...] = ()
-    is_synthetic: bool = False
-    uses_checkpoints: bool = False
-    requests: tuple[Request, ...] = ()
-    requests_left_out: int = 0
-    trials: tuple[MlxTrial, ...] = ()
-    trials_cut_short: bool = False
-
     @property
-    def error_lines(self) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
         """Each kept line, as often as it occurs."""
-        return Counter(self.errors).elements()
+        return self.counts.elements()
 
     @property
     def crash(self) -> str:
         """The first line of a crash; empty without one."""
-        return next((line for line in self.errors if _CRASH.search(line)), "")
+        return next((line for line in self.counts if _CRASH.search(line)), "")
+
+
+@dataclass(slots=True)
+class Log:
+    """The content of one log of any tool, by the reader that gathers it.
+
+    Attributes:
+        remote: endpoint that the tool was given; empty without one.
+    """
+
+    remote: str = ""
+    errors: ErrorReader = field(default_factory=ErrorReader)
+    bench: MarkdownReader = field(default_factory=MarkdownReader)
+    drafting: SpeculationReader = field(default_factory=SpeculationReader)
+    server: ServerReader = field(default_factory=ServerReader)
+    mlx: MlxReader = field(default_factory=MlxReader)
+    _loads: ModelReader = field(default_factory=ModelReader)
+    _scores: PerplexityReader = field(default_factory=PerplexityReader)
+    _build: str = ""
+
+    def feed(self, line: str) -> None:
+        """Take one line."""
+        if not self._build and (match := _BUILD.match(line) or _PROGRAM.match(line)):
+            self._build = f"{match[1]} ({match[2]})"
+        if not self.remote and ":" in line and (endpoint := _ENDPOINT.search(line)):
+            self.remote = endpoint[1]
+        self.errors.feed(line)
+        self.bench.feed(line)
+        self.drafting.feed(line)
+        self.server.feed(line)
+        self.mlx.feed(line)
+        self._loads.feed(line)
+        self._scores.feed(line)
+
+    @property
+    def build(self) -> str:
+        """Number and commit of llama.cpp; empty if unknown."""
+        return self._build or self.bench.build
+
+    @property
+    def models(self) -> tuple[ModelFacts, ...]:
+        """The models that were loaded."""
+        return self._loads.models
+
+    @property
+    def perplexity(self) -> PerplexityRun | None:
+        """The PPL of a text."""
+        return self._scores.run()
+
+    @property
+    def speculation(self) -> SpeculationRun | None:
+        """A generation with a draft."""
+        return self.drafting.run()
 
     @property
     def tools(self) -> tuple[str, ...]:
         """The tools whose lines it holds; empty for any other text."""
         held = {
-            "llama-bench": self.measurement,
+            "llama-bench": self.bench.rows,
             "llama-perplexity": self.perplexity,
             "llama-speculative": self.speculation,
-            "llama-server": self.requests,
-            "mlx_lm": self.trials,
+            "llama-server": self.server.requests,
+            "mlx_lm": self.mlx.trials,
         }
         named = tuple(tool for tool, content in held.items() if content)
         return named or (("llama.cpp",) if self.models or self.build else ())
@@ -107,43 +128,13 @@ class Log:
 
 def read_log(lines: Iterable[str], *, give_up_after: int = 2_000_000) -> Log:
     """Read a log; a text without any tool's output only to `give_up_after` characters."""
-    models, errors, measurement = ModelReader(), ErrorReader(), MarkdownReader()
-    perplexity, speculation = PerplexityReader(), SpeculationReader()
-    server, mlx = ServerReader(), MlxReader()
-    readers = (models, errors, measurement, perplexity, speculation, server, mlx)
-    build = remote = ""
-
-    def log() -> Log:
-        return Log(
-            build or measurement.build,
-            models.models,
-            errors.counts,
-            errors.left_out,
-            remote,
-            tuple(measurement.rows),
-            perplexity.run(),
-            speculation.run(),
-            speculation.drafters,
-            speculation.is_synthetic,
-            speculation.uses_checkpoints,
-            server.requests,
-            server.left_out,
-            tuple(mlx.trials),
-            mlx.is_cut_short,
-        )
-
-    unread = 0
+    log, unread = Log(), 0
     for raw in lines:
         for line in filter(None, map(str.rstrip, LOG_PREFIX.split(raw, maxsplit=1))):
-            if not build and (match := _BUILD.match(line) or _PROGRAM.match(line)):
-                build = f"{match[1]} ({match[2]})"
-            if not remote and ":" in line and (endpoint := _ENDPOINT.search(line)):
-                remote = endpoint[1]
-            for reader in readers:
-                reader.feed(line)
+            log.feed(line)
         unread += len(raw)
         if unread > give_up_after:
-            if not log().tools:
+            if not log.tools:
                 break
             give_up_after = 1 << 62
-    return log()
+    return log

@@ -18,7 +18,7 @@ from pytest_asperf.audit.powermetrics import PowerLog, read_power
 from pytest_asperf.audit.sniff import HEAD_BYTES, Kind, Lines, UnreadableError, read_document, sniff
 from pytest_asperf.audit.tables import TableRow, rows_of_table, table_rows_of_document
 from pytest_asperf.errors import printable
-from pytest_asperf.worker.printed.timings import request_of
+from pytest_asperf.worker.printed.timings import ServerReader, request_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,9 +99,7 @@ def _read_document(path: Path, document: object) -> FileReading:
     if table := table_rows_of_document(document):
         return FileReading(path, "a table of results, JSON", table=table)
     if request := request_of(document):
-        return FileReading(
-            path, "llama-server, an answer", log=Log("", (), {}, requests=(request,))
-        )
+        return FileReading(path, "llama-server, an answer", log=Log(server=ServerReader([request])))
     if document in ([], {}):
         raise UnreadableError("JSON that holds nothing: no test was measured")
     raise UnreadableError("JSON of a shape that audit does not know")
@@ -131,6 +129,5 @@ def _read_text(path: Path, lines: Lines) -> FileReading:
         raise UnreadableError("not the output of a tool that audit knows")
     build = f", build {log.build}" if log.build else ""
     tools = ", ".join(log.tools)
-    return FileReading(
-        path, f"{tools}{build}", measurement=log.measurement, log=log, cut_lines=lines.cut
-    )
+    rows = tuple(log.bench.rows)
+    return FileReading(path, f"{tools}{build}", measurement=rows, log=log, cut_lines=lines.cut)

@@ -7,16 +7,15 @@ and credentials hold; git is asked about a checkout that is only read.
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Never
 
-from pytest_asperf.builds.surroundings import child_environment
+from pytest_asperf.builds.surroundings import run_program
 from pytest_asperf.config.build_sources import Checkout, Packages
 from pytest_asperf.errors import BuildError, ConfigError, escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from packaging.requirements import Requirement
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
     from pytest_asperf.config.spec import Build
 
-_TIMEOUT_S: Final = 300
 _SHOWN_LINES: Final = 6
 _VERSIONS: Final = re.compile(r"^Available versions:(.*)$", re.MULTILINE)
 _HASH_DIGITS: Final = 10
@@ -36,9 +34,7 @@ _COMMIT_FORMAT: Final = "--format=%H%x09%cs%x09%s"
 class Candidate:
     """A build among those that are bisected.
 
-    Attributes:
-        build: the build.
-        about: what else is known of it: day and subject of a commit; empty for others.
+    `about` is what else is known of it: day and subject of a commit; empty for others.
     """
 
     build: Build
@@ -46,12 +42,10 @@ class Candidate:
 
 
 def builds_between(ends: tuple[Build, Build], *, where: str) -> tuple[Candidate, ...]:
-    """The builds from one to another in their order, both ends among them.
+    """The builds from an older to a newer one in their order, both ends among them.
 
-    Args:
-        ends: the older build and the newer one: the same package at two releases, or the same
-            checkout at two commits.
-        where: the options that name them, for messages.
+    The ends are the same package at two releases, or the same checkout at two commits; `where` are
+    the options that name them.
 
     Raises:
         ConfigError: they have no such order, or the first is not before the second.
@@ -138,7 +132,7 @@ def _index_versions(package: str, base: Packages, options: Sequence[str]) -> lis
     """The releases that an interpreter's pip finds and can install, yanked ones left out."""
     words = ["index", "versions", package, *options]
     python = base.python
-    status, printed, log = _run([str(python), "-m", "pip", *words], base.env)
+    status, printed, log = run_program([str(python), "-m", "pip", *words], base.env)
     found = _VERSIONS.search(printed)
     if status or found is None:
         raise BuildError(
@@ -207,7 +201,7 @@ def _settings(build: Build) -> str:
 
 
 def _git(repository: Path, *words: str) -> str:
-    status, printed, log = _run(["git", "-C", str(repository), *words])
+    status, printed, log = run_program(["git", "-C", str(repository), *words])
     if status:
         raise BuildError(
             f"{repository}: git {words[0]} ended with {status}",
@@ -217,27 +211,6 @@ def _git(repository: Path, *words: str) -> str:
             detail=_tail(log),
         )
     return printed
-
-
-def _run(command: Sequence[str], declared: Iterable[tuple[str, str]] = ()) -> tuple[int, str, str]:
-    """A program's status, what it printed, and its log."""
-    try:
-        ended = subprocess.run(
-            command,
-            env=child_environment(declared),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-    except OSError as error:
-        return 127, "", f"{command[0]}: {error.strerror}"
-    except subprocess.TimeoutExpired:
-        return 124, "", f"no answer within {_TIMEOUT_S} s"
-    return ended.returncode, ended.stdout, ended.stderr
 
 
 def _tail(log: str) -> str:

@@ -55,10 +55,8 @@ class BisectRecord:
     """The gates of one bisection, written whenever one is over.
 
     Attributes:
-        path: the file.
         decided_by: everything that decides the run, as plain data.
         seed: of the order of every gate's pairs.
-        gates: what was found.
     """
 
     path: Path
@@ -72,11 +70,7 @@ class BisectRecord:
         return {gate: judged_gate.finding for gate, judged_gate in self.gates.items()}
 
     def keep(self, gate: GateStep, judged_gate: JudgedGate) -> None:
-        """Add a gate, and write the file.
-
-        Raises:
-            CacheError: it cannot be written.
-        """
+        """Add a gate, and write the file; CacheError where it cannot be written."""
         self.gates[gate] = judged_gate
         record = {
             "schema": _SCHEMA,
@@ -96,14 +90,9 @@ def kept_bisection(
 ) -> Iterator[tuple[BisectRecord, str]]:
     """The record of a bisection, with what an earlier run found, and a remark on it.
 
+    Runs that are decided by equal facts share a record; the seed is for a run that begins again.
     Builds that could not be made are left out of it: what they lacked, such as the network, may be
     there now.
-
-    Args:
-        cache: the cache folder.
-        decided_by: everything that decides the run; equal runs share a record.
-        seed: the seed of a run that begins again.
-        fresh: begin again whatever is there.
 
     Raises:
         CacheError: the folder cannot be written to, or another process runs the same bisection.

@@ -63,11 +63,7 @@ class BisectRequest:
     ) -> Mapping[str, Any]:
         """Everything that decides the run, as plain data.
 
-        Args:
-            version: of this package.
-            machine: the kind of machine.
-            node: its name.
-            contents: hashes of the files that weights and packages are in, by path.
+        `contents` are hashes, by path, of the files that weights and packages are in.
         """
         budget = asdict(self.limits.budget)
         del budget["seed"]
@@ -97,13 +93,7 @@ class Watcher(Protocol):
 def bisect(
     request: BisectRequest, runner: MeasurementRunner, record: BisectRecord, watcher: Watcher
 ) -> Answer:
-    """Gate one build after the other until there is an answer.
-
-    Args:
-        request: what is bisected.
-        runner: measures.
-        record: earlier gates; every gate is added to it.
-        watcher: sees each gate.
+    """Gate one build after the other until there is an answer; each gate is added to the record.
 
     Raises:
         AsperfError: the candidate or the baseline cannot be measured at all, or the model, the

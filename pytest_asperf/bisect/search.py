@@ -43,12 +43,9 @@ class GateStep:
 
 @dataclass(frozen=True, slots=True)
 class GateAnswer:
-    """The answer of a gate.
+    """The answer of a gate, and the bounds of the effect, 0 for none.
 
-    Attributes:
-        outcome: its verdict; INVALID where the build could not be made, or not measured.
-        low: lower bound of the effect, 0 for none.
-        high: upper bound.
+    The outcome is INVALID also where the build could not be made, or not measured.
     """
 
     outcome: Outcome
@@ -116,12 +113,7 @@ def gates_at_most(n: int) -> int:
 
 
 def next_step(n: int, findings: Mapping[GateStep, GateAnswer]) -> Probe | Answer:
-    """The next gate, or the answer.
-
-    Args:
-        n: builds after the baseline, the candidate among them; 1 or more.
-        findings: every gate so far.
-    """
+    """The next gate, or the answer, with `n` builds after the baseline and every gate so far."""
     step = _next_step(n, findings)
     spent = sum(finding.is_judged for finding in findings.values()) >= gates_at_most(n)
     if isinstance(step, Probe) and spent:
@@ -224,9 +216,6 @@ class _Search:
         None where one effect explains all of them. An interval covers the pairs of its own gate:
         that two do not meet may be the machine's doing, whose load moves an effect from gate to
         gate. Measured in turns, both builds see the same machine.
-
-        Args:
-            direct: the gate of the answer's two builds, which is of the step too.
         """
         failed = {self._n: self._findings[GateStep(0, self._n)]}
         failed |= {i: f for i, f in self.used.items() if f.outcome is Outcome.FAIL}
@@ -267,9 +256,7 @@ class _Search:
 def _contradiction(direct: GateAnswer, compared: GateAnswer | None) -> str:
     """Why one step does not explain every FAIL; empty where it does.
 
-    Args:
-        direct: the gate of the two sides of the step.
-        compared: that of two builds that fail; None where one effect explains them.
+    `compared` is the gate of two builds that fail; None where one effect explains them.
     """
     if direct.outcome in {Outcome.PASS, Outcome.INCONCLUSIVE}:
         return f"the comparison of the two directly is {direct.outcome}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_asperf.builds.failures import compile_failure
 from pytest_asperf.builds.step import StepFailure
 from pytest_asperf.builds.store import Recipe
-from pytest_asperf.builds.surroundings import child_environment, compiles_with
+from pytest_asperf.builds.surroundings import child_environment, compiles_with, run_program
 from pytest_asperf.errors import BuildError, printable, shown
 from pytest_asperf.modelfiles.cache_errors import explained
 
@@ -95,7 +95,8 @@ def _compiled(source: Checkout, commit: str, job: Job, env: Mapping[str, str]) -
             opt_out="name a folder of programs that is built already",
         )
     tree, build = job.folder / "source", job.folder / "build"
-    number = _git(source, "rev-list", "--count", commit)
+    what = f"{printable(source.repository)} does not count the commits before {commit}"
+    number = _asked(source, ("rev-list", "--count", commit), what, remedy="clone it again")
     says = (f"-DLLAMA_BUILD_NUMBER={number}", f"-DLLAMA_BUILD_COMMIT={commit[:_SHORT_HASH]}")
     # Asks CMake to write down its targets, and where each will be.
     query = build / ".cmake" / "api" / "v1" / "query" / "codemodel-v2"
@@ -177,24 +178,11 @@ def _commit(source: Checkout) -> str:
 
 def _asked(source: Checkout, words: tuple[str, ...], what: str, *, remedy: str) -> str:
     """What git answers, or the error for its refusal."""
-    try:
-        return _git(source, *words)
-    except subprocess.CalledProcessError as error:
-        detail = f"  | {printable(str(error.stderr).strip(), 300)}"
-        raise BuildError(what, why=_WHY, remedy=remedy, detail=detail) from None
-
-
-def _git(source: Checkout, *words: str) -> str:
-    done = subprocess.run(
-        _git_command(source, *words),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        env=child_environment(()),
-        check=True,
-    )
-    return done.stdout.strip()
+    status, printed, log = run_program(_git_command(source, *words))
+    if status:
+        detail = f"  | {printable(log.strip(), 300)}"
+        raise BuildError(what, why=_WHY, remedy=remedy, detail=detail)
+    return printed.strip()
 
 
 def _git_command(source: Checkout, *words: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_asperf.errors import BuildError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 #: Variables that compilers, CMake and scikit-build-core read: set by whoever starts us, they decide
@@ -33,6 +33,7 @@ _DISTURBING: Final = frozenset({
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
 })  # fmt: skip
 
+_TIMEOUT_S: Final = 300
 _PROBE_TIMEOUT_S: Final = 30
 _PROBE: Final = """
 import json, sys, sysconfig
@@ -72,6 +73,29 @@ def child_environment(declared: Iterable[tuple[str, str]]) -> dict[str, str]:
     # Make, unlike Ninja, compiles one file at a time where nobody says otherwise.
     quiet = {"NO_COLOR": "1", "TERM": "dumb", "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
     return {_PARALLEL: str(os.cpu_count() or 1), **inherited, **quiet, **dict(declared)}
+
+
+def run_program(
+    command: Sequence[str], declared: Iterable[tuple[str, str]] = ()
+) -> tuple[int, str, str]:
+    """A program's status, what it printed, and its log."""
+    try:
+        ended = subprocess.run(
+            command,
+            env=child_environment(declared),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except OSError as error:
+        return 127, "", f"{command[0]}: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        return 124, "", f"no answer within {_TIMEOUT_S} s"
+    return ended.returncode, ended.stdout, ended.stderr
 
 
 def interpreter_facts(python: Path) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from pytest_asperf.analysis.capacity import (
     MOE_REACHED_SHARE,
     REACHED_SHARE,
     Demand,
+    Fit,
     MemoryCapacity,
+    Payoff,
     Verification,
     fit,
     payoff,
@@ -28,7 +30,6 @@ from pytest_asperf.config.engines import parse_level
 from pytest_asperf.config.settings import parse_path, split_address
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.errors import ConfigError, HardwareError, printable
-from pytest_asperf.forecast.result import Forecast, Prediction, SpeculationForecast
 from pytest_asperf.hardware.bandwidth import LARGEST_CACHE_BYTES, bandwidth_in_turn
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import BandwidthBound, in_force
@@ -75,6 +76,56 @@ class ForecastRequest:
         """Whether an option about drafting was given."""
         given = (self.draft, self.draft_ratio, self.verify, self.acceptance)
         return any(value is not None for value in given)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationForecast:
+    """The effect of a draft on one target: by cost of verifying, the payoff at each acceptance.
+
+    `ratio` is the speed of the draft over the target's, None if unknown.
+    """
+
+    ratio: float | None
+    ratio_basis: str
+    rows: tuple[tuple[Verification, tuple[Payoff, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The prediction for one model.
+
+    Attributes:
+        fit: whether it fits, with the draft if there is one; None if memory is unknown.
+        ceilings: TG in tok/s that the bandwidth allows, with an empty and with a full context.
+        reached: the range of it that real runs reach; None if a cache can hold what is read.
+    """
+
+    demand: Demand
+    fit: Fit | None
+    ceilings: tuple[float, float] | None
+    reached: tuple[float, float] | None
+    speculation: SpeculationForecast | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The prediction for a machine and its models; what is unknown says why.
+
+    `kv_types` are of the K and the V cache, for each model.
+    """
+
+    hardware: str
+    memory: MemoryCapacity | Failure
+    ceiling: BandwidthBound | Failure
+    bandwidth_basis: str
+    kv_types: tuple[tuple[str, str], ...]
+    draft: Demand | None
+    forecasts: tuple[Forecast, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether every model is known to fit."""
+        return all(forecast.fit is not None and forecast.fit.fits for forecast in self.forecasts)
 
 
 def predict(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_asperf.analysis.capacity import Demand, Payoff
-    from pytest_asperf.forecast.result import Forecast, Prediction, SpeculationForecast
+    from pytest_asperf.forecast.predict import Forecast, Prediction, SpeculationForecast
     from pytest_asperf.hardware.in_force import BandwidthBound
     from pytest_asperf.report.sections import State
 

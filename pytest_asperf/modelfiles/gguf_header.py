@@ -293,26 +293,26 @@ def _alignment(cursor: _Cursor, values: dict[str, Value]) -> int:
 
 
 def _read_tensors(cursor: _Cursor, count: int, *, alignment: int) -> tuple[TensorInfo, ...]:
-    tensors: dict[str, TensorInfo] = {}
+    tensors: list[TensorInfo] = []
+    ends: dict[str, int] = {}
     end_of_data = 0
     for _ in range(count):
         tensor = _read_tensor(cursor)
-        if tensor.name in tensors:
+        if tensor.name in ends:
             cursor.fail(f"two tensors named {tensor.name!r}")
         offset, expected = cursor.u64(), _padded(end_of_data, alignment)
         if offset != expected:
             cursor.fail(f"tensor {tensor.name!r} at offset {offset:,} instead of {expected:,}")
-        tensors[tensor.name] = tensor
-        end_of_data = offset + tensor.nbytes
+        tensors.append(tensor)
+        end_of_data = ends[tensor.name] = offset + tensor.nbytes
     data_start = _padded(cursor.position, alignment)
-    if tensors and data_start + end_of_data > cursor.size:
-        name = _first_cut_off(tensors, cursor.size - data_start, alignment)
+    if cut_off := [name for name, end in ends.items() if data_start + end > cursor.size]:
         raise truncated(
             cursor.path,
             f"its tensors need {data_start + end_of_data:,} bytes and it has {cursor.size:,}; "
-            f"{name!r} is the first one cut off",
+            f"{cut_off[0]!r} is the first one cut off",
         )
-    return tuple(tensors.values())
+    return tuple(tensors)
 
 
 def _read_tensor(cursor: _Cursor) -> TensorInfo:
@@ -329,15 +329,6 @@ def _read_tensor(cursor: _Cursor) -> TensorInfo:
         cursor.fail(f"tensor {name!r} of type {type_name} with the shape {list(shape)}")
     nbytes = math.prod(shape) // block * block_bytes
     return TensorInfo(name=name, type=type_name, shape=shape, nbytes=nbytes)
-
-
-def _first_cut_off(tensors: dict[str, TensorInfo], available: int, alignment: int) -> str:
-    end = 0
-    for tensor in tensors.values():
-        end = _padded(end, alignment) + tensor.nbytes
-        if end > available:
-            return tensor.name
-    raise AssertionError("called for a file that is long enough")
 
 
 def _padded(n_bytes: int, alignment: int) -> int:

@@ -37,10 +37,7 @@ class SavedPrefix:
     def keep(self, key: Hashable, context: Any, tokens: list[int]) -> None:
         """Copy the cache of a context that holds these tokens.
 
-        Args:
-            key: file, settings and shape of the context.
-            context: it.
-            tokens: what it holds.
+        The key is file, settings and shape of the context.
         """
         self._saved = None
         size = compat.state_size(context, whole=True) if len(tokens) >= _LEAST_TOKENS else 0

@@ -21,12 +21,9 @@ _PRECISION: Final = 1.0
 
 
 def log_evidence(n: int, total: int, correlation: float) -> float:
-    """Log of the e-value that `n` of `total` values give against a mean.
+    """Log of the e-value that `n` of more values, `total`, give against a mean.
 
-    Args:
-        n: values drawn.
-        total: values there are, more than `n`.
-        correlation: ``t / sqrt(t^2 + n - 1)`` of the t-statistic against that mean, at least 0.
+    The correlation is ``t / sqrt(t^2 + n - 1)`` of the t-statistic against that mean, at least 0.
     """
     share = _share(n, total)
     rest = 1 - share * correlation**2
@@ -37,12 +34,8 @@ def log_evidence(n: int, total: int, correlation: float) -> float:
 def half_width(n: int, total: int, error: float) -> float:
     """How far a mean must lie from the seen mean to be excluded, in roots of the sum of squares.
 
-    Infinite if no `n` values could exclude any.
-
-    Args:
-        n: values drawn.
-        total: values there are, more than `n`.
-        error: the probability that the mean of all values is ever excluded.
+    Infinite if no `n` values of `total` could exclude any. The error is the probability that the
+    mean of all values is ever excluded.
     """
 
     def missing(correlation: float) -> float:

@@ -71,18 +71,10 @@ def chunk_difference_interval(
 
 
 def delta_ppl(base: Chunks, other: Chunks, confidence: float = DECISION_CONFIDENCE) -> Estimate:
-    """``PPL_other / PPL_base - 1`` from token NLL by chunk, paired by chunk.
+    """``PPL_other / PPL_base - 1`` from token NLL by chunk in nats, paired by chunk.
 
     The point is that of llama-perplexity's PPL over all tokens; the interval is Student's t on
     the mean NLL difference, mapped through ``exp(x) - 1``; infinite below `LEAST_CHUNKS`.
-
-    Args:
-        base: NLL of each scored token in nats, by chunk, of the baseline.
-        other: the same tokens scored by the other model.
-        confidence: two-sided coverage.
-
-    Raises:
-        MeasurementError: as `chunk_difference_interval`.
     """
     differences = paired_differences(base, other)
     method = "Student's t on paired NLL differences of chunks"
@@ -90,11 +82,7 @@ def delta_ppl(base: Chunks, other: Chunks, confidence: float = DECISION_CONFIDEN
 
 
 def paired_differences(base: Chunks, other: Chunks) -> list[NDArray[np.float64]]:
-    """``other - base`` for each token scored by both, by chunk.
-
-    Raises:
-        MeasurementError: the arms did not score the same tokens.
-    """
+    """``other - base`` by token and chunk; MeasurementError unless both scored the same tokens."""
     if [len(chunk) for chunk in base] != [len(chunk) for chunk in other]:
         raise unequal_work("the two arms hold different numbers of chunks, or of tokens in a chunk")
     return [

@@ -21,9 +21,6 @@ def needed_evidence(others: Sequence[float], alpha: float, tests: int) -> float:
         others: e-values of other tests, each that of its last value where it has ended.
         alpha: bound on the probability that any true null hypothesis is rejected.
         tests: how many share it. Those whose e-value is not given count as 0.
-
-    Raises:
-        ValueError: more e-values than other tests.
     """
     unknown = tests - 1 - len(others)
     if unknown < 0:

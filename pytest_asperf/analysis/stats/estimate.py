@@ -73,11 +73,7 @@ class Estimate:
         return self.confidence == 1
 
     def scaled(self, factor: float, unit: str) -> Estimate:
-        """This quantity in another unit.
-
-        Raises:
-            ValueError: `factor` is not positive, which would swap or merge the bounds.
-        """
+        """This quantity in another unit; ValueError for a factor that is not positive."""
         if not factor > 0:
             raise ValueError(f"a unit's factor must be positive, not {factor}")
         return replace(
@@ -98,11 +94,7 @@ class Estimate:
         return replace(self, point=1 + self.point, low=1 + self.low, high=1 + self.high, unit="")
 
     def inverted(self) -> Estimate:
-        """1 over a ratio, with the bounds swapped: 0.8 times the cost is 1.25 times the speed.
-
-        Raises:
-            ValueError: a bound is not positive.
-        """
+        """1 over a positive ratio, the bounds swapped: 0.8 times the cost is 1.25 x the speed."""
         if self.point <= 0 or -math.inf < self.low <= 0:
             raise ValueError(f"[{self.low}, {self.high}] is not the interval of a ratio")
         low = 1 / self.high if self.high < math.inf else -math.inf
@@ -128,8 +120,7 @@ class Estimate:
     def text(self, *, apart_from: Iterable[float] = ()) -> str:
         """``+0.18 % [0.01, 0.35]``, with the digits that the interval's width supports.
 
-        Args:
-            apart_from: limits; digits are added until no bound reads like a limit that it is not.
+        Digits are added until no bound reads like a limit, in `apart_from`, that it is not.
         """
         point, low, high = (_shown(v, self.unit) for v in (self.point, self.low, self.high))
         limits = [_shown(v, self.unit) for v in apart_from]

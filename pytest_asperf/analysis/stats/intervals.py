@@ -85,11 +85,7 @@ def mean_interval_t(
     unit: str,
     counted: str = "samples",
 ) -> Estimate:
-    """The mean with Student's t interval (Student 1908); infinite for one sample.
-
-    Raises:
-        MeasurementError: no samples, or one that is not finite.
-    """
+    """The mean of finite samples, with Student's t interval (1908); infinite for one sample."""
     values = finite_array(samples, counted)
     return summary_interval_t(
         float(values.mean()), _sd(values), len(values), confidence, unit=unit, counted=counted
@@ -175,11 +171,7 @@ def unpaired_change_interval(
 def sd_interval(
     sd: float, n: int, confidence: float = DECISION_CONFIDENCE, *, unit: str, counted: str = "runs"
 ) -> Estimate:
-    """A standard deviation with its chi-square interval, for normal samples.
-
-    Raises:
-        ValueError: fewer than two samples, or a negative deviation.
-    """
+    """A standard deviation with its chi-square interval, for two normal samples or more."""
     if n < 2 or not sd >= 0:
         raise ValueError(f"a standard deviation of {sd} over {n} {counted}")
     tail = (1 - checked_confidence(confidence)) / 2
@@ -201,13 +193,7 @@ def neighbour_estimates(
     compare: Compare[_Series],
     confidence: float = DECISION_CONFIDENCE,
 ) -> tuple[Estimate, ...]:
-    """Compare each series with the next, the error shared among the neighbours.
-
-    Args:
-        series: at least two series in the claimed order.
-        compare: such as `delta_ppl` or `unpaired_change_interval`.
-        confidence: two-sided coverage of all intervals together.
-    """
+    """Compare each of two or more series with the next, the error shared among the neighbours."""
     shared = shared_confidence(confidence, len(series) - 1)
     return tuple(compare(a, b, confidence=shared) for a, b in pairwise(series))
 

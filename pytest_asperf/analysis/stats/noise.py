@@ -77,9 +77,6 @@ def fail_rate_floor(fails: int, n: int) -> float:
     """A lower bound of the rate at which equal builds FAIL, at 99 % one-sided.
 
     Clopper & Pearson, Biometrika 26 (1934): exact for any rate.
-
-    Raises:
-        ValueError: not ``0 <= fails <= n`` with n at least 1.
     """
     if not 0 <= fails <= n or n < 1:
         raise ValueError(f"{fails} FAILs of {n}")

@@ -49,11 +49,7 @@ _LARGEST_LIMIT: Final = 1e6
 
 
 def parse_ppl_limit(value: object, *, where: str) -> float:
-    """A limit of ΔPPL that `PairedPplTest` can decide, as a fraction; see `parse_percent`.
-
-    Raises:
-        ConfigError: it is not a percentage or a fraction, or too small.
-    """
+    """A limit of ΔPPL that `PairedPplTest` can decide, as a fraction; see `parse_percent`."""
     limit = parse_percent(value, where=where)
     if limit < _SMALLEST_LIMIT:
         raise ConfigError(
@@ -131,9 +127,6 @@ class PairedPplTest(SequentialTest):
         beta: bound on a wrong PASS.
         min_chunks: no verdict before this many; none at all where the corpus is shorter.
         comparisons: how many tests share `alpha` (Bonferroni).
-
-    Raises:
-        ValueError: an argument is out of its range.
     """
 
     def __init__(
@@ -194,11 +187,7 @@ class PairedPplTest(SequentialTest):
 
     @property
     def estimate(self) -> Estimate:
-        """ΔPPL with `interval`: of this corpus, not of text beyond it.
-
-        Raises:
-            MeasurementError: there are no chunks.
-        """
+        """ΔPPL with `interval`: of this corpus, not of text beyond it."""
         if not self._values:
             raise nothing_to_estimate("no chunk was scored", "allow more time, or a longer corpus")
         low, high = self.interval

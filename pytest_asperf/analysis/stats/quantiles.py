@@ -13,11 +13,7 @@ def z_quantile(confidence: float) -> float:
 
 
 def shared_confidence(confidence: float, comparisons: int) -> float:
-    """Confidence of each of several intervals that share one error probability (Bonferroni).
-
-    Raises:
-        ValueError: fewer than one comparison, or a confidence outside (0, 1).
-    """
+    """Confidence of each of several intervals that share one error probability (Bonferroni)."""
     if comparisons < 1:
         raise ValueError(f"comparisons must be at least 1, not {comparisons}")
     return 1 - (1 - checked_confidence(confidence)) / comparisons

@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def finite_array(values: Values, counted: str) -> NDArray[np.float64]:
-    """The values as an array.
-
-    Raises:
-        MeasurementError: there are none, or one is not finite.
-    """
+    """The values as an array; MeasurementError without any, or with one that is not finite."""
     array = np.asarray(values, dtype=np.float64)
     if not array.size:
         raise nothing_measured(counted)

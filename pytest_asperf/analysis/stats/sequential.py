@@ -56,11 +56,7 @@ _LARGEST_LOG_RATIO: Final = 1500.0
 
 
 def log_cost_ratio(*, candidate: float, baseline: float) -> float:
-    """``ln(candidate / baseline)`` of two costs in the same unit, such as ns per token.
-
-    Raises:
-        MeasurementError: a cost is not positive and finite.
-    """
+    """``ln(candidate / baseline)`` of two positive costs in the same unit, such as ns per token."""
     for name, cost in (("candidate", candidate), ("baseline", baseline)):
         if not (cost > 0 and math.isfinite(cost)):
             raise MeasurementError(
@@ -166,11 +162,7 @@ class PairSequence(SequentialTest):
 
     @property
     def estimate(self) -> Estimate:
-        """The relative change of cost with `interval`; its point has equal evidence on both sides.
-
-        Raises:
-            MeasurementError: there are no pairs.
-        """
+        """The change of cost with `interval`; its point has equal evidence on both sides."""
         if not self._values:
             raise nothing_to_estimate("no pair was measured", "allow more time or pairs")
         low, high = self.interval
@@ -315,11 +307,7 @@ class PairedTest(PairSequence):
 
 
 def require_log_ratio(difference: float, pair: int) -> None:
-    """Refuse a number that is no log ratio of costs.
-
-    Raises:
-        MeasurementError: it names the pair.
-    """
+    """Refuse a number that is no log ratio of costs, with a MeasurementError."""
     if not abs(difference) < _LARGEST_LOG_RATIO:
         raise MeasurementError(
             f"the log cost ratio of pair {pair} is {difference!r}",

@@ -60,8 +60,7 @@ class SequentialTest:
     def share_with(self, others: Sequence[float]) -> None:
         """Ask for a FAIL only what closed testing does, before the next value.
 
-        Args:
-            others: e-values for a FAIL of the other tests that share the error, as far as known.
+        It is given the known e-values for a FAIL of the other tests that share the error.
         """
         self._alpha = 1 / needed_evidence(others, self._shared_alpha, self._comparisons)
 

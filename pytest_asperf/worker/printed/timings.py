@@ -72,9 +72,12 @@ class Request:
 
 @dataclass(slots=True)
 class ServerReader:
-    """Gathers the requests of llama-server, in the forms of its releases since 2023."""
+    """Gathers the requests of llama-server, in the forms of its releases since 2023.
 
-    _requests: list[Request] = field(default_factory=list)
+    They are in the order they ended; `left_out` more are not kept.
+    """
+
+    requests: list[Request] = field(default_factory=list)
     _prompt: PrintedTiming | None = None
     _of_server: bool = False
     left_out: int = 0
@@ -99,15 +102,10 @@ class ServerReader:
             else:
                 self._add(Request(self._prompt, timing))
                 self._prompt = None
-        elif (drafted := _DRAFTED.search(line)) and self._requests and not self.left_out:
-            last = self._requests[-1]
+        elif (drafted := _DRAFTED.search(line)) and self.requests and not self.left_out:
+            last = self.requests[-1]
             n_accepted, n_drafted = map(int, drafted.groups())
-            self._requests[-1] = Request(last.prompt, last.generated, n_drafted, n_accepted)
-
-    @property
-    def requests(self) -> tuple[Request, ...]:
-        """The requests, in the order they ended; `left_out` more are not kept."""
-        return tuple(self._requests)
+            self.requests[-1] = Request(last.prompt, last.generated, n_drafted, n_accepted)
 
     def _feed_json(self, line: str) -> None:
         try:
@@ -122,8 +120,8 @@ class ServerReader:
         self._add(request)
 
     def _add(self, request: Request) -> None:
-        if len(self._requests) < MAX_REQUESTS:
-            self._requests.append(request)
+        if len(self.requests) < MAX_REQUESTS:
+            self.requests.append(request)
         else:
             self.left_out += 1
 
