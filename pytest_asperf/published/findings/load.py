@@ -100,12 +100,7 @@ def _check_figures(finding: Finding, evidence: Evidence, place: CheckedTable) ->
     """Refuse a finding on figures that are not recorded or not numbers."""
     terms = [*finding.check.terms(), *(term for guard in finding.guards for term in guard.terms())]
     for id in (*finding.published, *(id for term in terms for id in ids_of(term))):  # noqa: A001
-        if id not in evidence.cells:
-            raise ConfigError(
-                f"{place}: no number is recorded as {shown(id, 160)}{suggest(id, evidence.cells)}",
-                why="a finding rests on the figures that it names",
-                remedy="use source-id/table-id/row/column; [tool.asperf] records adds files",
-            )
+        evidence.find(id, where=str(place))
     for term in terms:
         for _ in evidence.all_cells(term):  # refuses words and bounds
             pass
