@@ -62,10 +62,19 @@ def parse_findings(texts: Iterable[tuple[str, str]], records: Records) -> Findin
             by_id[finding.id] = finding
         for entry in file.entries("reference") if "reference" in file.values else ():
             place = file.inner("reference", entry)
-            place.only(("table", "why"))
-            table = place.choice("table", tables)
-            reference[table] = place.text("why", required=True)
+            why = place.text("why", required=True)
+            reference |= dict.fromkeys(_referred(place, tables, evidence), why)
     return Findings(tuple(by_id.values()), records, evidence, tuple(reference.items()))
+
+
+def _referred(place: CheckedTable, tables: Iterable[str], evidence: Evidence) -> tuple[str, ...]:
+    """The table, or the figures of one, that no finding rests on."""
+    if "figures" not in place.values:
+        place.only(("table", "why"))
+        return (place.choice("table", tables),)
+    place.only(("figures", "why"))
+    figures = place.texts("figures")
+    return tuple(evidence.find(id, where=f"{place}: figures").id for id in figures)  # noqa: A001
 
 
 def _finding(place: CheckedTable, tables: Iterable[str]) -> Finding:
