@@ -120,16 +120,23 @@ def _require_same_quantity(live: _Live, cell: RecordedCell, evidence: Evidence) 
             why="two quantities cannot be compared",
             remedy=f"name a figure of {live.metric} in {live.unit}{suggest(cell.id, alike)}",
         )
-    if live.runs is not None and is_workload(scope.workload) and scope.workload != live.what:
+    if live.runs is not None:
+        _require_same_work(live, cell)
+
+
+def _require_same_work(live: _Live, cell: RecordedCell) -> None:
+    scope = cell.scope
+    if is_workload(scope.workload) and scope.workload != live.what:
         raise ConfigError(
             f"{_WHERE}: {cell.id} is of {scope.workload}, the reading is of {live.what}",
             why="a rate depends on the workload",
             remedy=f'measure throughput("{scope.workload}")',
         )
-    if live.runs is not None and not scope.hardware:
+    if not scope.hardware or published_estimate(cell).point <= 0:
+        lacks = "is not above 0" if scope.hardware else "does not say on which hardware"
         raise ConfigError(
-            f"{_WHERE}: {cell.id} does not say on which hardware it was measured",
-            why="a rate is a rate of one machine",
+            f"{_WHERE}: {cell.id} {lacks}, so it is no rate of a machine",
+            why="a rate is compared on the machine that it was measured on",
             remedy="name a figure of a machine; in your own records, give the table `hardware`",
         )
 

@@ -38,6 +38,7 @@ max = { hardware = "m1max-32", tg = 1000 }
 mlx = { hardware = "m2ultra-76", engine = "MLX", tg = 1000 }
 drafted = { hardware = "m2ultra-76", draft = "D", tg = 1000 }
 nowhere = { tg = 1000 }
+none = { hardware = "m2ultra", tg = 0 }
 level = { dppl = -0.10 }
 other = { dppl = 3.0 }
 """
@@ -132,7 +133,8 @@ def test_what_cannot_be_compared_is_an_error(ultra: Project) -> None:
         '"own/runs/chip/minutes"': "*minutes is TG in tok/min, the reading is TG in tok/s",
         '"own/runs/chip/pp"': "*'900+' is not one number",
         '"own/runs/drafted/tg"': "*TG in tok/s with the draft D, the reading is TG in tok/s",
-        '"own/runs/nowhere/tg"': "*does not say on which hardware it was measured",
+        '"own/runs/nowhere/tg"': "*does not say on which hardware, so it is no rate of a machine",
+        '"own/runs/none/tg"': "*is not above 0, so it is no rate of a machine",
         '"own/runs/exact/tg", within=0': "*within=0 cannot be shown",
         '"own/runs/exact/tg", within="5"': "*within: '5' is not a usable limit",
     }

@@ -184,8 +184,8 @@ def unpaired_change_interval(
 def independent_change(base: Estimate, other: Estimate) -> Estimate:
     """The change from one estimate to another that was made apart from it.
 
-    ``other / base - 1`` of positive quantities, and the difference of relative changes. Each bound
-    is as far from the point as both estimates' own bounds on that side, squared and added, on the
+    ``other / base - 1`` of positive quantities, and the difference of relative changes. A bound's
+    distance from the point is the root of the summed squares of both estimates' distances, on the
     log scale for a ratio (MOVER: Zou & Donner, Statistics in Medicine 27, 2008).
 
     Raises:

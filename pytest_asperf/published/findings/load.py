@@ -17,7 +17,7 @@ from pytest_asperf.published.findings.validity import parse_guard
 from pytest_asperf.published.records import load_recorded, shipped_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
     from pytest_asperf.config.table import CheckedTable
@@ -67,7 +67,7 @@ def parse_findings(texts: Iterable[tuple[str, str]], records: Records) -> Findin
     return Findings(tuple(by_id.values()), records, evidence, tuple(reference.items()))
 
 
-def _referred(place: CheckedTable, tables: Iterable[str], evidence: Evidence) -> tuple[str, ...]:
+def _referred(place: CheckedTable, tables: Collection[str], evidence: Evidence) -> tuple[str, ...]:
     """The table, or the figures of one, that no finding rests on."""
     if "figures" not in place.values:
         place.only(("table", "why"))
