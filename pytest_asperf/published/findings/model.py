@@ -88,7 +88,7 @@ class Findings:
 
     Attributes:
         findings: the shipped ones first, then a project's own.
-        reference: by table, why no finding rests on it.
+        reference: by table or figure, why no finding rests on it.
     """
 
     findings: tuple[Finding, ...]
