@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from pytest_asperf.api.order_assertions import assert_monotonic, assert_pareto_optimal
     from pytest_asperf.api.published import assert_as_published
     from pytest_asperf.api.ratio import assert_ratio
-    from pytest_asperf.api.speculation import Speculation
+    from pytest_asperf.api.scores import Scores, TokenScores
+    from pytest_asperf.api.speculation import PromptSpeculation, Speculation
     from pytest_asperf.api.speculation_assertions import (
         assert_lossless,
         assert_sd_gain,
@@ -78,13 +79,16 @@ __all__ = [
     "Outcome",
     "PairedTest",
     "Perplexity",
+    "PromptSpeculation",
     "PublishedFinding",
     "Reading",
     "RoundCounts",
+    "Scores",
     "Speculation",
     "SpeculationResult",
     "Subject",
     "Throughput",
+    "TokenScores",
     "Verdict",
     "VerdictError",
     "__version__",
@@ -129,13 +133,16 @@ _HOMES = {
     "Outcome": "pytest_asperf.analysis.verdict",
     "PairedTest": "pytest_asperf.analysis.stats.sequential",
     "Perplexity": "pytest_asperf.api.ladder",
+    "PromptSpeculation": "pytest_asperf.api.speculation",
     "PublishedFinding": "pytest_asperf.published.findings",
     "Reading": "pytest_asperf.api.measurement_context",
     "RoundCounts": "pytest_asperf.measure.speculation_result",
+    "Scores": "pytest_asperf.api.scores",
     "Speculation": "pytest_asperf.api.speculation",
     "SpeculationResult": "pytest_asperf.measure.speculation_result",
     "Subject": "pytest_asperf.analysis.verdict",
     "Throughput": "pytest_asperf.api.throughput",
+    "TokenScores": "pytest_asperf.api.scores",
     "Verdict": "pytest_asperf.analysis.verdict",
     "VerdictError": "pytest_asperf.analysis.verdict",
     "assert_as_published": "pytest_asperf.api.published",

@@ -40,16 +40,16 @@ TIERS: dict[str, set[str]] = {
     # What becomes of measurements: no pytest, no terminal.
     "results": {"report", "verdicts", "gate", "bisect", "forecast", "audit"},
     # What a test holds and claims.
-    "claims": {"api"},
+    "claims": {"api", "strategies"},
     # One session with a user: pytest's, or the command line's.
-    "shell": {"plugin", "commands", "cli", "findings", "__init__"},
+    "shell": {"plugin", "commands", "cli", "findings", "examples", "__init__"},
 }
 
-ROOT_MODULES = {"__init__", "errors", "cli", "testing"}
+ROOT_MODULES = {"__init__", "errors", "cli", "strategies", "testing"}
 
 PYTEST = {"pytest", "_pytest"}
 #: The rooms that know pytest.
-SHELL = {"plugin", "findings"}
+SHELL = {"plugin", "findings", "examples"}
 
 # No file, clock, process or network can be had from these; numpy and scipy are used for arithmetic.
 PURE = {

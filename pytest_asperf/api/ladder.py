@@ -10,6 +10,7 @@ from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, parse_percent
 from pytest_asperf.analysis.verdict import Subject, Verdict, guarded
 from pytest_asperf.api.measurement_context import Reading, settle, unknown_word
+from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.errors import ConfigError, listing, shown
 from pytest_asperf.measure.runner import ComparedSide
@@ -108,6 +109,24 @@ class Ladder:
     def levels(self) -> tuple[str, ...]:
         """The names of the rungs."""
         return tuple(self.rungs)
+
+    def of(self, *levels: str) -> Ladder:
+        """The same baseline with other levels of the weights, scored in this order.
+
+        Raises:
+            ConfigError: no level, or one that is unknown, named twice or the baseline's.
+        """
+        where = "ladder.of"
+        source = replace(self.base, level=None)
+        refs = [at_level(source, level, where=where) for level in levels]
+        if not refs or len({self.base, *refs}) <= len(refs):
+            raise ConfigError(
+                f"{where}{shown(levels, 80)}: no level, one twice, or the baseline",
+                why="each is compared with the baseline, and with the others",
+                remedy=f"name each level once, and not {self.base.level}",
+            )
+        rungs = {str(ref.level): ref for ref in refs}
+        return replace(self, rungs=rungs, joint=tuple(refs))
 
     @cached_property
     def result(self) -> LadderResult:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.verdict import Subject
+from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.measure.speculation import GainExperiment, PlacesExperiment
 from pytest_asperf.report.speculation_rows import speculation_rows
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from pytest_asperf.config.spec import ModelRef, Pairing
     from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.experiment import Experiment
+    from pytest_asperf.measure.results import Provenance
     from pytest_asperf.measure.runner import Result
     from pytest_asperf.measure.speculation_result import SpeculationResult
+    from pytest_asperf.measure.text_runs import PromptOutput
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,22 @@ class Speculation:
             ConfigError: an unknown model or level.
         """
         return replace(self, pairing=replace(self.pairing, draft=self.find(address)))
+
+    def on(self, prompt: str) -> PromptSpeculation:
+        """The same pair on one prompt, for `assert_lossless`: nothing is timed.
+
+        Both models stay loaded until the test ends, so many prompts can be tried.
+
+        Raises:
+            ConfigError: the pair samples, and one prompt shows nothing of a distribution.
+        """
+        if self.pairing.temperature:
+            raise ConfigError(
+                f"{self.pairing.label}: one prompt shows nothing of a distribution",
+                why="sampled output differs from run to run",
+                remedy="leave the temperature out of the marker",
+            )
+        return PromptSpeculation(self, prompt)
 
     def against(self, limit: float = 0.0) -> SpeculationResult:
         """The result of pairs that were run until the gain was above or below a limit, a fraction.
@@ -94,12 +113,33 @@ class Speculation:
         """Speed ratio: rate of the draft by itself over that of the target by itself."""
         return self._whole().ratio
 
-    def subject(self, what: str, result: SpeculationResult | None = None) -> Subject:
-        """The subject of a claim about this pair, with a result's proof of path."""
-        arms = result.ran if result else ()
+    def subject(self, what: str, arms: tuple[Provenance, ...] = ()) -> Subject:
+        """The subject of a claim about this pair, with proof of path of its models."""
         ran = tuple(
             (f"{side} {label}", text)
             for side, arm in zip(("target", "draft"), arms, strict=False)
             for label, text in arm.rows()
         )
         return Subject(f"{what} {self.pairing.label}", "live", ran)
+
+
+@dataclass(frozen=True)
+class PromptSpeculation:
+    """A pair on one prompt, from `speculation.on(prompt)`."""
+
+    speculation: Speculation
+    prompt: str
+
+    def __repr__(self) -> str:
+        return f"<PromptSpeculation {self.speculation.pairing.label} on {self.prompt!r:.80}>"
+
+    def output(self) -> PromptOutput:
+        """What follows the prompt with the draft and without.
+
+        Raises:
+            AsperfError: it cannot be run.
+        """
+        pairing, runner = self.speculation.pairing, self.speculation.measurement.runner
+        refs = (pairing.target, *([pairing.draft] if pairing.draft else []))
+        request = ("output", pairing, self.prompt)
+        return runner.of_text(refs, request, lambda texts: texts.output(pairing, self.prompt))

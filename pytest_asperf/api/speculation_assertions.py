@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, get_args
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.speculation_model import RULE_RATIO
 from pytest_asperf.api.measurement_context import settle
+from pytest_asperf.api.speculation import PromptSpeculation
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
 from pytest_asperf.report.rows import verdict_row
 from pytest_asperf.verdicts.speculation import (
@@ -17,6 +18,7 @@ from pytest_asperf.verdicts.speculation import (
     loss_verdict,
     lossless_verdict,
     more_gain_verdict,
+    output_verdict,
     sampled_verdict,
     stopped_verdict,
 )
@@ -106,7 +108,7 @@ def assert_sd_gains_more(speculation: Speculation, than: Speculation) -> Verdict
     return settle(verdict, speculation.measurement.record)
 
 
-def assert_lossless(speculation: Speculation) -> Verdict:
+def assert_lossless(speculation: Speculation | PromptSpeculation) -> Verdict:
     """Claim that the output with the draft is the target's own.
 
     Greedy: where outputs first differ, both tokens are within a near-tie of the likeliest under the
@@ -114,13 +116,18 @@ def assert_lossless(speculation: Speculation) -> Verdict:
     the target's distribution, as far as some thousands of them show.
 
     Args:
-        speculation: the fixture.
+        speculation: the fixture, or one prompt of it: `speculation.on("def area(")`.
 
     Raises:
         VerdictError: the verdict is not a PASS.
         AsperfError: it could not be measured, or what was measured is broken.
     """
     __tracebackhide__ = True
+    if isinstance(speculation, PromptSpeculation):
+        done, pair = speculation.output(), speculation.speculation
+        parted = (done.divergence,) if done.divergence else ()
+        verdict = output_verdict(parted, ("given",), 1, pair.subject("greedy output", done.ran))
+        return settle(verdict, pair.measurement.record)
     if speculation.pairing.temperature:
         subject = speculation.subject("distance from the target's distribution,")
         return settle(
@@ -136,7 +143,7 @@ def _measured(
     """The result, and the subject of a claim about it; if it was stopped, its pairs are noted."""
     __tracebackhide__ = True
     result = speculation.against(limit)
-    subject = speculation.subject(what, result)
+    subject = speculation.subject(what, result.ran)
     if result.interrupted:
         speculation.measurement.record(verdict_row(stopped_verdict(result, subject)))
         raise KeyboardInterrupt

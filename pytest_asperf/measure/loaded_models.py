@@ -19,22 +19,40 @@ if TYPE_CHECKING:
 
 
 class LoadedModels:
-    """Loads models for one build, all of a request in one worker."""
+    """Loads models for one build, all of a request in one worker.
 
-    def __init__(self, build: EngineBuild, locator: ModelLocator, call_timeout_s: float) -> None:
+    Args:
+        build: the engine.
+        locator: its models.
+        call_timeout_s: deadline of one call to the engine.
+        keeps_worker: whether a request for other models goes to the same process.
+    """
+
+    def __init__(
+        self,
+        build: EngineBuild,
+        locator: ModelLocator,
+        call_timeout_s: float,
+        *,
+        keeps_worker: bool = False,
+    ) -> None:
         self._build = build
         self._locator = locator
         self._call_timeout_s = call_timeout_s
+        self._keeps_worker = keeps_worker
         self._worker: Worker | None = None
         self._facts: dict[ModelRef, LoadedFacts] = {}
         self._sha256: dict[ModelRef, str] = {}
 
     def only(self, models: Sequence[LocatedModel]) -> Worker:
-        """A worker in which exactly these models are loaded; a new one where others are."""
+        """A worker in which exactly these models are loaded; as a rule a new one for others."""
         # Not by label: files in two folders may share a name, and settings differ by marker.
         wanted = {model.ref: model.sha256 for model in models}
-        if self._worker is not None and self._worker.alive and self._sha256 == wanted:
-            return self._worker
+        if self._worker is not None and self._worker.alive:
+            if self._sha256 == wanted:
+                return self._worker
+            if self._keeps_worker:
+                return self._exchange(self._worker, models)
         self.close()
         worker = self._worker = Worker(self._build, call_timeout_s=self._call_timeout_s)
         for model in models:
@@ -43,9 +61,13 @@ class LoadedModels:
 
     def reload(self, worker: Worker, model: LocatedModel) -> None:
         """Load one of them again."""
-        del self._facts[model.ref], self._sha256[model.ref]
-        worker.unload(model.ref.title)
+        self._unload(worker, model.ref)
         self._load(worker, model)
+
+    def name(self, ref: ModelRef) -> str:
+        """What a model is called in the worker."""
+        # Settings tell apart what one address may be loaded as at the same time.
+        return f"{ref.title} {ref.spec.settings.as_dict()}" if self._keeps_worker else ref.title
 
     def facts(self, model: LocatedModel) -> LoadedFacts:
         """What a model's last load resolved to."""
@@ -74,7 +96,22 @@ class LoadedModels:
             self._worker.close()
         self._worker, self._facts, self._sha256 = None, {}, {}
 
+    def _exchange(self, worker: Worker, models: Sequence[LocatedModel]) -> Worker:
+        wanted = {model.ref: model for model in models}
+        for ref, sha256 in list(self._sha256.items()):
+            if ref not in wanted or wanted[ref].sha256 != sha256:
+                self._unload(worker, ref)
+        for ref, model in wanted.items():
+            if ref not in self._sha256:
+                self._load(worker, model)
+        return worker
+
+    def _unload(self, worker: Worker, ref: ModelRef) -> None:
+        del self._facts[ref], self._sha256[ref]
+        worker.unload(self.name(ref))
+
     def _load(self, worker: Worker, model: LocatedModel) -> None:
-        self._facts[model.ref] = worker.load(model.ref.title, model.path, model.ref.spec.settings)
+        name, settings = self.name(model.ref), model.ref.spec.settings
+        self._facts[model.ref] = worker.load(name, model.path, settings)
         self.ran(model, None)  # what is not what was asked for need not be measured
         self._sha256[model.ref] = model.sha256

@@ -21,6 +21,7 @@ from pytest_asperf.measure.model_locator import (
 )
 from pytest_asperf.measure.noise_store import NoiseStore
 from pytest_asperf.measure.single_build import SingleBuild
+from pytest_asperf.measure.text_runs import TextRuns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,6 +96,7 @@ class MeasurementRunner:
         self._single_build = SingleBuild(
             build, self._locator, plan, shipped_corpus=corpus, notify=notify
         )
+        self._texts = TextRuns(build, self._locator, plan.call_timeout_s)
         self._done: dict[object, object] = {}
         self._stopwatch = _Stopwatch()
 
@@ -160,6 +162,17 @@ class MeasurementRunner:
 
         return self._once((ref,), n_ctx, measure)
 
+    def of_text(
+        self, refs: tuple[ModelRef, ...], request: object, run: Callable[[TextRuns], Result]
+    ) -> Result:
+        """What models make of one text; the request tells it from others."""
+
+        def measure() -> Result:
+            with self._queue.turn():
+                return run(self._texts)
+
+        return self._once(refs, request, measure)
+
     def compare(
         self,
         sides: tuple[ComparedSide, ...],
@@ -220,8 +233,9 @@ class MeasurementRunner:
             self._notify.say(text)
 
     def close(self) -> None:
-        """End the worker."""
+        """End the workers."""
         self._single_build.close()
+        self._texts.close()
 
     def __enter__(self) -> Self:
         return self

@@ -130,7 +130,7 @@ def run_speculation(
             if not pairs:
                 raise
             interrupted = True
-        proofs = tuple(_proof(files, described, paired.pair, n) for n in paired.pair.loaded)
+        proofs = proofs_of(files, described, paired.pair)
     return SpeculationResult(
         pairing=pairing,
         categories=tuple(category for category, _ in paired.prompts),
@@ -178,6 +178,13 @@ def _is_decided(test: PairedTest, limit: float) -> bool:
 
 def _worker(lease: MachineLease) -> Worker:
     return Worker(lease.sides[0][0].build.engine, call_timeout_s=lease.call_timeout_s)
+
+
+def proofs_of(
+    files: DraftTargetFiles, described: EngineFacts, pair: OpenPair
+) -> tuple[Provenance, ...]:
+    """Proof of path of the target, and of a draft that is a model."""
+    return tuple(_proof(files, described, pair, name) for name in pair.loaded)
 
 
 def _proof(

@@ -21,8 +21,8 @@ _FLOAT_LEVELS: Final = frozenset({"F32", "F16", "BF16"})
 _FLOAT_TYPES: Final = _FLOAT_LEVELS | {"F64", "I8", "I16", "I32", "I64"}
 _BLOCKS_OF_32: Final = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL"})
 
-# llama-quant.cpp, tensor_requires_imatrix: levels of which some tensor becomes such a type.
-_NEED_IMPORTANCE: Final = frozenset(
+#: llama-quant.cpp, tensor_requires_imatrix: levels of which some tensor becomes such a type.
+NEED_IMPORTANCE: Final = frozenset(
     {
         "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS", "Q2_K_S",
     }
@@ -100,7 +100,7 @@ def require_quantizable(info: GgufInfo, level: str) -> None:
             remedy="give the model's F16, BF16 or F32 file as `gguf`, or the published file of "
             "each level under `files`",
         )
-    if level in _NEED_IMPORTANCE:
+    if level in NEED_IMPORTANCE:
         raise LevelError(
             f"{info.path}: {level} cannot be made without an importance matrix",
             why="llama.cpp refuses to quantise to so few bits without one",

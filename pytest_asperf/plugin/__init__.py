@@ -22,6 +22,7 @@ from pytest_asperf.plugin.fixtures import (
     model,
     perplexity,
     quant,
+    scores,
     speculation,
     throughput,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "model",
     "perplexity",
     "quant",
+    "scores",
     "speculation",
     "throughput",
 ]

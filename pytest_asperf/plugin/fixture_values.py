@@ -9,6 +9,7 @@ from pytest_asperf.api.engines import Engines
 from pytest_asperf.api.gate import Gate
 from pytest_asperf.api.ladder import Ladder
 from pytest_asperf.api.measurement_context import MeasurementContext
+from pytest_asperf.api.scores import Scores
 from pytest_asperf.api.speculation import Speculation
 from pytest_asperf.config.settings import split_address
 from pytest_asperf.config.spec import Pairing
@@ -73,6 +74,12 @@ def gates(request: pytest.FixtureRequest, ref: ModelRef, measures: MeasurementCo
     return Gate(ref, session.builds, session.gate_budget, measures, pairing)
 
 
+def scores(request: pytest.FixtureRequest, ref: ModelRef, measures: MeasurementContext) -> Scores:
+    """What scores texts; the models that it loads are freed after the test."""
+    request.addfinalizer(measures.runner.close)
+    return Scores(ref, measures)
+
+
 def speculation(request: pytest.FixtureRequest) -> Speculation:
     """The draft and the target of the test's marker, which must be there."""
     session = live_session(request)
@@ -85,10 +92,12 @@ def speculation(request: pytest.FixtureRequest) -> Speculation:
             remedy='write @pytest.mark.speculative(draft="asperf-draft:Q8_0", '
             'target="asperf-target:F16", k=4)',
         )
+    measures = measurement(request, pairing.target)
+    request.addfinalizer(measures.runner.close)
     return Speculation(
         pairing,
         session.gate_budget,
-        measurement(request, pairing.target),
+        measures,
         partial(selection.draft, pairing.target),
     )
 

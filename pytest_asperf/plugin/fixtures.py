@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pytest_asperf.api.ladder import Ladder, Perplexity
     from pytest_asperf.api.measurement_context import MeasurementContext, Model
     from pytest_asperf.api.memory import Memory
+    from pytest_asperf.api.scores import Scores
     from pytest_asperf.api.speculation import Speculation
     from pytest_asperf.api.throughput import Throughput
     from pytest_asperf.config.spec import ModelRef
@@ -82,6 +83,16 @@ def throughput(_asperf_ref: ModelRef, _asperf_bench: MeasurementContext) -> Thro
     from pytest_asperf.api.throughput import Throughput
 
     return Throughput(_asperf_ref, _asperf_bench)
+
+
+@pytest.fixture
+def scores(
+    request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: MeasurementContext
+) -> Scores:
+    """NLL of each token of a text, under any settings; call it with the text."""
+    from pytest_asperf.plugin import fixture_values as given
+
+    return given.scores(request, _asperf_ref, _asperf_bench)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.verdict import Outcome, VerdictError
-from pytest_asperf.errors import AsperfError, printable
+from pytest_asperf.errors import AsperfError, escaped, printable
 from pytest_asperf.plugin.scope import elsewhere, unfilled
 from pytest_asperf.plugin.skips import reason_of
 from pytest_asperf.plugin.stash import take_notes
@@ -113,6 +113,8 @@ def _show_parts(
         lines += [
             f"{item.location[0]}:{entry.lineno + 1}: {type(error).__name__}" for entry in own[-1:]
         ]
+    # Such as the inputs that Hypothesis drew.
+    lines += map(escaped, "\n".join(getattr(error, "__notes__", ())).splitlines())
     report.longrepr = "\n".join(lines)
 
 

@@ -39,8 +39,8 @@ _WITHIN: Final = "near the tolerance"
 #: Mean and largest KLD, nats, of batched logits from those of single tokens that is accepted
 #: whatever the baseline's. Of healthy builds the mean was at most 0.005 and the largest 0.18; a
 #: corrupt prefill has nats (docs/gating.md).
-_DRIFT: Final = 0.02
-_LARGEST_DRIFT: Final = 1.0
+MEAN_HEALTHY_KLD: Final = 0.02
+LARGEST_HEALTHY_KLD: Final = 1.0
 #: Of the baseline's own, so much more is accepted, but for ten times the above.
 _DRIFT_GROWTH: Final = 2.0
 _DRIFT_MOST: Final = 10.0
@@ -132,8 +132,8 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
         + ("the baseline's do as well" if _is_corrupt(base.mean_kld) else "the baseline's agree")
         + "; look for a kernel that is used for one of them alone",
     )
-    mean = _drift_limit(_DRIFT, base.mean_kld)
-    largest = _drift_limit(_LARGEST_DRIFT, base.largest_kld)
+    mean = _drift_limit(MEAN_HEALTHY_KLD, base.mean_kld)
+    largest = _drift_limit(LARGEST_HEALTHY_KLD, base.largest_kld)
     figures = (
         ("mean KLD", Estimate.exact(candidate.mean_kld, "nats")),
         ("largest KLD", Estimate.exact(candidate.largest_kld, "nats")),
@@ -162,7 +162,7 @@ def _drift_limit(floor: float, baseline: float) -> float:
 
 
 def _is_corrupt(mean_kld: float) -> bool:
-    return mean_kld >= _DRIFT
+    return mean_kld >= MEAN_HEALTHY_KLD
 
 
 def speculation_verdict(comparison: SpeculationComparison, comparisons: int) -> Verdict:

@@ -125,24 +125,36 @@ def more_gain_verdict(
 
 def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     """Judge the claim that greedy output with a draft is the target's own, up to near-ties."""
-    runs = list(result.runs)
-    parted = [d for d in result.divergences if d.guard_finding]
-    outcome = Outcome.FAIL if parted else Outcome.PASS
-    verdict = Verdict(
-        outcome,
-        subject,
-        threshold=f"first differences within {NEAR_TIE:g} of the likeliest token's logit",
-        measured=parting_text(result.divergences, len({run.prompt for run in runs})),
-        figures=(("gain", result.gain),),
-        advice=CHANGED_OUTPUT if parted else "",
-        details=tuple(divergence_text(result.categories, d) for d in result.divergences),
-    )
     others = [
         guard_finding
         for guard_finding in result.guard_findings
         if guard_finding.guard != "divergent-output"
     ]
+    n_prompts = len({run.prompt for run in result.runs})
+    verdict = replace(
+        output_verdict(result.divergences, result.categories, n_prompts, subject),
+        figures=(("gain", result.gain),),
+    )
     return guarded(verdict, others, remedy="correct what the guard found")
+
+
+def output_verdict(
+    divergences: Sequence[Divergence],
+    categories: Sequence[str],
+    n_prompts: int,
+    subject: Subject,
+) -> Verdict:
+    """Judge the same claim by where outputs part."""
+    parted = [d for d in divergences if d.guard_finding]
+    return Verdict(
+        Outcome.FAIL if parted else Outcome.PASS,
+        subject,
+        threshold=f"first differences within {NEAR_TIE:g} of the likeliest token's logit",
+        measured=parting_text(divergences, n_prompts),
+        figures=(),
+        advice=CHANGED_OUTPUT if parted else "",
+        details=tuple(divergence_text(categories, d) for d in divergences),
+    )
 
 
 def sampled_verdict(places: Sequence[float], subject: Subject) -> Verdict:
@@ -235,7 +247,8 @@ def _details(result: SpeculationResult) -> tuple[str, ...]:
 def parting_text(divergences: Sequence[Divergence], n_prompts: int) -> str:
     """On how many prompts outputs part, and how near to a tie."""
     if not divergences:
-        return f"the same tokens on all of {n_prompts} prompts"
+        on = f" on all of {n_prompts} prompts" if n_prompts > 1 else ""
+        return f"the same tokens{on}"
     widest = max(d.margin.largest for d in divergences)
     prompts = len({d.prompt for d in divergences})
     return (

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from pytest_asperf.engine_process import EngineBuild, EngineFacts
 
-#: `worker` is loaded by other processes, and `findings` are tests.
-_NOT_IMPORTED = ("pytest_asperf.worker", "pytest_asperf.findings")
+#: `worker` is loaded by other processes, and the others are tests.
+_NOT_IMPORTED = ("pytest_asperf.worker", "pytest_asperf.findings", "pytest_asperf.examples")
 
 # Each run inside this process forgets what it imported first. numpy cannot be imported twice, and
 # everything else takes its time again.

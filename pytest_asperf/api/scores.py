@@ -1,0 +1,124 @@
+"""The `scores` fixture: what a model makes of one text, under any settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pytest_asperf.config.catalogue import at_level
+from pytest_asperf.config.engine_settings import parse_settings
+from pytest_asperf.errors import ConfigError, shown
+from pytest_asperf.verdicts.gate import LARGEST_HEALTHY_KLD, MEAN_HEALTHY_KLD
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_asperf.api.measurement_context import MeasurementContext
+    from pytest_asperf.config.spec import ModelRef
+    from pytest_asperf.measure.text_runs import TextRuns, TextScore
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """The scores of one text's tokens.
+
+    Attributes:
+        tokens: the text's token ids.
+        nll: of each scored token, in nats.
+        kld: of each scored token's distribution from the fixture's own model, in nats; empty
+            without a level or settings.
+        ran: what ran, as a verdict states it.
+    """
+
+    tokens: tuple[int, ...]
+    nll: tuple[float, ...]
+    kld: tuple[float, ...]
+    ran: tuple[tuple[str, str], ...]
+
+    @property
+    def mean_kld(self) -> float:
+        """Mean KLD, nats."""
+        return sum(self.kld) / max(1, len(self.kld))
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the logits are the same within the bounds that healthy builds keep.
+
+        A mean KLD below 0.02 nats, and no token above 1 nat: the bounds of `gate("logits")`.
+        """
+        return (
+            self.mean_kld < MEAN_HEALTHY_KLD and max(self.kld, default=0.0) <= LARGEST_HEALTHY_KLD
+        )
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The `scores` fixture: call it with a text, or with the token ids of one."""
+
+    ref: ModelRef
+    measurement: MeasurementContext
+
+    def __repr__(self) -> str:
+        return f"<Scores of {self.ref.title}>"
+
+    def __call__(
+        self,
+        text: str | Sequence[int],
+        *,
+        after: int = 0,
+        level: str | None = None,
+        **settings: object,
+    ) -> TokenScores:
+        """Score a text's tokens, each by what comes before it.
+
+        With a level or settings, that is what is scored, and KLD is from the fixture's own model.
+        The models stay loaded until the test ends.
+
+        Args:
+            text: a text, or token ids from an earlier call.
+            after: the first token to score, by its position.
+            level: the level of the weights.
+            settings: engine settings over the model's own, such as `n_batch=32`.
+
+        Raises:
+            ConfigError: a level, setting or text that is not usable.
+            AsperfError: it cannot be measured.
+        """
+        other = self.ref
+        if level is not None:
+            other = at_level(replace(other, level=None), level, where="scores: level")
+        changed = parse_settings(settings, where="scores")
+        other = replace(other, spec=other.spec.with_settings(changed))
+        given = text if isinstance(text, str) else _token_ids(text)
+        refs = (self.ref, other)
+        run = partial(_run, refs=refs, text=given, after=_position(after))
+        found = self.measurement.runner.of_text(refs, ("scores", given, after), run)
+        return TokenScores(found.tokens, found.score.nll, found.score.kld, found.ran.rows())
+
+
+def _run(
+    texts: TextRuns, refs: tuple[ModelRef, ...], text: str | tuple[int, ...], after: int
+) -> TextScore:
+    return texts.scores(refs, text, after)
+
+
+def _token_ids(given: Sequence[object]) -> tuple[int, ...]:
+    tokens = tuple(token for token in given if type(token) is int and token >= 0)
+    if len(tokens) != len(given):
+        raise ConfigError(
+            f"scores: {shown(given, 80)} is no text",
+            why="a model reads texts and token ids",
+            remedy="give a str, or the tokens of an earlier call",
+        )
+    return tokens
+
+
+def _position(after: object) -> int:
+    if type(after) is not int or after < 0:
+        raise ConfigError(
+            f"scores: after={shown(after, 80)} is no position",
+            why="tokens from there on are scored",
+            remedy="give a whole number from 0",
+        )
+    return after
