@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.sequential import PairedTest
     from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError
     from pytest_asperf.api.engines import Engines, assert_faster
-    from pytest_asperf.api.gate import Gate, GatedWorkloads, assert_no_regression
+    from pytest_asperf.api.gate import (
+        Gate,
+        GatedWorkloads,
+        assert_improvement,
+        assert_no_regression,
+    )
     from pytest_asperf.api.ladder import (
         Ladder,
         Perplexity,
@@ -95,6 +100,7 @@ __all__ = [
     "assert_equivalent",
     "assert_faster",
     "assert_fits",
+    "assert_improvement",
     "assert_latency",
     "assert_lossless",
     "assert_monotonic",
@@ -147,6 +153,7 @@ _HOMES = {
     "assert_equivalent": "pytest_asperf.api.level_assertions",
     "assert_faster": "pytest_asperf.api.engines",
     "assert_fits": "pytest_asperf.api.memory",
+    "assert_improvement": "pytest_asperf.api.gate",
     "assert_latency": "pytest_asperf.api.latency",
     "assert_lossless": "pytest_asperf.api.speculation_assertions",
     "assert_monotonic": "pytest_asperf.api.order_assertions",
