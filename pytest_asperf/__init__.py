@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         assert_sd_gains_more,
         assert_sd_loss,
     )
+    from pytest_asperf.api.steadiness import assert_steadier, assert_steady
     from pytest_asperf.api.throughput import (
         Throughput,
         assert_bandwidth_utilization,
@@ -111,6 +112,8 @@ __all__ = [
     "assert_sd_gain",
     "assert_sd_gains_more",
     "assert_sd_loss",
+    "assert_steadier",
+    "assert_steady",
     "assert_throughput",
 ]
 
@@ -164,6 +167,8 @@ _HOMES = {
     "assert_sd_gain": "pytest_asperf.api.speculation_assertions",
     "assert_sd_gains_more": "pytest_asperf.api.speculation_assertions",
     "assert_sd_loss": "pytest_asperf.api.speculation_assertions",
+    "assert_steadier": "pytest_asperf.api.steadiness",
+    "assert_steady": "pytest_asperf.api.steadiness",
     "assert_throughput": "pytest_asperf.api.throughput",
 }
 
