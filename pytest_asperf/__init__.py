@@ -16,12 +16,18 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.sequential import PairedTest
     from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError
     from pytest_asperf.api.engines import Engines, assert_faster
-    from pytest_asperf.api.gate import Gate, GatedWorkloads, assert_no_regression
+    from pytest_asperf.api.gate import (
+        Gate,
+        GatedWorkloads,
+        assert_improvement,
+        assert_no_regression,
+    )
     from pytest_asperf.api.ladder import (
         Ladder,
         Perplexity,
         assert_ppl_delta,
     )
+    from pytest_asperf.api.latency import Latency, LatencyReading, assert_latency
     from pytest_asperf.api.level_assertions import assert_degrades_less, assert_equivalent
     from pytest_asperf.api.measurement_context import Model, Reading
     from pytest_asperf.api.memory import Memory, MemoryReading, assert_fits
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
         assert_sd_gains_more,
         assert_sd_loss,
     )
+    from pytest_asperf.api.steadiness import assert_steadier, assert_steady
     from pytest_asperf.api.throughput import (
         Throughput,
         assert_bandwidth_utilization,
@@ -71,6 +78,8 @@ __all__ = [
     "Hardware",
     "HardwareError",
     "Ladder",
+    "Latency",
+    "LatencyReading",
     "MeasurementError",
     "Memory",
     "MemoryReading",
@@ -98,6 +107,8 @@ __all__ = [
     "assert_equivalent",
     "assert_faster",
     "assert_fits",
+    "assert_improvement",
+    "assert_latency",
     "assert_lossless",
     "assert_monotonic",
     "assert_no_regression",
@@ -107,6 +118,8 @@ __all__ = [
     "assert_sd_gain",
     "assert_sd_gains_more",
     "assert_sd_loss",
+    "assert_steadier",
+    "assert_steady",
     "assert_throughput",
 ]
 
@@ -125,6 +138,8 @@ _HOMES = {
     "Hardware": "pytest_asperf.hardware.in_force",
     "HardwareError": "pytest_asperf.errors",
     "Ladder": "pytest_asperf.api.ladder",
+    "Latency": "pytest_asperf.api.latency",
+    "LatencyReading": "pytest_asperf.api.latency",
     "MeasurementError": "pytest_asperf.errors",
     "Memory": "pytest_asperf.api.memory",
     "MemoryReading": "pytest_asperf.api.memory",
@@ -151,6 +166,8 @@ _HOMES = {
     "assert_equivalent": "pytest_asperf.api.level_assertions",
     "assert_faster": "pytest_asperf.api.engines",
     "assert_fits": "pytest_asperf.api.memory",
+    "assert_improvement": "pytest_asperf.api.gate",
+    "assert_latency": "pytest_asperf.api.latency",
     "assert_lossless": "pytest_asperf.api.speculation_assertions",
     "assert_monotonic": "pytest_asperf.api.order_assertions",
     "assert_no_regression": "pytest_asperf.api.gate",
@@ -160,6 +177,8 @@ _HOMES = {
     "assert_sd_gain": "pytest_asperf.api.speculation_assertions",
     "assert_sd_gains_more": "pytest_asperf.api.speculation_assertions",
     "assert_sd_loss": "pytest_asperf.api.speculation_assertions",
+    "assert_steadier": "pytest_asperf.api.steadiness",
+    "assert_steady": "pytest_asperf.api.steadiness",
     "assert_throughput": "pytest_asperf.api.throughput",
 }
 
