@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from pytest_asperf.api.ladder import (
         Ladder,
         Perplexity,
-        assert_monotonic,
-        assert_pareto_optimal,
         assert_ppl_delta,
     )
+    from pytest_asperf.api.latency import Latency, LatencyReading, assert_latency
     from pytest_asperf.api.level_assertions import assert_degrades_less, assert_equivalent
     from pytest_asperf.api.measurement_context import Model, Reading
     from pytest_asperf.api.memory import Memory, MemoryReading, assert_fits
+    from pytest_asperf.api.order_assertions import assert_monotonic, assert_pareto_optimal
     from pytest_asperf.api.ratio import assert_ratio
     from pytest_asperf.api.speculation import Speculation
     from pytest_asperf.api.speculation_assertions import (
@@ -70,6 +70,8 @@ __all__ = [
     "Hardware",
     "HardwareError",
     "Ladder",
+    "Latency",
+    "LatencyReading",
     "MeasurementError",
     "Memory",
     "MemoryReading",
@@ -93,6 +95,7 @@ __all__ = [
     "assert_equivalent",
     "assert_faster",
     "assert_fits",
+    "assert_latency",
     "assert_lossless",
     "assert_monotonic",
     "assert_no_regression",
@@ -120,6 +123,8 @@ _HOMES = {
     "Hardware": "pytest_asperf.hardware.in_force",
     "HardwareError": "pytest_asperf.errors",
     "Ladder": "pytest_asperf.api.ladder",
+    "Latency": "pytest_asperf.api.latency",
+    "LatencyReading": "pytest_asperf.api.latency",
     "MeasurementError": "pytest_asperf.errors",
     "Memory": "pytest_asperf.api.memory",
     "MemoryReading": "pytest_asperf.api.memory",
@@ -142,10 +147,11 @@ _HOMES = {
     "assert_equivalent": "pytest_asperf.api.level_assertions",
     "assert_faster": "pytest_asperf.api.engines",
     "assert_fits": "pytest_asperf.api.memory",
+    "assert_latency": "pytest_asperf.api.latency",
     "assert_lossless": "pytest_asperf.api.speculation_assertions",
-    "assert_monotonic": "pytest_asperf.api.ladder",
+    "assert_monotonic": "pytest_asperf.api.order_assertions",
     "assert_no_regression": "pytest_asperf.api.gate",
-    "assert_pareto_optimal": "pytest_asperf.api.ladder",
+    "assert_pareto_optimal": "pytest_asperf.api.order_assertions",
     "assert_ppl_delta": "pytest_asperf.api.ladder",
     "assert_ratio": "pytest_asperf.api.ratio",
     "assert_sd_gain": "pytest_asperf.api.speculation_assertions",

@@ -119,14 +119,13 @@ def share_interval(
     Raises:
         MeasurementError: no chunks, or an empty chunk.
     """
-    share, error = _clustered(hits)
+    share, _ = _clustered(hits)
     n_chunks, n_tokens = len(hits), sum(map(len, hits))
     if n_chunks < LEAST_CHUNKS:
         low, high = -math.inf, math.inf
     else:
-        independent = share * (1 - share) / n_tokens
-        design_effect = max(1.0, error**2 / independent) if independent else 1.0
-        low, high = _wilson(share, n_tokens / design_effect, t_quantile(n_chunks - 1, confidence))
+        effective = n_tokens / design_effect(hits)
+        low, high = _wilson(share, effective, t_quantile(n_chunks - 1, confidence))
     return Estimate(
         share,
         low,
@@ -137,6 +136,16 @@ def share_interval(
         counted="chunks",
         confidence=confidence,
     )
+
+
+def design_effect(hits: Sequence[Sequence[bool]]) -> float:
+    """How many times the variance of a share is that of independent observations; at least 1.
+
+    Infinite for one chunk, which says nothing of how chunks differ, and 1 for a share of 0 or 1.
+    """
+    share, error = _clustered(hits)
+    independent = share * (1 - share) / sum(map(len, hits))
+    return max(1.0, error**2 / independent) if independent else 1.0
 
 
 def _clustered(values: Chunks) -> tuple[float, float]:
