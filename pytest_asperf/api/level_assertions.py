@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
@@ -20,7 +21,7 @@ from pytest_asperf.analysis.verdict import Subject, guarded, judge_invalid
 from pytest_asperf.api.ladder import OTHER_LEVELS, Ladder, Perplexity, metric_of
 from pytest_asperf.api.measurement_context import settle, unknown_word
 from pytest_asperf.api.ratio import compare_sides
-from pytest_asperf.errors import ConfigError
+from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.measure.validity import twin_trips
 from pytest_asperf.verdicts.ratio import equivalence_verdict
 
@@ -41,6 +42,7 @@ def assert_degrades_less(
     *,
     than: Perplexity | Sequence[Perplexity],
     quantity: Quantity = "kld",
+    times: float = 1,
 ) -> Verdict:
     """Claim that one way of quantising costs less than another, on the same tokens.
 
@@ -52,15 +54,24 @@ def assert_degrades_less(
         perplexity: a level, or several in the order in which quality falls.
         than: the levels to compare with, as many, of the same baseline.
         quantity: `kld`, in nats, or `ppl`, as a relative change.
+        times: so many times the cost of the first is less than that of the other; costs in PPL are
+            multiplied in nats per token, the logarithm of PPL.
 
     Raises:
         VerdictError: the verdict is not a PASS; INVALID where both are the same weights, or were
             not scored on the same tokens.
-        ConfigError: not levels of a ladder, not as many on both sides, or another quantity.
+        ConfigError: not levels of a ladder, not as many on both sides, another quantity, or times
+            below 1.
     """
     __tracebackhide__ = True
     if quantity not in _NAMES:
         raise unknown_word("quantity", str(quantity), tuple(_NAMES))
+    if not isinstance(times, int | float) or isinstance(times, bool) or not 1 <= times < math.inf:
+        raise ConfigError(
+            f"assert_degrades_less: times={shown(times, 80)} is not a number from 1",
+            why="it says how many times less the first costs",
+            remedy="write times=3, or leave it out",
+        )
     ours, theirs = _levels(perplexity, "the first argument"), _levels(than, "than")
     if len(ours) != len(theirs):
         raise ConfigError(
@@ -69,7 +80,8 @@ def assert_degrades_less(
             remedy="give as many of one as of the other, in the same order",
         )
     subject = Subject(
-        f"{_NAMES[quantity]} of {_titles(ours)} less that of {_titles(theirs)}",
+        f"{'' if times == 1 else f'{times:g} times the '}{_NAMES[quantity]}"
+        f"{'' if times == 1 else ' loss'} of {_titles(ours)} less that of {_titles(theirs)}",
         "live",
         tuple(dict.fromkeys(row for level in (*ours, *theirs) for row in level.result.rows())),
     )
@@ -83,7 +95,7 @@ def assert_degrades_less(
         return settle(
             judge_invalid(subject, "below 0", problems, remedy=remedy), measurement.record
         )
-    figures = _figures(ours, theirs, quantity)
+    figures = _figures(ours, theirs, quantity, times)
     return settle(judge_each(figures, partial(judge_below, limit=0.0), subject), measurement.record)
 
 
@@ -192,11 +204,11 @@ def _trips(ours: Perplexity, theirs: Perplexity) -> Iterator[GuardFinding]:
 
 
 def _figures(
-    ours: Sequence[Perplexity], theirs: Sequence[Perplexity], quantity: Quantity
+    ours: Sequence[Perplexity], theirs: Sequence[Perplexity], quantity: Quantity, times: float
 ) -> list[Figure]:
     """By how much ours costs more: at each level, and in each step to the next."""
     confidence = shared_confidence(DECISION_CONFIDENCE, 2 * len(ours) - 1)
-    a = [_scores(level, quantity) for level in ours]
+    a = [_times(times, level, quantity) for level in ours]
     b = [_scores(level, quantity) for level in theirs]
     figures = [
         (_short(level) if len(ours) > 1 else "", _compared(y, x, quantity, confidence))
@@ -215,6 +227,19 @@ def _figures(
 def _short(level: Perplexity) -> str:
     """A level's name without its model."""
     return level.level.rpartition(":")[2]
+
+
+def _times(times: float, level: Perplexity, quantity: Quantity) -> list[Sequence[float]]:
+    """A level's scores, had it cost so many times as much."""
+    scores = _scores(level, quantity)
+    if times == 1:
+        return scores
+    if quantity == "kld":
+        return [[times * kld for kld in chunk] for chunk in scores]
+    return [
+        [start + times * (nll - start) for nll, start in zip(own, base.nll, strict=True)]
+        for own, base in zip(scores, level.result.baseline_chunks, strict=True)
+    ]
 
 
 def _scores(level: Perplexity, quantity: Quantity) -> list[Sequence[float]]:

@@ -6,6 +6,9 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from pytest_asperf.analysis.limit_verdict import judge_within
+from pytest_asperf.analysis.stats.estimate import RATIO, Estimate
+from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.measurement_context import settle
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.measure.ab_speed import SpeedExperiment
@@ -54,7 +57,7 @@ def assert_ratio(
     at_least: float | None = None,
     at_most: float | None = None,
 ) -> Verdict:
-    """Claim a ratio of two speeds: "Q4_K_M is at least 1.5 times as fast as F16".
+    """Claim a ratio of two speeds, or of two files' sizes: "Q4_K_M is 1.5 times as fast as F16".
 
     Both sides run in pairs until the claim is decided, each in a process of its own, as the builds
     of a gate do. The ratio is one of rates (tok/s) for PP and TG, and one of times for TTFT.
@@ -65,7 +68,7 @@ def assert_ratio(
             and `"baseline"`.
         first: the side above the line.
         second: the side below it.
-        on: the workload of both sides, tg128 by default; none with `throughput`.
+        on: the workload of both sides, tg128 by default, or `"size"`; none with `throughput`.
         at_least: lower limit of first / second, a factor such as 1.5.
         at_most: upper limit, likewise.
 
@@ -83,6 +86,8 @@ def assert_ratio(
             'Q4_K_M", "F16", "tg128", at_least=1.5)',
         )
     _require_limits(at_least, at_most)
+    if on == "size":
+        return _ratio_of_sizes(measured, (first, second), at_least, at_most)
     sides = measured.side(second, on), measured.side(first, on)
     works = [side.workload for side in sides if side.workload is not None]
     _require_comparable(sides, works, (first, second))
@@ -97,6 +102,21 @@ def assert_ratio(
     verdict = ratio_verdict(result, claim, _twins(result, sides))
     note = verdict.details[0] if verdict.details else ""
     return settle(verdict, measured.measurement.record, note=note, interrupted=result.interrupted)
+
+
+def _ratio_of_sizes(
+    measured: Comparable, names: tuple[str, str], at_least: float | None, at_most: float | None
+) -> Verdict:
+    __tracebackhide__ = True
+    sides = [measured.side(name, None) for name in names]
+    first, second = (side.runner.locate(side.refs[0]) for side in sides)
+    if first == second:
+        raise _compared_with_itself(names[0])
+    ran = tuple(("file", f"{m.ref.title}, sha256 {m.sha256[:12]}") for m in (first, second))
+    subject = Subject(f"{' / '.join(names)} in size of {measured.title}", "live", ran)
+    ratio = Estimate.exact(first.size_bytes / second.size_bytes, RATIO)
+    verdict = judge_within(ratio, subject, at_least=at_least, at_most=at_most)
+    return settle(verdict, measured.measurement.record)
 
 
 def compare_sides(
@@ -141,17 +161,21 @@ def _require_comparable(
     sides: tuple[ComparedSide, ComparedSide], works: list[Workload], names: tuple[str, str]
 ) -> None:
     if sides[0] == sides[1]:
-        raise ConfigError(
-            f"assert_ratio: {names[0]} is compared with itself",
-            why="that shows nothing",
-            remedy="name two sides",
-        )
+        raise _compared_with_itself(names[0])
     if works[0].is_rate != works[1].is_rate:
         raise ConfigError(
             f"assert_ratio: {names[0]} and {names[1]} are a rate and a time",
             why="they have no ratio",
             remedy="compare two rates (tg128, pp512) or two times (ttft512, ttft4096)",
         )
+
+
+def _compared_with_itself(name: str) -> ConfigError:
+    return ConfigError(
+        f"assert_ratio: {name} is compared with itself",
+        why="that shows nothing",
+        remedy="name two sides",
+    )
 
 
 def _twins(result: ABResult, sides: tuple[ComparedSide, ComparedSide]) -> str:

@@ -1,7 +1,7 @@
-"""MLX against llama.cpp on the shipped target, each on its own file of the same weights.
+"""MLX against llama.cpp, each on its own file of the same weights.
 
-The claim is about Metal, and is measured on the hardware that it was published for: CPUs are no
-smaller GPUs (on one, MLX has no fast kernels at all).
+The claims are about Metal, and are measured on the hardware that they were published for: CPUs are
+no smaller GPUs (on one, MLX has no fast kernels at all).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pytest
 
 from pytest_asperf import Engines, assert_faster
 
-pytestmark = pytest.mark.model("asperf-target")
+pytestmark = pytest.mark.model("@target")
 
 
 @pytest.mark.finding("mlx-faster-below-14b")
@@ -18,3 +18,11 @@ pytestmark = pytest.mark.model("asperf-target")
 def test_mlx_generates_faster(engines: Engines) -> None:
     """Below 14B MLX generates faster, at 4 bits as published."""
     assert_faster(engines, "mlx", than="llama_cpp", on="tg128")
+
+
+@pytest.mark.finding("long-prompt-llama-faster")
+@pytest.mark.model("@moe")
+@pytest.mark.quant("Q4_K_M")
+def test_llama_cpp_reads_a_long_prompt_faster(engines: Engines) -> None:
+    """At 8K tokens llama.cpp reads the prompt of a mixture of experts faster than MLX."""
+    assert_faster(engines, "llama_cpp", than="mlx", on="pp8192")

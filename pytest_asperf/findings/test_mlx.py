@@ -1,4 +1,4 @@
-"""What quantisation costs on MLX, on the shipped draft: MLX without a GPU is slow."""
+"""What quantisation costs on MLX, on a small model: MLX without a GPU is slow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_asperf import (
 
 pytestmark = [
     pytest.mark.skipif(find_spec("mlx_lm") is None, reason="pytest-asperf[mlx] is not installed"),
-    pytest.mark.model("asperf-draft", engine="mlx"),
+    pytest.mark.model("@small", engine="mlx"),
 ]
 
 #: Without a GPU, MLX takes seconds for a chunk.

@@ -1,7 +1,7 @@
 """Fine-tuned under its quantisation, a model degrades less and more smoothly, at equal cost.
 
-On MLX, whose quantisation the shipped target was tuned for. Its twin is the same target quantised
-afterwards (PTQ): the same sizes and the same arithmetic, other weights.
+On MLX, whose quantisation the shipped target was tuned for. Its counterpart is the same target
+quantised afterwards (PTQ): the same sizes and the same arithmetic, other weights.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pytest_asperf import Ladder, assert_degrades_less, assert_equivalent, asser
 
 pytestmark = [
     pytest.mark.skipif(find_spec("mlx_lm") is None, reason="pytest-asperf[mlx] is not installed"),
-    pytest.mark.model("asperf-target", engine="mlx"),
+    pytest.mark.model("@ptq", engine="mlx"),
 ]
 
-_QAT = ("asperf-target-qat:4bit", "asperf-target-qat:3bit")
+_QAT = ("@qat:4bit", "@qat:3bit")
 _PTQ = ("4bit", "3bit")
 
 #: Without a GPU, MLX takes 10 to 22 seconds for a chunk of all five models.
@@ -76,3 +76,11 @@ def test_qat_generates_as_fast(ladder: Ladder, levels: tuple[str, str]) -> None:
             f"--asperf-max-seconds={_PAIRS_S}, not {budget_s:g}"
         )
     assert_equivalent(ladder, *levels, "tg16", within="5%")
+
+
+# No level is scored; F32 is one that none of them is at.
+@pytest.mark.finding("qat-tg-follows-bits")
+@pytest.mark.quant_ladder("@qat:8bit", "@qat:6bit", "@qat:4bit", "@qat:3bit", baseline="F32")
+def test_generation_of_qat_follows_bits(ladder: Ladder) -> None:
+    """TG rises from 8 bits to 6, 4 and 3."""
+    assert_monotonic(ladder, "tg128")

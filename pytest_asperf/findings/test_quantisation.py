@@ -1,4 +1,4 @@
-"""What quantisation costs, on the shipped target; its ladder is in the model card."""
+"""What quantisation costs the target; the shipped one's ladder is in the model card."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import pytest
 from pytest_asperf import (
     Ladder,
     Perplexity,
+    assert_degrades_less,
+    assert_equivalent,
     assert_monotonic,
     assert_pareto_optimal,
     assert_ppl_delta,
 )
 
-pytestmark = pytest.mark.model("asperf-target")
+pytestmark = pytest.mark.model("@target")
 
 _LADDER = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
 
@@ -29,6 +31,35 @@ def test_q8_0_is_near_lossless(perplexity: Perplexity) -> None:
 def test_q6_k_is_near_lossless(perplexity: Perplexity) -> None:
     """Q6_K costs less than 1 % of PPL."""
     assert_ppl_delta(perplexity, below="1%")
+
+
+@pytest.mark.finding("q8-q6-llama")
+@pytest.mark.quant_ladder("Q8_0", "Q6_K")
+def test_q8_0_and_q6_k_of_an_8b_are_near_lossless(ladder: Ladder) -> None:
+    """Q8_0 and Q6_K cost a model of 8B less than 1 % of PPL."""
+    for level in ladder.levels:
+        assert_ppl_delta(ladder[level], below="1%")
+
+
+@pytest.mark.finding("q4-below-5-percent")
+@pytest.mark.quant("Q4_K_M")
+def test_q4_k_m_costs_little(perplexity: Perplexity) -> None:
+    """Q4_K_M costs less than 5 % of PPL."""
+    assert_ppl_delta(perplexity, below="5%")
+
+
+@pytest.mark.finding("q3-above-10-percent")
+@pytest.mark.quant("Q3_K_M")
+def test_q3_k_m_costs_a_4b_much(perplexity: Perplexity) -> None:
+    """Q3_K_M costs a model of 4B more than 10 % of PPL."""
+    assert_ppl_delta(perplexity, above="10%")
+
+
+@pytest.mark.finding("q4-elbow")
+@pytest.mark.quant_ladder("Q4_K_M", "Q3_K_M")
+def test_the_loss_doubles_below_q4_k_m(ladder: Ladder) -> None:
+    """Down to Q4_K_M everything costs less than half of what Q3_K_M costs."""
+    assert_degrades_less(ladder["Q4_K_M"], than=ladder["Q3_K_M"], quantity="ppl", times=2)
 
 
 @pytest.mark.finding("below-4-bits")
@@ -56,3 +87,17 @@ def test_perplexity_rises_as_bits_fall(ladder: Ladder) -> None:
 def test_q6_k_is_on_the_pareto_front(ladder: Ladder) -> None:
     """No level is both smaller and better than Q6_K."""
     assert_pareto_optimal(ladder, "Q6_K", objectives=("size", "ppl"))
+
+
+@pytest.mark.finding("k-quant-loss")
+@pytest.mark.quant_ladder("Q4_K_M", "Q4_0")
+def test_q4_0_loses_three_times_as_much(ladder: Ladder) -> None:
+    """Q4_K_M costs less than a third of what Q4_0 costs."""
+    assert_degrades_less(ladder["Q4_K_M"], than=ladder["Q4_0"], quantity="ppl", times=3)
+
+
+@pytest.mark.finding("k-quant-same-size")
+@pytest.mark.quant_ladder("Q4_K_M", "Q4_0")
+def test_q4_k_m_has_the_size_of_q4_0(ladder: Ladder) -> None:
+    """The two files differ by at most 2 %."""
+    assert_equivalent(ladder, "Q4_K_M", "Q4_0", "size", within="2%")

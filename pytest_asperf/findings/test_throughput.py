@@ -1,34 +1,44 @@
-"""What bounds the speed of inference, on the shipped target."""
+"""What bounds the speed of inference."""
 
 from __future__ import annotations
+
+from importlib.util import find_spec
 
 import pytest
 
 from pytest_asperf import (
     Hardware,
     HardwareError,
+    Ladder,
+    Model,
     Throughput,
     assert_bandwidth_utilization,
     assert_monotonic,
+    assert_ratio,
 )
 
-pytestmark = [pytest.mark.model("asperf-target"), pytest.mark.quant("Q8_0")]
+pytestmark = pytest.mark.model("@target")
 
-#: What a step of the target with 64 more layers reads.
-_WEIGHTS_BYTES = 124_000_000
+_on_mlx = pytest.mark.skipif(
+    find_spec("mlx_lm") is None, reason="pytest-asperf[mlx] is not installed"
+)
+
+#: What a step of the shipped large model reads: the target with 64 more layers.
+_SHIPPED_BYTES = 124_000_000
 #: A cache still holds parts of what is four times its size (`hardware/bandwidth.py`).
 _FROM_MEMORY = 8
 
 
 @pytest.mark.finding("bandwidth-ceiling")
-@pytest.mark.model("asperf-target+layers=64")
-@pytest.mark.quant("F16")
-def test_generation_stays_below_the_bandwidth(throughput: Throughput, hardware: Hardware) -> None:
+@pytest.mark.model("@large")
+def test_generation_stays_below_the_bandwidth(
+    model: Model, throughput: Throughput, hardware: Hardware
+) -> None:
     """A step reads every weight, so TG times bytes per token cannot exceed the bandwidth.
 
     Only where weights are read from memory: those that a processor's own cache holds are not bound.
     """
-    if reason := _cached(hardware):
+    if model.name.startswith("asperf-") and (reason := _cached(hardware)):
         pytest.skip(reason)
     reading = throughput("tg16")
     try:
@@ -38,14 +48,14 @@ def test_generation_stays_below_the_bandwidth(throughput: Throughput, hardware: 
 
 
 def _cached(hardware: Hardware) -> str:
-    """Why a processor's cache may hold much of the weights, or nothing."""
+    """Why a processor's cache may hold much of the shipped weights, or nothing."""
     cache = hardware.machine.cache_bytes
-    if hardware.shares_memory or (cache and _FROM_MEMORY * cache <= _WEIGHTS_BYTES):
+    if hardware.shares_memory or (cache and _FROM_MEMORY * cache <= _SHIPPED_BYTES):
         return ""
     size = f"is {cache / 1e6:.0f} MB" if cache else "has an unknown size"
     return (
         f"the last-level cache {size}: memory bounds only weights of {_FROM_MEMORY} times that, "
-        f"and these have {_WEIGHTS_BYTES / 1e6:.0f} MB"
+        f"and these have {_SHIPPED_BYTES / 1e6:.0f} MB"
     )
 
 
@@ -60,3 +70,70 @@ def test_generation_slows_with_context(throughput: Throughput) -> None:
     """Each token attends to all before it, so TG falls with depth."""
     depths = [throughput(name) for name in ("tg64", "tg64@d512", "tg64@d1536")]
     assert_monotonic(depths, direction="falling")
+
+
+@pytest.mark.finding("tg-rises-as-bits-fall")
+@pytest.mark.quant_ladder("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
+def test_generation_speeds_up_as_bits_fall(ladder: Ladder) -> None:
+    """TG rises from F16 to each lower level in turn."""
+    assert_monotonic(list(ladder.readings("tg128", with_baseline=True).values()))
+
+
+@pytest.mark.finding("pp-u-shape")
+@pytest.mark.quant_ladder("Q5_K_M", "Q2_K")
+def test_a_prompt_is_read_slowest_in_the_middle(ladder: Ladder) -> None:
+    """F16 and Q2_K read a prompt faster than Q5_K_M."""
+    for level in ("F16", "Q2_K"):
+        assert_ratio(ladder, level, "Q5_K_M", "pp512", at_least=1.0)
+
+
+@pytest.mark.finding("q6-faster-than-q5")
+@pytest.mark.quant_ladder("Q6_K", "Q5_K_M")
+def test_q6_k_generates_faster_than_q5_k_m(ladder: Ladder) -> None:
+    """Fewer bits to unpack outweigh fewer bytes to read."""
+    assert_ratio(ladder, "Q6_K", "Q5_K_M", "tg128", at_least=1.0)
+
+
+# A ladder of models has no baseline to score; F32 is a level that none of them is at.
+@pytest.mark.finding("tg-falls-with-size")
+@pytest.mark.model("@large")
+@pytest.mark.quant_ladder("@small", "@medium", "@large", baseline="F32")
+def test_generation_slows_with_size(ladder: Ladder) -> None:
+    """TG falls from the small model to the medium and the large one."""
+    assert_monotonic(ladder, "tg128", direction="falling")
+
+
+@pytest.mark.finding("moe-faster-than-dense")
+@pytest.mark.quant_ladder("@target", "@moe", baseline="F32")
+def test_a_mixture_of_experts_outpaces_a_dense_model(ladder: Ladder) -> None:
+    """A mixture with few active parameters generates faster than a smaller dense model."""
+    assert_ratio(ladder, "@moe", "@target", "tg128", at_least=1.0)
+
+
+@pytest.mark.finding("utilisation-60-80")
+def test_generation_uses_60_to_80_percent(throughput: Throughput) -> None:
+    """TG uses 60 to 80 % of the bandwidth."""
+    assert_bandwidth_utilization(throughput("tg128"), at_least=0.6, at_most=0.8)
+
+
+@pytest.mark.finding("ceiling-table")
+def test_generation_stays_below_the_table(throughput: Throughput) -> None:
+    """TG is at most the bandwidth over the bytes that a token reads, as the table has it."""
+    assert_bandwidth_utilization(throughput("tg128"), at_most=1.0)
+
+
+@_on_mlx
+@pytest.mark.finding("fp16-0.8b-bandwidth-bound")
+@pytest.mark.model("@small", engine="mlx")
+@pytest.mark.quant("F16")
+def test_a_small_model_is_bound_by_the_bandwidth(throughput: Throughput) -> None:
+    """A small model in 16 bits uses most of the bandwidth under MLX."""
+    assert_bandwidth_utilization(throughput("tg128"), at_least=0.55)
+
+
+@_on_mlx
+@pytest.mark.finding("tg-steady-over-prompts")
+@pytest.mark.model("@target", engine="mlx")
+def test_generation_is_steady_over_short_prompts(throughput: Throughput) -> None:
+    """TG after 410 tokens differs by at most 10 % from that after 6."""
+    assert_ratio(throughput, "tg128@d410", "tg128@d6", at_least=0.9, at_most=1.1)

@@ -13,6 +13,7 @@ from pytest_asperf.plugin.parsing import marks_of
 from pytest_asperf.plugin.selection import selection_of
 from pytest_asperf.plugin.skips import skip
 from pytest_asperf.plugin.stash import session_of
+from pytest_asperf.published.findings.model import count_text
 
 if TYPE_CHECKING:
     from pytest_asperf.published.findings import Finding
@@ -54,7 +55,7 @@ def _out_of_scope(item: pytest.Item, finding: Finding) -> str:
     number, (least, most) = parameters_of(ref.spec), finding.parameters
     if number is not None and least <= number <= most:
         return ""
-    has = "an unknown number" if number is None else f"{number / 1e9:.3g}B"
+    has = "an unknown number" if number is None else count_text(number)
     return f"{finding.sizes}, {ref.spec.name} has {has}"
 
 

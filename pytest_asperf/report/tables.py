@@ -93,7 +93,7 @@ def render_findings(
 def _entry(rows: Sequence[ReportRow], *, beside: bool, colour: bool) -> list[Text]:
     """The cells of a finding on which one or several verdicts were given, the worst first."""
     worst = min(rows, key=lambda row: _WORST_FIRST.index(row.outcome))
-    origin = "recorded" if worst.source == "recorded" else "measured"
+    origin = worst.source if worst.source in {"recorded", "predicted"} else "measured"
     found = [f"{row.measured} ({row.basis})" if row.basis else row.measured for row in rows]
     figures = [f"published {worst.published}"] if worst.published else []
     figures.append(f"{origin} {', '.join(dict.fromkeys(found))}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.engines import GGUF_ENGINES
 from pytest_asperf.errors import ConfigError, shown, suggest
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from pytest_asperf.published.findings.evidence import Evidence
     from pytest_asperf.published.findings.validity import Guard
     from pytest_asperf.published.records import Records
+
+
+#: Parameters that no model has: an upper limit that is none.
+_ANY: Final = 1e12
+
+
+def count_text(parameters: float) -> str:
+    """A number of parameters as models are named by it: 7B, 135M."""
+    unit, letter = (1e9, "B") if parameters >= 1e9 else (1e6, "M")
+    return f"{parameters / unit:.3g}{letter}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +75,9 @@ class Finding:
         """The models that it is about by their parameters; empty where it is about any."""
         if self.parameters is None:
             return ""
-        least, most = (f"{n / 1e9:.3g}B" for n in self.parameters)
-        return f"models of {least} to {most} parameters"
+        least, most = self.parameters
+        upper = f" to {count_text(most)}" if most < _ANY else " or more"
+        return f"models of {count_text(least)}{upper} parameters"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,35 @@
+"""How much memory a model takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_asperf import Hardware, Ladder, Model, assert_fits, assert_ratio
+
+pytestmark = pytest.mark.model("@target")
+
+
+@pytest.mark.finding("ram-60-percent")
+def test_weights_keep_to_60_percent(model: Model, hardware: Hardware) -> None:
+    """The weights take at most 60 % of a memory that the system shares, and the rest fits too."""
+    assert_fits(model, hardware)
+
+
+@pytest.mark.finding("q4-quarter-size")
+@pytest.mark.quant_ladder("Q4_K_M")
+def test_q4_k_m_takes_a_quarter(ladder: Ladder) -> None:
+    """Q4_K_M takes 75 % less than F16, to the percentage points that the check allows."""
+    assert_ratio(ladder, "Q4_K_M", "F16", "size", at_least=0.23, at_most=0.27)
+
+
+#: Bits per weight: by the type's definition, and of the mixture llama.cpp's own average.
+_BITS = {"Q8_0": 8.5, "Q4_K_M": 4.8944}
+
+
+@pytest.mark.finding("ram-table")
+@pytest.mark.quant_ladder(*_BITS)
+def test_weights_take_their_bits(ladder: Ladder) -> None:
+    """Of the size in F16, 16 bits a weight, each level takes its share of bits, within 5 %."""
+    for level, bits in _BITS.items():
+        share = bits / 16
+        assert_ratio(ladder, level, "F16", "size", at_least=0.95 * share, at_most=1.05 * share)
