@@ -25,6 +25,7 @@ from pytest_asperf.commands.init import init_project
 from pytest_asperf.commands.models import models_app
 from pytest_asperf.commands.options import ERROR, GateCommand
 from pytest_asperf.commands.predict import predict_models
+from pytest_asperf.commands.report import report_files
 from pytest_asperf.errors import AsperfError
 
 _INTERRUPTED: Final = 130
@@ -45,6 +46,7 @@ app.command("calibrate", cls=Command)(calibrate_machine)
 app.command("predict", cls=Command)(predict_models)
 app.command("audit", cls=Command)(audit_files)
 app.command("findings", cls=Command)(list_findings)
+app.command("report", cls=Command)(report_files)
 app.add_typer(models_app, name="models")
 app.add_typer(builds_app, name="builds")
 

@@ -91,4 +91,6 @@ def joined(
     else:
         head = f"{len(verdicts) - len(unshown)} {count} shown"
     advice = "; ".join(dict.fromkeys(v.advice for _, v in named if v.advice))
-    return Verdict(outcome, subject, threshold, f"{head}; {shown}{more}", figures, advice)
+    accepted = tuple(limits for _, verdict in verdicts for limits in verdict.accepted)
+    measured = f"{head}; {shown}{more}"
+    return Verdict(outcome, subject, threshold, measured, figures, advice, accepted=accepted)

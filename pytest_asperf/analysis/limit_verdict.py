@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.advice import advice_for, outcome_of
 from pytest_asperf.analysis.stats.estimate import Estimate, limit_text
 from pytest_asperf.analysis.verdict import Subject, Verdict
 from pytest_asperf.errors import ConfigError, shown
+
+if TYPE_CHECKING:
+    from pytest_asperf.analysis.verdict import Accepted
 
 _PERCENT: Final = re.compile(r"(?P<number>[+-]?(\d+(\.\d*)?|\.\d+))\s*%", re.ASCII)
 
@@ -22,7 +25,7 @@ def judge_below(estimate: Estimate, limit: float, subject: Subject) -> Verdict:
         estimate,
         subject,
         threshold=f"below {limit_text(limit, estimate.unit)}",
-        limits=(limit,),
+        accepted=(None, limit),
         holds=estimate.shown_below(limit),
         broken=estimate.shown_at_least(limit),
     )
@@ -34,7 +37,7 @@ def judge_above(estimate: Estimate, limit: float, subject: Subject) -> Verdict:
         estimate,
         subject,
         threshold=f"above {limit_text(limit, estimate.unit)}",
-        limits=(limit,),
+        accepted=(limit, None),
         holds=estimate.shown_above(limit),
         broken=estimate.shown_at_most(limit),
     )
@@ -50,8 +53,7 @@ def judge_within(
     """Judge the claim that a quantity lies within limits (in its unit); one must be given."""
     low = -math.inf if at_least is None else at_least
     high = math.inf if at_most is None else at_most
-    limits = tuple(limit for limit in (at_least, at_most) if limit is not None)
-    if not limits or not low <= high:
+    if (at_least is None and at_most is None) or not low <= high:
         raise ConfigError(
             f"{subject.name}: at_least={at_least}, at_most={at_most} is not a range",
             why="such a claim would always or never hold",
@@ -61,7 +63,7 @@ def judge_within(
         estimate,
         subject,
         threshold=range_text(at_least, at_most, estimate.unit),
-        limits=limits,
+        accepted=(at_least, at_most),
         holds=estimate.shown_at_least(low) and estimate.shown_at_most(high),
         broken=estimate.shown_below(low) or estimate.shown_above(high),
     )
@@ -102,11 +104,12 @@ def _judge(
     subject: Subject,
     *,
     threshold: str,
-    limits: tuple[float, ...],
+    accepted: Accepted,
     holds: bool,
     broken: bool,
 ) -> Verdict:
     outcome = outcome_of(holds=holds, broken=broken)
+    limits = tuple(limit for limit in accepted if limit is not None)
     return Verdict(
         outcome,
         subject,
@@ -114,4 +117,5 @@ def _judge(
         measured=estimate.text(apart_from=limits),
         figures=((subject.name, estimate),),
         advice=advice_for(outcome, subject, [((subject.name, estimate), limits)]),
+        accepted=(accepted,),
     )

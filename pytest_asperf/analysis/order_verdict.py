@@ -48,6 +48,7 @@ def judge_monotonic(
         measured=measured,
         figures=figures,
         advice=advice_for(outcome, subject, [(figure, (0.0,)) for figure in not_shown]),
+        accepted=((0.0, None) if up else (None, 0.0),) * len(figures),
     )
 
 

@@ -7,8 +7,8 @@ interval lies on the other side, and is open in between. With the two-sided 90 %
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pytest_asperf.analysis.guards.guard_finding import Consequence
 from pytest_asperf.analysis.outcome import Outcome as Outcome  # noqa: PLC0414  # re-exported
@@ -16,12 +16,14 @@ from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_asperf.analysis.guards.guard_finding import GuardFinding
 
 Source = Literal["live", "recorded", "predicted"]
 Figure = tuple[str, Estimate]
+#: Lower and upper limit of what a claim accepts, in its figure's unit; None is no limit.
+Accepted = tuple[float | None, float | None]
 
 _MEANING: Final = {
     Outcome.PASS: "shown to hold",
@@ -61,6 +63,8 @@ class Verdict:
         figures: every estimate judged, with its label.
         advice: what to do now; empty after a PASS.
         details: further remarks, one line each.
+        accepted: what the claim accepts of each figure; empty where it sets no such limits.
+        raw: what was measured, as plain data for the JSON report.
     """
 
     outcome: Outcome
@@ -70,6 +74,8 @@ class Verdict:
     figures: tuple[Figure, ...]
     advice: str
     details: tuple[str, ...] = ()
+    accepted: tuple[Accepted, ...] = ()
+    raw: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def claim(self) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Source = Literal["auto", "live", "recorded"]
 Scope = Literal["here", "all"]
 Inconclusive = Literal["fail", "xfail", "skip"]
-ReportFormat = Literal["json", "plots"]
+ReportFormat = Literal["json", "html", "plots"]
 
 _MOST: Final = 10**9
 _WEEK_S: Final = 7 * 24 * 3600
@@ -44,7 +44,7 @@ _DURATION: Final = re.compile(r"(?P<number>\d{1,7}(\.\d{1,3})?)\s*(?P<unit>s|min
 
 @dataclass(frozen=True, slots=True)
 class ReportTarget:
-    """A report to write at the end of the session: a JSON file, or a folder of plots."""
+    """A report to write at the end of the session: a file, or a folder of plots."""
 
     format: ReportFormat
     path: Path

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -219,7 +220,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         with _interrupted_later(session):
             from pytest_asperf.plugin.report_files import write_reports
 
-            write_reports(session, session_of(config), reports)
+            write_reports(session, session_of(config), reports, _collector(config).began)
 
 
 @contextmanager
@@ -269,6 +270,7 @@ class _Reports:
 
     def __init__(self, config: pytest.Config) -> None:
         self.reports: list[Any] = []
+        self.began = time.time()
         self._config = config
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -281,9 +283,13 @@ class _Reports:
         self.reports.append(report)
 
 
-def _reports(config: pytest.Config) -> list[Any]:
+def _collector(config: pytest.Config) -> _Reports:
     collector = config.pluginmanager.get_plugin(_REPORTS)
-    return collector.reports if isinstance(collector, _Reports) else []
+    return collector if isinstance(collector, _Reports) else _Reports(config)
+
+
+def _reports(config: pytest.Config) -> list[Any]:
+    return _collector(config).reports
 
 
 def _measured(config: pytest.Config) -> list[Any]:

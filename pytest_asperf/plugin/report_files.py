@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_asperf.errors import CacheError
+from pytest_asperf.errors import AsperfError, CacheError
+from pytest_asperf.plugin.report_meta import session_meta
 from pytest_asperf.report import speculation_picture
-from pytest_asperf.report.json_report import serialise
+from pytest_asperf.report.json_report import document, serialise
+from pytest_asperf.report.page import page
+from pytest_asperf.report.read_report import read_report
 from pytest_asperf.report.rows import noted_rows
 from pytest_asperf.report.speculation_points import points_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pytest_asperf.config.settings import ReportTarget
@@ -21,7 +24,9 @@ if TYPE_CHECKING:
     from pytest_asperf.report.rows import ReportRow
 
 
-def write_reports(pytest_session: pytest.Session, session: Session, reports: Sequence[Any]) -> None:
+def write_reports(
+    pytest_session: pytest.Session, session: Session, reports: Sequence[Any], began: float
+) -> None:
     """Write the reports asked for; one that cannot be written fails a session that passed.
 
     Nothing measured is written too: a program that reads the file must not find an older one. For
@@ -30,24 +35,28 @@ def write_reports(pytest_session: pytest.Session, session: Session, reports: Seq
     noted = noted_rows(reports)
     # Without a measurement there may be no engine to describe, as after Ctrl-C during its import.
     headline = session.headline() if noted else []
+    meta = session_meta(pytest_session.config, session, began) if session.settings.report else {}
+    report = document(noted, headline, meta)
     for target in session.settings.report:
         try:
-            for path, content in _files(target, noted, headline).items():
+            for path, content in _files(target, report, noted).items():
                 _write(path, content)
                 session.written += [path] if content else []
-        except CacheError as error:
+        except AsperfError as error:
             session.unwritten[target.path] = error
     if session.unwritten and pytest_session.exitstatus == pytest.ExitCode.OK:
         pytest_session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def _files(
-    target: ReportTarget, noted: Sequence[tuple[str, ReportRow]], headline: Sequence[str]
+    target: ReportTarget, report: Mapping[str, Any], noted: Sequence[tuple[str, ReportRow]]
 ) -> dict[Path, bytes]:
     if target.format == "json":
-        return {target.path: serialise(noted, headline)}
+        return {target.path: serialise(report)}
+    if target.format == "html":
+        return {target.path: page([read_report(report, name=target.path.name)])}
     points = points_of(row for _, row in noted)
-    pictures = speculation_picture.draw(points, headline)
+    pictures = speculation_picture.draw(points, report["headline"])
     return {target.path / name: content for name, content in pictures.items()}
 
 

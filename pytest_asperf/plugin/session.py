@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pytest_asperf.config.catalogue import Catalogue, load_catalogue
-from pytest_asperf.errors import AsperfError, CacheError, printable
+from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import Hardware, in_force
 from pytest_asperf.measure import compose
@@ -43,7 +43,7 @@ class Session:
         self._runners: dict[Engine, MeasurementRunner] = {}
         self.notify = TerminalNotify(config)
         self.written: list[Path] = []
-        self.unwritten: dict[Path, CacheError] = {}
+        self.unwritten: dict[Path, AsperfError] = {}
         # Without a pytest configuration, `--pyargs` puts the root into site-packages.
         folder = config.rootpath if config.inipath else config.invocation_params.dir
         catalogue = load_catalogue(folder, shipped_models())

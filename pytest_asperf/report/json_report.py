@@ -1,20 +1,70 @@
-"""The JSON report: every row with its raw counts, for programs to read."""
+"""The JSON report: every claim, and every row with its raw counts, for programs to read."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+import shlex
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_asperf.report.rows import ReportRow
 
 SCHEMA: Final = 1
+#: What a claim has of its first figure, by the names that a figure has for it.
+_OF_A_FIGURE: Final = {
+    "value": "point",
+    **dict.fromkeys(("low", "high", "n", "counted", "unit", "confidence", "at_least", "at_most")),
+}
 
 
-def serialise(noted: Iterable[tuple[str, ReportRow]], headline: Sequence[str]) -> bytes:
-    """The report: test and row in the order they were noted, and what the session measured with."""
+def document(
+    noted: Sequence[tuple[str, ReportRow]], headline: Sequence[str], meta: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The report as plain data.
+
+    Args:
+        noted: test and row, in the order they were noted.
+        headline: lines that say what the session measured with.
+        meta: when, where and how it was run.
+    """
     rows = [{"test": nodeid, **row.as_dict()} for nodeid, row in noted]
-    document = {"schema": SCHEMA, "headline": list(headline), "rows": rows}
-    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    return {
+        "schema": SCHEMA,
+        "meta": dict(meta),
+        "headline": list(headline),
+        "claims": [_claim(n, row, meta) for n, row in enumerate(rows) if row["outcome"]],
+        "rows": rows,
+    }
+
+
+def serialise(report: Mapping[str, Any]) -> bytes:
+    """The report as a file."""
+    return json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def _claim(number: int, row: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
+    """A verdict without nested objects, for a table."""
+    figure = next(iter(row["raw"].get("figures", ())), {})
+    ran = dict(row["ran"])
+    return {
+        "row": number,
+        "test": row["test"],
+        "claim": row["subject"],
+        "limit": row["threshold"],
+        "outcome": row["outcome"],
+        "source": row["source"],
+        "measured": row["measured"],
+        **{key: figure.get(name or key) for key, name in _OF_A_FIGURE.items()},
+        **{key: _ran(ran, key) for key in ("model", "engine", "build")},
+        "advice": row["raw"].get("advice", ""),
+        "finding": row["finding"],
+        "repeat": shlex.join(chain(("pytest", row["test"]), meta.get("options", ()))),
+    }
+
+
+def _ran(ran: Mapping[str, str], label: str) -> str:
+    """A fact of what ran; of a gate, that of the candidate."""
+    return ran.get(label) or ran.get(f"candidate {label}") or ""

@@ -69,7 +69,13 @@ def noted_rows(reports: Sequence[Any]) -> list[tuple[str, ReportRow]]:
 
 def verdict_row(verdict: Verdict, note: str = "") -> ReportRow:
     """A verdict's row, with remarks on how it was measured."""
-    figures = [{"label": label, **estimate_data(estimate)} for label, estimate in verdict.figures]
+    limits = verdict.accepted
+    if len(limits) != len(verdict.figures):
+        limits = ((None, None),) * len(verdict.figures)
+    figures = [
+        {"label": label, **estimate_data(estimate), "at_least": low, "at_most": high}
+        for (label, estimate), (low, high) in zip(verdict.figures, limits, strict=True)
+    ]
     single = verdict.figures[0][1] if len(verdict.figures) == 1 else None
     return ReportRow(
         "",
@@ -81,7 +87,12 @@ def verdict_row(verdict: Verdict, note: str = "") -> ReportRow:
         verdict.subject.source,
         verdict.subject.ran,
         note,
-        raw={"figures": figures, "advice": verdict.advice},
+        raw={
+            "figures": figures,
+            "advice": verdict.advice,
+            "details": list(verdict.details),
+            **verdict.raw,
+        },
     )
 
 
@@ -119,7 +130,9 @@ def finding_row(finding: Finding, evidence: Evidence, verdict: Verdict) -> Repor
 
 def broken_row(what: str, error: AsperfError) -> ReportRow:
     """The row of a measurement that broke."""
-    return ReportRow("", what, error.what, "", outcome="INVALID")
+    details = [error.why, *(error.detail or "").splitlines()]
+    raw = {"figures": [], "advice": error.remedy, "details": details}
+    return ReportRow("", what, error.what, "", outcome="INVALID", raw=raw)
 
 
 def throughput_row(result: ThroughputResult, note: str = "") -> ReportRow:
@@ -208,6 +221,7 @@ def estimate_data(estimate: Estimate) -> dict[str, Any]:
         "low": low,
         "high": high,
         "n": estimate.n,
+        "counted": estimate.counted,
         "unit": estimate.unit,
         "method": estimate.method,
         "confidence": estimate.confidence,

@@ -16,6 +16,7 @@ from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded, judge_invalid
 from pytest_asperf.verdicts.noise_notes import detectable, disturbances, fitness
+from pytest_asperf.verdicts.pair_data import chunk_data, pair_data
 from pytest_asperf.verdicts.paired import (
     advice_on_pairs,
     build_subject,
@@ -85,6 +86,8 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
         ((label.strip() or pairs.workload.name, ratio),),
         advice_on_pairs(outcome, subject, test.expected_pairs_left, _WITHIN),
         details,
+        accepted=((None, 1 + test.tolerance),),
+        raw=pair_data(pairs, ("baseline", "candidate")),
     )
 
 
@@ -117,6 +120,8 @@ def ppl_verdict(comparison: PplComparison) -> Verdict:
         (("ΔPPL", estimate),),
         advice,
         details,
+        accepted=((None, test.limit),),
+        raw=chunk_data(comparison),
     )
     guard_finding = guards.impossible_gain(estimate.point)
     remedy = "take a baseline build that is sound"
@@ -154,7 +159,8 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
         f"mean KLD {candidate.mean_kld:.2g} nats ({base.mean_kld:.2g} in the baseline), largest "
         f"{candidate.largest_kld:.2g}, {comparison.elapsed_s:.0f} s"
     )
-    return replace(verdict, measured=measured, details=(*by_build, *differences(*comparison.ran)))
+    details = (*by_build, *differences(*comparison.ran))
+    return replace(verdict, measured=measured, details=details)
 
 
 def _drift_limit(floor: float, baseline: float) -> float:
@@ -203,7 +209,9 @@ def speculation_verdict(comparison: SpeculationComparison, comparisons: int) -> 
     verdict = joined(verdicts, figures, subject, threshold)
     accepted = ", ".join(f"{c.accepted}/{c.drafted}" for c in comparison.counts)
     measured = f"{verdict.measured}; accepted {accepted}"
-    return replace(verdict, measured=measured, details=details)
+    by_prompt = [[list(counts) for counts in side.by_prompt] for side in comparison.counts]
+    raw = {**speed.raw, "drafted_and_accepted": by_prompt}
+    return replace(verdict, measured=measured, details=details, raw=raw)
 
 
 def _supplied_verdict(

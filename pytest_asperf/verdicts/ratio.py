@@ -10,6 +10,7 @@ from pytest_asperf.analysis.limit_verdict import judge_within, range_text
 from pytest_asperf.analysis.stats.estimate import RATIO
 from pytest_asperf.analysis.verdict import Subject, Verdict, judge_invalid
 from pytest_asperf.verdicts.noise_notes import disturbances, fitness
+from pytest_asperf.verdicts.pair_data import pair_data
 from pytest_asperf.verdicts.paired import (
     advice_on_pairs,
     build_subject,
@@ -147,6 +148,7 @@ def _judged(
         figures=((pairs.workload.name, ratio),),
         advice=advice_on_pairs(outcome, subject, test.expected_pairs_left, _AT_THE_LIMIT),
         details=details,
+        raw=pair_data(pairs, claim.names[::-1], is_rate_ratio=claim.is_rate),
     )
 
 

@@ -81,6 +81,7 @@ def gain_verdict(
         figures=(("gain", result.gain), ("speed ratio", result.ratio)),
         advice=_advice(outcome, sides, result),
         details=_details(result),
+        accepted=((at_least if sides == ["above"] else None, None), (None, None)),
     )
     return guarded(verdict, result.guard_findings, remedy=_BROKEN)
 

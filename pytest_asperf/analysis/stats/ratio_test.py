@@ -66,19 +66,23 @@ class RatioTest(PairSequence):
         is_beyond = any(seen >= 1 / error for seen, error in self._beyond())
         return Outcome.FAIL if is_beyond else Outcome.INCONCLUSIVE
 
-    def _within(self) -> Iterator[tuple[float, float]]:
+    def _evidence_shares(self, n: int) -> tuple[float, float]:
+        for_fail = max(seen * error for seen, error in self._beyond(n))
+        return for_fail, min(seen * error for seen, error in self._within(n))
+
+    def _within(self, n: int | None = None) -> Iterator[tuple[float, float]]:
         """The evidence that the ratio keeps each limit, with the error that it may have."""
         if self._low > -math.inf:
-            yield self.evidence_above(self._low), self._alpha
+            yield self.evidence_above(self._low, n), self._alpha
         if self._high < math.inf:
-            yield self.evidence_below(self._high), self._beta
+            yield self.evidence_below(self._high, n), self._beta
 
-    def _beyond(self) -> Iterator[tuple[float, float]]:
+    def _beyond(self, n: int | None = None) -> Iterator[tuple[float, float]]:
         """The evidence that the ratio is beyond each limit, likewise."""
         if self._low > -math.inf:
-            yield self.evidence_below(self._low), self._beta
+            yield self.evidence_below(self._low, n), self._beta
         if self._high < math.inf:
-            yield self.evidence_above(self._high), self._alpha
+            yield self.evidence_above(self._high, n), self._alpha
 
     def _left(self, seen: float, error: float) -> float:
         return pairs_left(self.n, math.log(max(seen, 1.0)), math.log(1 / error))

@@ -181,13 +181,21 @@ class PairSequence(SequentialTest):
             confidence=self.confidence,
         ).change_of_log()
 
-    def evidence_above(self, effect: float) -> float:
-        """E-value against "slower by `effect` at most", in logs of ratios."""
-        return evidence(self._values, self._scales, effect)
+    @property
+    def course(self) -> list[tuple[float, float]]:
+        """Evidence for a FAIL and for a PASS after each pair, as multiples of what each needs."""
+        return [self._evidence_shares(n) for n in range(1, self.n + 1)]
 
-    def evidence_below(self, effect: float) -> float:
-        """E-value against "slower by `effect` or more", in logs of ratios."""
-        return evidence([-d for d in self._values], self._scales, -effect)
+    def evidence_above(self, effect: float, n: int | None = None) -> float:
+        """E-value of the first `n` pairs against "slower by `effect` at most", a log ratio."""
+        return evidence(self._values[:n], self._scales[:n], effect)
+
+    def evidence_below(self, effect: float, n: int | None = None) -> float:
+        """E-value of the first `n` pairs against "slower by `effect` or more", likewise."""
+        return evidence([-d for d in self._values[:n]], self._scales[:n], -effect)
+
+    def _evidence_shares(self, n: int) -> tuple[float, float]:
+        raise NotImplementedError
 
     def _decide(self) -> Outcome | None:
         raise NotImplementedError
@@ -301,9 +309,13 @@ class PairedTest(PairSequence):
     def _is_accepted(self) -> bool:
         return self.is_within
 
-    def evidence_for_fail(self, effect: float | None = None) -> float:
+    def evidence_for_fail(self, effect: float | None = None, n: int | None = None) -> float:
         """The e-value that a FAIL rests on, against "slower by `effect` at most", or the floor."""
-        return self.evidence_above(self._floor if effect is None else effect)
+        return self.evidence_above(self._floor if effect is None else effect, n)
+
+    def _evidence_shares(self, n: int) -> tuple[float, float]:
+        for_pass = self._beta * self.evidence_below(self._limit, n)
+        return self._alpha * self.evidence_for_fail(n=n), for_pass
 
 
 def require_log_ratio(difference: float, pair: int) -> None:

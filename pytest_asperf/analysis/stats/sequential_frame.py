@@ -53,6 +53,11 @@ class SequentialTest:
         return len(self._values)
 
     @property
+    def values(self) -> tuple[float, ...]:
+        """The values taken, in their order."""
+        return tuple(self._values)
+
+    @property
     def outcome(self) -> Outcome | None:
         """The verdict, or None while more values are needed."""
         return self._outcome

@@ -161,7 +161,11 @@ class TotalTimeTest(PairedTest):
         is_long_enough = self.n >= self._pairs_for_pass
         return is_long_enough and self.is_within and self.total.is_within and not self.is_held_up
 
-    def evidence_for_fail(self, effect: float | None = None) -> float:
+    def evidence_for_fail(self, effect: float | None = None, n: int | None = None) -> float:
         """The e-value that a FAIL rests on: the weighted mean of both costs'."""
-        typical, total = super().evidence_for_fail(effect), self.total.evidence_for_fail(effect)
-        return (1 - _WEIGHT) * typical + _WEIGHT * total
+        typical = super().evidence_for_fail(effect, n)
+        return (1 - _WEIGHT) * typical + _WEIGHT * self.total.evidence_for_fail(effect, n)
+
+    def _evidence_shares(self, n: int) -> tuple[float, float]:
+        for_fail, for_pass = super()._evidence_shares(n)
+        return for_fail, min(for_pass, self._beta * self.total.evidence_below(self._limit, n))

@@ -1,0 +1,190 @@
+"""The card of one claim: verdict, charts, why it is not decided or broken, and what ran."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.report import charts
+from pytest_asperf.report.markup import element
+from pytest_asperf.report.svg import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from xml.etree.ElementTree import Element
+
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.report.report_data import Claim, JudgedFigure, PairCourse, Series
+
+_SIDES: Final = ("baseline ", "candidate ")
+#: More charts or rows than these would hide the others.
+_MOST_SERIES: Final = 6
+_MOST_FIGURES: Final = 16
+
+
+def card(claim: Claim, anchor: str) -> Element:
+    """The card of a claim, which links find by `anchor`."""
+    passed = claim.outcome == "PASS"
+    return element(
+        "article",
+        element("h3", badge(claim.outcome), f" {claim.subject} ", element("em", claim.threshold)),
+        element("p", claim.test, class_="test"),
+        element("p", claim.statement, class_="statement") if claim.statement else None,
+        element("p", "published ", claim.published, class_="quiet") if claim.published else None,
+        element("p", claim.measured, _basis(claim), class_="measured"),
+        element("p", _sides(claim.pairs)) if claim.pairs else None,
+        None if passed or not claim.advice else _advice(claim.advice),
+        element("div", _charts(claim), class_="charts"),
+        _figures(claim),
+        _details(claim),
+        _ran(claim),
+        _repeat(claim),
+        class_=f"card {_class(claim.outcome)}",
+        id=anchor,
+    )
+
+
+def badge(outcome: str) -> Element:
+    """An outcome in its colour."""
+    return element("span", outcome, class_=f"badge {_class(outcome)}")
+
+
+def exact(estimate: Estimate) -> Element:
+    """An estimate as text, with its exact point for programs."""
+    return element("data", estimate.text(), value=repr(estimate.point))
+
+
+def notes(text: str) -> Element:
+    """Remarks, one a line."""
+    return element("ul", (element("li", line) for line in text.splitlines()), class_="notes")
+
+
+def _class(outcome: str) -> str:
+    return outcome.lower().replace(" ", "-")
+
+
+def _basis(claim: Claim) -> str:
+    origin = [] if claim.source == "live" else [claim.source]
+    basis = [*([claim.basis] if claim.basis else []), *origin]
+    return f" ({', '.join(basis)})" if basis else ""
+
+
+def _advice(text: str) -> Element:
+    return element("p", element("strong", "What to do: "), text, class_="advice")
+
+
+def _charts(claim: Claim) -> Iterator[Element]:
+    figures = claim.figures[:_MOST_FIGURES]
+    for unit, of_unit in groupby(figures, key=lambda figure: figure.estimate.unit):
+        same = list(of_unit)
+        yield _chart(charts.intervals(same, claim.outcome), _interval_caption(same, unit))
+    if claim.pairs is not None:
+        figure = next(iter(figures), None)
+        yield _chart(charts.pairs(claim.pairs, figure), _pairs_caption(claim.pairs))
+        yield _chart(charts.evidence(claim.pairs), _evidence_caption())
+    for series in claim.series[:_MOST_SERIES]:
+        if len(series.values) > 1:
+            yield _chart(charts.runs(series), _runs_caption(series))
+
+
+def _chart(drawn: Element, caption: str | Sequence[Element | str]) -> Element:
+    return element("figure", drawn, element("figcaption", caption))
+
+
+def _interval_caption(figures: Sequence[JudgedFigure], unit: str) -> str:
+    limits = list(dict.fromkeys(text for figure in figures for text in _limits(figure)))
+    percent = 100 * figures[0].estimate.confidence
+    of_unit = f", {unit}" if unit not in {"", "change", "share"} else ""
+    interval = "Exact value" if figures[0].estimate.is_exact else f"{percent:.3g} % interval"
+    accepted = f"; accepted (shaded): {', '.join(limits)}" if limits else ""
+    return f"{interval}{of_unit}{accepted}."
+
+
+def _limits(figure: JudgedFigure) -> list[str]:
+    """The limits of a figure in words."""
+    words = (("at least", figure.at_least), ("at most", figure.at_most))
+    unit = figure.estimate.unit
+    return [f"{word} {shown(limit, unit)}" for word, limit in words if limit is not None]
+
+
+def _pairs_caption(course: PairCourse) -> str:
+    return f"Each pair's ratio in the order they ran; hollow where {course.sides[1]} ran first."
+
+
+def _sides(course: PairCourse) -> Iterator[Element | str]:
+    """What each side came to."""
+    yield f"{course.timed}, median of all runs: "
+    for side, middle in zip(course.sides, course.medians, strict=True):
+        yield element("data", f"{middle:.4g} {course.unit}", value=repr(middle))
+        yield f" {side}{', ' if side == course.sides[0] else ''}"
+
+
+def _evidence_caption() -> list[Element | str]:
+    fail, accept = (element("b", word, class_=word.lower()) for word in ("FAIL", "PASS"))
+    unit = ", as a multiple of the least that each needs (dashed: 1)."
+    return ["Evidence after each pair for ", fail, " and for ", accept, unit]
+
+
+def _runs_caption(series: Series) -> str:
+    interval = ", shaded: its interval" if series.estimate.has_interval else ""
+    return f"{series.label}, {series.counted} by {series.counted}. Line: the estimate{interval}."
+
+
+def _figures(claim: Claim) -> Element | None:
+    """Every judged figure with its exact numbers."""
+    if not claim.figures:
+        return None
+    rows = (
+        element(
+            "tr",
+            element("th", figure.label),
+            element("td", exact(figure.estimate)),
+            element("td", ", ".join(_limits(figure))),
+            element("td", f"{figure.estimate.n} {figure.estimate.counted}"),
+            element("td", figure.estimate.method),
+        )
+        for figure in claim.figures
+    )
+    heads = ("figure", "value and interval", "accepted", "from", "method")
+    table = element("table", element("tr", (element("th", text) for text in heads)), rows)
+    return _folded("Figures", element("div", table, class_="wide"))
+
+
+def _details(claim: Claim) -> Element | None:
+    lines = [*claim.details, *claim.note.splitlines()]
+    if not lines:
+        return None
+    listed = element("ul", (element("li", line) for line in dict.fromkeys(lines)), class_="notes")
+    title = "Why" if claim.outcome == "INVALID" else "Remarks"
+    return _folded(title, listed, is_open=claim.outcome != "PASS")
+
+
+def _ran(claim: Claim) -> Element | None:
+    if not claim.ran:
+        return None
+    if all(label.startswith(_SIDES) or label == "text" for label, _ in claim.ran):
+        rows = list(_both(dict(claim.ran)))
+    else:
+        rows = [element("tr", element("th", k), element("td", text)) for k, text in claim.ran]
+    return _folded("What ran", element("div", element("table", rows, class_="ran"), class_="wide"))
+
+
+def _both(ran: dict[str, str]) -> Iterator[Element]:
+    """The facts of two builds beside each other, marked where they differ."""
+    yield element("tr", (element("th", text) for text in ("", "baseline", "candidate")))
+    for label in dict.fromkeys(key.removeprefix(_SIDES[0]).removeprefix(_SIDES[1]) for key in ran):
+        sides = [ran.get(f"{side}{label}", ran.get(label, "")) for side in _SIDES]
+        cells = (element("td", text) for text in sides)
+        differs = "differs" if sides[0] != sides[1] else None
+        yield element("tr", element("th", label), cells, class_=differs)
+
+
+def _repeat(claim: Claim) -> Element | None:
+    if not claim.repeat:
+        return None
+    return element("p", "again: ", element("code", claim.repeat), class_="repeat")
+
+
+def _folded(title: str, content: Element, *, is_open: bool = False) -> Element:
+    attributes = {"open": ""} if is_open else {}
+    return element("details", element("summary", title), content, **attributes)

@@ -1,0 +1,251 @@
+"""One self-contained page of JSON reports: verdicts, claims, what was measured, and what ran.
+
+Nothing of it is computed here: texts are those of the report, and charts are drawn of its figures.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from importlib.resources import files
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.errors import printable
+from pytest_asperf.report.charts import gains, levels, mini_interval, runs
+from pytest_asperf.report.claim_card import badge, card, exact, notes
+from pytest_asperf.report.markup import element, serialised
+from pytest_asperf.report.report_data import OUTCOMES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from xml.etree.ElementTree import Element
+
+    from pytest_asperf.report.report_data import Claim, LevelSet, Measurement, ReportData
+    from pytest_asperf.report.speculation_points import SpeculationPoint
+
+#: The page loads nothing and runs nothing, whatever a name in it holds.
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
+_MEANINGS: Final = (
+    ("PASS", "the claim is shown to hold"),
+    ("FAIL", "the claim is shown not to hold"),
+    ("INCONCLUSIVE", "the runs show neither"),
+    ("INVALID", "the measurement is broken, so its figures decide nothing"),
+)
+#: Series of measurements that nothing judged, beyond which only the table has them.
+_MOST_UNJUDGED: Final = 60
+
+
+def page(reports: Sequence[ReportData]) -> bytes:
+    """The page of one or more reports."""
+    claims = [claim for report in reports for claim in report.claims]
+    counts = Counter(claim.outcome for claim in claims)
+    answer = ", ".join(f"{counts[word]} {word}" for word in OUTCOMES if counts[word])
+    answer = answer or "no claim was judged"
+    style = element("style")
+    style.text = files(__package__).joinpath("page.css").read_text("utf-8")
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("title", f"{answer} · pytest-asperf"),
+        style,
+    )
+    names = _distinct([report.name for report in reports])
+    body = element(
+        "body",
+        element("header", element("p", "pytest-asperf", class_="kicker"), element("h1", answer)),
+        _strip(counts) if claims else None,
+        (_report(report, f"r{n}", names[n], len(reports)) for n, report in enumerate(reports)),
+        _footer(),
+    )
+    return serialised(element("html", head, body, lang="en"))
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    twins = Counter(names)
+    return [f"{name} ({n})" if twins[name] > 1 else name for n, name in enumerate(names, start=1)]
+
+
+def _strip(counts: Counter[str]) -> Element:
+    """One bar that is divided as the verdicts are."""
+    parts = (
+        element(
+            "span",
+            f"{counts[word]} {word}",
+            class_=word.lower().replace(" ", "-"),
+            style=f"flex-grow:{counts[word]}",
+        )
+        for word in OUTCOMES
+        if counts[word]
+    )
+    return element("div", parts, class_="strip")
+
+
+def _report(report: ReportData, prefix: str, name: str, n_reports: int) -> Element:
+    worst_first = sorted(
+        enumerate(report.claims), key=lambda numbered: OUTCOMES.index(numbered[1].outcome)
+    )
+    numbered = [(f"{prefix}-{n + 1}", claim) for n, claim in worst_first]
+    return element(
+        "section",
+        element("h2", name) if n_reports > 1 else None,
+        _facts(report),
+        _overview(numbered) if numbered else None,
+        _figures(report),
+        element("h2", "Claims") if numbered else None,
+        (card(claim, anchor) for anchor, claim in numbered),
+        _unjudged(report),
+    )
+
+
+def _facts(report: ReportData) -> list[Element]:
+    terms = [
+        part
+        for label, text in report.facts
+        for part in (element("dt", label), element("dd", text, class_=label))
+    ]
+    lines = element("ul", (element("li", line) for line in report.headline), class_="headline")
+    early = "The file names neither time nor machine: an earlier version of pytest-asperf wrote it."
+    return [
+        element("dl", terms, class_="facts") if terms else element("p", early, class_="quiet"),
+        *([lines] if report.headline else []),
+    ]
+
+
+def _overview(numbered: Sequence[tuple[str, Claim]]) -> Element:
+    heads = ("verdict", "claim", "measured", "interval and limit", "from")
+    rows = (
+        element(
+            "tr",
+            element("td", badge(claim.outcome)),
+            element(
+                "td",
+                element("a", f"{claim.subject} {claim.threshold}", href=f"#{anchor}"),
+                element("small", claim.test),
+                class_="claim",
+            ),
+            element("td", printable(claim.measured, 160), class_="measured"),
+            element(
+                "td",
+                mini_interval(claim.figures[0], claim.outcome) if claim.figures else None,
+                class_="mini",
+            ),
+            element("td", claim.basis, class_="basis"),
+        )
+        for anchor, claim in numbered
+    )
+    head = element("thead", element("tr", (element("th", text) for text in heads)))
+    return element("table", head, element("tbody", rows), class_="overview")
+
+
+def _figures(report: ReportData) -> list[Element]:
+    drawn = [*map(_level_figure, report.level_sets)]
+    if report.speculation:
+        drawn.append(_gain_figure(report.speculation))
+    if not drawn:
+        return []
+    return [element("h2", "Figures"), element("div", drawn, class_="figures")]
+
+
+def _level_figure(found: LevelSet) -> Element:
+    rates = f"bars: {found.workload}, tok/s (left axis). " if found.workload else ""
+    rows = (
+        element(
+            "tr",
+            element("th", level.name),
+            element("td", exact(level.rate) if level.rate else ""),
+            element(
+                "td", exact(level.delta_ppl) if level.delta_ppl else _baseline(found, level.name)
+            ),
+        )
+        for level in found.levels
+    )
+    heads = ("level", found.workload, f"ΔPPL against {found.baseline}")
+    return element(
+        "figure",
+        element("h3", found.model),
+        levels(found),
+        element(
+            "figcaption",
+            f"{rates}Line: ΔPPL against {found.baseline}"
+            f"{' (right axis)' if rates else ''}. Upright lines are 90 % intervals.",
+        ),
+        element(
+            "table",
+            element("tr", (element("th", text) for text in heads)),
+            rows,
+            class_="levels",
+        ),
+    )
+
+
+def _baseline(found: LevelSet, name: str) -> str:
+    return "baseline" if name == found.baseline else ""
+
+
+def _gain_figure(points: Sequence[SpeculationPoint]) -> Element:
+    rows = (
+        element("tr", element("td", str(n)), element("td", point.label, class_="name"), cells)
+        for n, point in enumerate(points, start=1)
+        for cells in [[element("td", cell) for cell in point.cells()]]
+    )
+    heads = ("", "pair", "ratio", "gain", "predicted", "accepted", "even at", "best k")
+    sound = [point for point in points if not point.is_invalid]
+    return element(
+        "figure",
+        element("h3", "Speculative decoding"),
+        gains(points) if sound else None,
+        element(
+            "figcaption",
+            "Gain in rate over the target alone, with its 90 % interval; the short line is the "
+            "gain that acceptance and costs predict. Dashed: the rule of thumb, a ratio of 2.5 x.",
+        ),
+        element(
+            "div",
+            element("table", element("tr", (element("th", text) for text in heads)), rows),
+            class_="wide",
+        ),
+    )
+
+
+def _unjudged(report: ReportData) -> list[Element]:
+    """Measurements of tests that claim nothing."""
+    claimed = {claim.test for claim in report.claims}
+    alone = [m for m in report.measurements if m.test not in claimed]
+    if not alone:
+        return []
+    blocks = []
+    for test, found in groupby(alone, key=lambda measurement: measurement.test):
+        blocks += [element("h3", test, class_="test"), *_measured(list(found))]
+    return [element("h2", "Measured without a claim"), *blocks]
+
+
+def _measured(found: Iterable[Measurement]) -> Iterator[Element]:
+    for measurement in found:
+        what = f"{measurement.model} {measurement.subject}: {measurement.measured}"
+        yield element("p", what, f" ({measurement.basis})" if measurement.basis else "")
+        if measurement.note:
+            yield notes(measurement.note)
+        if measurement.series and len(measurement.series.values) > 1:
+            yield element("div", element("figure", runs(measurement.series)), class_="charts")
+
+
+def _footer() -> Element:
+    words = [
+        part
+        for word, text in _MEANINGS
+        for part in (element("dt", badge(word)), element("dd", text))
+    ]
+    return element(
+        "footer",
+        element("h2", "How to read this page"),
+        element("dl", words, class_="meanings"),
+        element(
+            "p",
+            "An interval is two-sided, at the stated confidence. The verdict judges the interval "
+            "that is shown: a claim passes if all of it is accepted (the shaded area), and fails "
+            "if none of it is. Texts and figures are those of the JSON report.",
+        ),
+    )

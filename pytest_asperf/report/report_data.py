@@ -1,0 +1,145 @@
+"""What a page shows of a JSON report: claims, what was measured for each, and series to draw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.report.speculation_points import SpeculationPoint
+
+#: A cell of a gate that was planned and could not be measured.
+NOT_RUN: Final = "NOT RUN"
+#: From the worst to the best.
+OUTCOMES: Final = ("FAIL", "INVALID", NOT_RUN, "INCONCLUSIVE", "PASS")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedFigure:
+    """A judged estimate, with the limits of what is accepted; None is no limit, or not known."""
+
+    label: str
+    estimate: Estimate
+    at_least: float | None
+    at_most: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Values in the order they were measured, and the estimate that was made of them."""
+
+    label: str
+    counted: str
+    values: tuple[float, ...]
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class PairCourse:
+    """The pairs of a comparison in the order they ran.
+
+    Attributes:
+        sides: names of what ran as baseline and as candidate.
+        timed: the workload.
+        unit: of the medians.
+        medians: of all turns of each side.
+        ratios: of the typical turn of each pair.
+        total_ratios: of the total time of each pair.
+        candidate_first: whether the candidate began the pair.
+        evidence: after each pair, for a FAIL and for a PASS, as multiples of what each needs.
+    """
+
+    sides: tuple[str, str]
+    timed: str
+    unit: str
+    medians: tuple[float, float]
+    ratios: tuple[float, ...]
+    total_ratios: tuple[float, ...]
+    candidate_first: tuple[bool, ...]
+    evidence: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One row that nothing judged."""
+
+    test: str
+    model: str
+    subject: str
+    measured: str
+    basis: str
+    note: str
+    series: Series | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One verdict, with what it rests on; the texts are those of its row."""
+
+    test: str
+    subject: str
+    threshold: str
+    outcome: str
+    source: str
+    measured: str
+    basis: str
+    note: str
+    advice: str
+    details: tuple[str, ...]
+    ran: tuple[tuple[str, str], ...]
+    published: str
+    statement: str
+    repeat: str
+    figures: tuple[JudgedFigure, ...]
+    series: tuple[Series, ...]
+    pairs: PairCourse | None
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level of a model: its rate and its ΔPPL, each None where it was not measured."""
+
+    name: str
+    rate: Estimate | None
+    delta_ppl: Estimate | None
+
+
+@dataclass(frozen=True, slots=True)
+class LevelSet:
+    """The levels of one model.
+
+    Attributes:
+        model: its name.
+        workload: whose rates the levels have; empty where none has one.
+        baseline: the level that ΔPPL is against.
+        levels: from the largest file to the smallest, as far as sizes are known.
+    """
+
+    model: str
+    workload: str
+    baseline: str
+    levels: tuple[Level, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportData:
+    """One JSON report.
+
+    Attributes:
+        name: of its file.
+        facts: when, where and how it was run, as label and text.
+        headline: what the session measured with.
+        claims: in the order of the session.
+        measurements: likewise.
+        level_sets: of models of which several levels were measured.
+        speculation: measurements of speculation.
+    """
+
+    name: str
+    facts: tuple[tuple[str, str], ...]
+    headline: tuple[str, ...]
+    claims: tuple[Claim, ...]
+    measurements: tuple[Measurement, ...]
+    level_sets: tuple[LevelSet, ...]
+    speculation: tuple[SpeculationPoint, ...]

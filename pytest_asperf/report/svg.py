@@ -1,0 +1,152 @@
+"""Axes and marks of a chart as SVG. Colours and sizes of text are the page's style sheet's."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.stats.estimate import CHANGE, SHARE
+from pytest_asperf.report.markup import element, number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from xml.etree.ElementTree import Element
+
+#: Width of every chart in its own units: one is a pixel on a narrow screen.
+WIDTH: Final = 360.0
+_ROOM: Final = 0.06
+_STEPS: Final = (1, 2, 2.5, 5, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Where values lie on one axis, from `first` to `last` in the chart's units."""
+
+    low: float
+    high: float
+    first: float
+    last: float
+    is_log: bool = False
+
+    @classmethod
+    def around(
+        cls, values: Iterable[float], first: float, last: float, *, is_log: bool = False
+    ) -> Scale:
+        """A scale that holds all finite values with some room on both sides."""
+        known = [value for value in values if math.isfinite(value) and (value > 0 or not is_log)]
+        known = known or [1.0]
+        if is_log:
+            known = [math.log10(value) for value in known]
+        low, high = min(known), max(known)
+        room = (high - low) * _ROOM or abs(high) * _ROOM or 0.5
+        return cls(low - room, high + room, first, last, is_log)
+
+    def at(self, value: float) -> float:
+        """Where a value lies; what is beyond an end, at that end."""
+        if self.is_log:
+            value = math.log10(value) if value > 0 else self.low
+        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+        return self.first + share * (self.last - self.first)
+
+    def ticks(self, at_most: int = 5) -> list[float]:
+        """Round values within the scale."""
+        if self.is_log:
+            return self._log_ticks(at_most)
+        step = _round_step((self.high - self.low) / at_most)
+        first, last = math.ceil(self.low / step), math.floor(self.high / step)
+        return [n * step for n in range(first, last + 1)]
+
+    def _log_ticks(self, at_most: int) -> list[float]:
+        first, last = math.floor(self.low), math.ceil(self.high)
+        every = math.ceil((last - first) / at_most) or 1
+        digits = (1, 2, 5) if last - first <= 2 else (1,)
+        ticks = [digit * 10.0**n for n in range(first, last + 1, every) for digit in digits]
+        return [tick for tick in ticks if self.low <= math.log10(tick) <= self.high]
+
+
+def _round_step(step: float) -> float:
+    size = 10.0 ** math.floor(math.log10(step))
+    return next(size * factor for factor in _STEPS if size * factor >= step * (1 - 1e-9))
+
+
+def shown(value: float, unit: str) -> str:
+    """A tick's or limit's value in its unit."""
+    percent = unit in {CHANGE, SHARE}
+    value = 100 * value if percent else value
+    if abs(value) >= 1000:
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:.4g}" if abs(value) >= 1e-4 else f"{value:.9f}".rstrip("0").rstrip(".")
+    return f"{text} %" if percent else text
+
+
+@dataclass(slots=True)
+class Chart:
+    """A chart that is drawn from the back to the front."""
+
+    title: str
+    height: float
+    marks: list[Element] = field(default_factory=list)
+
+    def add(self, tag: str, class_: str, **attributes: str | float | None) -> None:
+        """Add a shape."""
+        self.marks.append(element(tag, class_=class_, **attributes))
+
+    def line(self, class_: str, x1: float, y1: float, x2: float, y2: float) -> None:
+        """Add a straight line."""
+        self.add("line", class_, x1=x1, y1=y1, x2=x2, y2=y2)
+
+    def box(self, class_: str, x1: float, y1: float, x2: float, y2: float) -> None:
+        """Add a rectangle between two corners."""
+        x, y, width, height = min(x1, x2), min(y1, y2), abs(x2 - x1), abs(y2 - y1)
+        self.add("rect", class_, x=x, y=y, width=width, height=height)
+
+    def dots(self, class_: str, places: Iterable[tuple[float, float]]) -> None:
+        """Add dots as one path of lines without a length: their round caps are seen."""
+        if path := "".join(f"M{number(x)} {number(y)}h0" for x, y in places):
+            self.add("path", f"dots {class_}", d=path)
+
+    def course(self, class_: str, places: Sequence[tuple[float, float]]) -> None:
+        """Add a line through places."""
+        points = " ".join(f"{number(x)},{number(y)}" for x, y in places)
+        self.add("polyline", class_, points=points)
+
+    def text(
+        self, x: float, y: float, text: str, *, anchor: str = "start", class_: str = ""
+    ) -> None:
+        """Add a text, `anchor` at its place."""
+        attributes = {"text_anchor": None if anchor == "start" else anchor}
+        self.marks.append(element("text", text, x=x, y=y, class_=class_ or None, **attributes))
+
+    def axis_x(self, scale: Scale, y: float, unit: str, top: float) -> None:
+        """Add ticks and faint lines for a horizontal scale."""
+        for tick in scale.ticks():
+            x = scale.at(tick)
+            self.line("grid", x, top, x, y)
+            anchor = "end" if x > WIDTH - 14 else "start" if x < 14 else "middle"
+            self.text(x, y + 13, shown(tick, unit), anchor=anchor, class_="tick")
+
+    def axis_y(self, scale: Scale, x1: float, x2: float, unit: str, *, right: bool = False) -> None:
+        """Add ticks for a vertical scale, with faint lines unless it is the second one."""
+        for tick in scale.ticks(4):
+            y = scale.at(tick)
+            if right:
+                self.text(x2 + 4, y + 4, shown(tick, unit), class_="tick")
+                continue
+            self.line("grid", x1, y, x2, y)
+            self.text(x1 - 4, y + 4, shown(tick, unit), anchor="end", class_="tick")
+
+    def drawn(self) -> Element:
+        """The chart, named for readers who do not see it."""
+        view = f"0 0 {number(WIDTH)} {number(self.height)}"
+        label = element("title", self.title)
+        return element("svg", label, self.marks, viewBox=view, role="img")
+
+
+def shortened(text: str, at_most: int) -> str:
+    """A name with its middle left out if it is too long for a chart."""
+    if len(text) <= at_most:
+        return text
+    half = (at_most - 1) // 2
+    return f"{text[: at_most - 1 - half]}…{text[-half:]}"

@@ -1,0 +1,77 @@
+"""What was measured in pairs, as plain data for the JSON report: times, rates and evidence."""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_asperf.measure.ab_ppl import PplComparison
+    from pytest_asperf.measure.ab_speed import WorkloadPairs
+    from pytest_asperf.measure.paired_runner import Pair
+
+
+def pair_data(
+    pairs: WorkloadPairs, names: tuple[str, str], *, is_rate_ratio: bool = False
+) -> dict[str, Any]:
+    """The pairs of one workload in the order they ran, with what each side came to.
+
+    Args:
+        pairs: finished pairs.
+        names: of the sides that ran as baseline and as candidate.
+        is_rate_ratio: whether the claim is about baseline / candidate of the times, and not about
+            candidate / baseline.
+    """
+    is_rate = pairs.workload.is_rate
+    sign = -1 if is_rate_ratio else 1
+    course = pairs.test.course
+    return {
+        "comparison": {
+            "sides": list(names),
+            "timed": pairs.workload.name,
+            "unit": "tok/s" if is_rate else "ms",
+            "medians": list(_medians(pairs, is_rate=is_rate)),
+            "elapsed_s": pairs.elapsed_s,
+            "pairs": [
+                {**_pair(pair, sign), "evidence_for_fail": fail, "evidence_for_pass": accept}
+                for pair, (fail, accept) in zip(pairs.pairs, course, strict=True)
+            ],
+        }
+    }
+
+
+def chunk_data(comparison: PplComparison) -> dict[str, Any]:
+    """The chunks that two builds scored, in the order they were drawn."""
+    test = comparison.test
+    return {
+        "comparison": {
+            "sides": ["baseline", "candidate"],
+            "text": comparison.text.name,
+            "text_sha256": comparison.text.sha256,
+            "n_chunks_total": test.n_chunks_total,
+            "elapsed_s": comparison.elapsed_s,
+            "delta_nll": list(test.values),
+        }
+    }
+
+
+def _pair(pair: Pair, sign: int) -> dict[str, Any]:
+    return {
+        "baseline_ns": list(pair.baseline_runs_ns),
+        "candidate_ns": list(pair.candidate_runs_ns),
+        "n_tokens": list(pair.n_tokens),
+        "candidate_first": pair.candidate_first,
+        "ratio": math.exp(sign * pair.log_ratio),
+        "total_ratio": math.exp(sign * pair.total_log_ratio),
+    }
+
+
+def _medians(pairs: WorkloadPairs, *, is_rate: bool) -> tuple[float, float]:
+    """The median of each side's turns, in tok/s or ms."""
+    sides: tuple[list[float], list[float]] = ([], [])
+    for pair in pairs.pairs:
+        runs_ns = (pair.baseline_runs_ns, pair.candidate_runs_ns)
+        for side, times_ns, n_tokens in zip(sides, runs_ns, pair.n_tokens, strict=True):
+            side.extend(1e9 * n_tokens / ns if is_rate else ns / 1e6 for ns in times_ns)
+    return median(sides[0]), median(sides[1])
