@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,12 +80,14 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     for name, code in modules.items():
         (folder / f"{name}.py").write_text(code, encoding="utf-8")
     (folder / "mypy.ini").write_text(CONFIGURATION)
+    limit = sys.getrecursionlimit()
     out, err, _ = api.run(
         [
             *("--config-file", str(folder / "mypy.ini"), "--cache-dir", str(folder / "cache")),
             *(str(folder / f"{name}.py") for name in modules),
         ]
     )
+    sys.setrecursionlimit(limit)  # mypy raises it, which other tests in this process would see
     assert not err, err
     lines = [line for line in out.splitlines() if ": error: " in line]
     return {name: [x for x in lines if f"{name}.py:" in x] for name in modules}
