@@ -101,9 +101,9 @@ def test_engine(throughput):
 def test_context(throughput):
     throughput("tg4@d4000")
 
-@pytest.mark.quant("8bit")
-def test_sound_too(perplexity):
-    pass
+@pytest.mark.model("./sound")
+def test_sound_too(throughput):
+    throughput("pp4")
 """
 #: By test: the phase that it fails in, and what its message says. A message is its four parts.
 TOLD = {
