@@ -98,14 +98,9 @@ class Fit:
         return self.weights_bytes < self.weights_limit_bytes
 
     @property
-    def all_fits(self) -> bool:
-        """Whether all that is needed is smaller than the memory."""
-        return self.needed_bytes < self.memory.nbytes
-
-    @property
     def fits(self) -> bool:
-        """Whether both hold."""
-        return self.weights_fit and self.all_fits
+        """Whether they do, and all that is needed is smaller than the memory."""
+        return self.weights_fit and self.needed_bytes < self.memory.nbytes
 
 
 def fit(memory: MemoryCapacity, demands: Sequence[Demand]) -> Fit:

@@ -48,16 +48,11 @@ def audit(
 def _together(readings: Sequence[FileReading], options: Options) -> Iterable[FileFindings]:
     pairs = FileFindings("ΔPPL, paired by chunk", "llama-perplexity")
     _pair_perplexity(readings, options, pairs)
-    if pairs.figures or pairs.guard_findings:
-        yield pairs
     arms = FileFindings("runs with and without a remote device", "llama-speculative")
     _compare_arms(readings, arms)
-    if arms.guard_findings:
-        yield arms
     counts = FileFindings("rates in a table and the logs they come from", "llama-speculative")
     _account_tokens(readings, counts)
-    if counts.guard_findings:
-        yield counts
+    return [found for found in (pairs, arms, counts) if found.figures or found.guard_findings]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple, Never
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_asperf.builds.surroundings import run_program
 from pytest_asperf.config.build_sources import Checkout, Packages
@@ -52,71 +52,68 @@ def builds_between(ends: tuple[Build, Build], *, where: str) -> tuple[Candidate,
         BuildError: the index or git cannot be asked.
     """
     base, candidate = ends
-    if base.settings != candidate.settings:
-        _refuse(ends, "they differ in engine settings", where=where)
-    match base.source, candidate.source:
-        case Packages() as old, Packages() as new:
-            return _releases(ends, (old, new), where=where)
-        case Checkout() as old, Checkout() as new:
-            return _commits(ends, (old, new), where=where)
-    return _refuse(ends, "no index and no checkout has both", where=where)
+    try:
+        if base.settings != candidate.settings:
+            raise _NoOrderError("they differ in engine settings")
+        match base.source, candidate.source:
+            case Packages() as old, Packages() as new:
+                return _releases(ends, old, new)
+            case Checkout() as old, Checkout() as new:
+                return _commits(ends, old, new)
+        raise _NoOrderError("no index and no checkout has both")
+    except _NoOrderError as problem:
+        raise ConfigError(
+            f"{where}: which builds lie between {base.name} and {candidate.name} is not known: "
+            f"{problem}",
+            why="a bisection needs them in the order in which they were made",
+            remedy="name two releases of one package (mlx-lm==0.31.1 mlx-lm==0.32.2) or two "
+            "commits of one checkout (../llama.cpp@A ../llama.cpp@B)",
+            opt_out="name the builds between them in their order: --builds=A,B,C, or a file with "
+            "one a line",
+        ) from None
 
 
-def _refuse(ends: tuple[Build, Build], problem: str, *, where: str) -> Never:
-    base, candidate = ends
-    raise ConfigError(
-        f"{where}: which builds lie between {base.name} and {candidate.name} is not known: "
-        f"{problem}",
-        why="a bisection needs them in the order in which they were made",
-        remedy="name two releases of one package (mlx-lm==0.31.1 mlx-lm==0.32.2) or two commits of "
-        "one checkout (../llama.cpp@A ../llama.cpp@B)",
-        opt_out="name the builds between them in their order: --builds=A,B,C, or a file with one a "
-        "line",
-    )
+class _NoOrderError(Exception):
+    """Two builds of which it is not known which lie between them, and why."""
 
 
 def _releases(
-    ends: tuple[Build, Build], sources: tuple[Packages, Packages], *, where: str
+    ends: tuple[Build, Build], earlier: Packages, later: Packages
 ) -> tuple[Candidate, ...]:
     from packaging.version import Version  # noqa: PLC0415  # 50 ms, and only for releases
 
-    moved = _moved(*sources)
-    if moved is None:
-        _refuse(ends, "they differ in more than one package's version", where=where)
-    old, new = moved
+    old, new = _moved(earlier, later)
     base, candidate = ends
-    first, last = (_pinned(requirement) for requirement in (old, new))
-    if first is None or last is None:
-        _refuse(ends, "only NAME==VERSION says which release is meant", where=where)
+    first, last = _pinned(old), _pinned(new)
     if not first < last:
-        _refuse(ends, f"{first} is not before {last}", where=where)
+        raise _NoOrderError(f"{first} is not before {last}")
     options = ["--pre"] if first.is_prerelease or last.is_prerelease else []
-    known = map(Version, _index_versions(new.name, sources[0], options))
+    known = map(Version, _index_versions(new.name, earlier, options))
     between = sorted({version for version in known if first < version < last})
 
     def release(version: Version) -> Build:
         text = str(new).replace(str(new.specifier), f"=={version}")
-        named = tuple(text if word == str(new) else word for word in sources[1].requirements)
-        source = replace(sources[1], requirements=named)
+        named = tuple(text if word == str(new) else word for word in later.requirements)
+        source = replace(later, requirements=named)
         return replace(candidate, name=text + _settings(candidate), source=source)
 
     return (Candidate(base), *(Candidate(release(v)) for v in between), Candidate(candidate))
 
 
-def _moved(base: Packages, candidate: Packages) -> tuple[Requirement, Requirement] | None:
-    """The one requirement in which two environments differ, None where there is none."""
+def _moved(base: Packages, candidate: Packages) -> tuple[Requirement, Requirement]:
+    """The one requirement in which two environments differ, and in its version alone."""
     from packaging.requirements import Requirement  # noqa: PLC0415  # as above
 
     one, other = set(base.requirements), set(candidate.requirements)
     alike = replace(base, requirements=()) == replace(candidate, requirements=())
-    if not alike or len(one - other) != 1 or len(other - one) != 1:
-        return None
-    old, new = Requirement(*(one - other)), Requirement(*(other - one))
-    same = (old.name, old.extras, old.marker) == (new.name, new.extras, new.marker)
-    return (old, new) if same else None
+    if alike and len(one - other) == len(other - one) == 1:
+        old, new = Requirement(*(one - other)), Requirement(*(other - one))
+        if (old.name, old.extras, old.marker) == (new.name, new.extras, new.marker):
+            return old, new
+    raise _NoOrderError("they differ in more than one package's version")
 
 
-def _pinned(requirement: Requirement) -> Version | None:
+def _pinned(requirement: Requirement) -> Version:
     from packaging.version import InvalidVersion, Version  # noqa: PLC0415  # as above
 
     specifiers = list(requirement.specifier)
@@ -125,7 +122,7 @@ def _pinned(requirement: Requirement) -> Version | None:
             return Version(specifiers[0].version)
     except InvalidVersion:  # a prefix, such as ==0.31.*
         pass
-    return None
+    raise _NoOrderError("only NAME==VERSION says which release is meant")
 
 
 def _index_versions(package: str, base: Packages, options: Sequence[str]) -> list[str]:
@@ -146,12 +143,9 @@ def _index_versions(package: str, base: Packages, options: Sequence[str]) -> lis
     return [word.strip() for word in found[1].split(",")]
 
 
-def _commits(
-    ends: tuple[Build, Build], sources: tuple[Checkout, Checkout], *, where: str
-) -> tuple[Candidate, ...]:
-    old, new = sources
+def _commits(ends: tuple[Build, Build], old: Checkout, new: Checkout) -> tuple[Candidate, ...]:
     if replace(old, commit="") != replace(new, commit=""):
-        _refuse(ends, "they are of two checkouts, or are configured differently", where=where)
+        raise _NoOrderError("they are of two checkouts, or are configured differently")
 
     def log(revisions: str, *options: str) -> list[_Commit]:
         words = ("log", "--first-parent", "--reverse", _COMMIT_FORMAT, *options, revisions, "--")
@@ -161,14 +155,14 @@ def _commits(
     start, *_ = log(old.commit, "-1")
     behind = log(f"{old.commit}..{new.commit}")
     if not behind:
-        _refuse(ends, f"{new.commit} has no commit that {old.commit} lacks", where=where)
+        raise _NoOrderError(f"{new.commit} has no commit that {old.commit} lacks")
     base, candidate = ends
     # What a baseline beside that line lacks besides would look like the first commit's own.
     before, *_ = log(f"{behind[0].digest}^", "-1")
     if before.digest != start.digest:
         name = before.candidate(candidate, new).build.name
         problem = f"{old.commit} is not among the first parents of {new.commit}; {name} is"
-        _refuse(ends, problem, where=where)
+        raise _NoOrderError(problem)
     first, *others, last = (commit.candidate(candidate, new) for commit in (start, *behind))
     return (_called(first, base), *others, _called(last, candidate))
 

@@ -61,8 +61,9 @@ def known_so_far(request: BisectRequest, record: BisectRecord) -> str:
     left = ends.candidate - ends.base
     after, at = (request.candidates[i].build.name for i in (ends.base, ends.candidate))
     which = f"it is {at}" if left == 1 else f"it is one of {left} behind {after}, up to {at}"
+    n = len(record.gates)
     return printable(
-        f"stopped after {_gates(len(record.gates))}: if one build made it slower, {which}; "
+        f"stopped after {n} gate{'' if n == 1 else 's'}: if one build made it slower, {which}; "
         "the same command goes on from here"
     )
 
@@ -197,10 +198,6 @@ def _is_known(request: BisectRequest, number: int) -> bool:
     if isinstance(source, Packages):
         return not source.env and len(source.requirements) == 1 and not source.files
     return isinstance(source, Checkout) and not source.env and not source.cmake
-
-
-def _gates(n: int) -> str:
-    return f"{n} gate" + ("" if n == 1 else "s")
 
 
 def _time(seconds: float) -> str:

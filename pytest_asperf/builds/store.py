@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 #: Raised where what is made from the same recipe is no longer the same.
 _FORMAT: Final = 1
 _RECORD: Final = "made.json"
+_KEPT: Final = ("title", "facts", "found", "nbytes", "made_at")
 _KEY_DIGITS: Final = 12
 _SLUG_CHARS: Final = 48
 
@@ -91,13 +92,7 @@ def finish(folder: Path, recipe: Recipe, found: Mapping[str, Any]) -> MadeBuild:
     """Write the record that makes a build whole."""
     now = time.time()
     made = MadeBuild(folder, recipe.title, recipe.facts, found, _size(folder), now, now)
-    record = {
-        "title": made.title,
-        "facts": made.facts,
-        "found": made.found,
-        "nbytes": made.nbytes,
-        "made_at": made.made_at,
-    }
+    record = {key: getattr(made, key) for key in _KEPT}
     with explained(folder.parent):
         write_json(folder / _RECORD, record, owner=folder / _RECORD)
     return made

@@ -53,7 +53,11 @@ print(json.dumps({package.metadata["Name"]: package.version for package in packa
 
 def compiles_with(declared: Iterable[tuple[str, str]]) -> dict[str, str]:
     """The variables that decide what a compiler makes: declared ones over inherited."""
-    inherited = {name: text for name, text in os.environ.items() if _decides(name)}
+    inherited = {
+        name: text
+        for name, text in os.environ.items()
+        if name in _COMPILE or name.startswith(_COMPILE_PREFIXES)
+    }
     own = {name: text for name, text in declared if not name.startswith(_INSTALLER_PREFIX)}
     return {name: text for name, text in (inherited | own).items() if name != _PARALLEL}
 
@@ -106,10 +110,6 @@ def interpreter_facts(python: Path) -> dict[str, Any]:
 def installed(python: Path) -> dict[str, str]:
     """The packages of an environment with their versions, sorted by name."""
     return dict(sorted(_ask(python, _INSTALLED).items()))
-
-
-def _decides(name: str) -> bool:
-    return name in _COMPILE or name.startswith(_COMPILE_PREFIXES)
 
 
 def _ask(python: Path, program: str) -> dict[str, Any]:

@@ -145,13 +145,11 @@ def predict(
     refs = [_ref(address, request, catalogue, "--model") for address in addresses]
     costs = ASSUMED_COSTS if request.verify is None else (parse_verify(request.verify),)
     types = tuple(_kv_types(ref, request) for ref in refs)
-    demands = [
-        demand_of(ref, _kv_cache(request, chosen)) for ref, chosen in zip(refs, types, strict=True)
-    ]
+    demands = [demand_of(ref, _kv_cache(ref, request)) for ref in refs]
     draft = None
     if request.draft is not None:
         ref = _ref(request.draft, request, catalogue, "--draft")
-        draft = demand_of(ref, _kv_cache(request, _kv_types(ref, request)))
+        draft = demand_of(ref, _kv_cache(ref, request))
     hardware = _hardware(request)
     memory = memory_of(hardware, request.memory_gb) or Failure(
         "its size cannot be read", "name the hardware with --hardware=NAME"
@@ -220,10 +218,9 @@ def _kv_types(ref: ModelRef, request: ForecastRequest) -> tuple[str, str]:
     return ref.spec.settings.merged(request.kv).kv_types
 
 
-def _kv_cache(request: ForecastRequest, types: tuple[str, str]) -> KvCache:
-    type_k, type_v = types
-    per_element = kv_bytes_per_element(type_k), kv_bytes_per_element(type_v)
-    return KvCache(request.context, per_element)
+def _kv_cache(ref: ModelRef, request: ForecastRequest) -> KvCache:
+    type_k, type_v = _kv_types(ref, request)
+    return KvCache(request.context, (kv_bytes_per_element(type_k), kv_bytes_per_element(type_v)))
 
 
 def _hardware(request: ForecastRequest) -> Hardware:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FULL_BELOW_BYTES: Final = 64 * 1024
 
 
@@ -23,7 +24,7 @@ def explained(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        if error.errno in _FULL:
             raise disk_full(folder) from error
         if error.errno == errno.EFBIG:
             raise _cut_off(folder, error) from error
@@ -45,9 +46,12 @@ def disk_full(folder: Path) -> CacheError:
 
 def no_room(error: Exception, temporary: Path) -> CacheError | None:
     """The error for a half file that had no room to become whole, None for other causes."""
-    if _is_full(error, temporary.parent):
-        return disk_full(temporary.parent)
-    return _cut_off(temporary.parent, error) if _is_cut_off(error, temporary) else None
+    folder = temporary.parent
+    says_full = isinstance(error, OSError) and error.errno in _FULL
+    # llama.cpp and numpy report a failed write without saying why.
+    if says_full or shutil.disk_usage(folder).free < _FULL_BELOW_BYTES:
+        return disk_full(folder)
+    return _cut_off(folder, error) if _is_cut_off(error, temporary) else None
 
 
 def _is_cut_off(error: Exception, temporary: Path) -> bool:
@@ -67,12 +71,6 @@ def _cut_off(folder: Path, error: Exception) -> CacheError:
         remedy="raise the limit on the size of files (ulimit -f) or the quota, or set ASPERF_CACHE"
         " to a folder without one",
     )
-
-
-def _is_full(error: Exception, folder: Path) -> bool:
-    # llama.cpp and numpy report a failed write without saying why.
-    says_so = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
-    return says_so or shutil.disk_usage(folder).free < _FULL_BELOW_BYTES
 
 
 def files_of(path: Path) -> list[Path]:

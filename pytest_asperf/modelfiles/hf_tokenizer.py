@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
+
+from gguf import TokenType
 
 from pytest_asperf.errors import ModelError
 
@@ -13,21 +14,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class TokenKind(IntEnum):
-    """What a token is; values of `llama_token_type`."""
-
-    NORMAL = 1
-    CONTROL = 3
-    USER_DEFINED = 4
-    UNUSED = 5
-
-
 @dataclass(frozen=True, slots=True)
 class BpeVocabulary:
     """A byte-level BPE vocabulary: tokens by id as GPT-2 spells bytes, and merges in order."""
 
     tokens: tuple[str, ...]
-    kinds: tuple[TokenKind, ...]
+    kinds: tuple[TokenType, ...]
     merges: tuple[str, ...]
 
 
@@ -41,7 +33,7 @@ def read_vocabulary(path: Path, tokenizer: Mapping[str, Any], *, n_vocab: int) -
             case {"id": int(number), "content": str(text), **rest}:
                 ids[text] = number
                 kinds[number] = (
-                    TokenKind.CONTROL if rest.get("special") is True else TokenKind.USER_DEFINED
+                    TokenType.CONTROL if rest.get("special") is True else TokenType.USER_DEFINED
                 )
             case _:
                 raise _unusable(path, f"added token {str(added)[:60]} has no id or no content")
@@ -51,7 +43,7 @@ def read_vocabulary(path: Path, tokenizer: Mapping[str, Any], *, n_vocab: int) -
     return BpeVocabulary(
         tokens=tuple(texts.get(number, f"[UNUSED{number}]") for number in range(n_vocab)),
         kinds=tuple(
-            kinds.get(number, TokenKind.NORMAL) if number in texts else TokenKind.UNUSED
+            kinds.get(number, TokenType.NORMAL) if number in texts else TokenType.UNUSED
             for number in range(n_vocab)
         ),
         merges=tuple(_merge(path, item, ids) for item in _list(path, model, "merges")),

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_asperf.measure.speculation_result import PromptRun, SpeculationResult
-    from pytest_asperf.worker.speculation import Generation
 
 
 def speculation_rows(result: SpeculationResult) -> list[ReportRow]:
@@ -136,13 +135,9 @@ def _run(run: PromptRun) -> dict[str, Any]:
         "prompt": run.prompt,
         "speculative_first": run.speculative_first,
         "alone_ns": run.alone.elapsed_ns,
-        "speculative": _generation(run.speculative),
-    }
-
-
-def _generation(done: Generation) -> dict[str, Any]:
-    return {
-        "n_tokens": len(done.tokens),
-        "elapsed_ns": done.elapsed_ns,
-        "rounds": [list(astuple(round_)) for round_ in done.rounds],
+        "speculative": {
+            "n_tokens": len(run.speculative.tokens),
+            "elapsed_ns": run.speculative.elapsed_ns,
+            "rounds": [list(astuple(round_)) for round_ in run.speculative.rounds],
+        },
     }

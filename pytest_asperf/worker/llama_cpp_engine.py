@@ -24,13 +24,7 @@ from .llama_cpp_prefix import SavedPrefix
 from .llama_cpp_speculation import LlamaCppStepper
 from .logits import seen
 from .pace import linger
-from .printed.engine_log import (
-    buffers_mib,
-    cache_types,
-    flash_attention,
-    layers_offloaded,
-    memory_bytes,
-)
+from .printed.engine_log import buffers_mib, context_facts, layers_offloaded
 from .threads import default_threads
 
 if TYPE_CHECKING:
@@ -319,7 +313,7 @@ class LlamaCppModel:
             context = llama_cpp.llama_init_from_model(self._model, params)
             if not context:
                 raise RefusalError("context", self._log.complaint())
-            return context, self._describe_context(context, params)
+            return context, self._describe_context(context)
 
     def stepper(self, n_ctx: int, max_outputs: int, rollback: str) -> LlamaCppStepper:
         """Open a context of its own that can be stepped and rolled back."""
@@ -334,21 +328,14 @@ class LlamaCppModel:
             complaint=self._log.complaint,
         )
 
-    def _describe_context(self, context: Any, params: Any) -> Facts:
-        names = {value: name for name, value in _GGML_TYPES.items()}
-        # What a memory without a KV cache, or with two, says of itself is not looked for.
-        logged = cache_types(self._log.lines)
-        buffers = buffers_mib(self._log.lines)
+    def _describe_context(self, context: Any) -> Facts:
         return {
             "n_ctx": llama_cpp.llama_n_ctx(context),
             "n_batch": llama_cpp.llama_n_batch(context),
             "n_ubatch": llama_cpp.llama_n_ubatch(context),
             "threads": llama_cpp.llama_n_threads(context),
-            "type_k": logged[0] or names[params.type_k],
-            "type_v": logged[1] or names[params.type_v],
-            "flash_attn": flash_attention(self._log.lines),
-            "buffers_mib": buffers,
-            "memory_bytes": memory_bytes(self.facts["buffers_mib"], buffers),
+            # What a memory without a KV cache, or with two, says of itself is not looked for.
+            **context_facts(self._log.lines, self._settings, self.facts["buffers_mib"]),
         }
 
     def _close_context(self) -> None:

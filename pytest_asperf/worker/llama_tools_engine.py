@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .engine import Facts, RefusalError, Timing, require_context
 from .identity import files_sha256
-from .printed.engine_log import (
-    buffers_mib,
-    cache_types,
-    flash_attention,
-    layers_offloaded,
-    memory_bytes,
-)
+from .printed.engine_log import buffers_mib, context_facts, layers_offloaded
 from .saved_scores import PROGRAM, SavedScores, Text
 from .tool_bench import OPTIONS, Bench
 from .tool_bench import PROGRAM as BENCH
@@ -55,7 +49,7 @@ _VERSION: Final = re.compile(r"version: (.+)")
 _COMMIT: Final = re.compile(r"\b(?:commit )?([0-9a-f]{7,40})\)")
 _DEVICE: Final = re.compile(r"^ +(\S+): (.+) \((\d{1,9}) MiB, (\d{1,9}) MiB free\)", re.MULTILINE)
 _THREADS: Final = re.compile(r"--threads <n> +\(default: (\d{1,5})\)")
-_INFO: Final = re.compile(r"print_info: (n_layer|n_ctx_train|n_vocab|arch) += (\w{1,40})")
+_INFO: Final = re.compile(r"print_info: (n_layer|n_ctx_train|n_vocab) += (\d{1,9})\b")
 _CONTEXT: Final = re.compile(r"llama_context: n_ctx +(?:=) (\d{1,9})")
 _ADD_BOS: Final = re.compile(r"tokenizer\.ggml\.add_bos_token +bool += (true|false)")
 
@@ -163,20 +157,17 @@ class LlamaToolsModel:
 
     def _describe(self, row: BenchRow, cells: Facts, run: ToolRun, load_ns: int) -> Facts:
         log = run.log
-        info = {match[1]: match[2] for line in log if (match := _INFO.match(line))}
-        missing = {"n_layer", "n_ctx_train", "n_vocab"} - {
-            k for k, v in info.items() if v.isdigit()
-        }
-        if missing:
+        info = {match[1]: int(match[2]) for line in log if (match := _INFO.match(line))}
+        if missing := {"n_layer", "n_ctx_train", "n_vocab"} - info.keys():
             raise run.failure(f"did not log {', '.join(sorted(missing))}")
         bos = [match[1] for line in log if (match := _ADD_BOS.search(line))]
         return {
             "description": row.model_type[:_MAX_TEXT],
             "n_params": cells["model_n_params"],
             "size_bytes": row.model_bytes,
-            "n_vocab": int(info["n_vocab"]),
-            "n_layers": int(info["n_layer"]),
-            "n_ctx_train": int(info["n_ctx_train"]),
+            "n_vocab": info["n_vocab"],
+            "n_layers": info["n_layer"],
+            "n_ctx_train": info["n_ctx_train"],
             "add_bos": bos[-1] == "true" if bos else None,
             "layers_offloaded": layers_offloaded(log),
             "buffers_mib": buffers_mib(log),
@@ -324,14 +315,5 @@ def _libraries(folder: Path) -> set[Path]:
 def _context(log: list[str], settings: Facts, threads: int) -> Facts:
     """Settings of the context by the log, else as they were set."""
     n_ctx = next((match for line in reversed(log) if (match := _CONTEXT.search(line))), None)
-    type_k, type_v = cache_types(log)
-    buffers = buffers_mib(log)
-    return {
-        "n_ctx": int(n_ctx[1]) if n_ctx else None,
-        "type_k": type_k or settings.get("type_k", "f16"),
-        "type_v": type_v or settings.get("type_v", "f16"),
-        "flash_attn": flash_attention(log),
-        "threads": threads,
-        "buffers_mib": buffers,
-        "memory_bytes": memory_bytes(buffers, buffers),
-    }
+    made = {"n_ctx": int(n_ctx[1]) if n_ctx else None, "threads": threads}
+    return made | context_facts(log, settings)

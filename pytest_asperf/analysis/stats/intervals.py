@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from scipy.special import bdtr, chdtri  # type: ignore[import-untyped]  # scipy ships no types
@@ -20,21 +20,13 @@ from pytest_asperf.analysis.stats.samples import finite_array, unequal_work
 from pytest_asperf.errors import MeasurementError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from pytest_asperf.analysis.stats.samples import Values
 
-_Series = TypeVar("_Series", contravariant=True)  # noqa: PLC0105  # private, one use
-
-
-class Compare(Protocol[_Series]):
-    """A comparison of two series, such as `delta_ppl` or `unpaired_change_interval`."""
-
-    def __call__(self, base: _Series, other: _Series, /, confidence: float) -> Estimate:
-        """By how much `other` exceeds `base`; 0 means no difference."""
-        ...
+_Series = TypeVar("_Series")
 
 
 def median_interval(
@@ -221,12 +213,15 @@ def sd_interval(
 
 def neighbour_estimates(
     series: Sequence[_Series],
-    compare: Compare[_Series],
+    compare: Callable[[_Series, _Series, float], Estimate],
     confidence: float = DECISION_CONFIDENCE,
 ) -> tuple[Estimate, ...]:
-    """Compare each of two or more series with the next, the error shared among the neighbours."""
+    """Compare each of two or more series with the next, the error shared among the neighbours.
+
+    `compare` is such as `delta_ppl` or `unpaired_change_interval`.
+    """
     shared = shared_confidence(confidence, len(series) - 1)
-    return tuple(compare(a, b, confidence=shared) for a, b in pairwise(series))
+    return tuple(compare(a, b, shared) for a, b in pairwise(series))
 
 
 def _sd(values: NDArray[np.float64]) -> float:

@@ -79,6 +79,24 @@ def memory_bytes(
     }
 
 
+def context_facts(
+    lines: Sequence[str], settings: Mapping[str, Any], weights_mib: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What the log says of a context, else cache types as they were set.
+
+    The weights' buffers are those of the same log, or given.
+    """
+    type_k, type_v = cache_types(lines)
+    buffers = buffers_mib(lines)
+    return {
+        "type_k": type_k or settings.get("type_k", "f16"),
+        "type_v": type_v or settings.get("type_v", "f16"),
+        "flash_attn": flash_attention(lines),
+        "buffers_mib": buffers,
+        "memory_bytes": memory_bytes(buffers if weights_mib is None else weights_mib, buffers),
+    }
+
+
 def _last(pattern: re.Pattern[str], lines: Sequence[str]) -> re.Match[str] | None:
     matches: Iterable[Any] = (pattern.search(line) for line in reversed(lines))
     return next((match for match in matches if match), None)
