@@ -50,6 +50,25 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
+class TimedSide:
+    """The times of one side of a comparison.
+
+    Attributes:
+        workload: what was timed.
+        model: what ran it, the build included where one was named.
+        side: such as `baseline`.
+        settings: engine settings that were asked for, as texts.
+        runs_ns: in the order they ran.
+    """
+
+    workload: str
+    model: str
+    side: str
+    settings: dict[str, str]
+    runs_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """An outcome and everything that led to it.
 
@@ -61,6 +80,7 @@ class Verdict:
         figures: every estimate judged, with its label.
         advice: what to do now; empty after a PASS.
         details: further remarks, one line each.
+        timed: the times that were compared, for reports.
     """
 
     outcome: Outcome
@@ -70,6 +90,7 @@ class Verdict:
     figures: tuple[Figure, ...]
     advice: str
     details: tuple[str, ...] = ()
+    timed: tuple[TimedSide, ...] = ()
 
     @property
     def claim(self) -> str:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis.stats.sequential import EquivalenceTest, PairedTest
 from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
-from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.analysis.verdict import Outcome, TimedSide
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.measure.ab_arms import RunningArm, open_together
 from pytest_asperf.measure.experiment import Visit
@@ -127,6 +127,15 @@ class ABResult:
     same_tokens: bool
     interrupted: bool = False
     surroundings: Surroundings = field(default_factory=Surroundings)
+
+    def timed(
+        self, pairs: WorkloadPairs, sides: tuple[str, str] = ("baseline", "candidate")
+    ) -> tuple[TimedSide, ...]:
+        """The times of a workload's runs on each side, for reports."""
+        return tuple(
+            TimedSide(pairs.workload.name, ran.model, side, ran.requested.as_texts(), tuple(runs))
+            for side, ran, runs in zip(sides, self.ran, pairs.arms_ns, strict=True)
+        )
 
     @property
     def covers(self) -> str:

@@ -68,6 +68,7 @@ def noted_rows(reports: Sequence[Any]) -> list[tuple[str, ReportRow]]:
 def verdict_row(verdict: Verdict, note: str = "") -> ReportRow:
     """A verdict's row, with remarks on how it was measured."""
     figures = [{"label": label, **estimate_data(estimate)} for label, estimate in verdict.figures]
+    timed = {"timed": [asdict(side) for side in verdict.timed]} if verdict.timed else {}
     single = verdict.figures[0][1] if len(verdict.figures) == 1 else None
     return ReportRow(
         "",
@@ -79,7 +80,7 @@ def verdict_row(verdict: Verdict, note: str = "") -> ReportRow:
         verdict.subject.source,
         verdict.subject.ran,
         note,
-        raw={"figures": figures, "advice": verdict.advice},
+        raw={"figures": figures, "advice": verdict.advice, **timed},
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from typing import TYPE_CHECKING, Any
 
+from pytest_asperf.analysis.verdict import TimedSide
 from pytest_asperf.report.rows import ReportRow, estimate_data, proof
 
 if TYPE_CHECKING:
@@ -126,9 +127,23 @@ def _raw(result: SpeculationResult) -> dict[str, Any]:
             for divergence in result.divergences
         ],
         "categories": list(result.categories),
+        "timed": [asdict(side) for side in _timed(result)],
         "pairs": [[_run(run) for run in pair.runs] for pair in result.pairs],
         "ran": [proof(ran) for ran in result.ran],
     }
+
+
+def _timed(result: SpeculationResult) -> list[TimedSide]:
+    """The time of the whole suite on each side, by pairs."""
+    settings = result.ran[0].requested.as_texts()
+    sides = {
+        "target alone": tuple(pair.alone_ns for pair in result.pairs),
+        "with draft": tuple(pair.speculative_ns for pair in result.pairs),
+    }
+    return [
+        TimedSide("sd", result.pairing.label, side, settings, runs_ns)
+        for side, runs_ns in sides.items()
+    ]
 
 
 def _run(run: PromptRun) -> dict[str, Any]:

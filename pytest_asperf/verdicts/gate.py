@@ -77,6 +77,7 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
         ((label.strip() or pairs.workload.name, ratio),),
         _advice(outcome, subject, test.expected_pairs_left, _WITHIN),
         details,
+        result.timed(pairs),
     )
 
 
@@ -113,6 +114,7 @@ def faster_verdict(versus: EngineComparison) -> Verdict:
         ((pairs.workload.name, ratio),),
         _advice(outcome, subject, test.expected_pairs_left, _AT_THE_LIMIT),
         details,
+        result.timed(pairs, engines),
     )
 
 
@@ -137,7 +139,7 @@ def equivalence_verdict(result: ABResult) -> Verdict:
     rate = pairs.test.estimate.as_ratio().inverted()
     # A rate is the inverse of a cost: the same limits, the other way round.
     verdict = judge_within(rate, subject, at_least=1 / (1 + within), at_most=1 + within)
-    return replace(verdict, details=details)
+    return replace(verdict, details=details, timed=result.timed(pairs))
 
 
 def _coverage(result: ABResult) -> str:
