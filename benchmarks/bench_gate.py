@@ -15,7 +15,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
@@ -86,8 +85,9 @@ def main() -> bool:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--default-gates", type=int, default=10, help="default gates to run")
     parser.add_argument("--each", type=int, default=20, help="live gates of each case")
+    parser.add_argument("--seed", type=int, default=0, help="of the first live gate")
     options = parser.parse_args()
-    return _default_gates(options.default_gates) & _live_gates(options.each)
+    return _default_gates(options.default_gates) & _live_gates(options.each, options.seed)
 
 
 def _default_gates(n_gates: int) -> bool:
@@ -118,22 +118,27 @@ def _default_gate() -> tuple[int, list[dict[str, Any]], float]:
     return done.returncode, found["cells"], sum(cell["elapsed_s"] for cell in found["cells"])
 
 
-def _live_gates(n_each: int) -> bool:
+def _live_gates(n_each: int, first_seed: int) -> bool:
     """Gate each candidate at each tolerance."""
     cases = [_Case(slow_by, tolerance) for tolerance in _SLOWED for slow_by in _SLOWED[tolerance]]
     timed: dict[_Case, list[WorkloadPairs]] = {case: [] for case in cases}
     order = [case for case in cases for _ in range(n_each)]
-    random.Random(0).shuffle(order)  # noqa: S311  # repeatable, not unguessable
-    began = time.monotonic()
+    random.Random(first_seed).shuffle(order)  # noqa: S311  # repeatable, not unguessable
     with suppress(KeyboardInterrupt):
-        for seed, case in enumerate(order):
-            timed[case].append(_gate(case, seed))
-            elapsed_s = time.monotonic() - began
-            print(f"{seed + 1}/{len(order)} gates, {elapsed_s:.0f} s", file=sys.stderr)
+        for number, case in enumerate(order):
+            budget = Budget(case.tolerance, 60, _MAX_SECONDS, first_seed + number)
+            done = timed_pairs(case.slow_by, budget)
+            timed[case].append(done)
+            print(
+                f"{number + 1}/{len(order)} gates: +{case.slow_by:.0%} at {case.tolerance:.0%}: "
+                f"{done.test.outcome}, {len(done.pairs)} pairs, {done.elapsed_s:.1f} s, "
+                f"ratio {done.test.estimate.as_ratio().point:.3f}",
+                file=sys.stderr,
+            )
     print("\n### Live gates, tg128 of asperf-target at F16\n")
     header = (
         *("tolerance", "candidate", "gates", "PASS", "FAIL", "INCONCLUSIVE"),
-        *("pairs", "seconds", "spread"),
+        *("ratio", "pairs", "seconds", "spread"),
     )
     print(table(header, [_row(case, done) for case, done in timed.items() if done]))
     return all(_keeps_promise(case, done) for case, done in timed.items())
@@ -153,8 +158,9 @@ def _keeps_promise(case: _Case, timed: list[WorkloadPairs]) -> bool:
     return found and outcomes[Outcome.PASS] <= most_wrong
 
 
-def _gate(case: _Case, seed: int) -> WorkloadPairs:
-    plan = MeasurementPlan(seed=seed)
+def timed_pairs(slow_by: float, budget: Budget) -> WorkloadPairs:
+    """Time tg128 of the shipped target against itself, slowed by a share."""
+    plan = MeasurementPlan(seed=budget.seed)
     with MeasurementRunner(
         BUILD,
         cache=cache_root(os.environ),
@@ -168,10 +174,9 @@ def _gate(case: _Case, seed: int) -> WorkloadPairs:
             Build(
                 "slowed",
                 Interpreter(Path(sys.executable)),
-                EngineSettings(slow_by=case.slow_by or None),
+                EngineSettings(slow_by=slow_by or None),
             ),
         )
-        budget = Budget(case.tolerance, 60, _MAX_SECONDS, seed)
         workloads = (parse_workload("tg128", where="here"),)
         sides = runner.under((ModelRef(shipped_target(), "F16"),), builds)
         result = runner.compare(sides, SpeedExperiment(workloads, budget))
