@@ -41,9 +41,9 @@ def summarise(
             terminal.write("".join(f"{line}\n" for line in session.headline()))
         _print_tables(terminal, [row for _, row in noted_rows(reports)])
         _print_waits(terminal, ours)
-        _print_comparison(terminal)
         for path in session.written:
             terminal.line(f"asperf: wrote {path}")
+    _print_comparison(terminal)
     _print_list(terminal, undecided)
     for error in session.unwritten.values():
         terminal.line(f"asperf: {error}", red=True)

@@ -77,7 +77,7 @@ def test_saved_runs_are_compared(measured: Project) -> None:
     measured.run("--benchmark-autosave")
     (saved,) = measured.path.glob(".benchmarks/*/0001_*.json")
     assert list(_benchmarks(saved.read_text())) == NAMES
-    result = measured.run("--benchmark-compare=0001", "--benchmark-compare-fail=mean:5%")
+    result = measured.run("-q", "--benchmark-compare=0001", "--benchmark-compare-fail=mean:5%")
     result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines(["tg8?fake:F16? (NOW)*"])
     told = [line for line in result.outlines if TWO_SESSIONS in line]
