@@ -91,6 +91,10 @@ class EngineSettings:
         """The settings that were set, by name."""
         return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
 
+    def as_texts(self) -> dict[str, str]:
+        """The settings that were set, by name, as texts."""
+        return {key: str(value) for key, value in self.as_dict().items()}
+
     @property
     def kv_types(self) -> tuple[str, str]:
         """The types of K and V; `f16` where none is set, which MLX takes as its own type."""

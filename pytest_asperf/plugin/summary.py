@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.errors import printable
+from pytest_asperf.report.benchmark_rows import comparison_note
 from pytest_asperf.report.rows import noted_rows, row_from_dict
 from pytest_asperf.report.speculation_points import points_of
 from pytest_asperf.report.tables import (
@@ -43,6 +44,7 @@ def summarise(
         _print_waits(terminal, ours)
         for path in session.written:
             terminal.line(f"asperf: wrote {path}")
+    _print_comparison(terminal)
     _print_list(terminal, undecided)
     for error in session.unwritten.values():
         terminal.line(f"asperf: {error}", red=True)
@@ -87,6 +89,13 @@ def _print_waits(terminal: TerminalReporter, ours: Sequence[Any]) -> None:
     waited = [report.nodeid for report in ours if hasattr(report, "asperf_waited")]
     for nodeid in dict.fromkeys(waited):
         terminal.line(f"waited until the machine was free: {nodeid}")
+
+
+def _print_comparison(terminal: TerminalReporter) -> None:
+    """Say what pytest-benchmark's comparison with an earlier session rests on."""
+    benchmarks = terminal.config.pluginmanager.get_plugin("pytest-benchmark")
+    if benchmarks and (note := comparison_note(benchmarks)):
+        terminal.line(f"asperf: {note}")
 
 
 def _print_list(terminal: TerminalReporter, undecided: Sequence[Any]) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 #: In front of a row's full name, where pytest-benchmark's own have the path of a test.
-_PREFIX = "asperf::"
+_PREFIX: Final = "asperf::"
+_TWO_SESSIONS: Final = (
+    "this comparison of two sessions cannot tell a slower build from a slower machine: "
+    "`asperf gate BASE CAND` and the gate fixture can, as both builds take turns"
+)
 
 
 @dataclass(frozen=True)
@@ -27,46 +31,79 @@ class _Origin:
     has_error: bool = False
 
 
-def add_rows(session: Any, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Add throughput measurements to what pytest-benchmark reports, in seconds per run.
+@dataclass(frozen=True)
+class _Timed:
+    """One timed quantity: a workload on a model, and of a comparison one of its sides."""
 
-    A workload on a model, with the settings asked for, is one row: the first time it is measured.
-    Its name does not hold the test's, so that it stays the same whichever test asks first. Its
-    BenchmarkSessions of versions 4 and 5 are known to take the rows.
+    workload: str
+    model: str
+    settings: Mapping[str, object]
+    runs_ns: Iterable[int]
+    side: str = ""
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    def origin(self, ran: Mapping[str, str]) -> _Origin:
+        """Its name and what it is about."""
+        settings = {key: str(value) for key, value in self.settings.items()}
+        sides = {"side": self.side} if self.side else {}
+        what = {"workload": self.workload, "model": self.model}
+        param = ",".join(
+            [self.model, *sides.values(), *(f"{key}={value}" for key, value in settings.items())]
+        )
+        name = f"{self.workload}[{param}]"
+        info = {**what, **sides, **self.info, "ran": dict(ran)}
+        return _Origin(name, _PREFIX + name, param, {**what, **sides, **settings}, info)
+
+
+def add_rows(session: Any, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Add every timed quantity to what pytest-benchmark reports, in seconds per run.
+
+    Each is one row: the first time that it is measured. Its name does not hold the test's, so that
+    it stays the same whichever test asks first. BenchmarkSessions of versions 4 and 5 are known to
+    take the rows.
     """
     if session.disabled or session.skip:
         return
     metadata: Any = importlib.import_module("pytest_benchmark.stats").Metadata
     known = {measurement.fullname for measurement in session.benchmarks}
     for row in rows:
-        if "workload" not in row["raw"]:
-            continue
-        origin = _origin(row)
-        if origin.fullname in known:
-            continue
-        known.add(origin.fullname)
-        benchmark = metadata(origin, iterations=1, options={})
-        for run in row["raw"]["runs"]:
-            benchmark.update(run["elapsed_ns"] / 1e9)
-        session.benchmarks.append(benchmark)
+        for timed in _timed(row):
+            origin = timed.origin(dict(row["ran"]))
+            if origin.fullname in known:
+                continue
+            known.add(origin.fullname)
+            benchmark = metadata(origin, iterations=1, options={})
+            for run_ns in timed.runs_ns:
+                benchmark.update(run_ns / 1e9)
+            session.benchmarks.append(benchmark)
 
 
-def _origin(row: Mapping[str, Any]) -> _Origin:
+def comparison_note(session: Any) -> str:
+    """What a comparison with an earlier session cannot tell; empty if none of our rows is in it."""
+    ours = {row.fullname for row in session.benchmarks if row.fullname.startswith(_PREFIX)}
+    earlier = (session.compared_mapping or {}).values()
+    return _TWO_SESSIONS if any(ours & saved.keys() for saved in earlier) else ""
+
+
+def _timed(row: Mapping[str, Any]) -> Iterator[_Timed]:
     raw = row["raw"]
-    settings = {key: str(value) for key, value in raw["settings"].items()}
-    param = ",".join([row["model"], *(f"{key}={value}" for key, value in settings.items())])
-    name = f"{raw['workload']}[{param}]"
-    return _Origin(
-        name,
-        _PREFIX + name,
-        param,
-        {"workload": raw["workload"], "model": row["model"], **settings},
-        {
-            "workload": raw["workload"],
-            "model": row["model"],
-            "rate": raw["estimate"],
-            "loads": raw["loads"],
-            "sha256": raw["sha256"],
-            "ran": dict(row["ran"]),
-        },
-    )
+    if "workload" in raw:
+        info = {"rate": raw["estimate"], "loads": raw["loads"], "sha256": raw["sha256"]}
+        runs_ns = [run["elapsed_ns"] for run in raw["runs"]]
+        yield _Timed(raw["workload"], row["model"], raw["settings"], runs_ns, info=info)
+    claim = f"{row['subject']} {row['threshold']}".strip()
+    info = {"claim": claim, "outcome": row["outcome"], "measured": row["measured"]}
+    for side in (*raw.get("timed", ()), *_sides(raw.get("comparison", {}))):
+        yield _Timed(**side, info=info)
+
+
+def _sides(comparison: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    pairs = comparison.get("pairs", ())
+    for number, times in enumerate(("baseline_ns", "candidate_ns") if pairs else ()):
+        yield {
+            "workload": comparison["timed"],
+            "model": comparison["models"][number],
+            "side": comparison["sides"][number],
+            "settings": comparison["settings"][number],
+            "runs_ns": [ns for pair in pairs for ns in pair[times]],
+        }

@@ -125,9 +125,29 @@ def _raw(result: SpeculationResult) -> dict[str, Any]:
             for divergence in result.divergences
         ],
         "categories": list(result.categories),
+        "timed": _timed(result),
         "pairs": [[_run(run) for run in pair.runs] for pair in result.pairs],
         "ran": [proof(ran) for ran in result.ran],
     }
+
+
+def _timed(result: SpeculationResult) -> list[dict[str, Any]]:
+    """The time of the whole suite on each side, by pairs."""
+    settings = result.ran[0].requested.as_texts()
+    sides = {
+        "target alone": tuple(pair.alone_ns for pair in result.pairs),
+        "with draft": tuple(pair.speculative_ns for pair in result.pairs),
+    }
+    return [
+        {
+            "workload": "sd",
+            "model": result.pairing.label,
+            "side": side,
+            "settings": settings,
+            "runs_ns": list(runs_ns),
+        }
+        for side, runs_ns in sides.items()
+    ]
 
 
 def _run(run: PromptRun) -> dict[str, Any]:

@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_asperf.measure.ab_ppl import PplComparison
-    from pytest_asperf.measure.ab_speed import WorkloadPairs
+    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
     from pytest_asperf.measure.paired_runner import Pair
 
 
 def pair_data(
-    pairs: WorkloadPairs, names: tuple[str, str], *, is_rate_ratio: bool = False
+    pairs: WorkloadPairs,
+    result: ABResult,
+    names: tuple[str, str],
+    *,
+    is_rate_ratio: bool = False,
 ) -> dict[str, Any]:
     """The pairs of one workload in the order they ran, with what each side came to.
 
     Args:
         pairs: finished pairs.
+        result: whose pairs they are.
         names: of the sides that ran as baseline and as candidate.
         is_rate_ratio: whether the claim is about baseline / candidate of the times, and not about
             candidate / baseline.
@@ -29,6 +34,8 @@ def pair_data(
     return {
         "comparison": {
             "sides": list(names),
+            "models": [ran.model for ran in result.ran],
+            "settings": [ran.requested.as_texts() for ran in result.ran],
             "timed": pairs.workload.name,
             "unit": "tok/s" if is_rate else "ms",
             "medians": list(_medians(pairs, is_rate=is_rate)),

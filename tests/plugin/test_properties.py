@@ -114,3 +114,25 @@ def test_the_shipped_example_holds(live: Project) -> None:
     result = live.run("-p", "hypothesispytest", "-k", "not ladder and not bits")
     result.assert_outcomes(passed=3, deselected=2)
     result.stdout.fnmatch_lines(["PASS * greedy output asperf-draft:F16 → asperf-draft:Q8_0*"])
+
+
+def test_a_prompt_that_changes_the_output_fails(project: Project) -> None:
+    """Outputs that part far from a tie are a FAIL with the place; only the engine is not asked."""
+    project.test(
+        """
+from types import SimpleNamespace
+from pytest_asperf.engine_process import Margin
+from pytest_asperf.measure.speculation_result import Divergence
+
+@pytest.mark.parametrize("margin", [0.1, 3.0])
+@pytest.mark.speculative(draft="fake:Q8_0", target="fake:F16")
+def test_it(speculation, margin, monkeypatch):
+    parted = Divergence(0, 4, (7, 8), Margin((margin, 0.0), (0.0, margin)))
+    output = SimpleNamespace(divergence=parted, ran=())
+    monkeypatch.setattr(PromptSpeculation, "output", lambda _: output)
+    assert_lossless(speculation.on("def area("))
+"""
+    )
+    result = project.run()
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["E *FAIL: shown not to hold", "E *token 5: 7 alone, 8 with the *"])

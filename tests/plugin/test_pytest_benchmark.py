@@ -28,6 +28,7 @@ def test_other_model(throughput):
 def test_no_throughput(perplexity):
     pass
 """
+TWO_SESSIONS = "cannot tell a slower build from a slower machine"
 NAMES = ["tg8[fake:F16]", "pp16[fake:F16]", "tg8[fake:Q8_0,threads=2]"]
 
 
@@ -76,9 +77,46 @@ def test_saved_runs_are_compared(measured: Project) -> None:
     measured.run("--benchmark-autosave")
     (saved,) = measured.path.glob(".benchmarks/*/0001_*.json")
     assert list(_benchmarks(saved.read_text())) == NAMES
-    result = measured.run("--benchmark-compare=0001", "--benchmark-compare-fail=mean:5%")
+    result = measured.run("-q", "--benchmark-compare=0001", "--benchmark-compare-fail=mean:5%")
     result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines(["tg8?fake:F16? (NOW)*"])
+    told = [line for line in result.outlines if TWO_SESSIONS in line]
+    assert len(told) == 1
+    assert "asperf gate" in told[0]
+
+
+def test_a_comparison_of_others_rows_says_nothing(measured: Project) -> None:
+    """One line about our rows is printed where two sessions share one, and nowhere else."""
+    result = measured.run("--benchmark-autosave")
+    result.stdout.no_fnmatch_line(f"*{TWO_SESSIONS}*")
+    measured.test("def test_mine(benchmark):\n    benchmark(int)\n", name="test_mine")
+    args = ("-k", "test_mine or test_no", "--benchmark-compare=0001", "-W", "ignore")
+    measured.run(*args).stdout.no_fnmatch_line(f"*{TWO_SESSIONS}*")
+
+
+def test_the_sides_of_a_gate_are_rows(project: Project) -> None:
+    """Each side of each timed cell is a row: its runs, its settings, and the verdict on both."""
+    project.config(default_model="fake:F16")
+    project.script("f16", tg_ns_per_token=[1_000_000, 1_010_000, 990_000])
+    project.test(
+        """
+def test_gate(gate):
+    assert_no_regression(gate("tg8", "ppl"))
+"""
+    )
+    path = project.path / "bench.json"
+    project.run("--asperf-candidate=slow_by=0.5", f"--benchmark-json={path}")
+    found = _benchmarks(path.read_text())
+    base = "tg8[fake:F16 in current,baseline]"
+    candidate = "tg8[fake:F16 in current,slow_by=0.5,candidate,slow_by=0.5]"
+    assert list(found) == [base, candidate]
+    assert found[base]["stats"]["mean"] == pytest.approx(0.008, rel=0.02)
+    assert found[candidate]["stats"]["mean"] == pytest.approx(0.012, rel=0.02)
+    assert found[candidate]["params"]["side"] == "candidate"
+    info = found[candidate]["extra_info"]
+    assert info["outcome"] == "FAIL"
+    assert info["claim"].endswith("within +5 %")
+    assert info["ran"]["candidate settings"].endswith("slow_by=0.5")
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,11 @@ def test_the_table_and_the_pictures(
         path = pair.path / "out" / "pictures" / f"speculation.{form}"
         assert path.read_bytes().startswith(magic)
         assert f"asperf: wrote {path}\n" in output
+    # pytest-benchmark stands back under xdist.
+    for side in ("target alone", "with draft"):
+        assert (
+            f"\nsd[asperf-draft:Q4_0 → asperf-draft:F16, k=2,{side},threads=1]" in output
+        ) != bool(options)
 
 
 def test_where_nothing_is_drawn_older_pictures_go(pair: Project) -> None:
