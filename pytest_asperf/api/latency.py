@@ -91,7 +91,7 @@ class LatencyReading:
         result = self.reading.result
         if result.workload.kind == "tg":
             return percentile_interval(self._tokens_ms(), percentile, unit="ms", counted="tokens")
-        runs_ms = [[run.elapsed_ns / 1e6] for run in result.runs]
+        runs_ms = [[ms] for ms in result.times_ms]
         return percentile_interval(runs_ms, percentile, unit="ms", counted=result.counted)
 
     @property
@@ -173,7 +173,7 @@ def assert_latency(
     verdict = judge_within(estimate, subject, at_least=low, at_most=high)
     if is_median:  # a tail is what a spread is about
         per = result.workload.n_tokens if result.workload.kind == "tg" else 1
-        runs_ms = [run.elapsed_ns / 1e6 / per for run in result.runs]
+        runs_ms = [ms / per for ms in result.times_ms]
         runs = GuardedRates(runs_ms, reading.reading.guard_findings)
         verdict = vetted(verdict, runs, (low, high))
     return settle(verdict, reading.reading.measurement.record)
