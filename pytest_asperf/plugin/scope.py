@@ -43,7 +43,8 @@ def _out_of_scope(item: pytest.Item, finding: Finding) -> str:
     session = session_of(item.config)
     if reason := session.other_hardware(finding):
         return reason
-    if not session.is_live or not finding.live:
+    measures = session.is_live and item.get_closest_marker("finding")
+    if not measures or not (finding.engine or finding.parameters):
         return ""
     selection = selection_of(item)
     ref = selection.pairing.target if selection.pairing else selection.named
