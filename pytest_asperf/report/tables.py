@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pytest_asperf.report.speculation_points import SpeculationPoint
 
 
+#: Verdicts on recorded figures with which a live FAIL fails no test.
+_UNSHOWN: Final = frozenset({"FAIL", "INVALID"})
 _WORST_FIRST: Final = ("INVALID", "FAIL", "INCONCLUSIVE", "PASS")
 _COLOURS: Final = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "INVALID": "magenta"}
 
@@ -84,7 +86,7 @@ def render_findings(
     notes = []
     if any(row.source == "recorded" for row in rows):
         notes.append("recorded verdicts fail no test; run asperf findings to explain them\n")
-    if any(row.source == "live" and row.outcome != "PASS" for row in rows):
+    if any(row.source == "live" and row.recorded in _UNSHOWN for row in rows):
         notes.append("no test fails for a statement that its own figures do not show\n")
     counted = ", ".join(filter(None, (_counted(rows), f"{len(untried)} not tried" * bool(untried))))
     return f"\n{_rendered(table, width, colour=colour)}{counted}\n{''.join(notes)}"

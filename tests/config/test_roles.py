@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf.config.catalogue import Catalogue, load_catalogue
+from pytest_asperf.config.roles import ROLES
+from pytest_asperf.errors import ConfigError, LevelError, RoleError
+from pytest_asperf.modelfiles.shipped import shipped_models
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MODELS = """
+[models.mine]
+gguf = "mine.gguf"
+[models.target]
+gguf = "another.gguf"
+[models.published]
+files = { Q8_0 = "q8.gguf", Q4_K_M = "q4.gguf" }
+"""
+
+
+def catalogue(folder: Path, text: str = "") -> Catalogue:
+    """Return the catalogue of a project with models of its own."""
+    (folder / "asperf.toml").write_text(text + _MODELS)
+    return load_catalogue(folder, shipped_models())
+
+
+def label(found: Catalogue, address: str) -> str:
+    """Return the address of the model that another address means."""
+    return found.find(address, where="t").label
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_shipped_models_have_the_roles_where_none_is_named(tmp_path: Path, role: str) -> None:
+    """Each role has a shipped model without any configuration."""
+    assert label(catalogue(tmp_path), f"@{role}") == ROLES[role].shipped
+
+
+def test_a_named_model_has_its_role_and_no_shipped_one_another(tmp_path: Path) -> None:
+    """Nothing is paired with a user's target but what the user named."""
+    named = catalogue(tmp_path, 'roles = { target = "mine:Q8_0" }\n')
+    assert label(named, "@target") == "mine:Q8_0"
+    with pytest.raises(RoleError, match=r"^no model is the draft .*: --asperf-role draft=ADDRESS"):
+        named.find("@draft", where="t")
+
+
+def test_the_default_model_is_the_target(tmp_path: Path) -> None:
+    """Naming it names a model, and the role itself goes before it."""
+    only = catalogue(tmp_path, 'default_model = "mine"\n')
+    assert label(only, "@target") == "mine"
+    with pytest.raises(RoleError):
+        only.find("@moe", where="t")
+    both = catalogue(tmp_path, 'default_model = "mine"\nroles = { target = "published:Q8_0" }\n')
+    assert label(both, "@target") == "published:Q8_0"
+
+
+def test_the_target_is_the_large_model_unless_one_is_named(tmp_path: Path) -> None:
+    """Of the roles of three sizes only the largest may be left out."""
+    named = catalogue(tmp_path, 'roles = { target = "mine" }\n')
+    assert label(named, "@large") == "mine"
+    with pytest.raises(RoleError, match="no model is the small"):
+        named.find("@small", where="t")
+
+
+def test_a_level_of_the_role_is_the_default(tmp_path: Path) -> None:
+    """A test that names a level gets that of the role's model, which must have it."""
+    named = catalogue(tmp_path, 'roles = { target = "published:Q8_0" }\n')
+    assert label(named, "@target:Q4_K_M") == "published:Q4_K_M"
+    with pytest.raises(LevelError, match="'published' has no file for level F16"):
+        named.find("@target:F16", where="t")
+
+
+def test_a_model_called_like_a_role_is_a_model(tmp_path: Path) -> None:
+    """The sign tells them apart: no model's name can begin with it."""
+    named = catalogue(tmp_path, 'roles = { target = "mine" }\n')
+    assert (label(named, "target"), label(named, "@target")) == ("target", "mine")
+    with pytest.raises(ConfigError, match=r"models\.'@target': not a usable model name"):
+        catalogue(tmp_path, '[models."@target"]\ngguf = "x.gguf"\n')
+
+
+def test_paths_start_at_the_file(tmp_path: Path) -> None:
+    """A role's relative path is found from any folder that pytest starts in."""
+    named = catalogue(tmp_path, 'roles = { target = "models/x.gguf:Q6_K" }\n')
+    ref = named.find("@target", where="t")
+    assert (ref.spec.gguf, ref.level) == (tmp_path / "models/x.gguf", "Q6_K")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{ targt = "mine" }', "roles: .*unknown role 'targt'; did you mean 'target'"),
+        ('{ target = "min" }', "roles: target: unknown model 'min'; did you mean 'mine'"),
+        ('{ target = "published:Q6_K" }', "roles: target: .* has no file for level Q6_K"),
+        ('{ target = "@draft" }', "roles: .*it is a role, and no model"),
+        ("{ target = 3 }", "roles: .* is not usable"),
+        ('"mine"', "roles: 'mine' is not usable"),
+    ],
+)
+def test_what_names_no_role_and_no_model_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    """The message names file, key and role, and the nearest word."""
+    with pytest.raises(ConfigError, match=f"asperf.toml: {told}"):
+        catalogue(tmp_path, f"roles = {text}\n")
+
+
+def test_an_unknown_role_in_a_test_is_refused(tmp_path: Path) -> None:
+    """It is an error, and no reason to skip the test."""
+    with pytest.raises(ConfigError, match="t: unknown role 'traget'; did you mean 'target'") as e:
+        catalogue(tmp_path).find("@traget", where="t")
+    assert not isinstance(e.value, RoleError)

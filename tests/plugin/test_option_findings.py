@@ -1,0 +1,128 @@
+"""`--asperf-findings`, and the table of findings at the session's end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.published.findings import load_findings
+from tests.plugin.test_findings import MEASURES, SUITE, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.plugin.conftest import Project
+
+_THERE = '["m4max-40"]'
+#: 100,000 tok/s of a script that generates 1,000.
+_WRONG = MEASURES.replace("at_least=100", "at_least=1e5")
+
+
+def about(project: Project, parameters: str) -> None:
+    """Have the project's finding be about models of so many parameters."""
+    write(project)
+    path = project.path / "mine.toml"
+    path.write_text(path.read_text().replace("topic =", f"parameters = {parameters}\ntopic ="))
+    project.test(_WRONG)
+
+
+def test_a_finding_about_other_hardware_is_not_tried(project: Project) -> None:
+    """The table has its statement, its recorded verdict and why."""
+    write(project, hardware=_THERE, expected="INCONCLUSIVE")
+    project.test(_WRONG)
+    result = project.run()
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(
+        [
+            "verdict *finding; published, and measured or recorded*",
+            "*not tried: the finding is about m4max-40, this is *",
+            "INCONCLUSIVE *Our model generates 100 tok/s",
+            "1 not tried",
+        ]
+    )
+
+
+@pytest.mark.parametrize(("source", "word"), [(_WRONG, "FAIL"), (MEASURES, "PASS")])
+def test_all_findings_are_tried_and_reported_as_elsewhere(
+    project: Project, rows: Callable[..., list[dict[str, Any]]], source: str, word: str
+) -> None:
+    """What is measured elsewhere fails no test, and is no verdict of the finding's own hardware."""
+    write(project, hardware=_THERE, expected="INCONCLUSIVE")
+    project.test(source)
+    result = project.run("--asperf-findings=all", "-v")
+    assert result.ret == pytest.ExitCode.OK
+    expected = ["test_it.py::test_it FAIL (elsewhere)*"] if word == "FAIL" else []
+    result.stdout.fnmatch_lines(
+        [
+            *expected,
+            "note: ours: elsewhere: the finding is about m4max-40, this is *",
+            "here * recorded * finding; *",
+            f"{word} *INCONCLUSIVE *Our model generates 100 tok/s",
+            "elsewhere *published 900 tok/s; measured *",
+            f"1 {word}",
+        ]
+    )
+    verdicts = [row for row in rows("--asperf-findings=all") if row["outcome"]]
+    assert [(row["outcome"], row["source"], row["recorded"]) for row in verdicts] == [
+        (word, "elsewhere", "INCONCLUSIVE")
+    ]
+
+
+def test_an_open_question_elsewhere_is_no_failure_either(project: Project) -> None:
+    """Whatever `--asperf-inconclusive` says."""
+    write(project, hardware=_THERE)
+    project.test(MEASURES.replace("at_least=100", "at_least=1000"))
+    project.script("f16", tg_ns_per_token=[900_000, 1_000_000, 1_100_000])
+    result = project.run("--asperf-findings=all", "-v")
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["test_it.py::test_it INCONCLUSIVE (elsewhere)*"])
+
+
+def test_a_finding_about_another_size_is_not_tried(project: Project) -> None:
+    """The size that it is about, and that of the model measured; a script has none."""
+    about(project, "[3e9, 5e9]")
+    result = project.run("-rs")
+    told = "the finding is about models of 3B to 5B parameters, fake has an unknown number"
+    result.stdout.fnmatch_lines([f"*not tried: {told}", f"SKIPPED*{told}"])
+    project.run("--asperf-findings=all").stdout.fnmatch_lines([f"note: ours: elsewhere: {told}"])
+
+
+def test_sizes_have_no_say_where_nothing_is_measured(project: Project) -> None:
+    """Recorded figures are of the models that they were recorded of."""
+    about(project, "[3e9, 1e12]")
+    project.run("--asperf-source=recorded").assert_outcomes(passed=1)
+
+
+def test_levels_of_another_engine_are_not_tried(project: Project) -> None:
+    """Findings on llama.cpp's levels say nothing of MLX's, and nothing asks MLX for them."""
+    target = f"--asperf-role=target={shipped_models()[0].hf_folder}"
+    result = project.run(*SUITE, "--asperf-engine=mlx", target, "-rs", "-k", "test_quantisation")
+    assert {"skipped"} == result.parseoutcomes().keys() - {"deselected"}
+    result.stdout.fnmatch_lines_random(
+        [
+            "*not tried: the finding is about llama_cpp, this is mlx",
+            "SKIPPED*mlx has no level Q8_0; did you mean '8bit'*",
+        ]
+    )
+
+
+def test_the_shipped_suite_on_models_of_ones_own(project: Project) -> None:
+    """Each finding has one line: judged on the named model, or not tried for a reason."""
+    project.script("q8", noise=0.0001)
+    options = ("--asperf-role=target=fake", "--asperf-max-pairs=6", "-p", "no:benchmark")
+    result = project.run(*SUITE, *options, "-k", "quantisation or speculation or published or qat")
+    assert "error" not in result.parseoutcomes()
+    text = result.stdout.str()
+    chosen = [f for f in load_findings().findings if not f.live or "quant" in f.live + f.topic]
+    assert [f.id for f in chosen if f.statement not in text] == []
+    result.stdout.fnmatch_lines_random(
+        [
+            "PASS *PASS *Q8_0 costs less than 1 % of PPL",
+            "*not tried: no model is the draft (*): --asperf-role draft=ADDRESS",
+            "*not tried: no model is the moe (a mixture of experts): --asperf-role moe=ADDRESS",
+            "*not tried: model 'fake' has no file for level Q6_K; --asperf-role target=ADDRESS*",
+            "*not tried: nothing measures it live; *",
+        ]
+    )
