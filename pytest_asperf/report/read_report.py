@@ -266,10 +266,10 @@ def _facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         "host": meta.get("host"),
         "machine": ", ".join(str(fact) for fact in hardware if fact),
         "seed": meta.get("seed"),
-        "version": meta and f"pytest-asperf {meta.get('version')}, Python {meta.get('python')}",
+        "version": f"pytest-asperf {meta['version']}, Python {meta['python']}" if meta else "",
         "command": meta.get("command"),
     }
-    yield from ((label, str(text)) for label, text in facts.items() if text not in {None, "", ()})
+    yield from ((label, str(text)) for label, text in facts.items() if text not in {None, ""})
 
 
 def _duration(seconds: float) -> str:
