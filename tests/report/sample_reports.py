@@ -20,6 +20,7 @@ from pytest_asperf.report.rows import ReportRow, estimate_data, verdict_row
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_LEVELS: Final = {"Q8_0": 0.001, "Q6_K": 0.004, "Q5_K_M": 0.009, "Q4_K_M": 0.03}
 #: A model's name that a browser would run, and a terminal obey.
 HOSTILE: Final = '</title><script>window.hit=1</script><img src=x onerror="hit=1">\x1b[31m\u202e'
 META: Final = {
@@ -72,6 +73,11 @@ def level(model: str, delta: float) -> ReportRow:
         "baseline": {"model": f"{base}:F16"},
     }
     return ReportRow(model, "PPL vs F16", change.text(), "6 chunks", ran=_RAN, raw=raw)
+
+
+def below(what: str, change: float, limit: float) -> ReportRow:
+    """A claim about a change that no measurement is."""
+    return verdict_row(judge_below(_change(change), limit, Subject(what, "live")))
 
 
 def gate(candidate: float, *, n: int = 40) -> ReportRow:
@@ -149,7 +155,7 @@ def whole() -> dict[str, Any]:
         *(("test_c.py::test_ladder", level(f"fake:{n}", d)) for n, d in _LEVELS.items()),
         (
             "test_c.py::test_ladder",
-            verdict_row(judge_below(_change(0.03), 0.01, Subject("ΔPPL", "live"))),
+            below("ΔPPL", 0.03, 0.01),
         ),
         ("test_c.py::test_alone", rates("fake:Q4_K_M")),
         ("test_d.py::test_gate", gate(1.001)),
@@ -158,9 +164,6 @@ def whole() -> dict[str, Any]:
         ("test_e.py::test_sd", speculation(f"{HOSTILE} → target, k=2", -0.2, 1.4)),
     ]
     return report(noted)
-
-
-_LEVELS: Final = {"Q8_0": 0.001, "Q6_K": 0.004, "Q5_K_M": 0.009, "Q4_K_M": 0.03}
 
 
 def _rate() -> Estimate:
