@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pytest_asperf.report.speculation_points import SpeculationPoint
 
 _LEFT: Final = 46.0
+#: Half a tick's text beside an axis without values on its left.
+_EDGE: Final = 24.0
 _RIGHT: Final = WIDTH - 8
 _BAR: Final = 32.0
 _SINGLE: Final = 56.0
@@ -41,11 +43,11 @@ def intervals(figures: Sequence[JudgedFigure], outcome: str) -> Element:
     row = _SINGLE if is_single else _BAR
     bottom = 4 + row * len(figures)
     chart = Chart(bottom + 18, "interval against the limit")
-    scale = Scale.around(chain.from_iterable(map(_extent, figures)), 8, WIDTH - 8)
+    scale = Scale.around(chain.from_iterable(map(_extent, figures)), _EDGE, WIDTH - _EDGE)
     chart.axis_x(scale, bottom, figures[0].estimate.unit, 4)
     for top, figure in zip(count(4, row), figures, strict=False):
         if not is_single:
-            chart.text(8, top + 11, shortened(figure.label, _LABEL))
+            chart.text(0, top + 11, shortened(figure.label, _LABEL))
         edges = (top if is_single else top + 14, top + row)
         _row(chart, scale, figure, edges, outcome.lower())
     return chart.drawn()

@@ -33,6 +33,8 @@ _MALFORMED = (
     *(KeyError, TypeError, ValueError, AttributeError, IndexError),
     *(ZeroDivisionError, OverflowError),
 )
+#: Evidence grows as a power of the number of pairs, and stays below this by far.
+_LARGEST = 1e100
 _WHY = "a page of another file's figures would be wrong"
 _REMEDY = "name a file that --asperf-report=json:FILE or asperf gate --json FILE wrote"
 
@@ -98,7 +100,7 @@ def read_report(document: object, *, name: str, where: str = "") -> ReportData:
         headline,
         tuple(_with_series(claim, measurements) for claim in claims),
         tuple(measurements),
-        tuple(_read(lambda found: level_sets(found, estimate), only_rows, where, "a level")),
+        tuple(_read(lambda rows: [*level_sets(rows, estimate)], only_rows, where, "a level")),
         tuple(_read(_points, only_rows, where, "a measurement of speculation")),
     )
 
@@ -243,7 +245,7 @@ def _cells(gate: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _headline(document: Mapping[str, Any]) -> Sequence[object]:
     if "rows" in document:
-        return document["headline"]  # type: ignore[no-any-return]
+        return list(document["headline"])
     return [document["answer"], document["limits"]]
 
 
@@ -278,8 +280,8 @@ def _duration(seconds: float) -> str:
 
 
 def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{shown(value, 60)} is not a number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGEST:
+        raise ValueError(f"{shown(value, 60)} is not a number that can be drawn")
     return float(value)
 
 

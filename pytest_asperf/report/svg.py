@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 #: Width of every chart in its own units: one is a pixel on a narrow screen.
 WIDTH: Final = 360.0
 _ROOM: Final = 0.06
+#: What varies by less, of its size, is drawn as one value; and what is smaller as 0.
+_LEAST_SPREAD: Final = 1e-9
+_LEAST_SIZE: Final = 1e-30
 #: Decades of a logarithmic scale with ticks at 2 and 5.
 _FEW_DECADES: Final = 2.5
 _STEPS: Final = (1, 2, 2.5, 5, 10)
@@ -36,18 +39,20 @@ class Scale:
         cls, values: Iterable[float], first: float, last: float, *, is_log: bool = False
     ) -> Scale:
         """A scale that holds all finite values with some room on both sides."""
-        known = [value for value in values if math.isfinite(value) and (value > 0 or not is_log)]
-        known = known or [1.0]
+        known = [0.0 if abs(v) < _LEAST_SIZE else v for v in values if math.isfinite(v)]
         if is_log:
-            known = [math.log10(value) for value in known]
+            known = [math.log10(value) for value in known if value > 0]
+        known = known or [0.0]
         low, high = min(known), max(known)
-        room = (high - low) * _ROOM or abs(high) * _ROOM or 0.5
-        return cls(low - room, high + room, first, last, is_log)
+        spread, size = high - low, max(abs(low), abs(high))
+        if spread <= size * _LEAST_SPREAD:
+            spread = size or 1.0
+        return cls(low - _ROOM * spread, high + _ROOM * spread, first, last, is_log)
 
     def at(self, value: float) -> float:
         """Where a value lies; what is beyond an end, at that end."""
         if self.is_log:
-            value = math.log10(value) if value > 0 else self.low
+            value = math.log10(value) if value > _LEAST_SIZE else self.low
         share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
         return self.first + share * (self.last - self.first)
 
@@ -77,7 +82,7 @@ def shown(value: float, unit: str) -> str:
     percent = unit in {CHANGE, SHARE}
     value = 100 * value if percent else value
     if abs(value) >= 1000:
-        text = f"{value:,.0f}"
+        text = f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.3g}"
     else:
         text = f"{value:.4g}" if abs(value) >= 1e-4 else f"{value:.9f}".rstrip("0").rstrip(".")
     return f"{text} %" if percent else text
@@ -128,7 +133,7 @@ class Chart:
         lines = (f"M{number(scale.at(tick))} {number(top)}V{number(y)}" for tick in ticks)
         self.path("grid", "".join(lines))
         for tick in ticks:
-            self.text(min(max(scale.at(tick), 14), WIDTH - 14), y + 13, shown(tick, unit), "tx")
+            self.text(scale.at(tick), y + 13, shown(tick, unit), "tx")
 
     def axis_y(self, scale: Scale, edges: tuple[float, float], unit: str) -> None:
         """Add ticks and faint lines for a vertical scale."""

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pytest_asperf.errors import ConfigError
+from pytest_asperf.report.page import page
 from pytest_asperf.report.read_report import read_report, read_report_file
 from tests.report import sample_reports as samples
 
@@ -147,3 +151,36 @@ def test_malformed_runs_are_refused(damage: Any) -> None:
     damage(document["rows"][0]["raw"])
     with pytest.raises(ConfigError, match="row 1 is not as"):
         read_report(document, name="r.json")
+
+
+_JUNK = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.integers() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=3,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_a_damaged_report_is_refused_or_shown(data: st.DataObject) -> None:
+    """Whatever stands anywhere in it, there is a page or an error of ours."""
+    document = samples.report(
+        [
+            *(("t", samples.level(f"fake:{name}", 0.01)) for name in ("Q8_0", "Q6_K")),
+            *(("t", row) for row in (samples.rates("fake:Q8_0"), samples.claimed("fake:Q8_0", 1))),
+            *(("u", row) for row in (samples.gate(1.3), samples.speculation("d → t", 0.1, 3.0))),
+        ]
+    )
+    holder: Any = document
+    while True:
+        keys = sorted(holder) if isinstance(holder, dict) else range(len(holder))
+        key = data.draw(st.sampled_from(list(keys)))
+        inner = holder[key]
+        if not (isinstance(inner, dict | list) and inner and data.draw(st.integers(0, 4))):
+            break
+        holder = inner
+    holder[key] = data.draw(_JUNK)
+    with suppress(ConfigError):
+        page([read_report(document, name="r.json")])
