@@ -172,36 +172,44 @@ def levels(found: LevelSet) -> Element:
     longest = max(len(level.name) for level in found.levels)
     is_crowded = longest * len(found.levels) > _CROWDED
     chart = Chart(_PLOT + (32 if is_crowded else 20), "rate of generation and ΔPPL by level")
-    rates = [level.rate for level in found.levels]
-    deltas = [level.delta_ppl for level in found.levels]
-    right = WIDTH - (_LEFT if any(rates) else 8)
+    right = WIDTH - (_LEFT if found.workload else 8)
     width = (right - _LEFT) / len(found.levels)
     middles = [_LEFT + width * (n + 0.5) for n in range(len(found.levels))]
-    y_delta = Scale.around([0.0, *_bounds(deltas)], _PLOT, 14)
-    if any(rates):
-        y_rate = Scale.around([0.0, *_bounds(rates)], _PLOT, 14)
-        y_rate = Scale(0.0, y_rate.high, _PLOT, 14)
-        chart.axis_y(y_rate, (_LEFT, right), "tok/s")
-        for x, rate in zip(middles, rates, strict=True):
-            if rate is not None:
-                chart.box("bar", x - 0.32 * width, _PLOT, x + 0.32 * width, y_rate.at(rate.point))
-                _upright(chart, y_rate, rate, x + 0.2 * width, "on-bar")
-        chart.axis_right(y_delta, right, CHANGE)
+    deltas = Scale.around([0.0, *_bounds(level.delta_ppl for level in found.levels)], _PLOT, 14)
+    if found.workload:
+        _rate_bars(chart, found, middles, right)
+        chart.axis_right(deltas, right, CHANGE)
     else:
-        chart.axis_y(y_delta, (_LEFT, right), CHANGE)
-    known = [(x, delta) for x, delta in zip(middles, deltas, strict=True) if delta is not None]
-    places = [(x, y_delta.at(delta.point)) for x, delta in known]
-    if found.baseline == found.levels[0].name:
-        places.insert(0, (middles[0], y_delta.at(0.0)))
-    chart.course("course delta", places)
-    for x, delta in known:
-        _upright(chart, y_delta, delta, x, "delta")
-    chart.dots("value delta", places)
+        chart.axis_y(deltas, (_LEFT, right), CHANGE)
+    _delta_line(chart, found, middles, deltas)
     for n, (x, level) in enumerate(zip(middles, found.levels, strict=True)):
         lower = 12.0 * (n % 2) if is_crowded else 0.0
         name = shortened(level.name, max(6, int(2 * width / 7)))
         chart.text(x, _PLOT + 14 + lower, name, "tx")
     return chart.drawn()
+
+
+def _rate_bars(chart: Chart, found: LevelSet, middles: Sequence[float], right: float) -> None:
+    half = 0.32 * (middles[1] - middles[0])
+    highest = Scale.around([0.0, *_bounds(level.rate for level in found.levels)], 0, 1).high
+    scale = Scale(0.0, highest, _PLOT, 14)
+    chart.axis_y(scale, (_LEFT, right), "tok/s")
+    for x, level in zip(middles, found.levels, strict=True):
+        if level.rate is not None:
+            chart.box("bar", x - half, _PLOT, x + half, scale.at(level.rate.point))
+            _upright(chart, scale, level.rate, x + 0.6 * half, "on-bar")
+
+
+def _delta_line(chart: Chart, found: LevelSet, middles: Sequence[float], scale: Scale) -> None:
+    """The line begins at the baseline, whose ΔPPL is 0."""
+    known = [
+        (x, e) for x, level in zip(middles, found.levels, strict=True) if (e := level.delta_ppl)
+    ]
+    places = [(middles[0], scale.at(0.0)), *((x, scale.at(e.point)) for x, e in known)]
+    chart.course("course delta", places)
+    for x, delta in known:
+        _upright(chart, scale, delta, x, "delta")
+    chart.dots("value delta", places)
 
 
 def _bounds(estimates: Iterable[Estimate | None]) -> list[float]:

@@ -35,8 +35,8 @@ _MALFORMED = (
 )
 #: Evidence grows as a power of the number of pairs, and stays below this by far.
 _LARGEST = 1e100
-_WHY = "a page of another file's figures would be wrong"
-_REMEDY = "name a file that --asperf-report=json:FILE or asperf gate --json FILE wrote"
+_WHY = "a page shows the figures of a report"
+_REMEDY = "name a file that pytest --asperf-report=json:FILE or asperf gate --json FILE wrote"
 
 
 def read_report_file(path: Path) -> ReportData:
