@@ -126,22 +126,31 @@ def assert_equivalent(
     metric = metric_of(quantity)
     if metric in {metrics.TG, metrics.PP}:
         return _as_fast(ladder, level, other, quantity, limit)
-    first, second = ladder[other].result, ladder[level].result
     if metric is metrics.SIZE:
-        change = Estimate.exact(second.size_bytes / first.size_bytes - 1, CHANGE)
-    elif metric is metrics.PPL:
-        change = delta_ppl([c.nll for c in first.chunks], [c.nll for c in second.chunks])
-    else:
+        return _as_large(ladder, level, other, limit)
+    if metric is not metrics.PPL:
         raise ConfigError(
             f"assert_equivalent: {quantity} has no relative change",
             why="it is itself a distance from the baseline, and 0 there",
             remedy="use size, ppl or a workload such as tg128",
         )
+    first, second = ladder[other].result, ladder[level].result
+    change = delta_ppl([c.nll for c in first.chunks], [c.nll for c in second.chunks])
     name = f"{quantity} of {second.ran.model} against {first.ran.model}"
     ran = tuple(dict.fromkeys((*second.rows(), *first.rows())))
     verdict = judge_within(change, Subject(name, "live", ran), at_least=0 - limit, at_most=limit)
-    guard_findings = twin_trips((first, second)) if metric is metrics.PPL else ()
+    guard_findings = twin_trips((first, second))
     return settle(guarded(verdict, guard_findings, remedy=OTHER_LEVELS), ladder.measurement.record)
+
+
+def _as_large(ladder: Ladder, level: str, other: str, within: float) -> Verdict:
+    __tracebackhide__ = True
+    first, second = ladder.located(other), ladder.located(level)
+    change = Estimate.exact(second.size_bytes / first.size_bytes - 1, CHANGE)
+    name = f"size of {second.ref.label} against {first.ref.label}"
+    subject = Subject(name, "live", ladder.files(level, other))
+    verdict = judge_within(change, subject, at_least=0 - within, at_most=within)
+    return settle(verdict, ladder.measurement.record)
 
 
 def _as_fast(ladder: Ladder, level: str, other: str, workload: str, within: float) -> Verdict:

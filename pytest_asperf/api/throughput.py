@@ -38,11 +38,11 @@ class Throughput:
             AsperfError: it cannot be measured.
         """
         parsed = parse_workload(workload, where="throughput")
-        if parsed.kind == "ttft":
+        if not parsed.is_rate:
             raise ConfigError(
                 f"throughput: {parsed.name} is a latency",
                 why="a rate in tok/s is not what a user waits for",
-                remedy=f'gate it, with gate("{parsed.name}")',
+                remedy=f'take the latency fixture, and write latency("{parsed.name}")',
             )
         return self.measurement.reading(self.measurement.runner.throughput(self.ref, parsed))
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Where a ratio can lie that more pairs do not decide.
 _AT_THE_LIMIT: Final = "at the limit"
+#: A figure from which decimals say nothing.
+_WHOLE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,8 @@ def ratio_verdict(result: ABResult, claim: RatioClaim, twins: str = "") -> Verdi
         if_failed="claim less, or see in which the two sides differ",
     )
     (pairs,) = result.by_workload
-    unit = _medians(pairs, claim) if pairs.pairs else ""
-    verdict = _judged(pairs, result, subject, claim, (unit,) if unit else ())
+    remarks = (_medians(pairs, claim),) if pairs.pairs else ()
+    verdict = _judged(pairs, result, subject, claim, remarks)
     if twins:
         return judge_invalid(subject, verdict.threshold, [twins], remedy="name two that differ")
     return verdict
@@ -110,11 +112,12 @@ def equivalence_verdict(result: ABResult, within: float) -> Verdict:
 def gain_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
     """The verdict on a workload of a candidate build that is claimed to be faster."""
     subject = build_subject(pairs.workload.name, result.ran, "not faster by that much")
-    _, cost = result.budget.claim or (0.0, 1.0)
-    by = 1 / cost - 1
-    claim = RatioClaim(("candidate", "baseline"), pairs.workload.name, 1 + by, None, is_rate=True)
+    by = result.budget.least_gain
+    names, most = ("candidate", "baseline"), 1 / (1 + by)
+    # Of times, as everything in a gate.
+    claim = RatioClaim(names, pairs.workload.name, None, most, is_rate=False)
     verdict = _judged(pairs, result, subject, claim, differences(*result.ran))
-    return replace(verdict, threshold=faster_text(by))
+    return replace(verdict, threshold=f"{faster_text(by)} ({most:.3g}x the time)")
 
 
 def faster_text(by: float) -> str:
@@ -159,8 +162,9 @@ def _medians(pairs: WorkloadPairs, claim: RatioClaim) -> str:
     texts = []
     for name, (runs_ns, n_tokens) in sides:
         ns = median(runs_ns)
-        text = f"{1e9 * n_tokens / ns:.4g} tok/s" if claim.is_rate else f"{ns / 1e6:.4g} ms"
-        texts.append(f"{name} {text}")
+        figure, unit = (1e9 * n_tokens / ns, "tok/s") if claim.is_rate else (ns / 1e6, "ms")
+        digits = ",.0f" if figure >= _WHOLE else ".4g"
+        texts.append(f"{name} {figure:{digits}} {unit}")
     return f"medians of the runs: {', '.join(texts)}"
 
 
