@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from pytest_asperf.commands.gate_output import require_writable
+from pytest_asperf.errors import ConfigError
 
 
 def report_files(
@@ -27,5 +28,12 @@ def report_files(
 
     require_writable(html)
     content = page([read_report_file(path) for path in files])
-    html.write_bytes(content)
-    typer.echo(f"wrote {html}, {len(content) / 1e3:.0f} kB")
+    try:
+        html.write_bytes(content)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {html}: {error.strerror}",
+            why="there is no page",
+            remedy="name a file that can be written",
+        ) from None
+    typer.echo(f"wrote {html}")

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_asperf import __version__
 from pytest_asperf.errors import AsperfError, CacheError
-from pytest_asperf.plugin.report_meta import session_meta
 from pytest_asperf.report import speculation_picture
 from pytest_asperf.report.json_report import document, serialise
 from pytest_asperf.report.page import page
 from pytest_asperf.report.read_report import read_report
 from pytest_asperf.report.rows import noted_rows
+from pytest_asperf.report.session_meta import SessionMeta
 from pytest_asperf.report.speculation_points import points_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pytest_asperf.config.settings import ReportTarget
     from pytest_asperf.plugin.session import Session
+    from pytest_asperf.report.json_report import JsonReport
     from pytest_asperf.report.rows import ReportRow
 
 
@@ -32,11 +35,12 @@ def write_reports(
     Nothing measured is written too: a program that reads the file must not find an older one. For
     the same reason pictures of which there is nothing to draw are removed.
     """
+    if not session.settings.report:
+        return
     noted = noted_rows(reports)
     # Without a measurement there may be no engine to describe, as after Ctrl-C during its import.
     headline = session.headline() if noted else []
-    meta = session_meta(pytest_session.config, session, began) if session.settings.report else {}
-    report = document(noted, headline, meta)
+    report = document(noted, headline, _meta(pytest_session.config, session, began).as_dict())
     for target in session.settings.report:
         try:
             for path, content in _files(target, report, noted).items():
@@ -48,8 +52,16 @@ def write_reports(
         pytest_session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+def _meta(config: pytest.Config, session: Session, began: float) -> SessionMeta:
+    # Workers of xdist draw seeds of their own.
+    is_shared = config.pluginmanager.hasplugin("dsession")
+    seed = session.settings.seed if is_shared else session.seed
+    args = tuple(map(str, config.invocation_params.args))
+    return SessionMeta(__version__, args, began, time.time() - began, seed, session.hardware)
+
+
 def _files(
-    target: ReportTarget, report: Mapping[str, Any], noted: Sequence[tuple[str, ReportRow]]
+    target: ReportTarget, report: JsonReport, noted: Sequence[tuple[str, ReportRow]]
 ) -> dict[Path, bytes]:
     if target.format == "json":
         return {target.path: serialise(report)}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from itertools import chain
+from itertools import chain, count
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import speculation_model as sd_model
 from pytest_asperf.analysis.stats.estimate import CHANGE
+from pytest_asperf.report.markup import number
 from pytest_asperf.report.svg import WIDTH, Chart, Scale, shortened
 
 if TYPE_CHECKING:
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
     from pytest_asperf.report.speculation_points import SpeculationPoint
 
 _LEFT: Final = 46.0
+#: Half a tick's text beside an axis without values on its left.
+_EDGE: Final = 24.0
 _RIGHT: Final = WIDTH - 8
 _BAR: Final = 32.0
 _SINGLE: Final = 56.0
+_MINI: Final = 18.0
 _PLOT: Final = 130.0
 #: Characters of a label that are as wide as the chart.
 _LABEL: Final = 56
@@ -29,38 +33,41 @@ _LABEL: Final = 56
 _LEAST_EVIDENCE: Final = 1e-3
 _MOST_EVIDENCE: Final = 1e3
 _MOST_RATIO: Final = 40.0
+#: Characters of level names beyond which neighbours stand on two lines.
+_CROWDED: Final = 36
 
 
 def intervals(figures: Sequence[JudgedFigure], outcome: str) -> Element:
     """Each figure's interval on one axis, with what is accepted of it as an area behind."""
-    scale = Scale.around(chain.from_iterable(map(_extent, figures)), 8, WIDTH - 8)
     is_single = len(figures) == 1  # whose label the claim itself is
-    bottom = 4 + (_SINGLE if is_single else _BAR * len(figures))
-    chart = Chart("interval against the limit", bottom + 18)
+    row = _SINGLE if is_single else _BAR
+    bottom = 4 + row * len(figures)
+    chart = Chart(bottom + 18, "interval against the limit")
+    scale = Scale.around(chain.from_iterable(map(_extent, figures)), _EDGE, WIDTH - _EDGE)
     chart.axis_x(scale, bottom, figures[0].estimate.unit, 4)
-    for row, figure in enumerate(figures):
-        top = 4 + _BAR * row
-        _accepted(
-            chart,
-            scale,
-            figure,
-            top + (0 if is_single else 14),
-            bottom if is_single else top + _BAR,
-        )
+    for top, figure in zip(count(4, row), figures, strict=False):
         if not is_single:
-            chart.text(8, top + 11, shortened(figure.label, _LABEL))
-        y = (top + bottom) / 2 if is_single else top + 22
-        _interval(chart, scale, figure.estimate, y, outcome.lower())
+            chart.text(0, top + 11, shortened(figure.label, _LABEL))
+        edges = (top if is_single else top + 14, top + row)
+        _row(chart, scale, figure, edges, outcome.lower())
     return chart.drawn()
 
 
-def mini_interval(figure: JudgedFigure, outcome: str) -> Element:
-    """One interval against its limit, without words."""
-    scale = Scale.around(_extent(figure), 4, WIDTH - 4)
-    chart = Chart("interval against the limit", 36)
-    _accepted(chart, scale, figure, 0, 36)
-    _interval(chart, scale, figure.estimate, 18, f"thick {outcome.lower()}")
+def mini_intervals(figures: Sequence[JudgedFigure], outcome: str) -> Element:
+    """The same without words."""
+    chart = Chart(_MINI * max(2, len(figures)))
+    row = chart.height / len(figures)
+    scale = Scale.around(chain.from_iterable(map(_extent, figures)), 4, WIDTH - 4)
+    for top, figure in zip(count(0, row), figures, strict=False):
+        _row(chart, scale, figure, (top, top + row), f"thick {outcome.lower()}")
     return chart.drawn()
+
+
+def _row(
+    chart: Chart, scale: Scale, figure: JudgedFigure, edges: tuple[float, float], class_: str
+) -> None:
+    _accepted(chart, scale, figure, *edges)
+    _interval(chart, scale, figure.estimate, sum(edges) / 2, class_)
 
 
 def _extent(figure: JudgedFigure) -> list[float]:
@@ -86,19 +93,23 @@ def _interval(chart: Chart, scale: Scale, of: Estimate, y: float, class_: str) -
     """The interval as a line with caps, or arrows where a bound is not known, and the point."""
     x1, x2 = scale.at(of.low), scale.at(of.high)
     if of.low < of.high:
-        chart.line(f"interval {class_}", x1, y, x2, y)
-        for x, bound, way in ((x1, of.low, 1), (x2, of.high, -1)):
-            ends = [(x, y - 4), (x, y + 4)]
-            if math.isinf(bound):
-                ends = [(x + 5 * way, y - 4), (x, y), (x + 5 * way, y + 4)]
-            chart.course(f"cap {class_}", ends)
+        ends = (_end(x, y, bound) for x, bound in ((x1, of.low), (x2, of.high)))
+        chart.path(f"interval {class_}", f"M{number(x1)} {number(y)}H{number(x2)}{''.join(ends)}")
     chart.dots(f"point {class_}", [(scale.at(of.point), y)])
+
+
+def _end(x: float, y: float, bound: float) -> str:
+    """A cap, or an arrow's head where the bound is not known."""
+    if math.isfinite(bound):
+        return f"M{number(x)} {number(y - 4)}v8"
+    back = math.copysign(5, -bound)
+    return f"M{number(x + back)} {number(y - 4)}l{-back:g} 4l{back:g} 4"
 
 
 def runs(series: Series) -> Element:
     """Values in the order they were measured, over the interval of their estimate."""
     of = series.estimate
-    chart = Chart(f"{series.counted}s in the order they ran", _PLOT + 30)
+    chart = Chart(_PLOT + 30, f"{series.counted}s in the order they ran")
     y = Scale.around([*series.values, of.low, of.high, of.point], _PLOT, 8)
     x = _numbered(chart, y, len(series.values), of.unit, series.counted)
     if of.has_interval:
@@ -115,7 +126,7 @@ def pairs(course: PairCourse, figure: JudgedFigure | None) -> Element:
     ratios = course.total_ratios if is_total else course.ratios
     limits = [] if figure is None else [f for f in (figure.at_least, figure.at_most) if f]
     bounds = [] if figure is None else [figure.estimate.low, figure.estimate.high]
-    chart = Chart("ratio of each pair in the order they ran", _PLOT + 30)
+    chart = Chart(_PLOT + 30, "ratio of each pair in the order they ran")
     y = Scale.around([*ratios, *limits, *bounds, 1.0], _PLOT, 8)
     x = _numbered(chart, y, len(ratios), "", "pair")
     if figure is not None and figure.estimate.has_interval:
@@ -132,7 +143,7 @@ def pairs(course: PairCourse, figure: JudgedFigure | None) -> Element:
 
 def evidence(course: PairCourse) -> Element:
     """The evidence for a FAIL and for a PASS after each pair, in multiples of what each needs."""
-    chart = Chart("evidence after each pair", _PLOT + 30)
+    chart = Chart(_PLOT + 30, "evidence after each pair")
     steps = [[min(max(e, _LEAST_EVIDENCE), _MOST_EVIDENCE) for e in of] for of in course.evidence]
     y = Scale.around([*chain.from_iterable(steps), 1.0], _PLOT, 8, is_log=True)
     x = _numbered(chart, y, len(steps), "", "pair")
@@ -147,48 +158,58 @@ def evidence(course: PairCourse) -> Element:
 def _numbered(chart: Chart, y: Scale, n: int, unit: str, counted: str) -> Scale:
     """Add axes for values that are numbered from 1, and give the horizontal scale."""
     x = Scale(0.5, n + 0.5, _LEFT, _RIGHT)
-    chart.axis_y(y, _LEFT, _RIGHT, unit)
+    chart.axis_y(y, (_LEFT, _RIGHT), unit)
     for tick in sorted({1, *(round(t) for t in x.ticks(6) if t >= 1 and t == round(t)), n}):
         near_end = 0 < n - tick < n / 12
         if not near_end:
-            chart.text(x.at(tick), _PLOT + 14, str(tick), anchor="middle", class_="tick")
-    chart.text((_LEFT + _RIGHT) / 2, _PLOT + 28, counted, anchor="middle", class_="tick")
+            chart.text(x.at(tick), _PLOT + 14, str(tick), "tx")
+    chart.text((_LEFT + _RIGHT) / 2, _PLOT + 28, counted, "tx")
     return x
 
 
 def levels(found: LevelSet) -> Element:
     """Rates of generation as bars, and ΔPPL as a line, over the levels of one model."""
-    chart = Chart("rate of generation and ΔPPL by level", _PLOT + 40)
-    rates = [level.rate for level in found.levels]
-    deltas = [level.delta_ppl for level in found.levels]
-    right = WIDTH - (_LEFT if any(rates) else 8)
+    longest = max(len(level.name) for level in found.levels)
+    is_crowded = longest * len(found.levels) > _CROWDED
+    chart = Chart(_PLOT + (32 if is_crowded else 20), "rate of generation and ΔPPL by level")
+    right = WIDTH - (_LEFT if found.workload else 8)
     width = (right - _LEFT) / len(found.levels)
     middles = [_LEFT + width * (n + 0.5) for n in range(len(found.levels))]
-    y_delta = Scale.around([0.0, *_bounds(deltas)], _PLOT, 14)
-    if any(rates):
-        y_rate = Scale.around([0.0, *_bounds(rates)], _PLOT, 14)
-        y_rate = Scale(0.0, y_rate.high, _PLOT, 14)
-        chart.axis_y(y_rate, _LEFT, right, "tok/s")
-        for x, rate in zip(middles, rates, strict=True):
-            if rate is not None:
-                chart.box("bar", x - 0.32 * width, _PLOT, x + 0.32 * width, y_rate.at(rate.point))
-                _upright(chart, y_rate, rate, x + 0.2 * width, "on-bar")
-        chart.axis_y(y_delta, _LEFT, right, CHANGE, right=True)
+    deltas = Scale.around([0.0, *_bounds(level.delta_ppl for level in found.levels)], _PLOT, 14)
+    if found.workload:
+        _rate_bars(chart, found, middles, right)
+        chart.axis_right(deltas, right, CHANGE)
     else:
-        chart.axis_y(y_delta, _LEFT, right, CHANGE)
-    known = [(x, delta) for x, delta in zip(middles, deltas, strict=True) if delta is not None]
-    places = [(x, y_delta.at(delta.point)) for x, delta in known]
-    if found.baseline == found.levels[0].name:
-        places.insert(0, (middles[0], y_delta.at(0.0)))
+        chart.axis_y(deltas, (_LEFT, right), CHANGE)
+    _delta_line(chart, found, middles, deltas)
+    for n, (x, level) in enumerate(zip(middles, found.levels, strict=True)):
+        lower = 12.0 * (n % 2) if is_crowded else 0.0
+        name = shortened(level.name, max(6, int(2 * width / 7)))
+        chart.text(x, _PLOT + 14 + lower, name, "tx")
+    return chart.drawn()
+
+
+def _rate_bars(chart: Chart, found: LevelSet, middles: Sequence[float], right: float) -> None:
+    half = 0.32 * (middles[1] - middles[0])
+    highest = Scale.around([0.0, *_bounds(level.rate for level in found.levels)], 0, 1).high
+    scale = Scale(0.0, highest, _PLOT, 14)
+    chart.axis_y(scale, (_LEFT, right), "tok/s")
+    for x, level in zip(middles, found.levels, strict=True):
+        if level.rate is not None:
+            chart.box("bar", x - half, _PLOT, x + half, scale.at(level.rate.point))
+            _upright(chart, scale, level.rate, x + 0.6 * half, "on-bar")
+
+
+def _delta_line(chart: Chart, found: LevelSet, middles: Sequence[float], scale: Scale) -> None:
+    """The line begins at the baseline, whose ΔPPL is 0."""
+    known = [
+        (x, e) for x, level in zip(middles, found.levels, strict=True) if (e := level.delta_ppl)
+    ]
+    places = [(middles[0], scale.at(0.0)), *((x, scale.at(e.point)) for x, e in known)]
     chart.course("course delta", places)
     for x, delta in known:
-        _upright(chart, y_delta, delta, x, "delta")
+        _upright(chart, scale, delta, x, "delta")
     chart.dots("value delta", places)
-    for n, (x, level) in enumerate(zip(middles, found.levels, strict=True)):
-        lower = 12.0 * (n % 2) if len(found.levels) > 4 else 0.0
-        name = shortened(level.name, max(6, int(2 * width / 7)))
-        chart.text(x, _PLOT + 14 + lower, name, anchor="middle", class_="tick")
-    return chart.drawn()
 
 
 def _bounds(estimates: Iterable[Estimate | None]) -> list[float]:
@@ -201,26 +222,31 @@ def _upright(chart: Chart, scale: Scale, of: Estimate, x: float, class_: str) ->
 
 
 def gains(points: Sequence[SpeculationPoint]) -> Element:
-    """The gain of speculation over the speed ratio of draft to target, measured and predicted."""
-    chart = Chart("gain of speculation over the speed ratio", _PLOT + 60)
+    """The gain of speculation over the speed ratio of draft to target, measured and predicted.
+
+    Points are numbered; broken ones are left out.
+    """
+    chart = Chart(_PLOT + 60, "gain of speculation over the speed ratio")
     bottom = _PLOT + 28
-    ratios = [min(p.ratio.point, _MOST_RATIO) for p in points]
+    drawn = {n: point for n, point in enumerate(points, start=1) if not point.is_invalid}
+    ratios = [min(point.ratio.point, _MOST_RATIO) for point in drawn.values()]
     x = Scale.around([*ratios, 1.0, 1.2 * sd_model.RULE_RATIO], _LEFT, _RIGHT, is_log=True)
-    spans = [bound for p in points for bound in (p.gain.low, p.gain.high, p.predicted.point)]
+    spans = [
+        bound for p in drawn.values() for bound in (p.gain.low, p.gain.high, p.predicted.point)
+    ]
     y = Scale.around([0.0, *spans], bottom, 8)
-    chart.axis_y(y, _LEFT, _RIGHT, CHANGE)
+    chart.axis_y(y, (_LEFT, _RIGHT), CHANGE)
     chart.axis_x(x, bottom, "x", 8)
     chart.line("middle", _LEFT, y.at(0.0), _RIGHT, y.at(0.0))
     rule = x.at(sd_model.RULE_RATIO)
     chart.line("limit", rule, 8, rule, bottom)
-    for n, (point, ratio) in enumerate(zip(points, ratios, strict=True), start=1):
+    for (n, point), ratio in zip(drawn.items(), ratios, strict=True):
         at, gain = x.at(ratio), y.at(point.gain.point)
         chart.line("interval sd", at, y.at(point.gain.low), at, y.at(point.gain.high))
         chart.dots("value sd", [(at, gain)])
-        chart.course("cap predicted", [(at - 5, p := y.at(point.predicted.point)), (at + 5, p)])
-        anchor = "end" if at > WIDTH - 40 else "start"
-        chart.text(at + (-8 if anchor == "end" else 8), gain + 4, str(n), anchor=anchor)
+        chart.course("predicted", [(at - 5, p := y.at(point.predicted.point)), (at + 5, p)])
+        chart.text(at - 8, gain + 4, str(n), "ty")
     middle = (_LEFT + _RIGHT) / 2
     what = "speed ratio: draft alone / target alone"
-    chart.text(middle, bottom + 28, what, anchor="middle", class_="tick")
+    chart.text(middle, bottom + 28, what, "tx")
     return chart.drawn()

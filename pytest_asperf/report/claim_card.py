@@ -6,8 +6,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.report import charts
-from pytest_asperf.report.markup import element
-from pytest_asperf.report.svg import shown
+from pytest_asperf.report.markup import element, table
+from pytest_asperf.report.svg import shortened, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,14 +20,19 @@ _SIDES: Final = ("baseline ", "candidate ")
 #: More charts or rows than these would hide the others.
 _MOST_SERIES: Final = 6
 _MOST_FIGURES: Final = 16
+#: Characters of a name; the table of figures has all of it.
+_LONGEST: Final = 240
 
 
-def card(claim: Claim, anchor: str) -> Element:
-    """The card of a claim, which links find by `anchor`."""
-    passed = claim.outcome == "PASS"
+def card(claim: Claim, anchor: str, same: tuple[str, Claim]) -> Element:
+    """The card of a claim, which links find by `anchor`.
+
+    `same` is the first card with the same facts of what ran, and its claim: they are shown there.
+    """
+    passed, name = claim.outcome == "PASS", shortened(claim.subject, _LONGEST)
     return element(
         "article",
-        element("h3", badge(claim.outcome), f" {claim.subject} ", element("em", claim.threshold)),
+        element("h3", badge(claim.outcome), f" {name} ", element("em", claim.threshold)),
         element("p", claim.test, class_="test"),
         element("p", claim.statement, class_="statement") if claim.statement else None,
         element("p", "published ", claim.published, class_="quiet") if claim.published else None,
@@ -37,7 +42,7 @@ def card(claim: Claim, anchor: str) -> Element:
         element("div", _charts(claim), class_="charts"),
         _figures(claim),
         _details(claim),
-        _ran(claim),
+        _ran(claim) if same[0] == anchor else _link_to(*same),
         _repeat(claim),
         class_=f"card {_class(claim.outcome)}",
         id=anchor,
@@ -75,9 +80,9 @@ def _advice(text: str) -> Element:
 
 def _charts(claim: Claim) -> Iterator[Element]:
     figures = claim.figures[:_MOST_FIGURES]
-    for unit, of_unit in groupby(figures, key=lambda figure: figure.estimate.unit):
+    for _, of_unit in groupby(figures, key=lambda figure: figure.estimate.unit):
         same = list(of_unit)
-        yield _chart(charts.intervals(same, claim.outcome), _interval_caption(same, unit))
+        yield _chart(charts.intervals(same, claim.outcome), _interval_caption(claim, same))
     if claim.pairs is not None:
         figure = next(iter(figures), None)
         yield _chart(charts.pairs(claim.pairs, figure), _pairs_caption(claim.pairs))
@@ -91,13 +96,16 @@ def _chart(drawn: Element, caption: str | Sequence[Element | str]) -> Element:
     return element("figure", drawn, element("figcaption", caption))
 
 
-def _interval_caption(figures: Sequence[JudgedFigure], unit: str) -> str:
+def _interval_caption(claim: Claim, figures: Sequence[JudgedFigure]) -> str:
     limits = list(dict.fromkeys(text for figure in figures for text in _limits(figure)))
     percent = 100 * figures[0].estimate.confidence
+    unit = figures[0].estimate.unit
     of_unit = f", {unit}" if unit not in {"", "change", "share"} else ""
     interval = "Exact value" if figures[0].estimate.is_exact else f"{percent:.3g} % interval"
     accepted = f"; accepted (shaded): {', '.join(limits)}" if limits else ""
-    return f"{interval}{of_unit}{accepted}."
+    is_one_of_several = len(figures) == 1 < len(claim.figures)
+    label = f"{figures[0].label}: " if is_one_of_several else ""
+    return f"{label}{interval}{of_unit}{accepted}."
 
 
 def _limits(figure: JudgedFigure) -> list[str]:
@@ -127,7 +135,8 @@ def _evidence_caption() -> list[Element | str]:
 
 def _runs_caption(series: Series) -> str:
     interval = ", shaded: its interval" if series.estimate.has_interval else ""
-    return f"{series.label}, {series.counted} by {series.counted}. Line: the estimate{interval}."
+    label, one = shortened(series.label, _LONGEST // 2), series.counted
+    return f"{label}, {one} by {one}. Line: the estimate{interval}."
 
 
 def _figures(claim: Claim) -> Element | None:
@@ -146,8 +155,7 @@ def _figures(claim: Claim) -> Element | None:
         for figure in claim.figures
     )
     heads = ("figure", "value and interval", "accepted", "from", "method")
-    table = element("table", element("tr", (element("th", text) for text in heads)), rows)
-    return _folded("Figures", element("div", table, class_="wide"))
+    return _folded("Figures", table(heads, rows))
 
 
 def _details(claim: Claim) -> Element | None:
@@ -163,15 +171,22 @@ def _ran(claim: Claim) -> Element | None:
     if not claim.ran:
         return None
     if all(label.startswith(_SIDES) or label == "text" for label, _ in claim.ran):
-        rows = list(_both(dict(claim.ran)))
+        facts = table(("", "baseline", "candidate"), _both(dict(claim.ran)), class_="ran")
     else:
-        rows = [element("tr", element("th", k), element("td", text)) for k, text in claim.ran]
-    return _folded("What ran", element("div", element("table", rows, class_="ran"), class_="wide"))
+        rows = (element("tr", element("th", k), element("td", text)) for k, text in claim.ran)
+        facts = table((), rows, class_="ran")
+    return _folded("What ran", facts)
+
+
+def _link_to(anchor: str, claim: Claim) -> Element | None:
+    if not claim.ran:
+        return None
+    link = element("a", f"as for {shortened(claim.subject, _LONGEST // 2)}", href=f"#{anchor}")
+    return element("p", "What ran: ", link, class_="quiet")
 
 
 def _both(ran: dict[str, str]) -> Iterator[Element]:
     """The facts of two builds beside each other, marked where they differ."""
-    yield element("tr", (element("th", text) for text in ("", "baseline", "candidate")))
     for label in dict.fromkeys(key.removeprefix(_SIDES[0]).removeprefix(_SIDES[1]) for key in ran):
         sides = [ran.get(f"{side}{label}", ran.get(label, "")) for side in _SIDES]
         cells = (element("td", text) for text in sides)
@@ -182,9 +197,10 @@ def _both(ran: dict[str, str]) -> Iterator[Element]:
 def _repeat(claim: Claim) -> Element | None:
     if not claim.repeat:
         return None
-    return element("p", "again: ", element("code", claim.repeat), class_="repeat")
+    return element("p", "repeat: ", element("code", claim.repeat), class_="repeat")
 
 
 def _folded(title: str, content: Element, *, is_open: bool = False) -> Element:
     attributes = {"open": ""} if is_open else {}
-    return element("details", element("summary", title), content, **attributes)
+    folded = element("div", content, class_="wide")
+    return element("details", element("summary", title), folded, **attributes)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pytest_asperf.report.rows import ReportRow
 
 SCHEMA: Final = 1
+#: A report as plain data.
+JsonReport = dict[str, Any]
 #: What a claim has of its first figure, by the names that a figure has for it.
 _OF_A_FIGURE: Final = {
     "value": "point",
@@ -22,13 +24,13 @@ _OF_A_FIGURE: Final = {
 
 def document(
     noted: Sequence[tuple[str, ReportRow]], headline: Sequence[str], meta: Mapping[str, Any]
-) -> dict[str, Any]:
+) -> JsonReport:
     """The report as plain data.
 
     Args:
         noted: test and row, in the order they were noted.
         headline: lines that say what the session measured with.
-        meta: when, where and how it was run.
+        meta: when, where and how it was run, as `SessionMeta.as_dict` says it.
     """
     rows = [{"test": nodeid, **row.as_dict()} for nodeid, row in noted]
     return {
@@ -40,14 +42,14 @@ def document(
     }
 
 
-def serialise(report: Mapping[str, Any]) -> bytes:
+def serialise(report: JsonReport) -> bytes:
     """The report as a file."""
     return json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
 def _claim(number: int, row: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
     """A verdict without nested objects, for a table."""
-    figure = next(iter(row["raw"].get("figures", ())), {})
+    figure: Mapping[str, Any] = next(iter(row["raw"].get("figures", ())), {})
     ran = dict(row["ran"])
     return {
         "row": number,

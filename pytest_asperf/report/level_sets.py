@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_asperf.report.report_data import Level, LevelSet
@@ -16,46 +15,32 @@ if TYPE_CHECKING:
     Read = Callable[[Mapping[str, Any]], Estimate]
 
 
-@dataclass(slots=True)
-class _Found:
-    """What the rows of one model have, by level."""
-
-    baseline: str = ""
-    deltas: dict[str, Estimate] = field(default_factory=dict)
-    sizes: dict[str, float] = field(default_factory=dict)
-    rates: dict[str, dict[str, Estimate]] = field(default_factory=dict)
-
-    def sets(self, model: str) -> Iterator[LevelSet]:
-        for workload, rates in (self.rates or {"": {}}).items():
-            names = dict.fromkeys((self.baseline, *self.deltas, *rates))
-            # The baseline's own size is not in a row; it is what the others were made of.
-            names = dict.fromkeys(
-                sorted(names, key=lambda name: (name != self.baseline, -self.sizes.get(name, 0)))
-            )
-            levels = tuple(Level(n, rates.get(n), self.deltas.get(n)) for n in names)
-            yield LevelSet(model, workload, self.baseline, levels)
-
-
-def level_sets(rows: Iterable[ReportRow], read: Read) -> list[LevelSet]:
+def level_sets(rows: Iterable[ReportRow], read: Read) -> Iterator[LevelSet]:
     """The models of which two levels or more were scored, one set for each TG workload."""
-    models: dict[str, _Found] = {}
+    rates: dict[str, dict[str, Estimate]] = {}
+    deltas: dict[tuple[str, str], dict[str, Estimate]] = {}
+    sizes: dict[str, float] = {}
     for row in rows:
-        model, level = _split(row.model)
-        found = models.setdefault(model, _Found())
         if "delta_ppl" in row.raw:
-            found.deltas[level] = read(row.raw["delta_ppl"])
-            found.sizes[level] = float(row.raw["size_bytes"])
-            found.baseline = _split(row.raw["baseline"]["model"])[1]
+            ladder = _model(row.model), row.raw["baseline"]["model"]
+            deltas.setdefault(ladder, {})[row.model] = read(row.raw["delta_ppl"])
+            sizes[row.model] = float(row.raw["size_bytes"])
         elif str(row.raw.get("workload", "")).startswith("tg"):
-            found.rates.setdefault(row.raw["workload"], {})[level] = read(row.raw["estimate"])
-    known = [(model, found) for model, found in models.items() if len(found.deltas) > 1]
-    return [levels for model, found in known for levels in found.sets(model)]
+            rates.setdefault(row.raw["workload"], {})[row.model] = read(row.raw["estimate"])
+    for (model, baseline), scored in deltas.items():
+        titles = dict.fromkeys((baseline, *sorted(scored, key=lambda title: -sizes[title])))
+        timed = [workload for workload, by_title in rates.items() if by_title.keys() & titles]
+        for workload in timed or [""] if len(scored) > 1 else ():
+            by_title = rates.get(workload, {})
+            levels = (Level(_level(t, model), by_title.get(t), scored.get(t)) for t in titles)
+            yield LevelSet(model, workload, _level(baseline, model), tuple(levels))
 
 
-def _split(title: str) -> tuple[str, str]:
-    """A model's name and its level, of `name:LEVEL` or `name KV type`."""
+def _model(title: str) -> str:
+    """What levels of a model have in common: its name, or of KV caches the weights."""
     weights, _, cache = title.partition(" KV ")
-    name, colon, level = weights.rpartition(":")
-    if cache:
-        return weights, f"KV {cache}"
-    return (name, level) if colon else (weights, "as it is")
+    return weights if cache else title.rpartition(":")[0] or title
+
+
+def _level(title: str, model: str) -> str:
+    return title.removeprefix(model).lstrip(": ") or "as it is"

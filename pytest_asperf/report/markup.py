@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     Child = ET.Element | str | None
 
 #: Longest text of one element.
-_LONGEST = 2000
+_LONGEST: Final = 2000
+#: The end of a shape, which HTML lets be short. No text holds one: its `>` is escaped.
+_EMPTY_SHAPE: Final = re.compile("></(path|line|rect)>")
 
 
 def element(
@@ -33,14 +36,23 @@ def element(
     return made
 
 
+def table(
+    heads: Sequence[str], rows: Iterable[ET.Element], *, class_: str | None = None
+) -> ET.Element:
+    """A table under its heads."""
+    head = element("thead", element("tr", (element("th", text) for text in heads)))
+    return element("table", head, element("tbody", rows), class_=class_)
+
+
 def number(value: float) -> str:
-    """A coordinate, to a hundredth of a unit."""
-    return f"{value:.2f}".rstrip("0").rstrip(".")
+    """A coordinate, to a tenth of a unit."""
+    return f"{value:.1f}".removesuffix(".0")
 
 
 def serialised(root: ET.Element) -> bytes:
     """The document."""
-    return f"<!DOCTYPE html>\n{ET.tostring(root, 'unicode', method='html')}\n".encode()
+    content = ET.tostring(root, "unicode", method="html")
+    return f"<!DOCTYPE html>\n{_EMPTY_SHAPE.sub('/>', content)}\n".encode()
 
 
 def _value(value: str | float) -> str:

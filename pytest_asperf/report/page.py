@@ -11,16 +11,23 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import printable
-from pytest_asperf.report.charts import gains, levels, mini_interval, runs
+from pytest_asperf.report.charts import gains, levels, mini_intervals, runs
 from pytest_asperf.report.claim_card import badge, card, exact, notes
-from pytest_asperf.report.markup import element, serialised
+from pytest_asperf.report.markup import element, serialised, table
 from pytest_asperf.report.report_data import OUTCOMES
+from pytest_asperf.report.svg import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from xml.etree.ElementTree import Element
 
-    from pytest_asperf.report.report_data import Claim, LevelSet, Measurement, ReportData
+    from pytest_asperf.report.report_data import (
+        Claim,
+        JudgedFigure,
+        LevelSet,
+        Measurement,
+        ReportData,
+    )
     from pytest_asperf.report.speculation_points import SpeculationPoint
 
 #: The page loads nothing and runs nothing, whatever a name in it holds.
@@ -31,8 +38,10 @@ _MEANINGS: Final = (
     ("INCONCLUSIVE", "the runs show neither"),
     ("INVALID", "the measurement is broken, so its figures decide nothing"),
 )
-#: Series of measurements that nothing judged, beyond which only the table has them.
-_MOST_UNJUDGED: Final = 60
+#: Characters of a name in the overview; its card has more.
+_LONGEST: Final = 100
+#: Intervals of one claim in the overview.
+_MOST_ALIKE: Final = 6
 
 
 def page(reports: Sequence[ReportData]) -> bytes:
@@ -88,6 +97,7 @@ def _report(report: ReportData, prefix: str, name: str, n_reports: int) -> Eleme
         enumerate(report.claims), key=lambda numbered: OUTCOMES.index(numbered[1].outcome)
     )
     numbered = [(f"{prefix}-{n + 1}", claim) for n, claim in worst_first]
+    firsts = {claim.ran: (anchor, claim) for anchor, claim in reversed(numbered)}
     return element(
         "section",
         element("h2", name) if n_reports > 1 else None,
@@ -95,7 +105,7 @@ def _report(report: ReportData, prefix: str, name: str, n_reports: int) -> Eleme
         _overview(numbered) if numbered else None,
         _figures(report),
         element("h2", "Claims") if numbered else None,
-        (card(claim, anchor) for anchor, claim in numbered),
+        (card(claim, anchor, firsts[claim.ran]) for anchor, claim in numbered),
         _unjudged(report),
     )
 
@@ -122,22 +132,31 @@ def _overview(numbered: Sequence[tuple[str, Claim]]) -> Element:
             element("td", badge(claim.outcome)),
             element(
                 "td",
-                element("a", f"{claim.subject} {claim.threshold}", href=f"#{anchor}"),
+                element("a", _in_short(claim), href=f"#{anchor}"),
                 element("small", claim.test),
                 class_="claim",
             ),
             element("td", printable(claim.measured, 160), class_="measured"),
             element(
                 "td",
-                mini_interval(claim.figures[0], claim.outcome) if claim.figures else None,
+                mini_intervals(_alike(claim), claim.outcome) if claim.figures else None,
                 class_="mini",
             ),
             element("td", claim.basis, class_="basis"),
         )
         for anchor, claim in numbered
     )
-    head = element("thead", element("tr", (element("th", text) for text in heads)))
-    return element("table", head, element("tbody", rows), class_="overview")
+    return table(heads, rows, class_="overview")
+
+
+def _in_short(claim: Claim) -> str:
+    return f"{shortened(claim.subject, _LONGEST)} {shortened(claim.threshold, _LONGEST)}"
+
+
+def _alike(claim: Claim) -> list[JudgedFigure]:
+    """The first figure, and those that one axis can show with it."""
+    unit = claim.figures[0].estimate.unit
+    return [figure for figure in claim.figures if figure.estimate.unit == unit][:_MOST_ALIKE]
 
 
 def _figures(report: ReportData) -> list[Element]:
@@ -150,7 +169,7 @@ def _figures(report: ReportData) -> list[Element]:
 
 
 def _level_figure(found: LevelSet) -> Element:
-    rates = f"bars: {found.workload}, tok/s (left axis). " if found.workload else ""
+    rates = f"Bars: {found.workload}, tok/s (left axis). " if found.workload else ""
     rows = (
         element(
             "tr",
@@ -172,12 +191,7 @@ def _level_figure(found: LevelSet) -> Element:
             f"{rates}Line: ΔPPL against {found.baseline}"
             f"{' (right axis)' if rates else ''}. Upright lines are 90 % intervals.",
         ),
-        element(
-            "table",
-            element("tr", (element("th", text) for text in heads)),
-            rows,
-            class_="levels",
-        ),
+        element("div", table(heads, rows), class_="wide"),
     )
 
 
@@ -192,21 +206,17 @@ def _gain_figure(points: Sequence[SpeculationPoint]) -> Element:
         for cells in [[element("td", cell) for cell in point.cells()]]
     )
     heads = ("", "pair", "ratio", "gain", "predicted", "accepted", "even at", "best k")
-    sound = [point for point in points if not point.is_invalid]
     return element(
         "figure",
         element("h3", "Speculative decoding"),
-        gains(points) if sound else None,
+        None if all(point.is_invalid for point in points) else gains(points),
         element(
             "figcaption",
             "Gain in rate over the target alone, with its 90 % interval; the short line is the "
             "gain that acceptance and costs predict. Dashed: the rule of thumb, a ratio of 2.5 x.",
         ),
-        element(
-            "div",
-            element("table", element("tr", (element("th", text) for text in heads)), rows),
-            class_="wide",
-        ),
+        element("div", table(heads, rows), class_="wide"),
+        class_="across",
     )
 
 

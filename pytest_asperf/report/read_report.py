@@ -33,8 +33,10 @@ _MALFORMED = (
     *(KeyError, TypeError, ValueError, AttributeError, IndexError),
     *(ZeroDivisionError, OverflowError),
 )
-_WHY = "a page of another file's figures would be wrong"
-_REMEDY = "name a file that --asperf-report=json:FILE or asperf gate --json FILE wrote"
+#: Evidence grows as a power of the number of pairs, and stays below this by far.
+_LARGEST = 1e100
+_WHY = "a page shows the figures of a report"
+_REMEDY = "name a file that pytest --asperf-report=json:FILE or asperf gate --json FILE wrote"
 
 
 def read_report_file(path: Path) -> ReportData:
@@ -98,7 +100,7 @@ def read_report(document: object, *, name: str, where: str = "") -> ReportData:
         headline,
         tuple(_with_series(claim, measurements) for claim in claims),
         tuple(measurements),
-        tuple(_read(lambda found: level_sets(found, estimate), only_rows, where, "a level")),
+        tuple(_read(lambda rows: [*level_sets(rows, estimate)], only_rows, where, "a level")),
         tuple(_read(_points, only_rows, where, "a measurement of speculation")),
     )
 
@@ -243,7 +245,7 @@ def _cells(gate: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _headline(document: Mapping[str, Any]) -> Sequence[object]:
     if "rows" in document:
-        return document["headline"]  # type: ignore[no-any-return]
+        return list(document["headline"])
     return [document["answer"], document["limits"]]
 
 
@@ -266,10 +268,10 @@ def _facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         "host": meta.get("host"),
         "machine": ", ".join(str(fact) for fact in hardware if fact),
         "seed": meta.get("seed"),
-        "version": meta and f"pytest-asperf {meta.get('version')}, Python {meta.get('python')}",
+        "version": f"pytest-asperf {meta['version']}, Python {meta['python']}" if meta else "",
         "command": meta.get("command"),
     }
-    yield from ((label, str(text)) for label, text in facts.items() if text not in {None, "", ()})
+    yield from ((label, str(text)) for label, text in facts.items() if text not in {None, ""})
 
 
 def _duration(seconds: float) -> str:
@@ -278,8 +280,8 @@ def _duration(seconds: float) -> str:
 
 
 def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{shown(value, 60)} is not a number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGEST:
+        raise ValueError(f"{shown(value, 60)} is not a number that can be drawn")
     return float(value)
 
 

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 #: Width of every chart in its own units: one is a pixel on a narrow screen.
 WIDTH: Final = 360.0
 _ROOM: Final = 0.06
+#: What varies by less, of its size, is drawn as one value; and what is smaller as 0.
+_LEAST_SPREAD: Final = 1e-9
+_LEAST_SIZE: Final = 1e-30
+#: Decades of a logarithmic scale with ticks at 2 and 5.
+_FEW_DECADES: Final = 2.5
 _STEPS: Final = (1, 2, 2.5, 5, 10)
 
 
@@ -34,18 +39,20 @@ class Scale:
         cls, values: Iterable[float], first: float, last: float, *, is_log: bool = False
     ) -> Scale:
         """A scale that holds all finite values with some room on both sides."""
-        known = [value for value in values if math.isfinite(value) and (value > 0 or not is_log)]
-        known = known or [1.0]
+        known = [0.0 if abs(v) < _LEAST_SIZE else v for v in values if math.isfinite(v)]
         if is_log:
-            known = [math.log10(value) for value in known]
+            known = [math.log10(value) for value in known if value > 0]
+        known = known or [0.0]
         low, high = min(known), max(known)
-        room = (high - low) * _ROOM or abs(high) * _ROOM or 0.5
-        return cls(low - room, high + room, first, last, is_log)
+        spread, size = high - low, max(abs(low), abs(high))
+        if spread <= size * _LEAST_SPREAD:
+            spread = size or 1.0
+        return cls(low - _ROOM * spread, high + _ROOM * spread, first, last, is_log)
 
     def at(self, value: float) -> float:
         """Where a value lies; what is beyond an end, at that end."""
         if self.is_log:
-            value = math.log10(value) if value > 0 else self.low
+            value = math.log10(value) if value > _LEAST_SIZE else self.low
         share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
         return self.first + share * (self.last - self.first)
 
@@ -60,7 +67,7 @@ class Scale:
     def _log_ticks(self, at_most: int) -> list[float]:
         first, last = math.floor(self.low), math.ceil(self.high)
         every = math.ceil((last - first) / at_most) or 1
-        digits = (1, 2, 5) if last - first <= 2 else (1,)
+        digits = (1, 2, 5) if self.high - self.low <= _FEW_DECADES else (1,)
         ticks = [digit * 10.0**n for n in range(first, last + 1, every) for digit in digits]
         return [tick for tick in ticks if self.low <= math.log10(tick) <= self.high]
 
@@ -75,7 +82,7 @@ def shown(value: float, unit: str) -> str:
     percent = unit in {CHANGE, SHARE}
     value = 100 * value if percent else value
     if abs(value) >= 1000:
-        text = f"{value:,.0f}"
+        text = f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.3g}"
     else:
         text = f"{value:.4g}" if abs(value) >= 1e-4 else f"{value:.9f}".rstrip("0").rstrip(".")
     return f"{text} %" if percent else text
@@ -85,8 +92,8 @@ def shown(value: float, unit: str) -> str:
 class Chart:
     """A chart that is drawn from the back to the front."""
 
-    title: str
     height: float
+    title: str = ""
     marks: list[Element] = field(default_factory=list)
 
     def add(self, tag: str, class_: str, **attributes: str | float | None) -> None:
@@ -104,44 +111,49 @@ class Chart:
 
     def dots(self, class_: str, places: Iterable[tuple[float, float]]) -> None:
         """Add dots as one path of lines without a length: their round caps are seen."""
-        if path := "".join(f"M{number(x)} {number(y)}h0" for x, y in places):
-            self.add("path", f"dots {class_}", d=path)
+        self.path(f"dots {class_}", "".join(f"M{number(x)} {number(y)}h0" for x, y in places))
 
     def course(self, class_: str, places: Sequence[tuple[float, float]]) -> None:
         """Add a line through places."""
-        points = " ".join(f"{number(x)},{number(y)}" for x, y in places)
-        self.add("polyline", class_, points=points)
+        path = "L".join(f"{number(x)} {number(y)}" for x, y in places)
+        self.path(class_, path and f"M{path}")
 
-    def text(
-        self, x: float, y: float, text: str, *, anchor: str = "start", class_: str = ""
-    ) -> None:
-        """Add a text, `anchor` at its place."""
-        attributes = {"text_anchor": None if anchor == "start" else anchor}
-        self.marks.append(element("text", text, x=x, y=y, class_=class_ or None, **attributes))
+    def path(self, class_: str, path: str) -> None:
+        """Add a path unless it is empty."""
+        if path:
+            self.add("path", class_, d=path)
+
+    def text(self, x: float, y: float, text: str, class_: str | None = None) -> None:
+        """Add a text: of class `tx` its middle is at the place, of `ty` its end."""
+        self.marks.append(element("text", text, x=x, y=y, class_=class_))
 
     def axis_x(self, scale: Scale, y: float, unit: str, top: float) -> None:
         """Add ticks and faint lines for a horizontal scale."""
-        for tick in scale.ticks():
-            x = scale.at(tick)
-            self.line("grid", x, top, x, y)
-            anchor = "end" if x > WIDTH - 14 else "start" if x < 14 else "middle"
-            self.text(x, y + 13, shown(tick, unit), anchor=anchor, class_="tick")
+        ticks = scale.ticks()
+        lines = (f"M{number(scale.at(tick))} {number(top)}V{number(y)}" for tick in ticks)
+        self.path("grid", "".join(lines))
+        for tick in ticks:
+            self.text(scale.at(tick), y + 13, shown(tick, unit), "tx")
 
-    def axis_y(self, scale: Scale, x1: float, x2: float, unit: str, *, right: bool = False) -> None:
-        """Add ticks for a vertical scale, with faint lines unless it is the second one."""
+    def axis_y(self, scale: Scale, edges: tuple[float, float], unit: str) -> None:
+        """Add ticks and faint lines for a vertical scale."""
+        (x1, x2), ticks = edges, scale.ticks(4)
+        lines = (f"M{number(x1)} {number(scale.at(tick))}H{number(x2)}" for tick in ticks)
+        self.path("grid", "".join(lines))
+        for tick in ticks:
+            self.text(x1 - 4, scale.at(tick) + 4, shown(tick, unit), "ty")
+
+    def axis_right(self, scale: Scale, x: float, unit: str) -> None:
+        """Add ticks for a second vertical scale."""
         for tick in scale.ticks(4):
-            y = scale.at(tick)
-            if right:
-                self.text(x2 + 4, y + 4, shown(tick, unit), class_="tick")
-                continue
-            self.line("grid", x1, y, x2, y)
-            self.text(x1 - 4, y + 4, shown(tick, unit), anchor="end", class_="tick")
+            self.text(x + 4, scale.at(tick) + 4, shown(tick, unit), "tr")
 
     def drawn(self) -> Element:
-        """The chart, named for readers who do not see it."""
+        """The chart, with its title for readers who do not see it."""
         view = f"0 0 {number(WIDTH)} {number(self.height)}"
-        label = element("title", self.title)
-        return element("svg", label, self.marks, viewBox=view, role="img")
+        if not self.title:
+            return element("svg", self.marks, viewBox=view, aria_hidden="true")
+        return element("svg", self.marks, viewBox=view, role="img", aria_label=self.title)
 
 
 def shortened(text: str, at_most: int) -> str:

@@ -15,8 +15,8 @@ from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded, judge_invalid
+from pytest_asperf.report.pair_data import chunk_data, pair_data
 from pytest_asperf.verdicts.noise_notes import detectable, disturbances, fitness
-from pytest_asperf.verdicts.pair_data import chunk_data, pair_data
 from pytest_asperf.verdicts.paired import (
     advice_on_pairs,
     build_subject,

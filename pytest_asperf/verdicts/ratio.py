@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis.limit_verdict import judge_within, range_text
 from pytest_asperf.analysis.stats.estimate import RATIO
 from pytest_asperf.analysis.verdict import Subject, Verdict, judge_invalid
+from pytest_asperf.report.pair_data import pair_data
 from pytest_asperf.verdicts.noise_notes import disturbances, fitness
-from pytest_asperf.verdicts.pair_data import pair_data
 from pytest_asperf.verdicts.paired import (
     advice_on_pairs,
     build_subject,

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import datetime as dt
 import json
+import os
+import platform
+import statistics
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -55,6 +59,55 @@ def test_json_holds_the_raw_figures(project: Project) -> None:
     runs = [{"n_tokens": 8, "elapsed_ns": 8_000_000, "load": load} for load in range(5)]
     assert speed["raw"]["runs"] == speed["raw"]["warm_ups"] == runs
     assert speed["raw"]["engine"]["library"] == "scripted"
+
+
+def test_a_page_is_written_beside_it(project: Project) -> None:
+    """Both are of one session, and the page has the figures of the JSON report."""
+    project.test(MEASURES + "    assert_throughput(throughput('tg8'), at_least='1 tok/s')")
+    options = ("--asperf-report=json:r.json", "--asperf-report=html:out/r.html", "--asperf-seed=5")
+    project.run(*options, "--asperf-chunks=5", "-k", "test_").assert_outcomes(passed=2)
+    document = _strict((project.path / "r.json").read_text("utf-8"))
+    content = (project.path / "out" / "r.html").read_text("utf-8")
+    for claim in document["claims"]:
+        assert f'<data value="{claim["value"]!r}">' in content
+    repeat = "pytest test_it.py::test_speed --asperf-chunks=5 --asperf-seed=5"
+    assert document["claims"][1]["repeat"] == repeat
+    assert repeat in content
+
+
+def test_what_was_run_where_is_in_it(project: Project) -> None:
+    """Version, command, time, host, seed and machine are those of this session."""
+    project.test(MEASURES)
+    project.run("--asperf-report=json:r.json", "--asperf-seed", "5", "-k", "speed")
+    meta = _strict((project.path / "r.json").read_text("utf-8"))["meta"]
+    assert meta["command"].endswith("--asperf-report=json:r.json --asperf-seed 5 -k speed")
+    assert (meta["seed"], meta["options"]) == (5, ["--asperf-seed=5"])
+    assert meta["host"] == platform.node()
+    assert meta["machine"]["logical_cores"] == os.cpu_count()
+    assert 0 < meta["duration_s"] < 600
+    began = dt.datetime.fromisoformat(meta["time"])
+    assert abs((dt.datetime.now(dt.UTC) - began).total_seconds()) < 600
+
+
+def test_the_pairs_of_a_gate_are_in_it(project: Project) -> None:
+    """Each pair has both sides' times, from which its ratio follows, and each side its rate."""
+    project.test("""
+@pytest.mark.quant("F16")
+def test_gate(gate):
+    assert_no_regression(gate("tg8", "ppl"))
+""")
+    project.run("--asperf-report=json:r.json", "--asperf-candidate=current,slow_by=1.5")
+    speed, ppl = _strict((project.path / "r.json").read_text("utf-8"))["rows"]
+    compared = speed["raw"]["comparison"]
+    for pair in compared["pairs"]:
+        turns = zip(pair["candidate_ns"], pair["baseline_ns"], strict=True)
+        assert pair["ratio"] == pytest.approx(statistics.median(c / b for c, b in turns))
+    base, candidate = compared["medians"]
+    assert compared["unit"] == "tok/s"
+    assert base / candidate == pytest.approx(speed["raw"]["figures"][0]["point"], rel=0.2)
+    assert speed["raw"]["figures"][0]["at_most"] == pytest.approx(1.05)
+    assert ppl["raw"]["comparison"]["delta_nll"]
+    assert ppl["raw"]["comparison"]["text"] == "corpus.txt"
 
 
 def test_what_has_no_interval_is_null(project: Project) -> None:
@@ -112,7 +165,7 @@ def test_an_unwritable_report_fails_the_session_and_loses_nothing(
     assert (project.path / "sound.json").exists()
 
 
-@pytest.mark.parametrize("text", ["jsn:x", "x.json", "html:x", "json:"])
+@pytest.mark.parametrize("text", ["jsn:x", "x.json", "htm:x", "json:"])
 def test_an_unknown_format_is_a_usage_error(project: Project, text: str) -> None:
     """FORMAT:PATH is explained before anything is measured."""
     project.test(MEASURES)

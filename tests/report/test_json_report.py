@@ -4,21 +4,44 @@ import json
 
 import pytest
 
-from pytest_asperf.report.json_report import SCHEMA, serialise
+from pytest_asperf.report.json_report import SCHEMA, document, serialise
 from pytest_asperf.report.rows import ReportRow
+from tests.report import sample_reports as samples
 
 
 def test_the_document() -> None:
     """It is versioned, says what was measured with, and has each row under its test."""
     row = ReportRow("μ:Q8_0", "ΔPPL", "+1 %", "5 chunks", raw={"n": 5})
-    document = json.loads(serialise([("test_x.py::test_y", row)], ["asperf: live"]))
-    assert document["schema"] == SCHEMA
-    assert document["headline"] == ["asperf: live"]
-    assert document["rows"][0].items() >= {"test": "test_x.py::test_y", "model": "μ:Q8_0"}.items()
+    noted = [("test_x.py::test_y", row)]
+    written = json.loads(serialise(document(noted, ["asperf: live"], {"seed": 7})))
+    assert written["schema"] == SCHEMA
+    assert written["meta"] == {"seed": 7}
+    assert written["headline"] == ["asperf: live"]
+    assert written["rows"][0].items() >= {"test": "test_x.py::test_y", "model": "μ:Q8_0"}.items()
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_what_json_has_no_word_for_is_refused(number: float) -> None:
     """NaN in a report would be a file that other programs cannot read."""
+    row = ReportRow("m", "s", "", "", raw={"x": number})
     with pytest.raises(ValueError, match="JSON compliant"):
-        serialise([("test", ReportRow("m", "s", "", "", raw={"x": number}))], [])
+        serialise(document([("test", row)], [], {}))
+
+
+def test_claims_are_flat() -> None:
+    """Each verdict is one object without objects in it, and names its row."""
+    noted = [("t", samples.rates("m")), ("t", samples.claimed("m", 10)), ("u", samples.invalid())]
+    written = samples.report(noted)
+    sound, broken = written["claims"]
+    assert not any(isinstance(value, dict | list) for value in (*sound.values(), *broken.values()))
+    assert sound["value"] == written["rows"][1]["raw"]["figures"][0]["point"]
+    expected = {"row": 1, "outcome": "PASS", "at_least": 10, "at_most": None, "unit": "tok/s"}
+    assert sound.items() >= expected.items()
+    assert sound["model"] == "fake:Q8_0, sha256 abc"
+    assert (broken["value"], broken["outcome"], broken["row"]) == (None, "INVALID", 2)
+
+
+def test_the_command_repeats_one_test_with_the_sessions_options() -> None:
+    """What a shell would take apart is quoted."""
+    (claim,) = samples.report([("test_x.py::test_y[a b]", samples.invalid())])["claims"]
+    assert claim["repeat"] == "pytest 'test_x.py::test_y[a b]' --asperf-seed=7"

@@ -1,0 +1,78 @@
+"""When, where and how a session was run."""
+
+from __future__ import annotations
+
+import datetime as dt
+import platform
+import shlex
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.config.options import OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_asperf.hardware.in_force import Hardware
+
+#: What is left out of the command that repeats a test.
+_NOT_REPEATED: Final = ("--asperf-report", "--asperf-seed")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionMeta:
+    """The facts of a session.
+
+    Attributes:
+        version: of pytest-asperf.
+        args: of pytest's command line.
+        began: seconds since the epoch.
+        duration_s: seconds until the report was written.
+        seed: of every random order; None where xdist's workers drew one each.
+        hardware: what figures are compared with.
+    """
+
+    version: str
+    args: tuple[str, ...]
+    began: float
+    duration_s: float
+    seed: int | None
+    hardware: Hardware
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, with this machine."""
+        seed = [] if self.seed is None else [f"--asperf-seed={self.seed}"]
+        return {
+            "version": self.version,
+            "command": shlex.join(["pytest", *self.args]),
+            "options": [*self._own_options(), *seed],
+            "time": dt.datetime.fromtimestamp(self.began, dt.UTC).isoformat(timespec="seconds"),
+            "duration_s": round(self.duration_s, 3),
+            "host": platform.node(),
+            "python": platform.python_version(),
+            "seed": self.seed,
+            "machine": self._machine(),
+        }
+
+    def _own_options(self) -> Iterator[str]:
+        """The options of this plugin, each with its value in one word."""
+        for word, following in zip(self.args, (*self.args[1:], ""), strict=True):
+            option, _, value = word.partition("=")
+            if option in OPTIONS and option not in _NOT_REPEATED:
+                yield word if value else f"{word}={following}"
+
+    def _machine(self) -> dict[str, Any]:
+        machine, profile = self.hardware.machine, self.hardware.profile
+        return {
+            "hardware": self.hardware.name,
+            "profile": profile.id if profile else None,
+            "os": machine.os,
+            "arch": machine.arch,
+            "cpu": machine.cpu_brand,
+            "physical_cores": machine.physical_cores,
+            "logical_cores": machine.logical_cores,
+            "usable_cores": machine.usable_cores,
+            "memory_bytes": machine.memory_bytes,
+            "virtualised": machine.virtualised,
+            "gpus": [asdict(gpu) for gpu in machine.gpus],
+        }

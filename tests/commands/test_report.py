@@ -1,0 +1,69 @@
+"""`asperf report`: a page of JSON reports."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.report import sample_reports as samples
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.commands.conftest import ScriptedCommand
+
+_EMPTY: Final = '{"schema": 1, "headline": [], "rows": []}'
+
+
+def test_a_page_is_made_of_several_reports(
+    scripted_command: ScriptedCommand, tmp_path: Path
+) -> None:
+    """Each file has a part of its own, and the heading counts the claims of all."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(samples.whole()))
+    report = scripted_command("report")
+    files = [str(tmp_path / name) for name in ("a.json", "b.json")]
+    done = report(*files, "--html", str(tmp_path / "page.html"))
+    assert (done.exit_code, done.output) == (0, f"wrote {tmp_path / 'page.html'}\n")
+    content = (tmp_path / "page.html").read_text("utf-8")
+    assert "<h1>6 FAIL, 2 INVALID, 2 INCONCLUSIVE, 4 PASS</h1>" in content
+    assert "<h2>b.json</h2>" in content
+
+
+def test_the_output_of_a_gate_becomes_a_page(
+    scripted_command: ScriptedCommand, tmp_path: Path
+) -> None:
+    """What `asperf gate --json` wrote has its pairs."""
+    gate = scripted_command("gate")
+    gate.script()
+    cells = ("--workload", "tg16", "--json", str(tmp_path / "gate.json"))
+    assert gate("current", "current", *cells).exit_code == 0
+    page = tmp_path / "page.html"
+    done = scripted_command("report")(str(tmp_path / "gate.json"), "--html", str(page))
+    assert done.exit_code == 0, done.output
+    assert "PASS: current against current" in page.read_text("utf-8")
+    assert "evidence after each pair" in page.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "page", "says"),
+    [
+        ("{}", "page.html", "it has no rows"),
+        (
+            '{"schema": 1, "headline": [], "rows": []}',
+            "none/page.html",
+            "its folder does not exist",
+        ),
+        ('{"schema": 1, "headline": [], "rows": []}', ".", "it is a folder"),
+    ],
+)
+def test_a_page_that_cannot_be_made_is_an_error(
+    scripted_command: ScriptedCommand, tmp_path: Path, text: str, page: str, says: str
+) -> None:
+    """It names the file, and leaves no page."""
+    (tmp_path / "r.json").write_text(text)
+    done = scripted_command("report")(str(tmp_path / "r.json"), "--html", str(tmp_path / page))
+    assert says in str(done.exception)
+    assert not (tmp_path / "page.html").exists()

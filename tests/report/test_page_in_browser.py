@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pytest_asperf.report.page import page
+from pytest_asperf.report.read_report import read_report
+from tests.report import sample_reports as samples
+from tests.report.browser import CHROMIUM, Browser, open_browser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+
+#: What lies beyond an edge of the window with all that folds unfolded, but for tables that have a
+#: scroll bar of their own; and texts of charts beyond the chart, or over one another.
+_CLIPPED: Final = """
+document.querySelectorAll('details').forEach(folded => folded.open = true);
+(() => {
+  const box = shown => shown.getBoundingClientRect(), found = [];
+  const outside = (a, b) => a.width && (a.left < b.left - 0.5 || a.right > b.right + 0.5);
+  const window_ = {left: 0, right: innerWidth};
+  for (const shown of document.querySelectorAll('body *'))
+    if (!shown.closest('.wide > table') && outside(box(shown), window_))
+      found.push(`${shown.tagName} ${shown.textContent.slice(0, 40)}`);
+  for (const chart of document.querySelectorAll('svg')) {
+    const texts = [...chart.querySelectorAll('text')];
+    texts.forEach((text, n) => {
+      const a = box(text);
+      if (outside(a, box(chart))) found.push(`outside: ${text.textContent}`);
+      for (const other of texts.slice(n + 1)) {
+        const b = box(other);
+        if (a.left < b.right && b.left < a.right && a.top < b.bottom - 2 && b.top < a.bottom - 2)
+          found.push(`${text.textContent} over ${other.textContent}`);
+      }
+    });
+  }
+  return found;
+})()
+"""
+#: Of the first card: places and values of the ticks, and the ends of the drawn interval.
+_DRAWN: Final = """
+(() => {
+  const chart = document.querySelector('article svg');
+  const ticks = [...chart.querySelectorAll('.tx')].map(
+    tick => [+tick.getAttribute('x'), +tick.textContent.replace(/[ ,%]/g, '')]);
+  const ends = chart.querySelector('.interval').getBBox();
+  const limit = chart.querySelector('.limit').getBBox();
+  return {ticks, low: ends.x, high: ends.x + ends.width, limit: limit.x};
+})()
+"""
+_BACKGROUND: Final = "getComputedStyle(document.body).backgroundColor"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all of these tests."""
+    with open_browser(tmp_path_factory.mktemp("chromium")) as running:
+        yield running
+
+
+def _shown(browser: Browser, folder: Path, document: dict[str, Any]) -> None:
+    path = folder / "page.html"
+    path.write_bytes(page([read_report(document, name="r.json")]))
+    browser.requested.clear()
+    browser.open(path)
+
+
+def test_the_page_as_a_browser_shows_it(browser: Browser, tmp_path: Path) -> None:
+    """Its figures are those of the report, names stay text, and it loads nothing but itself."""
+    document = samples.whole()
+    _shown(browser, tmp_path, document)
+    shown = browser.ask("[...document.querySelectorAll('data')].map(data => +data.value)")
+    figures = [figure for row in document["rows"] for figure in row["raw"].get("figures", ())]
+    assert {figure["point"] for figure in figures} <= set(shown)
+    assert browser.ask("window.hit === undefined && !document.querySelector('script, img, b b')")
+    assert "<script>window.hit=1</script>" in browser.ask("document.body.textContent")
+    assert len(browser.requested) == 1
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_nothing_is_clipped(browser: Browser, tmp_path: Path, width: int) -> None:
+    """Every text and chart lies within the window, with all that folds unfolded."""
+    browser.resize(width)
+    _shown(browser, tmp_path, samples.whole())
+    assert browser.ask(_CLIPPED) == []
+    assert browser.ask("document.documentElement.scrollWidth") <= width
+
+
+def test_an_interval_lies_where_its_axis_says(browser: Browser, tmp_path: Path) -> None:
+    """Places of the bar's ends and of the limit, read off the ticks, are the report's numbers."""
+    document = samples.report([("t", samples.rates("m")), ("t", samples.claimed("m", 70))])
+    _shown(browser, tmp_path, document)
+    drawn = browser.ask(_DRAWN)
+    (x1, first), *_, (x2, last) = drawn["ticks"]
+
+    def value(x: float) -> float:
+        return float(first + (x - x1) * (last - first) / (x2 - x1))
+
+    figure = document["rows"][1]["raw"]["figures"][0]
+    for place, key in (("low", "low"), ("high", "high"), ("limit", "at_least")):
+        assert value(drawn[place]) == pytest.approx(figure[key], abs=0.02), key
+
+
+def test_colours_follow_the_system(browser: Browser, tmp_path: Path) -> None:
+    """A dark system has a dark page."""
+    _shown(browser, tmp_path, samples.report([]))
+    brightness = []
+    for scheme in ("light", "dark"):
+        browser.prefer(scheme)
+        brightness.append(sum(map(int, re.findall(r"\d+", browser.ask(_BACKGROUND)))))
+    assert brightness[0] > 600
+    assert brightness[1] < 150
