@@ -7,14 +7,17 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_asperf.measure.ab_ppl import PplComparison
-    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
+    from pytest_asperf.measure.ab_speed import WorkloadPairs
     from pytest_asperf.measure.paired_runner import Pair
+    from pytest_asperf.measure.results import Provenance
 
 
 def pair_data(
     pairs: WorkloadPairs,
-    result: ABResult,
+    ran: Sequence[Provenance],
     names: tuple[str, str],
     *,
     is_rate_ratio: bool = False,
@@ -23,7 +26,7 @@ def pair_data(
 
     Args:
         pairs: finished pairs.
-        result: whose pairs they are.
+        ran: proof of path of both, baseline first.
         names: of the sides that ran as baseline and as candidate.
         is_rate_ratio: whether the claim is about baseline / candidate of the times, and not about
             candidate / baseline.
@@ -34,8 +37,8 @@ def pair_data(
     return {
         "comparison": {
             "sides": list(names),
-            "models": [ran.model for ran in result.ran],
-            "settings": [ran.requested.as_texts() for ran in result.ran],
+            "models": [side.model for side in ran],
+            "settings": [side.requested.as_texts() for side in ran],
             "timed": pairs.workload.name,
             "unit": "tok/s" if is_rate else "ms",
             "medians": list(_medians(pairs, is_rate=is_rate)),

@@ -16,6 +16,7 @@ from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.report.json_report import document, serialise
 from pytest_asperf.report.pair_data import pair_data
 from pytest_asperf.report.rows import ReportRow, estimate_data, verdict_row
+from tests.verdicts.test_gate import RAN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +106,7 @@ def gate(candidate: float, *, n: int = 40) -> ReportRow:
         "find the change between the builds",
         ("differs: engine a 1 -> a 2",),
         accepted=((None, 1.05),),
-        raw=pair_data(pairs, sides),
+        raw=pair_data(pairs, (RAN, RAN), sides),
     )
     return verdict_row(verdict)
 
