@@ -30,6 +30,13 @@ def pytest_configure(config: pytest.Config) -> None:
         _load_profile()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Read no file without serial tests where only those are run, which saves seconds."""
+    if config.option.markexpr != "serial" or collection_path.suffix != ".py":
+        return None
+    return True if b"mark.serial" not in collection_path.read_bytes() else None
+
+
 def _refuse_checkout(imported: Path) -> None:
     installed = Path(sysconfig.get_path("purelib"))
     if not imported.resolve().is_relative_to(installed.resolve()):

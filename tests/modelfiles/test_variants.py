@@ -22,6 +22,8 @@ from pytest_asperf.modelfiles.shipped import shipped_models
 from tests.engine_facts import context, loaded
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.measure.model_locator import LocatedModel
 
@@ -29,10 +31,11 @@ SETTINGS = {"llama_cpp": EngineSettings(threads=1), "mlx": EngineSettings()}
 
 
 @pytest.fixture(
+    scope="module",
     params=[
         pytest.param("llama_cpp", marks=pytest.mark.live),
         pytest.param("mlx", marks=[pytest.mark.live, pytest.mark.mlx]),
-    ]
+    ],
 )
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Both engines, as far as they are installed."""
@@ -40,6 +43,14 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     if name == "mlx":
         request.getfixturevalue("mlx")
     return name
+
+
+@pytest.fixture(scope="module")
+def worker(engine: Engine, session_cache: Path) -> Iterator[Worker]:
+    """One process of the engine, with the model loaded."""
+    with Worker(EngineBuild(engine, Path(sys.executable))) as worker:
+        worker.load("model", _located(engine, session_cache, None).path, SETTINGS[engine])
+        yield worker
 
 
 def _located(engine: Engine, cache: Path, variant: Variant | None) -> LocatedModel:
@@ -60,20 +71,18 @@ def _located(engine: Engine, cache: Path, variant: Variant | None) -> LocatedMod
     ids=str,
 )
 def test_a_variant_has_the_models_logits(
-    engine: Engine, session_cache: Path, variant: Variant, same: float
+    engine: Engine, worker: Worker, session_cache: Path, variant: Variant, same: float
 ) -> None:
     """Every token's distribution is the model's own, but for rounding in other kernels.
 
     Not so a recurrent one's, which has the tokenizer in common.
     """
     text = "def area(width, height):\n    return width * height\n" * 8
-    with Worker(EngineBuild(engine, Path(sys.executable))) as worker:
-        for name, what in (("model", None), ("variant", variant)):
-            path = _located(engine, session_cache, what).path
-            worker.load(name, path, SETTINGS[engine])
-        tokens = worker.tokenize("model", text)[:96]
-        assert worker.tokenize("variant", text)[:96] == tokens
-        scores, _ = worker.score(["model", "variant"], tokens, 8)["variant"]
+    worker.load("variant", _located(engine, session_cache, variant).path, SETTINGS[engine])
+    tokens = worker.tokenize("model", text)[:96]
+    assert worker.tokenize("variant", text)[:96] == tokens
+    scores, _ = worker.score(["model", "variant"], tokens, 8)["variant"]
+    worker.unload("variant")
     assert max(scores.kld) < same
 
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from pytest_asperf.config.engines import Engine
 
-#: Levels by what they are to the model: itself, a good draft, and a poor one.
+#: Levels by what they are to the model: itself, a good draft, and a poor one for wrong rules.
 _LEVELS = {
     "llama_cpp": {"whole": "F16", "good": "Q4_0", "poor": "Q2_K"},
-    "mlx": {"whole": "F16", "good": "4bit", "poor": "2bit"},
+    "mlx": {"whole": "F16", "good": "4bit"},
 }
 _TEXT = "def area(width, height):\n    return width * height\n\n\ndef volume(width, height, depth)"
 _N_NEW = 48
