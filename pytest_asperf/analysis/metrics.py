@@ -236,12 +236,6 @@ def _summarise_kld(by_chunk: Sequence[Sequence[float]], confidence: float) -> Kl
 
 
 def _all_tokens(by_chunk: Sequence[Sequence[float]]) -> NDArray[np.float64]:
-    if not by_chunk:
-        raise MeasurementError(
-            "no chunks were scored",
-            why="PPL of nothing is not a number",
-            remedy="give a corpus of at least one context of tokens",
-        )
     return np.concatenate([np.asarray(chunk, dtype=np.float64) for chunk in by_chunk])
 
 
