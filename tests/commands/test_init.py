@@ -91,7 +91,7 @@ def test_the_tests_of_a_given_file_pass(
     assert re.search(r"ok +asperf-draft-\S+ +Q8_0: 1\.\d MB of weights.* fits in", done.stdout)
     written = tmp_path / "test_asperf.py"
     written.write_text(written.read_text().replace("tg128", "tg8"))  # for a busy machine
-    ran = run_pytest("--asperf-repetitions=5")
+    ran = run_pytest("--asperf-repetitions=5", "--asperf-max-cv=1000%")
     assert "1 passed, 1 skipped" in ran, ran
 
 
