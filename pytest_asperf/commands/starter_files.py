@@ -137,6 +137,8 @@ def _table(model: GivenModel, memory: MemoryCapacity | None) -> str:
         lines.append('engine = "mlx"')
     lines.append(_source(model))
     lines.append('# corpus = "corpora/wiki.test.txt"    # your own text for PPL and KLD')
+    if model.files[0].engine != "mlx":
+        lines.append("# settings = { threads = 1 }          # and n_gpu_layers, flash_attn, type_k")
     return "\n".join([*lines, ""])
 
 
