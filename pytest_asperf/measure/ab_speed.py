@@ -131,10 +131,12 @@ class ABResult:
     def timed(
         self, pairs: WorkloadPairs, sides: tuple[str, str] = ("baseline", "candidate")
     ) -> tuple[TimedSide, ...]:
-        """The times of a workload's runs on each side, for reports."""
+        """The times of a workload on each side, for reports; of a part, times the parts."""
+        base = (ns * pair.parts for pair in pairs.pairs for ns in pair.baseline_runs_ns)
+        candidate = (ns * pair.parts for pair in pairs.pairs for ns in pair.candidate_runs_ns)
         return tuple(
             TimedSide(pairs.workload.name, ran.model, side, ran.requested.as_texts(), tuple(runs))
-            for side, ran, runs in zip(sides, self.ran, pairs.arms_ns, strict=True)
+            for side, ran, runs in zip(sides, self.ran, (base, candidate), strict=True)
         )
 
     @property

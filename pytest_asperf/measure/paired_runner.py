@@ -46,11 +46,13 @@ class Pair:
         candidate_runs_ns: the same of the candidate's.
         candidate_first: whether the candidate ran first in the first turn, by coin. The order
             changes with every turn.
+        parts: that the workload was timed in, one a turn.
     """
 
     baseline_runs_ns: tuple[int, ...]
     candidate_runs_ns: tuple[int, ...]
     candidate_first: bool
+    parts: int = 1
 
     @property
     def in_turn_ns(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -187,6 +189,7 @@ class PairedRunner:
             tuple(times_ns[base]),
             tuple(times_ns[candidate]),
             candidate_first=order[0] is candidate,
+            parts=length.parts,
         )
 
     def _drawn_order(self) -> list[TimedArm]:
