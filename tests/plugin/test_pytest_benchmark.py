@@ -108,17 +108,17 @@ def test_the_sides_of_a_gate_are_rows(project: Project) -> None:
     project.test(
         """
 def test_gate(gate):
-    assert_no_regression(gate("tg32", "ppl"))
+    assert_no_regression(gate("tg256", "ppl"))
 """
     )
     path = project.path / "bench.json"
     project.run("--asperf-candidate=slow_by=0.5", f"--benchmark-json={path}")
     found = _benchmarks(path.read_text())
-    base = "tg32[fake:F16 in current,baseline]"
-    candidate = "tg32[fake:F16 in current,slow_by=0.5,candidate,slow_by=0.5]"
+    base = "tg256[fake:F16 in current,baseline]"
+    candidate = "tg256[fake:F16 in current,slow_by=0.5,candidate,slow_by=0.5]"
     assert list(found) == [base, candidate]
-    assert found[base]["stats"]["mean"] == pytest.approx(0.032, rel=0.02)
-    assert found[candidate]["stats"]["mean"] == pytest.approx(0.048, rel=0.02)
+    assert found[base]["stats"]["mean"] == pytest.approx(0.256, rel=0.02)
+    assert found[candidate]["stats"]["mean"] == pytest.approx(0.384, rel=0.02)
     assert found[candidate]["params"]["side"] == "candidate"
     info = found[candidate]["extra_info"]
     assert info["outcome"] == "FAIL"
