@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_asperf.config.catalogue import at_level
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
     from pytest_asperf.api.measurement_context import MeasurementContext
     from pytest_asperf.config.spec import ModelRef
-    from pytest_asperf.measure.text_runs import TextRuns, TextScore
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ class Scores:
             text: a text, or token ids from an earlier call.
             after: the first token to score, by its position.
             level: the level of the weights.
-            settings: engine settings over the model's own, such as `n_batch=32`.
+            settings: engine settings over the model's own, such as `n_ubatch=1`.
 
         Raises:
             ConfigError: a level, setting or text that is not usable.
@@ -91,16 +89,11 @@ class Scores:
         changed = parse_settings(settings, where="scores")
         other = replace(other, spec=other.spec.with_settings(changed))
         given = text if isinstance(text, str) else _token_ids(text)
-        refs = (self.ref, other)
-        run = partial(_run, refs=refs, text=given, after=_position(after))
-        found = self.measurement.runner.of_text(refs, ("scores", given, after), run)
+        first, refs = _position(after), (self.ref, other)
+        found = self.measurement.runner.of_text(
+            refs, ("scores", given, first), lambda texts: texts.scores(refs, given, first)
+        )
         return TokenScores(found.tokens, found.score.nll, found.score.kld, found.ran.rows())
-
-
-def _run(
-    texts: TextRuns, refs: tuple[ModelRef, ...], text: str | tuple[int, ...], after: int
-) -> TextScore:
-    return texts.scores(refs, text, after)
 
 
 def _token_ids(given: Sequence[object]) -> tuple[int, ...]:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pytest_asperf.config.spec import ModelRef, Pairing
     from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.experiment import Experiment
-    from pytest_asperf.measure.results import Provenance
     from pytest_asperf.measure.runner import Result
     from pytest_asperf.measure.speculation_result import SpeculationResult
     from pytest_asperf.measure.text_runs import PromptOutput
@@ -149,8 +148,9 @@ class Speculation:
         """Speed ratio: rate of the draft by itself over that of the target by itself."""
         return self._whole().ratio
 
-    def subject(self, what: str, arms: tuple[Provenance, ...] = ()) -> Subject:
-        """The subject of a claim about this pair, with proof of path of its models."""
+    def subject(self, what: str, result: SpeculationResult | PromptOutput | None = None) -> Subject:
+        """The subject of a claim about this pair, with a result's proof of path."""
+        arms = result.ran if result else ()
         ran = tuple(
             (f"{side} {label}", text)
             for side, arm in zip(("target", "draft"), arms, strict=False)

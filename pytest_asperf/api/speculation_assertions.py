@@ -126,7 +126,7 @@ def assert_lossless(speculation: Speculation | PromptSpeculation) -> Verdict:
     if isinstance(speculation, PromptSpeculation):
         done, pair = speculation.output(), speculation.speculation
         parted = (done.divergence,) if done.divergence else ()
-        verdict = output_verdict(parted, ("given",), 1, pair.subject("greedy output", done.ran))
+        verdict = output_verdict(parted, ("given",), 1, pair.subject("greedy output", done))
         return settle(verdict, pair.measurement.record)
     if speculation.pairing.temperature:
         subject = speculation.subject("distance from the target's distribution,")
@@ -143,7 +143,7 @@ def _measured(
     """The result, and the subject of a claim about it; if it was stopped, its pairs are noted."""
     __tracebackhide__ = True
     result = speculation.against(limit)
-    subject = speculation.subject(what, result.ran)
+    subject = speculation.subject(what, result)
     if result.interrupted:
         speculation.measurement.record(verdict_row(stopped_verdict(result, subject)))
         raise KeyboardInterrupt

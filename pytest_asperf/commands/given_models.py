@@ -14,6 +14,7 @@ from pytest_asperf.modelfiles.gguf_read import GgufInfo, inspect_gguf
 from pytest_asperf.modelfiles.levels import contradiction
 from pytest_asperf.modelfiles.mlx_read import MlxInfo, inspect_mlx
 from pytest_asperf.modelfiles.sizes import KvCache
+from pytest_asperf.report.sections import size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -36,6 +37,7 @@ class GivenFile:
         title: the model as it calls itself, printable.
         context: tokens that `kv_bytes` is for.
         vocabulary: equal for two files of one engine that split text alike.
+        memory: this machine's, None where it is not known.
     """
 
     path: str
@@ -46,10 +48,31 @@ class GivenFile:
     kv_bytes: int
     context: int
     vocabulary: str | None
+    memory: MemoryCapacity | None
 
-    def fit(self, memory: MemoryCapacity) -> Fit:
-        """Whether it fits in a memory."""
-        return Fit(memory, self.weights_bytes, self.kv_bytes)
+    @property
+    def fits(self) -> bool:
+        """Whether it fits in the memory, as far as that is known."""
+        return self._fit is None or self._fit.fits
+
+    @property
+    def need(self) -> str:
+        """What it needs of the memory, for a reader."""
+        text = (
+            f"{size(self.weights_bytes)} of weights, {size(self.kv_bytes)} of KV cache"
+            f" for {self.context} tokens"
+        )
+        if self._fit is None:
+            return f"{text}; this machine's memory is unknown"
+        too_large = "too large for" if self._fit.weights_fit else "weights above 60 % of"
+        how = "fits in" if self._fit.fits else too_large
+        return f"{text}; {how} {size(self._fit.memory.nbytes)}"
+
+    @property
+    def _fit(self) -> Fit | None:
+        if self.memory is None:
+            return None
+        return Fit(self.memory, self.weights_bytes, self.kv_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +93,12 @@ class GivenModel:
         return self.name if self.is_source else f"{self.name}:{file.level}"
 
 
-def read_given(paths: Iterable[Path], folder: Path) -> list[GivenFile]:
+def read_given(
+    paths: Iterable[Path], folder: Path, memory: MemoryCapacity | None
+) -> list[GivenFile]:
     """The headers of the files, each once; paths in the folder are named from there."""
-    return [_read(path, folder) for path in dict.fromkeys(path.absolute() for path in paths)]
+    once = dict.fromkeys(path.absolute() for path in paths)
+    return [_read(path, folder, memory) for path in once]
 
 
 def named(files: Iterable[GivenFile], taken: Collection[str]) -> list[GivenModel]:
@@ -89,11 +115,11 @@ def named(files: Iterable[GivenFile], taken: Collection[str]) -> list[GivenModel
 
 
 def pair_of(models: Iterable[GivenModel]) -> tuple[GivenModel, GivenModel] | None:
-    """A draft and a target: of models that split text alike, the two furthest apart in size."""
+    """A draft and a target: the two furthest apart in size that fit and split text alike."""
     by_vocabulary: dict[tuple[Engine, str], list[GivenModel]] = {}
     for model in models:
         file = model.files[0]
-        if file.vocabulary is not None:
+        if file.vocabulary is not None and file.fits:
             by_vocabulary.setdefault((file.engine, file.vocabulary), []).append(model)
 
     def weights(model: GivenModel) -> int:
@@ -104,7 +130,7 @@ def pair_of(models: Iterable[GivenModel]) -> tuple[GivenModel, GivenModel] | Non
     return max(pairs, key=lambda pair: weights(pair[1]) / weights(pair[0]), default=None)
 
 
-def _read(path: Path, folder: Path) -> GivenFile:
+def _read(path: Path, folder: Path, memory: MemoryCapacity | None) -> GivenFile:
     text = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
     # `~` at the start of a path is somebody's home.
     text = str(path) if text.startswith("~") else text
@@ -117,11 +143,11 @@ def _read(path: Path, folder: Path) -> GivenFile:
             remedy="rename it",
         ) from None
     if path.is_dir():
-        return _of_folder(inspect_mlx(path), text)
-    return _of_gguf(inspect_gguf(path), text)
+        return _of_folder(inspect_mlx(path), text, memory)
+    return _of_gguf(inspect_gguf(path), text, memory)
 
 
-def _of_gguf(info: GgufInfo, path: str) -> GivenFile:
+def _of_gguf(info: GgufInfo, path: str, memory: MemoryCapacity | None) -> GivenFile:
     context = KvCache().positions(info.n_ctx_train)
     level = info.level
     name = f'"{info.name}", ' if info.name else ""
@@ -134,10 +160,11 @@ def _of_gguf(info: GgufInfo, path: str) -> GivenFile:
         kv_bytes=kv_cache_bytes(info.kv_elements, context, _KV_BYTES),
         context=context,
         vocabulary=info.tokenizer_sha256,
+        memory=memory,
     )
 
 
-def _of_folder(info: MlxInfo, path: str) -> GivenFile:
+def _of_folder(info: MlxInfo, path: str, memory: MemoryCapacity | None) -> GivenFile:
     sizes = info.sizes
     context = KvCache().positions(sizes.n_ctx_train if sizes else None)
     return GivenFile(
@@ -149,6 +176,7 @@ def _of_folder(info: MlxInfo, path: str) -> GivenFile:
         kv_bytes=kv_cache_bytes(sizes.kv_elements, context, _KV_BYTES) if sizes else 0,
         context=context,
         vocabulary=info.tokenizer_sha256,
+        memory=memory,
     )
 
 

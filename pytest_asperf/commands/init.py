@@ -12,11 +12,10 @@ import typer
 
 from pytest_asperf.commands.console import print_sections
 from pytest_asperf.config.catalogue import find_document
-from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.errors import ConfigError
 from pytest_asperf.report.sections import CheckLine, Section
 
 if TYPE_CHECKING:
-    from pytest_asperf.analysis.capacity import MemoryCapacity
     from pytest_asperf.commands.given_models import GivenModel
 
 _CONFIGURATION: Final = "asperf.toml"
@@ -43,18 +42,13 @@ def init_project(
 
     folder = Path.cwd()
     _require_new(folder)
-    models = named(read_given(files or [], folder), [spec.name for spec in shipped_models()])
     hardware = in_force("auto", detect())
-    memory = memory_of(hardware)
-    fitting = [model for model in models if memory is None or model.files[0].fit(memory).fits]
-    pair = pair_of(fitting)
-    texts = {
-        _CONFIGURATION: configuration(models, pair, hardware.name, memory),
-        _TESTS: first_tests(models, pair, memory, _TESTS),
-    }
-    for name, text in texts.items():
-        _write(folder / name, text)
-    _print_written(models, memory)
+    given = read_given(files or [], folder, memory_of(hardware))
+    models = named(given, [spec.name for spec in shipped_models()])
+    pair = pair_of(models)
+    _write(folder / _CONFIGURATION, configuration(models, pair, hardware.name))
+    _write(folder / _TESTS, first_tests(models, pair, _TESTS))
+    _print_written(models)
 
 
 def _require_new(folder: Path) -> None:
@@ -69,7 +63,7 @@ def _require_new(folder: Path) -> None:
 def _not_written(path: Path, what: str) -> ConfigError:
     return ConfigError(
         f"{path} {what}",
-        why="asperf.toml and test_asperf.py are new files, and nothing was written",
+        why="asperf.toml and test_asperf.py would be new files",
         remedy="run `asperf init` in another folder, or move that file away first",
     )
 
@@ -88,15 +82,13 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
-def _print_written(models: list[GivenModel], memory: MemoryCapacity | None) -> None:
-    from pytest_asperf.commands.starter_files import shown_fit
-
+def _print_written(models: list[GivenModel]) -> None:
     written = tuple(CheckLine("written", "ok", name) for name in (_CONFIGURATION, _TESTS))
     checks = [
         CheckLine(
-            printable(model.name),
-            "ok" if memory is None or file.fit(memory).fits else "warning",
-            printable(f"{file.level or 'no known level'}: {shown_fit(file, memory)}"),
+            model.name,
+            "ok" if file.fits else "warning",
+            f"{file.level or 'no known level'}: {file.need}",
         )
         for model in models
         for file in model.files

@@ -7,14 +7,13 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import printable
-from pytest_asperf.report.sections import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_asperf.analysis.capacity import Fit, MemoryCapacity
-    from pytest_asperf.commands.given_models import GivenFile, GivenModel
+    from pytest_asperf.commands.given_models import GivenModel
 
+_SHIPPED: Final = "asperf-target"
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _HEAD: Final = """\
 # Models and settings of pytest-asperf, written by `asperf init` on {machine}.
@@ -70,27 +69,25 @@ def configuration(
     models: Sequence[GivenModel],
     pair: tuple[GivenModel, GivenModel] | None,
     machine: str,
-    memory: MemoryCapacity | None,
 ) -> str:
     """The text of asperf.toml."""
-    first = _first(models, memory)
-    default = "asperf-target" if first is None else first.address(first.files[0])
+    fitting = [model for model in models if model.files[0].fits]
+    default = next((model.address(model.files[0]) for model in [*fitting, *models]), _SHIPPED)
     comment = "    # of tests without a model marker"
     head = _HEAD.format(
         machine=printable(machine, 200), default=f"default_model = {quoted(default)}{comment}"
     )
-    tables = [_table(model, memory) for model in models] or [_SHIPPED_MODEL]
+    tables = [_table(model) for model in models] or [_SHIPPED_MODEL]
     return "".join([head, *tables, *([_roles(*pair)] if pair else [])])
 
 
 def first_tests(
     models: Sequence[GivenModel],
     pair: tuple[GivenModel, GivenModel] | None,
-    memory: MemoryCapacity | None,
     file: str,
 ) -> str:
     """The text of a file of tests."""
-    parts = list(_tests_of(models, memory) if models else _shipped_tests())
+    parts = list(_tests_of(models) if models else _shipped_tests())
     names = {"assert_no_regression", *re.findall(r"assert_\w+", "".join(parts))}
     package = "mlx-lm" if models and models[0].files[0].engine == "mlx" else "llama-cpp-python"
     head = _TESTS.format(file=file, package=package, names=", ".join(sorted(names)))
@@ -98,45 +95,22 @@ def first_tests(
     return body + (f"\n{_commented_pair(*pair)}" if pair else "")
 
 
-def shown_fit(file: GivenFile, memory: MemoryCapacity | None) -> str:
-    """What a file needs of a memory, for a reader."""
-    need = (
-        f"{size(file.weights_bytes)} of weights, {size(file.kv_bytes)} of KV cache"
-        f" for {file.context} tokens"
-    )
-    if memory is None:
-        return f"{need}; this machine's memory is unknown"
-    fit = file.fit(memory)
-    return f"{need}; {'fits in' if fit.fits else _too_large(fit)} {size(memory.nbytes)}"
-
-
 def quoted(text: str) -> str:
     """A text as TOML and Python both read it."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _too_large(fit: Fit) -> str:
-    return "too large for" if fit.weights_fit else "weights above 60 % of"
-
-
-def _fits(model: GivenModel, memory: MemoryCapacity | None) -> bool:
-    return memory is None or model.files[0].fit(memory).fits
-
-
-def _first(models: Sequence[GivenModel], memory: MemoryCapacity | None) -> GivenModel | None:
-    fitting = [model for model in models if _fits(model, memory)]
-    return next(iter([*fitting, *models]), None)
-
-
-def _table(model: GivenModel, memory: MemoryCapacity | None) -> str:
+def _table(model: GivenModel) -> str:
     lines = ["", f"[models.{_key(model.name)}]"]
     for file in model.files:
         level = file.level or "no known level"
-        lines.append(f"# {level}, {file.title}: {shown_fit(file, memory)}")
+        lines.append(f"# {level}, {file.title}: {file.need}")
     if model.files[0].engine == "mlx":
         lines.append('engine = "mlx"')
     lines.append(_source(model))
     lines.append('# corpus = "corpora/wiki.test.txt"    # your own text for PPL and KLD')
+    if model.files[0].engine != "mlx":
+        lines.append("# settings = { threads = 1 }          # and n_gpu_layers, flash_attn, type_k")
     return "\n".join([*lines, ""])
 
 
@@ -158,13 +132,11 @@ def _roles(draft: GivenModel, target: GivenModel) -> str:
 """
 
 
-def _tests_of(models: Sequence[GivenModel], memory: MemoryCapacity | None) -> Iterator[str]:
+def _tests_of(models: Sequence[GivenModel]) -> Iterator[str]:
     used: set[str] = set()
     for model in models:
         file, name = model.files[0], _identifier(model.name, used)
-        skip = ""
-        if not _fits(model, memory):
-            skip = f"\n@pytest.mark.skip(reason={quoted(shown_fit(file, memory))})"
+        skip = "" if file.fits else f"\n@pytest.mark.skip(reason={quoted(file.need)})"
         yield skip + _SPEED.format(address=quoted(model.address(file)), name=name)
         if model.is_source and file.level is not None:
             level = "8bit" if file.engine == "mlx" else "Q8_0"
@@ -172,8 +144,8 @@ def _tests_of(models: Sequence[GivenModel], memory: MemoryCapacity | None) -> It
 
 
 def _shipped_tests() -> Iterator[str]:
-    yield _SPEED.format(address=quoted("asperf-target:Q8_0"), name="target")
-    yield _levels("asperf-target", "target", "Q8_0", "F16")
+    yield _SPEED.format(address=quoted(f"{_SHIPPED}:Q8_0"), name="target")
+    yield _levels(_SHIPPED, "target", "Q8_0", "F16")
 
 
 def _levels(address: str, name: str, level: str, baseline: str) -> str:

@@ -48,12 +48,14 @@ class Pair:
         candidate_first: whether the candidate ran first in the first turn, by coin. The order
             changes with every turn.
         n_tokens: of a run of the baseline and of the candidate, where a cost is that of a token.
+        parts: that the workload was timed in, one a turn.
     """
 
     baseline_runs_ns: tuple[int, ...]
     candidate_runs_ns: tuple[int, ...]
     candidate_first: bool
     n_tokens: tuple[int, int] = (1, 1)
+    parts: int = 1
 
     @property
     def in_turn_ns(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -203,6 +205,7 @@ class PairedRunner:
             n_tokens=(self._n_tokens[base], self._n_tokens[candidate])
             if workload.is_rate
             else (1, 1),
+            parts=length.parts,
         )
 
     def _drawn_order(self) -> list[TimedArm]:

@@ -91,6 +91,8 @@ def _timed(row: Mapping[str, Any]) -> Iterator[_Timed]:
         info = {"rate": raw["estimate"], "loads": raw["loads"], "sha256": raw["sha256"]}
         runs_ns = [run["elapsed_ns"] for run in raw["runs"]]
         yield _Timed(raw["workload"], row["model"], raw["settings"], runs_ns, info=info)
+    if row["outcome"] == "INVALID":  # times of something else than was to be timed
+        return
     claim = f"{row['subject']} {row['threshold']}".strip()
     info = {"claim": claim, "outcome": row["outcome"], "measured": row["measured"]}
     for side in (*raw.get("timed", ()), *_sides(raw.get("comparison", {}))):
@@ -105,5 +107,5 @@ def _sides(comparison: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "model": comparison["models"][number],
             "side": comparison["sides"][number],
             "settings": comparison["settings"][number],
-            "runs_ns": [ns for pair in pairs for ns in pair[times]],
+            "runs_ns": [ns * pair["parts"] for pair in pairs for ns in pair[times]],
         }

@@ -70,6 +70,7 @@ def _pair(pair: Pair, sign: int) -> dict[str, Any]:
     return {
         "baseline_ns": list(pair.baseline_runs_ns),
         "candidate_ns": list(pair.candidate_runs_ns),
+        "parts": pair.parts,
         "n_tokens": list(pair.n_tokens),
         "candidate_first": pair.candidate_first,
         "ratio": math.exp(sign * pair.log_ratio),

@@ -59,7 +59,9 @@ def run_pytest(
 
 def file(path: str, level: str | None, weights_gb: float = 1, vocabulary: str = "v") -> GivenFile:
     """Return a GGUF file of a size."""
-    return GivenFile(path, "llama_cpp", level, "m", int(weights_gb * GB), 10**8, 4096, vocabulary)
+    return GivenFile(
+        path, "llama_cpp", level, "m", int(weights_gb * GB), 10**8, 4096, vocabulary, MEMORY
+    )
 
 
 def uncommented(text: str, first: str) -> str:
@@ -83,13 +85,15 @@ def test_without_a_file_both_are_about_the_shipped_model(
 
 
 def test_the_tests_of_a_given_file_pass(
-    init: Callable[..., Result], draft: Draft, run_pytest: Callable[..., str]
+    init: Callable[..., Result], tmp_path: Path, draft: Draft, run_pytest: Callable[..., str]
 ) -> None:
     """A GGUF file is measured with what was written for it."""
     done = init(str(draft("Q8_0")))
     assert done.exit_code == 0, done.output
     assert re.search(r"ok +asperf-draft-\S+ +Q8_0: 1\.\d MB of weights.* fits in", done.stdout)
-    ran = run_pytest("--asperf-repetitions=5")
+    settings = tmp_path / "asperf.toml"  # with one thread, as others may work on this machine
+    settings.write_text(settings.read_text().replace("# settings", "settings"))
+    ran = run_pytest("--asperf-repetitions=5", "--asperf-max-cv=1000%")
     assert "1 passed, 1 skipped" in ran, ran
 
 
@@ -150,7 +154,7 @@ def test_levels_of_one_model_are_one_table(tmp_path: Path) -> None:
         file("q/unknown.gguf.gguf", None),
     ]
     models = named(files, ["asperf-target"])
-    (tmp_path / "asperf.toml").write_text(configuration(models, None, "here", MEMORY))
+    (tmp_path / "asperf.toml").write_text(configuration(models, None, "here"))
     found = load_catalogue(tmp_path, shipped_models()).models[len(shipped_models()) :]
     assert {spec.name: [level for level, _ in spec.files] for spec in found} == {
         "Qwen-8B": ["Q4_K_M", "Q8_0"],
@@ -171,10 +175,10 @@ def test_a_pair_that_splits_text_alike_is_suggested() -> None:
     ]
     models = named(files, [])
     pair = pair_of(models)
-    written = configuration(models, pair, "here", MEMORY)
+    written = configuration(models, pair, "here")
     roles = tomllib.loads(uncommented(written, "[roles]"))["roles"]
     assert roles == {"draft": "a-0.5b", "target": "a-8b:Q8_0"}
-    code = first_tests(models, pair, MEMORY, "t.py")
+    code = first_tests(models, pair, "t.py")
     last = ast.parse(uncommented(code, "@pytest.mark.spec")).body[-1]
     assert isinstance(last, ast.FunctionDef)
     assert ast.unparse(last.decorator_list[0]).endswith("(draft='a-0.5b', target='a-8b:Q8_0')")
@@ -184,9 +188,9 @@ def test_a_pair_that_splits_text_alike_is_suggested() -> None:
 def test_a_model_that_does_not_fit_is_skipped() -> None:
     """Its test says what is too large; the default model is one that fits."""
     models = named([file("large.gguf", "Q8_0", 14), file("small.gguf", "Q8_0", 1)], [])
-    code = first_tests(models, None, MEMORY, "t.py")
+    code = first_tests(models, None, "t.py")
     large, small = (node for node in ast.parse(code).body[3:5])
     assert "weights above 60 % of 16.0 GB" in ast.unparse(large)
     assert "skip" not in ast.unparse(small)
-    written = tomllib.loads(configuration(models, None, "here", MEMORY))
+    written = tomllib.loads(configuration(models, None, "here"))
     assert written["default_model"] == "small:Q8_0"

@@ -15,8 +15,8 @@ BATCHES = """
 from hypothesis import given, strategies as st
 from pytest_asperf.strategies import bounded, prompts
 
-@bounded(examples=10, seconds=60)
-@given(text=prompts(max_chars=4), n_ubatch=st.integers(1, 3))
+@bounded(examples=6, seconds=60)
+@given(text=prompts(max_chars=3), n_ubatch=st.integers(1, 3))
 @pytest.mark.model("fake:F16")
 def test_batches(scores, text, n_ubatch):
     assert scores(text, n_ubatch=n_ubatch).agrees
@@ -33,12 +33,6 @@ def test_a_property_that_fails_ends_at_a_small_example(project: Project) -> None
     result.stdout.fnmatch_lines(["*text='00',*", "*n_ubatch=1,*"])
     scoring = {line.split()[1] for line in log.read_text().splitlines() if line[:5] == "score"}
     assert len(scoring) == 1
-
-
-def test_a_property_that_holds_passes(project: Project) -> None:
-    """The same test on an engine whose batches are right."""
-    project.test(BATCHES)
-    project.run("-p", "hypothesispytest").assert_outcomes(passed=1)
 
 
 def test_an_error_shows_the_input_that_was_drawn(project: Project) -> None:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from pytest_asperf.report.benchmark_rows import comparison_note
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
@@ -74,7 +77,7 @@ def test_json_has_the_runs(measured: Project) -> None:
 
 def test_saved_runs_are_compared(measured: Project) -> None:
     """An autosaved run is found again by name, and a regression check reads both."""
-    measured.run("--benchmark-autosave")
+    measured.run("--benchmark-autosave").stdout.no_fnmatch_line(f"*{TWO_SESSIONS}*")
     (saved,) = measured.path.glob(".benchmarks/*/0001_*.json")
     assert list(_benchmarks(saved.read_text())) == NAMES
     result = measured.run("-q", "--benchmark-compare=0001", "--benchmark-compare-fail=mean:5%")
@@ -85,13 +88,17 @@ def test_saved_runs_are_compared(measured: Project) -> None:
     assert "asperf gate" in told[0]
 
 
-def test_a_comparison_of_others_rows_says_nothing(measured: Project) -> None:
-    """One line about our rows is printed where two sessions share one, and nowhere else."""
-    result = measured.run("--benchmark-autosave")
-    result.stdout.no_fnmatch_line(f"*{TWO_SESSIONS}*")
-    measured.test("def test_mine(benchmark):\n    benchmark(int)\n", name="test_mine")
-    args = ("-k", "test_mine or test_no", "--benchmark-compare=0001", "-W", "ignore")
-    measured.run(*args).stdout.no_fnmatch_line(f"*{TWO_SESSIONS}*")
+def test_a_comparison_of_others_rows_says_nothing() -> None:
+    """The line is about a row of ours that both sessions have."""
+    ours, other = (SimpleNamespace(fullname=name) for name in ("asperf::tg8[m]", "test_it.py::t"))
+
+    def note(now: list[Any], *saved: Any) -> str:
+        mapping = {"0001.json": {row.fullname: {} for row in saved}}
+        return comparison_note(SimpleNamespace(benchmarks=now, compared_mapping=mapping))
+
+    assert TWO_SESSIONS in note([ours, other], ours)
+    assert note([ours, other], other) == note([other], ours, other) == note([ours]) == ""
+    assert comparison_note(SimpleNamespace(benchmarks=[ours], compared_mapping=None)) == ""
 
 
 def test_the_sides_of_a_gate_are_rows(project: Project) -> None:
@@ -101,17 +108,17 @@ def test_the_sides_of_a_gate_are_rows(project: Project) -> None:
     project.test(
         """
 def test_gate(gate):
-    assert_no_regression(gate("tg8", "ppl"))
+    assert_no_regression(gate("tg256", "ppl"))
 """
     )
     path = project.path / "bench.json"
     project.run("--asperf-candidate=slow_by=0.5", f"--benchmark-json={path}")
     found = _benchmarks(path.read_text())
-    base = "tg8[fake:F16 in current,baseline]"
-    candidate = "tg8[fake:F16 in current,slow_by=0.5,candidate,slow_by=0.5]"
+    base = "tg256[fake:F16 in current,baseline]"
+    candidate = "tg256[fake:F16 in current,slow_by=0.5,candidate,slow_by=0.5]"
     assert list(found) == [base, candidate]
-    assert found[base]["stats"]["mean"] == pytest.approx(0.008, rel=0.02)
-    assert found[candidate]["stats"]["mean"] == pytest.approx(0.012, rel=0.02)
+    assert found[base]["stats"]["mean"] == pytest.approx(0.256, rel=0.02)
+    assert found[candidate]["stats"]["mean"] == pytest.approx(0.384, rel=0.02)
     assert found[candidate]["params"]["side"] == "candidate"
     info = found[candidate]["extra_info"]
     assert info["outcome"] == "FAIL"
