@@ -67,6 +67,8 @@ def ratio_verdict(result: ABResult, claim: RatioClaim, twins: str = "") -> Verdi
     )
     (pairs,) = result.by_workload
     remarks = (_medians(pairs, claim),) if pairs.pairs else ()
+    if not result.same_tokens:
+        remarks += ("the sides are fed different tokens",)
     verdict = _judged(pairs, result, subject, claim, remarks)
     if twins:
         return judge_invalid(subject, verdict.threshold, [twins], remedy="name two that differ")
