@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.sequential import PairedTest
     from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError
     from pytest_asperf.api.engines import Engines, assert_faster
-    from pytest_asperf.api.gate import Gate, GatedWorkloads, assert_no_regression
+    from pytest_asperf.api.gate import (
+        Gate,
+        GatedWorkloads,
+        assert_improvement,
+        assert_no_regression,
+    )
     from pytest_asperf.api.ladder import (
         Ladder,
         Perplexity,
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
         assert_sd_gains_more,
         assert_sd_loss,
     )
+    from pytest_asperf.api.steadiness import assert_steadier, assert_steady
     from pytest_asperf.api.throughput import (
         Throughput,
         assert_bandwidth_utilization,
@@ -95,6 +101,7 @@ __all__ = [
     "assert_equivalent",
     "assert_faster",
     "assert_fits",
+    "assert_improvement",
     "assert_latency",
     "assert_lossless",
     "assert_monotonic",
@@ -105,6 +112,8 @@ __all__ = [
     "assert_sd_gain",
     "assert_sd_gains_more",
     "assert_sd_loss",
+    "assert_steadier",
+    "assert_steady",
     "assert_throughput",
 ]
 
@@ -147,6 +156,7 @@ _HOMES = {
     "assert_equivalent": "pytest_asperf.api.level_assertions",
     "assert_faster": "pytest_asperf.api.engines",
     "assert_fits": "pytest_asperf.api.memory",
+    "assert_improvement": "pytest_asperf.api.gate",
     "assert_latency": "pytest_asperf.api.latency",
     "assert_lossless": "pytest_asperf.api.speculation_assertions",
     "assert_monotonic": "pytest_asperf.api.order_assertions",
@@ -157,6 +167,8 @@ _HOMES = {
     "assert_sd_gain": "pytest_asperf.api.speculation_assertions",
     "assert_sd_gains_more": "pytest_asperf.api.speculation_assertions",
     "assert_sd_loss": "pytest_asperf.api.speculation_assertions",
+    "assert_steadier": "pytest_asperf.api.steadiness",
+    "assert_steady": "pytest_asperf.api.steadiness",
     "assert_throughput": "pytest_asperf.api.throughput",
 }
 

@@ -19,7 +19,9 @@ def gate_note(pairs: WorkloadPairs, result: ABResult) -> str:
     They say when its noise is not known or exceeds the tolerance, and how self-checks came out.
     """
     known = result.surroundings.calibrations.get(pairs.workload.name)
-    remarks = [] if known and _suffices(known, result) else [detectable(pairs, result)]
+    suffices = known is not None and _suffices(known, result)
+    # What a noise lets be decided is known of a tolerance.
+    remarks = [] if suffices or not result.budget.is_gate else [detectable(pairs, result)]
     checks = result.surroundings.self_checks
     if checks.n:
         remarks.append(f"A/A self-checks on this machine: {checks.fails} FAIL of {checks.n}")

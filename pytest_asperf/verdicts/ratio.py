@@ -109,11 +109,12 @@ def equivalence_verdict(result: ABResult, within: float) -> Verdict:
 def gain_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
     """The verdict on a workload of a candidate build that is claimed to be faster."""
     subject = build_subject(pairs.workload.name, result.ran, "not faster by that much")
-    _, cost = result.budget.claim or (0.0, 1.0)
-    by = 1 / cost - 1
-    claim = RatioClaim(("candidate", "baseline"), pairs.workload.name, 1 + by, None, is_rate=True)
+    by = result.budget.least_gain
+    names, most = ("candidate", "baseline"), 1 / (1 + by)
+    # Of times, as everything in a gate.
+    claim = RatioClaim(names, pairs.workload.name, None, most, is_rate=False)
     verdict = _judged(pairs, result, subject, claim, differences(*result.ran))
-    return replace(verdict, threshold=faster_text(by))
+    return replace(verdict, threshold=f"{faster_text(by)} ({most:.3g}x the time)")
 
 
 def faster_text(by: float) -> str:
