@@ -11,7 +11,13 @@ from importlib.util import find_spec
 
 import pytest
 
-from pytest_asperf import Ladder, assert_degrades_less, assert_equivalent, assert_monotonic
+from pytest_asperf import (
+    Ladder,
+    assert_degrades_less,
+    assert_equivalent,
+    assert_monotonic,
+    assert_steadier,
+)
 
 pytestmark = [
     pytest.mark.skipif(find_spec("mlx_lm") is None, reason="pytest-asperf[mlx] is not installed"),
@@ -84,3 +90,12 @@ def test_qat_generates_as_fast(ladder: Ladder, levels: tuple[str, str]) -> None:
 def test_generation_of_qat_follows_bits(ladder: Ladder) -> None:
     """TG rises from 8 bits to 6, 4 and 3."""
     assert_monotonic(ladder, "tg128")
+
+
+@pytest.mark.finding("qat-steadier-than-ptq")
+@_scored
+def test_generation_of_qat_is_steadier(ladder: Ladder) -> None:
+    """TG of each QAT level varies less from run to run than that of its PTQ counterpart."""
+    readings = ladder.readings("tg128")
+    for qat, ptq in zip(_QAT, _PTQ, strict=True):
+        assert_steadier(readings[qat], than=readings[ptq])

@@ -23,6 +23,9 @@ _CLAIMS = [
     (LADDER + 'assert_ratio(ladder, "Q4_K_M", "Q8_0", "tg8", at_least=1.1, at_most=1.2)', "F"),
     # A median turn at the limit decides nothing.
     (LADDER + 'assert_ratio(ladder, "F16", "F16-again", "tg8", at_least=1)', "I"),
+    # The size of a script is that of its text.
+    (LADDER + 'assert_ratio(ladder, "Q4_K_M", "F16", "size", at_least=3, at_most=9)', "."),
+    (LADDER + 'assert_ratio(ladder, "Q8_0", "baseline", "size", at_most=0.4)', "F"),
     (LADDER + 'assert_ratio(ladder, "Q8_0", "F16", "ttft16", at_least=0.9, at_most=1.2)', "."),
     (OF_ONE + 'assert_ratio(throughput, "pp16", "tg8", at_least=80, at_most=95)', "."),
     (OF_ONE + 'assert_ratio(throughput, "tg24", "tg100@d64", at_least=0.9, at_most=1.1)', "."),

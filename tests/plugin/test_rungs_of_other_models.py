@@ -71,6 +71,13 @@ def test_each(perplexity, quant, model):
         ('of(ladder, *tuned)[1], than=ladder["Q4_K_M"]', ".", "KLD of tuned:Q4_K_M less that of "),
         ('ladder["tuned:Q4_K_M"], than=ladder["Q4_K_M"], quantity="ppl"', ".", "below 0 %"),
         ("of(ladder, *tuned), than=of(ladder, *plain)", ".", "below 0 nats: 3 of 3 shown; Q8_0 "),
+        ('ladder["tuned:Q4_K_M"], than=ladder["Q4_K_M"], times=2', ".", "2 times the KLD loss of"),
+        ('ladder["tuned:Q4_K_M"], than=ladder["Q4_K_M"], times=100', "F", "100 times the KLD"),
+        (
+            'ladder["tuned:Q4_K_M"], than=ladder["Q4_K_M"], quantity="ppl", times=2',
+            ".",
+            "2 times the PPL loss of",
+        ),
         ("of(ladder, *plain), than=of(ladder, *tuned)", "F", "Q8_0 → Q4_K_M "),
         ('ladder["Q8_0"], than=ladder["Q8_0"]', "V", "both are the file sha256 "),
     ],
@@ -163,6 +170,7 @@ def test_it(ladder):
     ("claim", "told"),
     [
         ("assert_degrades_less(ladder, than=ladder)", "the first argument is no level that was"),
+        ('assert_degrades_less(ladder["Q8_0"], than=ladder["Q8_0"], times=0)', "times=0 is not a"),
         ("assert_degrades_less([], than=[])", "the first argument is no level that was scored"),
         ('assert_degrades_less(ladder["Q8_0"], than="Q8_0")', "than is no level that was scored"),
         (
