@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.limit_verdict import parse_percent
@@ -19,7 +19,7 @@ from pytest_asperf.measure.engine_matching import (
     terms_of,
 )
 from pytest_asperf.measure.runner import ComparedSide
-from pytest_asperf.verdicts.ratio import faster_verdict
+from pytest_asperf.verdicts.ratio import alike_verdict, faster_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,15 +50,15 @@ class Engines:
         return f"<Engines at {self.level or 'F16'}>"
 
     def compare(
-        self, faster: str, than: str, on: str, *, by: float, bits_within: float
+        self, first: str, second: str, on: str, *, budget: Budget, bits_within: float = BITS_WITHIN
     ) -> EngineComparison:
         """The pairs of two engines, measured unless the same claim was made before.
 
         Args:
-            faster: the engine claimed to be faster, `mlx`, with or without its level, `mlx:4bit`.
-            than: the other, likewise.
+            first: an engine, `mlx`, with or without its level, `mlx:4bit`.
+            second: the other, likewise.
             on: the workload.
-            by: by how much, a fraction.
+            budget: the claim, and what deciding it may cost.
             bits_within: by how much bits per weight may differ, a fraction.
 
         Raises:
@@ -68,7 +68,7 @@ class Engines:
             EngineError: an engine is not installed, refused or died.
         """
         workload = parse_workload(on, where="assert_faster: on")
-        (engine, level), (base_engine, base_level) = named = _named(faster), _named(than)
+        (engine, level), (base_engine, base_level) = named = _named(first), _named(second)
         if engine == base_engine:
             raise ConfigError(
                 f"assert_faster: {engine} is named twice",
@@ -81,7 +81,6 @@ class Engines:
         runners = [self.runner(engine) for engine, _ in named]
         model, base = (r.locate(ref) for r, ref in zip(runners, refs, strict=True))
         require_matched_bits((model, base), bits_within)
-        budget = self.budget.faster_by(by)
         runner, base_runner = runners
         sides = ComparedSide(base_runner, (base.ref,)), ComparedSide(runner, (model.ref,))
         result = base_runner.compare(sides, SpeedExperiment((workload,), budget))
@@ -91,7 +90,7 @@ class Engines:
             same_tokens=result.same_tokens,
             source_sha256=runner.source_sha256(model.ref.spec),
         )
-        return EngineComparison(result, (base_engine, engine), by, terms)
+        return EngineComparison(result, (base_engine, engine), terms)
 
     def _ref(self, engine: Engine, level: str | None, of_both: str) -> ModelRef:
         """The model on an engine, at the level named with it or at the nearest one that it has."""
@@ -145,7 +144,20 @@ def assert_faster(
         )
     least = parse_percent(by, where="assert_faster: by")
     within = parse_percent(bits_within, where="assert_faster: bits_within")
-    versus = engines.compare(faster, than, on, by=least, bits_within=within)
-    verdict = faster_verdict(versus)
+    budget = engines.budget.faster_by(least)
+    versus = engines.compare(faster, than, on, budget=budget, bits_within=within)
+    return _settled(engines, versus, faster_verdict(versus, least))
+
+
+def engines_alike(engines: Engines, first: str, second: str, on: str, within: float) -> Verdict:
+    """Settle the claim that a model runs as fast on one engine as on another."""
+    __tracebackhide__ = True
+    budget = replace(engines.budget, claim=(1 / (1 + within), 1 + within))
+    versus = engines.compare(first, second, on, budget=budget)
+    return _settled(engines, versus, alike_verdict(versus, within))
+
+
+def _settled(engines: Engines, versus: EngineComparison, verdict: Verdict) -> Verdict:
+    __tracebackhide__ = True
     note = "\n".join(verdict.details[:2])
     return settle(verdict, engines.record, note=note, interrupted=versus.result.interrupted)

@@ -18,6 +18,7 @@ from pytest_asperf.analysis.stats.chunk_intervals import (
 from pytest_asperf.analysis.stats.estimate import CHANGE, DECISION_CONFIDENCE, Estimate
 from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.verdict import Subject, guarded, judge_invalid
+from pytest_asperf.api.engines import Engines, engines_alike
 from pytest_asperf.api.ladder import OTHER_LEVELS, Ladder, Perplexity, metric_of
 from pytest_asperf.api.measurement_context import settle, unknown_word
 from pytest_asperf.api.ratio import compare_sides
@@ -100,24 +101,24 @@ def assert_degrades_less(
 
 
 def assert_equivalent(
-    ladder: Ladder,
+    ladder: Ladder | Engines,
     level: str,
     other: str,
     quantity: str = "tg128",
     *,
     within: str | float = "5%",
 ) -> Verdict:
-    """Claim that two levels of a ladder are alike in a quantity.
+    """Claim that two levels of a ladder are alike in a quantity, or two engines in speed.
 
     PASS only if the whole interval lies within the limits. If too little was measured to show that,
     the verdict is INCONCLUSIVE.
 
     Args:
-        ladder: the levels.
-        level: a level, as the marker names it.
-        other: the level to compare with, likewise.
-        quantity: `size`, `ppl`, or a workload such as `tg128`, which is run in pairs until the
-            claim is decided, as in a gate.
+        ladder: the levels; or the `engines` fixture, for one model on two engines.
+        level: a level, as the marker names it; or an engine, `"mlx"` or `"mlx:4bit"`.
+        other: the level or engine to compare with, likewise.
+        quantity: a workload such as `tg128`, which is run in pairs until the claim is decided, as
+            in a gate; of levels also `size` and `ppl`.
         within: how far the first may be from the second either way, `"5%"` or a fraction.
 
     Raises:
@@ -127,6 +128,9 @@ def assert_equivalent(
     """
     __tracebackhide__ = True
     limit = parse_percent(within, where="assert_equivalent: within")
+    if isinstance(ladder, Engines):
+        _require_room(limit)
+        return engines_alike(ladder, level, other, quantity, limit)
     for name in (level, other):
         ladder.require(name)
     if level == other:
@@ -167,16 +171,20 @@ def _as_large(ladder: Ladder, level: str, other: str, within: float) -> Verdict:
 
 def _as_fast(ladder: Ladder, level: str, other: str, workload: str, within: float) -> Verdict:
     __tracebackhide__ = True
+    _require_room(within)
+    sides = ladder.side(other, workload), ladder.side(level, workload)
+    result = compare_sides(sides, ladder.measurement, (1 / (1 + within), 1 + within))
+    verdict = equivalence_verdict(result, within)
+    return settle(verdict, ladder.measurement.record, interrupted=result.interrupted)
+
+
+def _require_room(within: float) -> None:
     if not within:
         raise ConfigError(
             "assert_equivalent: within=0 cannot be shown of a rate",
             why="no number of pairs shows that two rates are the same to the last digit",
             remedy='allow a difference that does not matter, such as within="5%"',
         )
-    sides = ladder.side(other, workload), ladder.side(level, workload)
-    result = compare_sides(sides, ladder.measurement, (1 / (1 + within), 1 + within))
-    verdict = equivalence_verdict(result, within)
-    return settle(verdict, ladder.measurement.record, interrupted=result.interrupted)
 
 
 def _levels(given: object, where: str) -> list[Perplexity]:

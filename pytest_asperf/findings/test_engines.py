@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_asperf import Engines, assert_faster
+from pytest_asperf import Engines, assert_equivalent, assert_faster
 
 pytestmark = pytest.mark.model("@target")
 
@@ -26,3 +26,10 @@ def test_mlx_generates_faster(engines: Engines) -> None:
 def test_llama_cpp_reads_a_long_prompt_faster(engines: Engines) -> None:
     """At 8K tokens llama.cpp reads the prompt of a mixture of experts faster than MLX."""
     assert_faster(engines, "llama_cpp", than="mlx", on="pp8192")
+
+
+@pytest.mark.finding("mlx-ties-at-27b")
+@pytest.mark.quant("Q4_K_M")
+def test_both_generate_equally_fast_at_27b(engines: Engines) -> None:
+    """At 27B the rates differ by at most 10 %."""
+    assert_equivalent(engines, "mlx", "llama_cpp", "tg128", within="10%")

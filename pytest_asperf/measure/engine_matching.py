@@ -219,11 +219,9 @@ class EngineComparison:
 
     Attributes:
         result: the pairs; the engine claimed to be faster is their candidate.
-        by: by how much it is claimed to be, a fraction.
         terms: what they have in common and what they have not.
     """
 
     result: ABResult
     engines: tuple[Engine, Engine]
-    by: float
     terms: tuple[Term, ...]

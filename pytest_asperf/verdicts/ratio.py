@@ -71,8 +71,18 @@ def ratio_verdict(result: ABResult, claim: RatioClaim, twins: str = "") -> Verdi
     return verdict
 
 
-def faster_verdict(versus: EngineComparison) -> Verdict:
-    """The verdict on the pairs of two engines, with what is matched between them."""
+def faster_verdict(versus: EngineComparison, by: float) -> Verdict:
+    """The verdict on the pairs of two engines of which one is claimed to be faster."""
+    return replace(_engines_verdict(versus, 1 + by, None), threshold=faster_text(by))
+
+
+def alike_verdict(versus: EngineComparison, within: float) -> Verdict:
+    """The verdict on the pairs of two engines that are claimed to be equally fast."""
+    return _engines_verdict(versus, 1 / (1 + within), 1 + within)
+
+
+def _engines_verdict(versus: EngineComparison, at_least: float, at_most: float | None) -> Verdict:
+    """The verdict on a ratio of two engines' rates, with what is matched between them."""
     result, engines = versus.result, versus.engines
     (pairs,) = result.by_workload
     base, candidate = result.ran
@@ -86,9 +96,8 @@ def faster_verdict(versus: EngineComparison) -> Verdict:
         f"matched: {_terms(versus, is_matched=True)}",
         f"not matched: {_terms(versus, is_matched=False) or 'nothing'}",
     )
-    claim = RatioClaim(engines, pairs.workload.name, 1 + versus.by, None, is_rate=True)
-    verdict = _judged(pairs, result, subject, claim, terms)
-    return replace(verdict, threshold=faster_text(versus.by))
+    claim = RatioClaim(engines, pairs.workload.name, at_least, at_most, is_rate=True)
+    return _judged(pairs, result, subject, claim, terms)
 
 
 def equivalence_verdict(result: ABResult, within: float) -> Verdict:

@@ -65,8 +65,14 @@ def test_pass(engines):
 @pytest.mark.model("slow-mlx")
 def test_fail(engines):
     assert_faster(engines, "mlx", than="llama_cpp", on="tg8")
+
+@pytest.mark.model("slow-mlx")
+def test_not_alike(engines):
+    assert_equivalent(engines, "mlx", "llama_cpp", "tg8", within="10%")
 """)
-    passed, failed = rows(*BUDGET)
+    passed, failed, unlike = rows(*BUDGET)
+    assert (unlike["outcome"], unlike["subject"]) == ("FAIL", failed["subject"])
+    assert unlike["threshold"] == "at least 0.909x and at most 1.1x"
     assert (passed["outcome"], failed["outcome"]) == ("PASS", "FAIL")
     assert passed["subject"] == "tg8 slow-mlx:F16 / slow-mlx:F16 on mlx"
     assert passed["threshold"] == "faster by 50 % or more"
