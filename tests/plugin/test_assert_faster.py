@@ -72,7 +72,7 @@ def test_not_alike(engines):
 """)
     passed, failed, unlike = rows(*BUDGET)
     assert (unlike["outcome"], unlike["subject"]) == ("FAIL", failed["subject"])
-    assert unlike["threshold"] == "at least 0.909x and at most 1.1x"
+    assert unlike["threshold"] == "at least 0.909091x and at most 1.1x"
     assert (passed["outcome"], failed["outcome"]) == ("PASS", "FAIL")
     assert passed["subject"] == "tg8 slow-mlx:F16 / slow-mlx:F16 on mlx"
     assert passed["threshold"] == "faster by 50 % or more"
