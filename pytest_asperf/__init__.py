@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pytest_asperf.api.measurement_context import Model, Reading
     from pytest_asperf.api.memory import Memory, MemoryReading, assert_fits
     from pytest_asperf.api.order_assertions import assert_monotonic, assert_pareto_optimal
+    from pytest_asperf.api.published import assert_as_published
     from pytest_asperf.api.ratio import assert_ratio
     from pytest_asperf.api.speculation import Speculation
     from pytest_asperf.api.speculation_assertions import (
@@ -96,6 +97,7 @@ __all__ = [
     "Verdict",
     "VerdictError",
     "__version__",
+    "assert_as_published",
     "assert_bandwidth_utilization",
     "assert_degrades_less",
     "assert_equivalent",
@@ -151,6 +153,7 @@ _HOMES = {
     "Throughput": "pytest_asperf.api.throughput",
     "Verdict": "pytest_asperf.analysis.verdict",
     "VerdictError": "pytest_asperf.analysis.verdict",
+    "assert_as_published": "pytest_asperf.api.published",
     "assert_bandwidth_utilization": "pytest_asperf.api.throughput",
     "assert_degrades_less": "pytest_asperf.api.level_assertions",
     "assert_equivalent": "pytest_asperf.api.level_assertions",

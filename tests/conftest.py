@@ -16,6 +16,7 @@ import pytest_asperf
 
 if TYPE_CHECKING:
     from pytest_asperf.engine_process import EngineBuild
+    from pytest_asperf.hardware.machine import Machine
 
 #: A checkout that is not installed has no entry point to be loaded by.
 _LOAD = () if entry_points(group="pytest11", name="asperf") else ("-p", "pytest_asperf.plugin")
@@ -54,6 +55,21 @@ def mlx() -> EngineBuild:
     if find_spec("mlx_lm") is None:
         pytest.skip("mlx-lm is not installed")
     return EngineBuild("mlx", Path(sys.executable))
+
+
+@pytest.fixture(scope="session")
+def mac() -> Callable[[str], Machine]:
+    """Return a function that makes the machine of a folder below `fixtures/hardware/macos`."""
+    from pytest_asperf.hardware import macos
+
+    folders = Path(__file__).parents[1] / "fixtures" / "hardware" / "macos"
+
+    def make(name: str) -> Machine:
+        sysctl = macos.parse_sysctl((folders / name / "sysctl.txt").read_text())
+        gpu_cores = macos.parse_gpu_cores((folders / name / "ioreg.txt").read_text())
+        return macos.machine_from(sysctl, gpu_cores, macos.ProfilerFacts(), "arm64")
+
+    return make
 
 
 @pytest.fixture(scope="session")

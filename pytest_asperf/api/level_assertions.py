@@ -67,7 +67,8 @@ def assert_degrades_less(
     __tracebackhide__ = True
     if quantity not in _NAMES:
         raise unknown_word("quantity", str(quantity), tuple(_NAMES))
-    if not isinstance(times, int | float) or isinstance(times, bool) or not 1 <= times < math.inf:
+    given: object = times
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 1 <= given < math.inf:
         raise ConfigError(
             f"assert_degrades_less: times={shown(times, 80)} is not a number from 1",
             why="it says how many times less the first costs",

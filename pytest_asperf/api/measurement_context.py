@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.bandwidth_bounds import BandwidthBounds
     from pytest_asperf.measure.results import ThroughputResult
     from pytest_asperf.measure.runner import MeasurementRunner
+    from pytest_asperf.published.findings import Findings
     from pytest_asperf.report.rows import ReportRow
 
 
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
 class MeasurementContext:
     """What every fixture value needs to measure, and to note what it measured.
 
-    `max_cv` is the accepted coefficient of variation of a reading's runs.
+    Attributes:
+        max_cv: the accepted coefficient of variation of a reading's runs.
+        findings: the session's recorded figures and findings, loaded when they are asked for.
+        skip: skips the test for a reason.
     """
 
     runner: MeasurementRunner
@@ -38,6 +42,8 @@ class MeasurementContext:
     bounds: BandwidthBounds
     max_cv: float
     budget: Budget
+    findings: Callable[[], Findings]
+    skip: Callable[[str], NoReturn]
 
     def reading(self, result: ThroughputResult) -> Reading:
         """A measurement that was noted and that no guard found broken."""

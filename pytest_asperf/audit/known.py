@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE
 from pytest_asperf.errors import ConfigError, listing, printable
+from pytest_asperf.hardware.detect import detect
+from pytest_asperf.hardware.in_force import in_force
 from pytest_asperf.hardware.machine import published_bandwidth
-from pytest_asperf.hardware.profiles import Profile, find_profile, match_profile
+from pytest_asperf.hardware.profiles import Profile, match_profile
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
 
 if TYPE_CHECKING:
@@ -50,7 +52,9 @@ def parse_options(
             why="it is the share of intervals that hold the true value",
             remedy="leave it out for 0.9, at which verdicts are judged; or give 0.95",
         )
-    profile = None if hardware is None else find_profile(hardware)
+    profile = None
+    if hardware is not None:
+        profile = in_force(hardware, detect(), option="--hardware").profile
     headers = {path.name: inspect_gguf(path) for path in models}
     return Options(profile, headers, baseline, repetitions, confidence)
 

@@ -77,7 +77,7 @@ def markdown(findings: Findings) -> str:
         if chosen:
             parts.append(f"## {title}\n\n{meaning}\n")
             parts += _by_topic(chosen, findings)
-    parts += [_derived(findings), _tables(findings), _assumptions(findings)]
+    parts += [_derived(findings), _tables(findings), _unjudged(findings), _assumptions(findings)]
     return "\n".join(parts)
 
 
@@ -169,6 +169,23 @@ def _tables(findings: Findings) -> str:
             lines.append(f"| `{table.id}` | {what} | {users} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def _unjudged(findings: Findings) -> str:
+    cells = findings.evidence.cells
+    lines = [
+        "## Figures that no finding can rest on",
+        "",
+        "Of tables that have findings. Tables without any say why above.",
+        "",
+        "| figure | printed | why |",
+        "|---|---|---|",
+    ]
+    for name, why in findings.reference:
+        if name in cells:
+            printed = f"{cells[name].printed.text} {cells[name].unit}".strip()
+            lines.append(f"| `{name}` | {_escaped(printed)} | {_escaped(why)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _assumptions(findings: Findings) -> str:

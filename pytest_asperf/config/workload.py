@@ -60,6 +60,11 @@ class Workload:
         return self.depth + self.n_tokens
 
 
+def is_workload(name: str) -> bool:
+    """Whether it is a workload's name, and not words."""
+    return _WORKLOAD.fullmatch(name) is not None
+
+
 def parse_workload(name: str, *, where: str) -> Workload:
     """Read a workload's name; a ConfigError shows the forms that there are."""
     if request := _REQUEST.fullmatch(name):

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from pytest_asperf.hardware.machine import Bandwidth, Machine, published_bandwidth
-from pytest_asperf.hardware.profiles import Match, Profile, find_profile, same_brand
+from pytest_asperf.hardware.profiles import (
+    Match,
+    Profile,
+    find_bins,
+    find_profile,
+    same_brand,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,15 @@ class Hardware:
     def is_this_machine(self) -> bool:
         """Whether measurements made here are measurements of this hardware."""
         return self.declared is None or self.declared == self.machine.profile
+
+    def is_one_of(self, names: Iterable[str]) -> bool:
+        """Whether it is any of the hardware named, which without a name is any at all.
+
+        A chip's name means all of its bins. An unknown name raises HardwareError.
+        """
+        named = [find_bins(name) for name in names]
+        machine = replace(self.machine, profile=self.profile)
+        return not named or any(_is_any_of(bins, machine) for bins in named)
 
     @property
     def contradiction(self) -> str:
@@ -113,8 +132,7 @@ class Hardware:
         if self.profile is not None:
             name = f"{self.profile.name} ({self.profile.id})"
         if not self.is_this_machine:
-            here = self.machine.profile.id if self.machine.profile else self.machine.cpu_brand
-            return f"{name}, {how}; this machine is {here or 'unknown'}"
+            return f"{name}, {how}; this machine is {Hardware(self.machine).name}"
         note = f"; no profile: {self.machine.profile_note}" if self.profile is None else ""
         return f"{name}, {how}{note}"
 
@@ -122,7 +140,21 @@ class Hardware:
 def in_force(
     name: str, machine: Machine, *, memory_gb: int | None = None, option: str = "--asperf-hardware"
 ) -> Hardware:
-    """The hardware that a name, or `auto`, stands for."""
+    """The hardware that a name, or `auto`, stands for.
+
+    A chip's name means this machine if it has that chip, and otherwise the bin that `find_profile`
+    takes.
+    """
     if name == "auto":
         return Hardware(machine)
+    if _is_any_of(find_bins(name, memory_gb=memory_gb, option=option), machine):
+        return Hardware(machine, machine.profile)
     return Hardware(machine, find_profile(name, memory_gb=memory_gb, option=option))
+
+
+def _is_any_of(bins: Sequence[Profile], machine: Machine) -> bool:
+    """Whether a machine is one of the bins; if its own is not known, whether it has their chip."""
+    if machine.profile is not None:
+        return machine.profile in bins
+    is_chip = len(bins) > 1
+    return is_chip and same_brand(machine.cpu_brand or "", bins[0].brand_string)

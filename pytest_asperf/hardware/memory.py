@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 def memory_of(hardware: Hardware, memory_gb: int | None = None) -> MemoryCapacity | None:
     """The memory of the hardware in force, None where its size cannot be read.
 
-    A named profile has `memory_gb`, in GB as on the box, or the most that it is sold with.
+    A profile that is not this machine has `memory_gb`, in GB as on the box, or the most that it is
+    sold with.
     """
     profile, machine = hardware.declared, hardware.machine
-    if profile is not None:
+    if profile is not None and (memory_gb or not hardware.is_this_machine):
         kind = "shared by CPU and GPU" if hardware.shares_memory else "the card's own"
         basis = "--memory" if memory_gb else "the most it is sold with; --memory=GB for another"
         sold_gb = memory_gb or profile.max_memory_gb

@@ -121,21 +121,19 @@ def parse_profiles(text: str, where: str) -> Mapping[str, Profile]:
     return MappingProxyType(profiles)
 
 
-def find_profile(
+def find_bins(
     name: str, *, memory_gb: int | None = None, option: str = "--asperf-hardware"
-) -> Profile:
-    """The profile that a person means by ``name``, in messages the value of `option`.
+) -> tuple[Profile, ...]:
+    """The profiles that a person means by ``name``: one bin, or all bins of a chip.
 
     Spelling is forgiven: ``m2ultra``, ``M2 Ultra``, ``apple-m2-ultra``, ``m3max-40`` and the
-    operating system's brand string all work. A name that leaves several bins open means the
-    largest one, provided that all have one bandwidth; the returned id says which it is. With
-    `memory_gb`, in GB as on the box, only bins that are sold with it count.
+    operating system's brand string all work. With `memory_gb`, in GB as on the box, only bins that
+    are sold with it count. In messages, `option` is where the name was given.
 
     Raises:
-        HardwareError: no profile has the name or the memory, or its bins differ in bandwidth.
+        HardwareError: no profile has the name or the memory.
     """
-    profiles = load_profiles()
-    quoted = shown(name, 80)
+    profiles, quoted = load_profiles(), shown(name, 80)
     words = _words(name)
     bins, rest = _chip_and_rest(words, profiles.values())
     branded = [profile for profile in profiles.values() if _words(profile.brand_string) == words]
@@ -148,12 +146,24 @@ def find_profile(
             remedy=f"name one of: {listing(valid)}",
             opt_out=f"{option}=auto uses what is detected",
         )
-    if memory_gb is not None:
-        named = _sold_with(memory_gb, named, quoted)
+    return tuple(named if memory_gb is None else _sold_with(memory_gb, named, quoted))
+
+
+def find_profile(
+    name: str, *, memory_gb: int | None = None, option: str = "--asperf-hardware"
+) -> Profile:
+    """The one profile that stands for ``name``: of several bins the largest.
+
+    The arguments are those of `find_bins`. The returned id says which bin it is.
+
+    Raises:
+        HardwareError: no profile has the name or the memory, or its bins differ in bandwidth.
+    """
+    named = find_bins(name, memory_gb=memory_gb, option=option)
     if len({profile.bandwidth_gbs for profile in named}) > 1:
         several = ", ".join(f"{profile.id} ({profile.bandwidth_gbs:g} GB/s)" for profile in named)
         raise HardwareError(
-            f"hardware {quoted} stands for several chips: {several}",
+            f"hardware {shown(name, 80)} stands for several chips: {several}",
             why="they differ in memory bandwidth, which bounds the token rate",
             remedy=f"name the bin, e.g. {option}={named[-1].id}",
             opt_out=f"{option}=auto uses what is detected",

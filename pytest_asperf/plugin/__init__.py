@@ -258,7 +258,7 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     if ours and config.get_verbosity() > -2:
         from pytest_asperf.plugin.skips import skip_lines
 
-        for line in skip_lines(ours):
+        for line in skip_lines(ours, config):
             terminalreporter.line(f"asperf: {line}")
 
 

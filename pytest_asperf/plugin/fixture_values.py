@@ -48,6 +48,8 @@ def measurement(request: pytest.FixtureRequest, ref: ModelRef | None = None) -> 
         session.bounds,
         session.settings.max_cv,
         session.gate_budget,
+        lambda: session.findings,
+        partial(skip, "test"),
     )
 
 

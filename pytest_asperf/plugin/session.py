@@ -67,6 +67,17 @@ class Session:
             return self.hardware.is_this_machine
         return self.settings.source == "live"
 
+    @property
+    def elsewhere(self) -> str:
+        """Why this session measures nothing, if its hardware is the reason; empty if not."""
+        if self.is_live or self.settings.source != "auto":
+            return ""
+        hardware = self.hardware
+        return (
+            f"{hardware.name} is not this machine ({Hardware(hardware.machine).name}); "
+            "--asperf-hardware=auto measures here"
+        )
+
     @cached_property
     def findings(self) -> Findings:
         """Published findings, the shipped ones and the project's own."""
@@ -82,8 +93,7 @@ class Session:
     def other_hardware(self, finding: Finding) -> str:
         """The hardware that a finding is about, if this is another; empty if it is not."""
         hardware = self._tested
-        profile = hardware.profile
-        if not finding.suits(profile.id if profile else ""):
+        if not hardware.is_one_of(finding.hardware):
             names = " or ".join(finding.hardware)
             return f"{names}, this is {hardware.name}"
         return ""
@@ -159,8 +169,7 @@ class Session:
     def unmet(self, mark: HardwareMark) -> str:
         """Why the hardware is not what a marker asks for; empty if it is."""
         hardware = self._tested
-        wanted = [in_force(name, hardware.machine).profile for name in mark.names]
-        if wanted and hardware.profile not in wanted:
+        if not hardware.is_one_of(mark.names):
             return f"needs {' or '.join(mark.names)}, this is {hardware.name}"
         limits = (
             ("GB of memory", mark.min_memory_gb, hardware.memory_gb),

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 import pytest
 
 from pytest_asperf.errors import printable
+from pytest_asperf.plugin.stash import session_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
 Kind = Literal["gate", "finding", "test"]
 
@@ -33,8 +34,11 @@ def reason_of(error: BaseException | None) -> tuple[Kind, str] | None:
     return getattr(error, "asperf_skipped", None)
 
 
-def skip_lines(reports: Iterable[Any]) -> Iterator[str]:
-    """A line for each kind of skipped tests, with the most frequent reasons."""
+def skip_lines(reports: Sequence[Any], config: pytest.Config) -> Iterator[str]:
+    """A line for each kind of skipped tests, with the most frequent reasons.
+
+    A last line says if all were skipped because the hardware in force is not this machine.
+    """
     skipped: dict[str, Counter[str]] = {}
     for report in reports:
         if hasattr(report, "asperf_skipped"):
@@ -49,3 +53,6 @@ def skip_lines(reports: Iterable[Any]) -> Iterator[str]:
         if others := len(reasons) - len(texts):
             texts.append(f"and {others} more (pytest -rs)")
         yield f"{total} {kind}{'s' * (total > 1)} skipped: {'; '.join(texts)}"
+    none_ran = all(hasattr(report, "asperf_skipped") for report in reports)
+    if none_ran and (elsewhere := session_of(config).elsewhere):
+        yield f"nothing was measured: {printable(elsewhere)}"

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_asperf.audit.judge import judge_file
-from pytest_asperf.audit.known import Known, Options
+from pytest_asperf.audit.known import Known, Options, parse_options
 from pytest_asperf.audit.read import read_file
 from pytest_asperf.hardware.profiles import find_profile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pytest_asperf.audit.result import FileFindings
+    from pytest_asperf.hardware.machine import Machine
 
 FIELDS: dict[str, Any] = {
     "build_commit": "0badcafe",
@@ -156,6 +158,19 @@ def test_little_of_the_bandwidth_is_a_warning(tmp_path: Path) -> None:
     ]
     declared = judged(path, Options(hardware=find_profile("m3")))
     assert declared.guard_findings == []
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"), [("m4max", "m4max-32"), ("auto", "m4max-32"), ("m4max-40", "m4max-40")]
+)
+def test_a_chips_name_means_this_machine(
+    mac: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch, name: str, profile: str
+) -> None:
+    """On an M4 Max with 32 GPU cores its name is that bin, and another bin has to be named."""
+    monkeypatch.setattr("pytest_asperf.audit.known.detect", lambda: mac("m4max-32"))
+    hardware = parse_options(name, (), None, None, 0.9).hardware
+    assert hardware is not None
+    assert hardware.id == profile
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from pytest_asperf.hardware.macos import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_asperf.hardware.machine import Machine
+
 _PE = (("Performance", 12), ("Efficiency", 4))
 
 
@@ -28,25 +30,28 @@ _PE = (("Performance", 12), ("Efficiency", 4))
     ("name", "levels", "gbs"),
     [
         ("m1-8", (("Performance", 4), ("Efficiency", 4)), 68.25),
+        ("m1max-32", (("perflevel0", 8), ("perflevel1", 2)), 400),
+        ("m2pro-19", (("Performance", 8), ("Efficiency", 4)), 200),
+        ("m2max-38", (("Performance", 8), ("Efficiency", 4)), 400),
+        ("m2ultra-60", (("Performance", 16), ("Efficiency", 8)), 800),
         ("m2ultra-76", (("Performance", 16), ("Efficiency", 8)), 800),
         ("m3max-30", (("Performance", 10), ("Efficiency", 4)), 300),
         ("m3max-40", _PE, 400),
+        ("m4-10", (("Performance", 4), ("Efficiency", 6)), 120),
+        ("m4pro-20", (("Performance", 10), ("Efficiency", 4)), 273),
+        ("m4max-32", (("Performance", 10), ("Efficiency", 4)), 410),
         ("m4max-40", _PE, 546),
+        ("m5-10", (("Super", 4), ("Efficiency", 6)), 153),
         ("m5pro-16", (("Super", 5), ("Performance", 10)), 307),
         ("m6-16gb", (("Super", 2), ("Performance", 4), ("Efficiency", 6)), 153),
         ("m6-32gb", (("Super", 2), ("Performance", 4), ("Efficiency", 6)), 170),
     ],
 )
 def test_recorded_macs_are_recognised(
-    recorded: Callable[[str], str], name: str, levels: tuple[tuple[str, int], ...], gbs: float
+    mac: Callable[[str], Machine], name: str, levels: tuple[tuple[str, int], ...], gbs: float
 ) -> None:
     """What sysctl and the I/O registry tell suffices for chip, bin, core levels and bandwidth."""
-    machine = machine_from(
-        parse_sysctl(recorded(f"macos/{name}/sysctl.txt")),
-        parse_gpu_cores(recorded(f"macos/{name}/ioreg.txt")),
-        ProfilerFacts(),
-        "arm64",
-    )
+    machine = mac(name)
     assert machine.profile is not None
     assert machine.profile.id == name
     assert machine.profile_note == ""
@@ -58,11 +63,9 @@ def test_recorded_macs_are_recognised(
     assert machine.virtualised is False
 
 
-def test_the_early_brand_string_names_no_chip(recorded: Callable[[str], str]) -> None:
+def test_the_early_brand_string_names_no_chip(mac: Callable[[str], Machine]) -> None:
     """'Apple processor' is unknown, whatever the other facts suggest."""
-    sysctl = parse_sysctl(recorded("macos/m1-early/sysctl.txt"))
-    gpu_cores = parse_gpu_cores(recorded("macos/m1-early/ioreg.txt"))
-    machine = machine_from(sysctl, gpu_cores, ProfilerFacts(), "arm64")
+    machine = mac("m1-early")
     assert machine.profile is None
     assert "Apple processor" in machine.profile_note
     assert machine.bandwidth is None

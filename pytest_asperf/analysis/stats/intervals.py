@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 from scipy.special import bdtr, chdtri  # type: ignore[import-untyped]  # scipy ships no types
 
-from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate
+from pytest_asperf.analysis.stats.estimate import CHANGE, DECISION_CONFIDENCE, Estimate
 from pytest_asperf.analysis.stats.quantiles import (
     checked_confidence,
     shared_confidence,
@@ -180,6 +181,31 @@ def unpaired_change_interval(
     )
 
 
+def independent_change(base: Estimate, other: Estimate) -> Estimate:
+    """The change from one estimate to another that was made apart from it.
+
+    ``other / base - 1`` of positive quantities, and the difference of relative changes. A bound's
+    distance from the point is the root of the summed squares of both estimates' distances, on the
+    log scale for a ratio (MOVER: Zou & Donner, Statistics in Medicine 27, 2008).
+
+    Raises:
+        ValueError: the units or confidences differ, or a ratio is of what is not positive.
+    """
+    confidence = min(base.confidence, other.confidence)
+    if base.unit != other.unit or not {base.confidence, other.confidence} <= {confidence, 1}:
+        raise ValueError(f"{base.unit} at {base.confidence} and {other.unit} at {other.confidence}")
+    is_ratio = other.unit != CHANGE
+    (b, b_low, b_high), (o, o_low, o_high) = (
+        [_log(v) if is_ratio else v for v in (e.point, e.low, e.high)] for e in (base, other)
+    )
+    bounds = (o - b - math.hypot(o - o_low, b_high - b), o - b + math.hypot(o_high - o, b - b_low))
+    method = f"{other.method}; against: {base.method}; bounds combined (MOVER)"
+    make = Estimate.change_from_logs if is_ratio else partial(Estimate, unit=CHANGE)
+    return make(
+        o - b, *bounds, other.n, method=method, counted=other.counted, confidence=confidence
+    )
+
+
 def sd_interval(
     sd: float, n: int, confidence: float = DECISION_CONFIDENCE, *, unit: str, counted: str = "runs"
 ) -> Estimate:
@@ -233,3 +259,8 @@ def _logs(values: Sequence[float]) -> NDArray[np.float64]:
             remedy="look at the engine's log for failed decodes",
         )
     return np.log(array)
+
+
+def _log(value: float) -> float:
+    """The log of a positive quantity or of a bound of one, which may reach below 0."""
+    return math.log(value) if value > 0 else -math.inf

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate
 from pytest_asperf.analysis.stats.intervals import sd_interval
 from pytest_asperf.analysis.stats.quantiles import shared_confidence, t_quantile, z_quantile
-from pytest_asperf.errors import ConfigError, MeasurementError
+from pytest_asperf.errors import ConfigError, MeasurementError, shown, suggest
 from pytest_asperf.published.findings.terms import (
     FigureTerm,
     FormulaTerm,
@@ -45,6 +45,8 @@ _UNITS: Final = {
     "speculation": "tok/s",
     "weights_gb": "GB",
 }
+#: Exact, or no measurement, which a guard reports.
+_NOT_SAMPLED: Final = ("specified", "stated", "estimated")
 #: Beyond it a number on the log scale has no float.
 _LARGEST_LOG: Final = 700.0
 #: Expected range of n runs in standard deviations (Tippett, Biometrika 17, 1925).
@@ -79,6 +81,16 @@ class Evidence:
         cell.value  # noqa: B018  # refuses a word and a bound
         return cell
 
+    def find(self, id: str, *, where: str) -> RecordedCell:  # noqa: A002  # it is what the field is called
+        """The figure that `where` names, of whatever form; ConfigError with the nearest id."""
+        if id in self.cells:
+            return self.cells[id]
+        raise ConfigError(
+            f"{where}: no number is recorded as {shown(id, 160)}{suggest(id, self.cells)}",
+            why="what is claimed rests on the figure that it names",
+            remedy="use source-id/table-id/row/column; [tool.asperf] records adds files",
+        )
+
     def value(self, term: Term) -> float:
         """A term's value without its interval."""
         return self._box(term, DECISION_CONFIDENCE).point
@@ -87,19 +99,7 @@ class Evidence:
         """A term's value with an interval of at least this two-sided confidence."""
         varying = sum(not self._is_certain(id) for id in ids_of(term))  # noqa: A001
         box = self._box(term, shared_confidence(confidence, max(varying, 1)))
-        unit = self.unit(term)
-        if box.low == box.high:
-            return Estimate.exact(box.point, unit)
-        return Estimate(
-            box.point,
-            box.low,
-            box.high,
-            box.n,
-            method="; ".join(box.basis) or "rounding as printed",
-            unit=unit,
-            counted=box.counted if math.isfinite(box.high - box.low) else "figures",
-            confidence=confidence,
-        )
+        return _estimate(box, self.unit(term), confidence)
 
     def unit(self, term: Term) -> str:
         """A term's unit."""
@@ -165,16 +165,9 @@ class Evidence:
         return _Box(point, low, high, fewest.n, fewest.counted, basis)
 
     def _measured(self, cell: RecordedCell, confidence: float) -> _Box:
-        point = cell.value if cell.spread.raw is None else cell.spread.raw
-        low, high = cell.allowed() if cell.spread.raw is None else (point, point)
-        box = _Box(point, low, high, *_count(cell))
-        if cell.kind in {"specified", "stated", "estimated"}:
-            return box  # exact, or no measurement, which a guard reports
-        own = _own_interval(cell, confidence)
-        if own is None:
-            return self._widened(cell, box, confidence)
-        below, above, basis = own
-        return _Box(point, low - below, high + above, box.n, box.counted, (basis,))
+        box = _as_published(cell, confidence)
+        has_spread = box.basis or cell.kind in _NOT_SAMPLED
+        return box if has_spread else self._widened(cell, box, confidence)
 
     def _assumed(self, cell: RecordedCell) -> AssumedSpread | None:
         return next((spread for spread in self.spreads if spread.fits(cell)), None)
@@ -199,6 +192,37 @@ class Evidence:
         else:
             low, high = _scaled(box.low, -half), _scaled(box.high, half)
         return _Box(box.point, low, high, box.n, box.counted, basis)
+
+
+def published_estimate(cell: RecordedCell) -> Estimate:
+    """A figure with its published spread; without one, with what may be rounded to it.
+
+    Nothing is assumed of its spread, unlike in a finding. ConfigError for a word or a bound.
+    """
+    return _estimate(_as_published(cell, DECISION_CONFIDENCE), cell.unit, DECISION_CONFIDENCE)
+
+
+def _as_published(cell: RecordedCell, confidence: float) -> _Box:
+    point = cell.value if cell.spread.raw is None else cell.spread.raw
+    low, high = cell.allowed() if cell.spread.raw is None else (point, point)
+    own = None if cell.kind in _NOT_SAMPLED else _own_interval(cell, confidence)
+    below, above, *basis = own or (0.0, 0.0)
+    return _Box(point, low - below, high + above, *_count(cell), tuple(basis))
+
+
+def _estimate(box: _Box, unit: str, confidence: float) -> Estimate:
+    if box.low == box.high:
+        return Estimate.exact(box.point, unit)
+    return Estimate(
+        box.point,
+        box.low,
+        box.high,
+        box.n,
+        method="; ".join(box.basis) or "rounding as printed",
+        unit=unit,
+        counted=box.counted if math.isfinite(box.high - box.low) else "figures",
+        confidence=confidence,
+    )
 
 
 def _range(formula: Formula, boxes: Sequence[_Box]) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from pytest_asperf.published.findings.validity import parse_guard
 from pytest_asperf.published.records import load_recorded, shipped_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
     from pytest_asperf.config.table import CheckedTable
@@ -62,10 +62,19 @@ def parse_findings(texts: Iterable[tuple[str, str]], records: Records) -> Findin
             by_id[finding.id] = finding
         for entry in file.entries("reference") if "reference" in file.values else ():
             place = file.inner("reference", entry)
-            place.only(("table", "why"))
-            table = place.choice("table", tables)
-            reference[table] = place.text("why", required=True)
+            why = place.text("why", required=True)
+            reference |= dict.fromkeys(_referred(place, tables, evidence), why)
     return Findings(tuple(by_id.values()), records, evidence, tuple(reference.items()))
+
+
+def _referred(place: CheckedTable, tables: Collection[str], evidence: Evidence) -> tuple[str, ...]:
+    """The table, or the figures of one, that no finding rests on."""
+    if "figures" not in place.values:
+        place.only(("table", "why"))
+        return (place.choice("table", tables),)
+    place.only(("figures", "why"))
+    figures = place.texts("figures")
+    return tuple(evidence.find(id, where=f"{place}: figures").id for id in figures)  # noqa: A001
 
 
 def _finding(place: CheckedTable, tables: Iterable[str]) -> Finding:
@@ -101,12 +110,7 @@ def _check_figures(finding: Finding, evidence: Evidence, place: CheckedTable) ->
     """Refuse a finding on figures that are not recorded or not numbers."""
     terms = [*finding.check.terms(), *(term for guard in finding.guards for term in guard.terms())]
     for id in (*finding.published, *(id for term in terms for id in ids_of(term))):  # noqa: A001
-        if id not in evidence.cells:
-            raise ConfigError(
-                f"{place}: no number is recorded as {shown(id, 160)}{suggest(id, evidence.cells)}",
-                why="a finding rests on the figures that it names",
-                remedy="use source-id/table-id/row/column; [tool.asperf] records adds files",
-            )
+        evidence.find(id, where=str(place))
     for term in terms:
         for _ in evidence.all_cells(term):  # refuses words and bounds
             pass

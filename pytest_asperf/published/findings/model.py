@@ -79,12 +79,6 @@ class Finding:
         upper = f" to {count_text(most)}" if most < _ANY else " or more"
         return f"models of {count_text(least)}{upper} parameters"
 
-    def suits(self, profile: str) -> bool:
-        """Whether it is about a profile; a chip means all its bins."""
-        return not self.hardware or any(
-            profile == name or profile.partition("-")[0] == name for name in self.hardware
-        )
-
 
 @dataclass(frozen=True)
 class PublishedFinding:
@@ -105,7 +99,7 @@ class Findings:
 
     Attributes:
         findings: the shipped ones first, then a project's own.
-        reference: by table, why no finding rests on it.
+        reference: by table or figure, why no finding rests on it.
     """
 
     findings: tuple[Finding, ...]

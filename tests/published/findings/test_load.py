@@ -85,6 +85,10 @@ FINE = '{ kind = "above", values = ["r/t/a/tg"], limit = 1 }'
         ),
         (finding(FINE + '\nsources = ["r/x"]'), r"sources: no table .* 'r/x'"),
         ('[[reference]]\ntable = "r/x"\nwhy = "w"', r"reference: table: 'r/x' is not usable"),
+        (
+            '[[reference]]\nfigures = ["r/t/a/tgg"]\nwhy = "w"',
+            r"reference: figures: no number is recorded as 'r/t/a/tgg'; did you mean 'r/t/a/tg'",
+        ),
     ],
 )
 def test_a_bad_file_is_refused_by_file_finding_and_key(

@@ -1,0 +1,177 @@
+"""`assert_as_published`: whether a reading is still what a document published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.limit_verdict import judge_within, parse_percent
+from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
+from pytest_asperf.analysis.stats.intervals import independent_change
+from pytest_asperf.analysis.verdict import Outcome, guarded
+from pytest_asperf.api.ladder import Perplexity
+from pytest_asperf.api.measurement_context import Reading, settle
+from pytest_asperf.config.workload import is_workload
+from pytest_asperf.errors import ConfigError, shown, suggest
+from pytest_asperf.published.findings.evidence import published_estimate
+from pytest_asperf.published.findings.terms import PrintedTerm
+from pytest_asperf.published.findings.validity import estimated_figures
+from pytest_asperf.verdicts.readings import vetted
+
+if TYPE_CHECKING:
+    from pytest_asperf.analysis.verdict import Verdict
+    from pytest_asperf.published.findings.evidence import Evidence
+    from pytest_asperf.published.records import RecordedCell
+    from pytest_asperf.verdicts.readings import GuardedRates
+
+_WHERE: Final = "assert_as_published"
+#: By the name of an engine in a document, the engines here that are it.
+_ENGINES: Final = {"llama.cpp": ("llama_cpp", "llama_tools"), "MLX": ("mlx",)}
+_REMEDY: Final = "name a figure that was measured"
+_TOO_WIDE: Final = (
+    "more runs here would not decide it: the published figure is too uncertain; allow a larger "
+    "difference with within=, or name a figure with a smaller spread"
+)
+_IF_FAILED: Final = "compare what ran with what the document says of its run"
+
+
+def assert_as_published(
+    reading: Reading | Perplexity, address: str, within: str | float = "5%"
+) -> Verdict:
+    """Claim that a reading is still what a document published, on the machine that it names.
+
+    Both intervals count: the reading's, and that of the published figure where its spread is
+    published. Without one the figure is taken as printed. On other hardware, or on another engine
+    than the document's, the test is skipped.
+
+    Args:
+        reading: of TG or PP, `throughput("tg128")`; or the `perplexity` fixture, for its ΔPPL.
+        address: of the figure, `"atom-paper/three-machines/m2ultra-76/tg"`.
+        within: how far the reading may be from the figure either way, `"5%"` or a fraction of it;
+            of a ΔPPL in percentage points.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        ConfigError: no such address, or a figure of another quantity or workload.
+        HardwareError: the record names hardware that is not known.
+    """
+    __tracebackhide__ = True
+    limit = parse_percent(within, where=f"{_WHERE}: within")
+    if not limit:
+        raise ConfigError(
+            f"{_WHERE}: within=0 cannot be shown",
+            why="no number of runs shows that two measurements are the same to the last digit",
+            remedy='allow a difference that does not matter, such as within="5%"',
+        )
+    live = _live(reading)
+    evidence = reading.measurement.findings().evidence
+    cell = evidence.find(address, where=_WHERE)
+    _require_same_quantity(live, cell, evidence)
+    if elsewhere := _elsewhere(live, cell):
+        reading.measurement.skip(f"{address} is a figure of {elsewhere}")
+    verdict = _judge(live, cell, limit)
+    guard_findings = estimated_figures([PrintedTerm(cell.id)], evidence)
+    verdict = guarded(verdict, guard_findings, remedy=_REMEDY)
+    return settle(verdict, reading.measurement.record)
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """A reading's figure, with its metric and unit as documents write them.
+
+    `runs` is None for what does not depend on the machine.
+    """
+
+    reading: Reading | Perplexity
+    figure: Estimate
+    metric: str
+    unit: str
+    what: str
+    runs: GuardedRates | None
+
+
+def _live(reading: Reading | Perplexity) -> _Live:
+    if isinstance(reading, Perplexity):
+        return _Live(reading, reading.delta_ppl, "PPL increase", "%", "ΔPPL", None)
+    if isinstance(reading, Reading):
+        metric, rate = reading.result.metric, reading.rate
+        return _Live(reading, rate, metric.name, rate.unit, reading.workload, reading.runs)
+    raise ConfigError(
+        f"{_WHERE}: {shown(reading, 80)} is not a reading",
+        why="its figure is compared with the published one",
+        remedy='give throughput("tg128"), or the perplexity fixture',
+    )
+
+
+def _require_same_quantity(live: _Live, cell: RecordedCell, evidence: Evidence) -> None:
+    cell.value  # noqa: B018  # refuses a word and a bound
+    wanted, scope = (live.metric, live.unit), cell.scope
+    if (cell.metric, cell.unit) != wanted or scope.draft:
+        drafted = f" with the draft {scope.draft}" if scope.draft else ""
+        alike = [
+            other.id
+            for other in evidence.cells.values()
+            if (other.metric, other.unit) == wanted and not other.scope.draft
+        ]
+        raise ConfigError(
+            f"{_WHERE}: {cell.id} is {cell.metric} in {cell.unit or 'no unit'}{drafted}, the "
+            f"reading is {live.metric} in {live.unit}",
+            why="two quantities cannot be compared",
+            remedy=f"name a figure of {live.metric} in {live.unit}{suggest(cell.id, alike)}",
+        )
+    if live.runs is not None:
+        _require_same_work(live, cell)
+
+
+def _require_same_work(live: _Live, cell: RecordedCell) -> None:
+    scope = cell.scope
+    if is_workload(scope.workload) and scope.workload != live.what:
+        raise ConfigError(
+            f"{_WHERE}: {cell.id} is of {scope.workload}, the reading is of {live.what}",
+            why="a rate depends on the workload",
+            remedy=f'measure throughput("{scope.workload}")',
+        )
+    if not scope.hardware or published_estimate(cell).point <= 0:
+        lacks = "is not above 0" if scope.hardware else "does not say on which hardware"
+        raise ConfigError(
+            f"{_WHERE}: {cell.id} {lacks}, so it is no rate of a machine",
+            why="a rate is compared on the machine that it was measured on",
+            remedy="name a figure of a machine; in your own records, give the table `hardware`",
+        )
+
+
+def _elsewhere(live: _Live, cell: RecordedCell) -> str:
+    """What the figure is of and this session does not have; empty if it has it."""
+    scope, engine = cell.scope, live.reading.result.ran.engine.engine
+    if scope.engine and engine not in _ENGINES.get(scope.engine, (scope.engine,)):
+        return f"{scope.engine}, this is {engine}"
+    hardware = live.reading.measurement.bounds.hardware.measured_on
+    if live.runs is not None and not hardware.is_one_of((scope.hardware,)):
+        return f"{scope.hardware}, this is {hardware.name}"
+    return ""
+
+
+def _judge(live: _Live, cell: RecordedCell, within: float) -> Verdict:
+    published = published_estimate(cell)
+    base = published.scaled(0.01, CHANGE) if live.figure.unit == CHANGE else published
+    judge = partial(judge_within, at_least=-within, at_most=within)
+    subject = live.reading.subject(live.what)
+    subject = replace(subject, name=f"{subject.name} against {cell.id}", if_failed=_IF_FAILED)
+    scope = cell.scope
+    words = (scope.model, scope.level, scope.engine, scope.workload, scope.hardware, scope.machine)
+    verdict = judge(independent_change(base, live.figure), subject)
+    exactly = Estimate.exact(live.figure.point, live.figure.unit)
+    if judge(independent_change(base, exactly), subject).outcome is Outcome.INCONCLUSIVE:
+        verdict = replace(verdict, advice=_TOO_WIDE)
+    verdict = replace(
+        verdict,
+        details=(
+            f"measured {live.figure.text()}",
+            f"published {cell.printed.text} {cell.unit}, spread {cell.spread}: {published.text()}",
+            f"published of {', '.join(filter(None, words)) or 'no machine or model by name'}",
+        ),
+    )
+    if live.runs is None:
+        return verdict
+    return vetted(verdict, live.runs, (published.point * (1 + end) for end in (-within, within)))
