@@ -46,8 +46,7 @@ def _out_of_scope(item: pytest.Item, finding: Finding) -> str:
     measures = session.is_live and item.get_closest_marker("finding")
     if not measures or not (finding.engine or finding.parameters):
         return ""
-    selection = selection_of(item)
-    ref = selection.pairing.target if selection.pairing else selection.named
+    ref = selection_of(item).judged
     engine = ref.spec.engine or session.settings.engine
     if not finding.suits_engine(engine):
         return f"{finding.engine}, this is {engine}"

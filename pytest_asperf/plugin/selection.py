@@ -55,13 +55,23 @@ class Selection:
     @cached_property
     def named(self) -> ModelRef:
         """The model at the address, before a level is chosen; its engine has every level named."""
-        engine = self.marks.model.engine if self.marks.model else None
-        ref = self._find(self.address, engine)
+        ref = self._addressed
         for marker, levels in self.marks.levels.items():
             for level in levels:
                 where = f"{self.nodeid}: @pytest.mark.{marker}"
                 parse_level(level, where=where, engine=ref.spec.engine)
         return ref
+
+    @cached_property
+    def _addressed(self) -> ModelRef:
+        engine = self.marks.model.engine if self.marks.model else None
+        return self._find(self.address, engine)
+
+    @property
+    def judged(self) -> ModelRef:
+        """The model that the test is about, a pair's target; no level of a marker is looked at."""
+        pair = self.marks.speculative
+        return self.catalogue.find(pair.target, where=self.nodeid) if pair else self._addressed
 
     def model(self, level: str | None = None, kv_type: str | None = None) -> ModelRef:
         """The model that is measured: at a rung of the test's ladder, or at the marker's level.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.published.findings import load_findings
 from tests.plugin.test_findings import MEASURES, SUITE, write
 
@@ -92,6 +93,19 @@ def test_sizes_have_no_say_where_nothing_is_measured(project: Project) -> None:
     """Recorded figures are of the models that they were recorded of."""
     about(project, "[3e9, 1e12]")
     project.run("--asperf-source=recorded").assert_outcomes(passed=1)
+
+
+def test_levels_of_another_engine_are_not_tried(project: Project) -> None:
+    """Findings on llama.cpp's levels say nothing of MLX's, and nothing asks MLX for them."""
+    target = f"--asperf-role=target={shipped_models()[0].hf_folder}"
+    result = project.run(*SUITE, "--asperf-engine=mlx", target, "-rs", "-k", "test_quantisation")
+    assert {"skipped"} == result.parseoutcomes().keys() - {"deselected"}
+    result.stdout.fnmatch_lines_random(
+        [
+            "*not tried: the finding is about llama_cpp, this is mlx",
+            "SKIPPED*mlx has no level Q8_0; did you mean '8bit'*",
+        ]
+    )
 
 
 def test_the_shipped_suite_on_models_of_ones_own(project: Project) -> None:
