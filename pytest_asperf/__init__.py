@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.sequential import PairedTest
     from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError
     from pytest_asperf.api.engines import Engines, assert_faster
+    from pytest_asperf.api.figure import Figure, assert_figure
     from pytest_asperf.api.gate import (
         Gate,
         GatedWorkloads,
@@ -72,6 +73,7 @@ __all__ = [
     "EngineError",
     "Engines",
     "Estimate",
+    "Figure",
     "Gate",
     "GatedWorkloads",
     "Hardware",
@@ -102,6 +104,7 @@ __all__ = [
     "assert_degrades_less",
     "assert_equivalent",
     "assert_faster",
+    "assert_figure",
     "assert_fits",
     "assert_improvement",
     "assert_latency",
@@ -129,6 +132,7 @@ _HOMES = {
     "EngineError": "pytest_asperf.errors",
     "Engines": "pytest_asperf.api.engines",
     "Estimate": "pytest_asperf.analysis.stats.estimate",
+    "Figure": "pytest_asperf.api.figure",
     "Gate": "pytest_asperf.api.gate",
     "GatedWorkloads": "pytest_asperf.api.gate",
     "Hardware": "pytest_asperf.hardware.in_force",
@@ -158,6 +162,7 @@ _HOMES = {
     "assert_degrades_less": "pytest_asperf.api.level_assertions",
     "assert_equivalent": "pytest_asperf.api.level_assertions",
     "assert_faster": "pytest_asperf.api.engines",
+    "assert_figure": "pytest_asperf.api.figure",
     "assert_fits": "pytest_asperf.api.memory",
     "assert_improvement": "pytest_asperf.api.gate",
     "assert_latency": "pytest_asperf.api.latency",

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, parse_percent
+from pytest_asperf.analysis.stats.chunk_intervals import delta_ppl
+from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE
+from pytest_asperf.analysis.stats.intervals import paired_change_interval
+from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.verdict import Subject, Verdict, guarded
+from pytest_asperf.api.figure import Figure
 from pytest_asperf.api.measurement_context import Reading, settle, unknown_word
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.errors import ConfigError, listing, shown
@@ -168,6 +173,31 @@ class Ladder:
         refs = {"baseline": self.base, **self.rungs} if with_baseline else self.rungs
         results = self.measurement.runner.throughputs(tuple(refs.values()), parsed)
         return {name: self.measurement.reading(results[ref]) for name, ref in refs.items()}
+
+    def size(self, level: str) -> float:
+        """The size of a rung's file, or of the baseline's, in MB; nothing is measured."""
+        (ref,) = self.side(level, None).refs
+        return self.measurement.runner.locate(ref).size_bytes / 1e6
+
+    def efficiency(self, level: str, workload: str = DEFAULT_WORKLOAD) -> Figure:
+        """Speed-up over the baseline, as a factor, for each percent of PPL that a rung loses.
+
+        The interval combines those of both, which share the error. It has no upper bound where no
+        loss is shown.
+
+        Raises:
+            MeasurementError: the rung loses nothing, so that there is nothing to divide by.
+        """
+        confidence = shared_confidence(DECISION_CONFIDENCE, 2)
+        readings = self.readings(workload, with_baseline=True)
+        base, own = (readings[name].result.rates for name in ("baseline", level))
+        scored = self[level]
+        base_nll = [chunk.nll for chunk in scored.result.baseline_chunks]
+        speed_up = paired_change_interval(base, own, confidence).as_ratio()
+        loss = delta_ppl(base_nll, scored.result.nll, confidence)
+        subject = scored.subject(f"speed-up in {workload} per % of PPL of")
+        score = metrics.efficiency(speed_up, loss)
+        return Figure(subject, score, self.measurement.record, scored.guard_findings)
 
     @property
     def title(self) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis.limit_verdict import judge_within
 from pytest_asperf.analysis.stats.percentiles import percentile_interval
 from pytest_asperf.analysis.verdict import Subject
+from pytest_asperf.api.figure import Figure
 from pytest_asperf.api.measurement_context import Reading, settle
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import ConfigError, shown
@@ -90,26 +91,31 @@ class LatencyReading:
         result = self.reading.result
         if result.workload.kind == "tg":
             return percentile_interval(self._tokens_ms(), percentile, unit="ms", counted="tokens")
-        runs_ms = [[run.elapsed_ns / 1e6] for run in result.runs]
+        runs_ms = [[ms] for ms in result.times_ms]
         return percentile_interval(runs_ms, percentile, unit="ms", counted=result.counted)
 
     @property
-    def prefill_share(self) -> Estimate:
-        """The share of a whole request that its first token takes.
+    def prefill_share(self) -> Figure:
+        """The share of a whole request until its first output token.
 
         Raises:
             ConfigError: it is no whole request.
         """
-        return self._request.prefill_share
+        return self._figure("share of prefill in", self._request.prefill_share)
 
     @property
-    def effective_rate(self) -> Estimate:
+    def effective_rate(self) -> Figure:
         """Output tokens of a whole request over its time, tok/s.
 
         Raises:
             ConfigError: it is no whole request.
         """
-        return self._request.rate
+        return self._figure("effective rate of", self._request.rate)
+
+    def _figure(self, what: str, estimate: Estimate) -> Figure:
+        reading = self.reading
+        subject = reading.subject(f"{what} {reading.workload}")
+        return Figure(subject, estimate, reading.measurement.record, reading.guard_findings)
 
     @property
     def _request(self) -> ThroughputResult:
@@ -167,7 +173,7 @@ def assert_latency(
     verdict = judge_within(estimate, subject, at_least=low, at_most=high)
     if is_median:  # a tail is what a spread is about
         per = result.workload.n_tokens if result.workload.kind == "tg" else 1
-        runs_ms = [run.elapsed_ns / 1e6 / per for run in result.runs]
+        runs_ms = [ms / per for ms in result.times_ms]
         runs = GuardedRates(runs_ms, reading.reading.guard_findings)
         verdict = vetted(verdict, runs, (low, high))
     return settle(verdict, reading.reading.measurement.record)

@@ -143,7 +143,17 @@ class ThroughputResult:
     @cached_property
     def time(self) -> Estimate:
         """Median time of a run, ms, likewise."""
-        return self.over_runs([run.elapsed_ns / 1e6 for run in self.runs], "ms")
+        return self.over_runs(self.times_ms, "ms")
+
+    @cached_property
+    def times_ms(self) -> tuple[float, ...]:
+        """Time of each counted run."""
+        return tuple(run.elapsed_ns / 1e6 for run in self.runs)
+
+    @property
+    def judged(self) -> tuple[float, ...]:
+        """What its workload is judged by, of each counted run: its rate, or its time."""
+        return self.rates if self.workload.is_rate else self.times_ms
 
     @property
     def prefill_share(self) -> Estimate:

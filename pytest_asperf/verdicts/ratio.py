@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Where a ratio can lie that more pairs do not decide.
 _AT_THE_LIMIT: Final = "at the limit"
+#: A figure from which decimals say nothing.
+_WHOLE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,8 @@ def ratio_verdict(result: ABResult, claim: RatioClaim, twins: str = "") -> Verdi
         if_failed="claim less, or see in which the two sides differ",
     )
     (pairs,) = result.by_workload
-    unit = _medians(pairs, claim) if pairs.pairs else ""
-    verdict = _judged(pairs, result, subject, claim, (unit,) if unit else ())
+    remarks = (_medians(pairs, claim),) if pairs.pairs else ()
+    verdict = _judged(pairs, result, subject, claim, remarks)
     if twins:
         return judge_invalid(subject, verdict.threshold, [twins], remedy="name two that differ")
     return verdict
@@ -167,8 +169,9 @@ def _medians(pairs: WorkloadPairs, claim: RatioClaim) -> str:
     texts = []
     for name, (runs_ns, n_tokens) in sides:
         ns = median(runs_ns)
-        text = f"{1e9 * n_tokens / ns:.4g} tok/s" if claim.is_rate else f"{ns / 1e6:.4g} ms"
-        texts.append(f"{name} {text}")
+        figure, unit = (1e9 * n_tokens / ns, "tok/s") if claim.is_rate else (ns / 1e6, "ms")
+        digits = ",.0f" if figure >= _WHOLE else ".4g"
+        texts.append(f"{name} {figure:{digits}} {unit}")
     return f"medians of the runs: {', '.join(texts)}"
 
 

@@ -44,8 +44,8 @@ def test_what_is_reported(project: Project, rows: Callable[..., list[dict[str, A
     project.test(
         TEST
         + """reading = latency("pp512+tg64")
-    assert reading.prefill_share.point == pytest.approx(5.12 / 68.12)
-    assert reading.effective_rate.point == pytest.approx(64 / 0.06812)
+    assert reading.prefill_share.estimate.point == pytest.approx(5.12 / 68.12)
+    assert reading.effective_rate.estimate.point == pytest.approx(64 / 0.06812)
     assert latency("tg64").percentile(50).n == 5 * 64
     assert latency("ttft512").time.unit == "ms"
 """
@@ -99,7 +99,7 @@ def test_it(latency):
     assert (run.n_tokens, len(run.step_ns)) == (16, 16)
     assert sum(run.step_ns) <= run.elapsed_ns
     assert run.context.n_ctx >= 80
-    assert 0 < reading.prefill_share.point < 1
+    assert 0 < reading.prefill_share.estimate.point < 1
     assert latency("tg16").percentile(50).n == 6 * 16
     assert_latency(reading, at_most="60 s")
 """)

@@ -107,7 +107,10 @@ def paired_differences(base: Chunks, other: Chunks) -> list[NDArray[np.float64]]
 
 
 def share_interval(
-    hits: Sequence[Sequence[bool]], confidence: float = DECISION_CONFIDENCE
+    hits: Sequence[Sequence[bool]],
+    confidence: float = DECISION_CONFIDENCE,
+    *,
+    counted: str = "chunks",
 ) -> Estimate:
     """The share of hits among all tokens, with a Wilson interval widened for chunks.
 
@@ -131,9 +134,9 @@ def share_interval(
         low,
         high,
         n_chunks,
-        method=_method_by_chunks("Wilson, effective token count by chunks", n_chunks),
+        method=_method_by_chunks(f"Wilson, effective token count by {counted}", n_chunks, counted),
         unit=SHARE,
-        counted="chunks",
+        counted=counted,
         confidence=confidence,
     )
 
@@ -169,9 +172,9 @@ def _half_width_by_chunks(error: float, n_chunks: int, confidence: float) -> flo
     return t_half_width(error, n_chunks - 1, confidence)
 
 
-def _method_by_chunks(method: str, n_chunks: int) -> str:
+def _method_by_chunks(method: str, n_chunks: int, counted: str = "chunks") -> str:
     missing = n_chunks < LEAST_CHUNKS
-    return f"{method}; an interval needs at least {LEAST_CHUNKS} chunks" if missing else method
+    return f"{method}; an interval needs at least {LEAST_CHUNKS} {counted}" if missing else method
 
 
 def _wilson(share: float, n: float, z: float) -> tuple[float, float]:

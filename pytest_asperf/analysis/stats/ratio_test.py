@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.sequential import PairSequence, pairs_left
+from pytest_asperf.analysis.stats.sequential_frame import ALPHA, BETA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,14 +26,34 @@ class RatioTest(PairSequence):
     Args:
         at_least: lower limit of candidate / baseline; 0 for none.
         at_most: upper limit; infinite for none.
-        options: as of `PairedTest`.
+        alpha: bound on a verdict that rests on the lower bound of the ratio.
+        beta: bound on one that rests on the upper bound.
+        min_pairs: as of `PairedTest`, like those below.
+        max_pairs: likewise.
+        comparisons: likewise.
 
     Raises:
         ValueError: there is no limit, no room between the two, or one is out of range.
     """
 
-    def __init__(self, at_least: float = 0.0, at_most: float = math.inf, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self,
+        at_least: float = 0.0,
+        at_most: float = math.inf,
+        *,
+        alpha: float = ALPHA,
+        beta: float = BETA,
+        min_pairs: int = 5,
+        max_pairs: int = 60,
+        comparisons: int = 1,
+    ) -> None:
+        super().__init__(
+            alpha=alpha,
+            beta=beta,
+            min_pairs=min_pairs,
+            max_pairs=max_pairs,
+            comparisons=comparisons,
+        )
         given = [limit for limit in (at_least, at_most) if 0 < limit < math.inf]
         in_range = all(1 / _LARGEST <= limit <= _LARGEST for limit in given)
         if not (given and in_range and 0 <= at_least < at_most):

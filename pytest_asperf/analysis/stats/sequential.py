@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.estimate import Estimate
@@ -115,11 +115,11 @@ class PairSequence(SequentialTest):
     def __init__(
         self,
         *,
-        alpha: float = ALPHA,
-        beta: float = BETA,
-        min_pairs: int = 5,
-        max_pairs: int = 60,
-        comparisons: int = 1,
+        alpha: float,
+        beta: float,
+        min_pairs: int,
+        max_pairs: int,
+        comparisons: int,
     ) -> None:
         super().__init__(alpha=alpha, beta=beta, comparisons=comparisons)
         if not 1 <= min_pairs <= max_pairs:
@@ -215,19 +215,35 @@ class PairedTest(PairSequence):
 
     Args:
         tolerance: the slowdown to be excluded, as a fraction of the baseline's cost.
-        options: `alpha`, bound on FAIL where the slowdown is below the floor; `beta`, bound on PASS
-            where the candidate is slower by `tolerance`; `min_pairs` and `max_pairs`, before which
-            there is no verdict and after which it is INCONCLUSIVE; `comparisons`, how many tests
-            share `alpha`.
+        alpha: bound on FAIL where the slowdown is below the floor.
+        beta: bound on PASS where the candidate is slower by `tolerance`.
+        min_pairs: no verdict before this many pairs.
+        max_pairs: INCONCLUSIVE after this many.
+        comparisons: how many tests share `alpha`.
 
     Raises:
         ValueError: an argument is out of its range.
     """
 
-    def __init__(self, tolerance: float = 0.05, **options: Any) -> None:
+    def __init__(
+        self,
+        tolerance: float = 0.05,
+        *,
+        alpha: float = ALPHA,
+        beta: float = BETA,
+        min_pairs: int = 5,
+        max_pairs: int = 60,
+        comparisons: int = 1,
+    ) -> None:
         if not 1e-6 <= tolerance <= 1e6:
             raise ValueError(f"a tolerance of {tolerance} is beyond what can be tested")
-        super().__init__(**options)
+        super().__init__(
+            alpha=alpha,
+            beta=beta,
+            min_pairs=min_pairs,
+            max_pairs=max_pairs,
+            comparisons=comparisons,
+        )
         self.tolerance = tolerance
         self._limit = math.log1p(tolerance)
         self._floor = max(0.0, self._limit - math.log1p(_FLOOR_DEPTH))

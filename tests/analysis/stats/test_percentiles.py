@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom  # type: ignore[import-untyped]
 
 from pytest_asperf.analysis.stats.intervals import median_interval
 from pytest_asperf.analysis.stats.percentiles import percentile_interval
