@@ -39,8 +39,8 @@ def test_the_model_that_has_a_role(project: Project, options: tuple[str, ...], l
     [
         (("--asperf-role=targt=fake",), "*unknown role 'targt'; did you mean 'target'?"),
         (("--asperf-role=target=fkae",), "*target: unknown model 'fkae'; did you mean 'fake'?"),
-        (("--asperf-role=target=fake", "--asperf-role=target=fake:F16"), "*named twice*"),
-        (("--asperf-role=fake",), "*'fake'* is not usable"),
+        (("--asperf-role=target=fake", "--asperf-role=target=fake:F16"), "*a role is named twice*"),
+        (("--asperf-role=fake",), "*'fake'* is not usable: unknown role 'fake'"),
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(
