@@ -30,6 +30,8 @@ class AsperfError(Exception):
 
     #: Whether the measurement is broken, so that the verdict is INVALID.
     breaks_measurement = False
+    #: Whether the model lacks what is asked for, so that a test that asks for a role is skipped.
+    is_unfit = False
 
     def __init__(
         self,
@@ -67,18 +69,19 @@ class ConfigError(AsperfError):
 
 
 class RoleError(ConfigError):
-    """A test asks for a role, such as `@draft`, that no model has; the test is skipped."""
+    """A test asks for a role, such as `@draft`, that no model has."""
+
+    is_unfit = True
 
 
 class ModelError(AsperfError):
     """A model file is missing, broken, or cannot be made into what was asked for."""
 
 
-class LevelError(ConfigError, ModelError):
-    """A model has no weights at the level or for the engine that is asked for; none can be made.
+class UnfitError(ConfigError, ModelError):
+    """A model has not the level, the engine or the context that is asked for, and can have none."""
 
-    A test that asks for a role is skipped.
-    """
+    is_unfit = True
 
 
 class MislabelledError(ModelError):

@@ -36,7 +36,7 @@ from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
 from pytest_asperf.config.table import CheckedTable, Rule, unusable
 from pytest_asperf.config.toml_file import parse_toml, read_toml_text
 from pytest_asperf.config.variants import parse_variant
-from pytest_asperf.errors import ConfigError, LevelError, listing, printable, shown, suggest
+from pytest_asperf.errors import ConfigError, UnfitError, listing, printable, shown, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -171,7 +171,7 @@ def at_level(ref: ModelRef, level: str, *, where: str) -> ModelRef:
     level = parse_level(level, where=where, engine=ref.spec.engine)
     levels = [have for have, _ in ref.spec.files]
     if levels and level not in levels:
-        raise LevelError(
+        raise UnfitError(
             f"{where}: model {ref.spec.name!r} has no file for level {level}",
             why="a model declared by `files` is measured as published; no level is made of another",
             remedy=f"use one of {listing(levels)}, or add {level} to its `files`",

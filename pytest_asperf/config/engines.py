@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from pytest_asperf.errors import ConfigError, LevelError, listing, shown, suggest
+from pytest_asperf.errors import ConfigError, UnfitError, listing, shown, suggest
 
 Engine = Literal["llama_cpp", "llama_tools", "mlx", "scripted"]
 
@@ -180,7 +180,7 @@ def parse_level(name: str, *, where: str, engine: Engine | None = None) -> str:
         )
     level, engines = known
     if engine is not None and engine not in engines:
-        raise LevelError(
+        raise UnfitError(
             f"{where}: {engine} has no level {level}{_nearest(level, engine)}",
             why=f"{level} is a level of {listing(engines - {'scripted'})}, and levels of two "
             "engines are not the same weights",

@@ -63,7 +63,11 @@ def model_of(role: str, named: Mapping[str, str], *, where: str) -> str:
     """
     name = role.removeprefix(_SIGN)
     if name not in ROLES:
-        raise unknown_role(name, where=where)
+        raise ConfigError(
+            f"{where}: unknown role {shown(name, 80)}{suggest(name, ROLES)}",
+            why="no model can have it",
+            remedy=f"use one of {listing(ROLES)}",
+        )
     for filled in (name, ROLES[name].instead):
         if filled in named:
             return named[filled]
@@ -74,12 +78,3 @@ def model_of(role: str, named: Mapping[str, str], *, where: str) -> str:
             remedy=f"name it with --asperf-role {name}=ADDRESS, or in [tool.asperf.roles]",
         )
     return ROLES[name].shipped
-
-
-def unknown_role(name: str, *, where: str) -> ConfigError:
-    """The error for a role that there is not."""
-    return ConfigError(
-        f"{where}: unknown role {shown(name, 80)}{suggest(name, ROLES)}",
-        why="no test asks for it",
-        remedy=f"use one of {listing(ROLES)}",
-    )

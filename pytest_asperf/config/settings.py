@@ -223,14 +223,12 @@ def _address(value: object, folder: Path) -> str:
 
 def _roles(value: object, folder: Path) -> dict[str, str]:
     """Read `[tool.asperf.roles]`, or the `ROLE=ADDRESS` of several options."""
-    table = dict(value) if isinstance(value, dict) else {}
-    for text in value if isinstance(value, list) else ():
-        role, equals, address = _text(text).partition("=")
-        if not equals or role in table:
-            raise ValueError(f": {role} is named twice" if equals else "")
-        table[role] = address
     if not isinstance(value, dict | list):
         raise ValueError
+    pairs = [_text(text).partition("=")[::2] for text in value]
+    table = value if isinstance(value, dict) else dict(pairs)
+    if len(table) < len(value):
+        raise ValueError(": a role is named twice")
     for role in table:
         if role not in ROLES:
             raise ValueError(f": unknown role {role!r}{suggest(role, ROLES)}")

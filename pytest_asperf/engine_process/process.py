@@ -86,6 +86,7 @@ class EngineRefusedError(EngineError):
         )
         self.kind = kind
         self.breaks_measurement = kind in _BREAKING
+        self.is_unfit = kind == "context"
         self.did, self.manner = _DONE.get(kind, ("refused", printable(message, _LONGEST_MANNER)))
 
 

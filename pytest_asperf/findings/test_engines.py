@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_asperf import Engines, assert_equivalent, assert_faster
+from pytest_asperf import Engines, Latency, assert_equivalent, assert_faster, assert_figure
 
 pytestmark = pytest.mark.model("@target")
 
@@ -33,3 +33,10 @@ def test_llama_cpp_reads_a_long_prompt_faster(engines: Engines) -> None:
 def test_both_generate_equally_fast_at_27b(engines: Engines) -> None:
     """At 27B the rates differ by at most 10 %."""
     assert_equivalent(engines, "mlx", "llama_cpp", "tg128", within="10%")
+
+
+@pytest.mark.finding("prefill-dominates")
+@pytest.mark.model("@moe")
+def test_prefill_dominates_a_long_request(latency: Latency) -> None:
+    """Of a request with 8K tokens of prompt and 160 of answer, three quarters are prefill."""
+    assert_figure(latency("pp8192+tg160").prefill_share, at_least="75%")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.builds.build_cache import ReadyBuild
 from pytest_asperf.engine_process import Worker
-from pytest_asperf.errors import ConfigError
+from pytest_asperf.errors import UnfitError
 from pytest_asperf.measure.ab_arms import Arm, require_ran
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class LoadedModels:
         """Refuse a context that is longer than the model was trained on."""
         n_ctx_train = self.facts(model).n_ctx_train
         if n_ctx > n_ctx_train:
-            raise ConfigError(
+            raise UnfitError(
                 f"{what} needs a context of {n_ctx} tokens, and {model.ref.label} was trained "
                 f"on {n_ctx_train}",
                 why="what a model does beyond its context is not what its users see",

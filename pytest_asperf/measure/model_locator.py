@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
 from pytest_asperf.config.engines import level_recipe
 from pytest_asperf.engine_process import Worker
-from pytest_asperf.errors import AsperfError, LevelError, ModelError
+from pytest_asperf.errors import AsperfError, ModelError, UnfitError
 from pytest_asperf.modelfiles.cache import folder_sha256
 from pytest_asperf.modelfiles.file_state import hash_files, state_of
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
@@ -162,7 +162,7 @@ class ModelLocator:
             )
         path = dict(ref.spec.files).get(ref.level or "", ref.spec.gguf)
         if path is None or not path.is_file():
-            raise (ModelError if path else LevelError)(
+            raise (ModelError if path else UnfitError)(
                 f"{ref.label}: there is no script {path or 'of this level'}",
                 why="the scripted engine replays a model's script",
                 remedy="write one with pytest_asperf.testing.write_script",

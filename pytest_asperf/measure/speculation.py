@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.stats.sequential import PairedTest, log_cost_ratio
 from pytest_asperf.engine_process import Worker
-from pytest_asperf.errors import ConfigError
+from pytest_asperf.errors import UnfitError
 from pytest_asperf.measure.draft_target import TARGET, OpenPair, room_after_prompt
 from pytest_asperf.measure.model_locator import same_tokenizer
 from pytest_asperf.measure.prompts import read_prompts, tokenized
@@ -219,7 +219,7 @@ def open_suite(worker: Worker, files: DraftTargetFiles, k_max: int) -> tuple[Ope
     n_ctx_train = min(facts.n_ctx_train for facts in pair.loaded.values())
     at_most = n_ctx_train - room
     if at_most < 2:
-        raise ConfigError(
+        raise UnfitError(
             f"{pairing.label}: {pairing.n_tokens} tokens leave no room for a prompt in a "
             f"context of {n_ctx_train}",
             why="what a model does beyond its context is not what its users see",

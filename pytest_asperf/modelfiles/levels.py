@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.errors import LevelError
+from pytest_asperf.errors import UnfitError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,7 +93,7 @@ def require_quantizable(info: GgufInfo, level: str) -> None:
     """Refuse a level that a file cannot be quantised to, wholly."""
     quantised = next((t for t in info.tensors if t.type not in _FLOAT_TYPES), None)
     if quantised is not None:
-        raise LevelError(
+        raise UnfitError(
             f"{info.path}: {level} cannot be made from it, it is {info.level or 'quantised'} "
             f"already ({quantised.name} is {quantised.type})",
             why="the result would carry the losses of both levels",
@@ -101,7 +101,7 @@ def require_quantizable(info: GgufInfo, level: str) -> None:
             "each level under `files`",
         )
     if level in NEED_IMPORTANCE:
-        raise LevelError(
+        raise UnfitError(
             f"{info.path}: {level} cannot be made without an importance matrix",
             why="llama.cpp refuses to quantise to so few bits without one",
             remedy="make the file with `llama-quantize --imatrix`, and give it under `files`",
@@ -109,7 +109,7 @@ def require_quantizable(info: GgufInfo, level: str) -> None:
     block = _block(level)
     misfit = next((t for t in info.tensors if _is_quantised(t) and t.shape[0] % block), None)
     if misfit is not None:
-        raise LevelError(
+        raise UnfitError(
             f"{info.path}: {misfit.name} cannot be {level}: its rows have {misfit.shape[0]} "
             f"elements, which is no multiple of {block}",
             why="llama.cpp would store such tensors in another type under this level's name",

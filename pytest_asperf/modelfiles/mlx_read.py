@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_asperf.analysis.capacity import kv_cache_bytes
 from pytest_asperf.config.engines import FLOAT_LEVELS, MlxScheme, mlx_scheme
 from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
-from pytest_asperf.errors import LevelError, MislabelledError, ModelError, printable
+from pytest_asperf.errors import MislabelledError, ModelError, UnfitError, printable
 from pytest_asperf.modelfiles.gguf_header import corrupt
 from pytest_asperf.modelfiles.hf_sizes import HfSizes, inspect_hf
 from pytest_asperf.modelfiles.levels import most_bytes
@@ -68,7 +68,7 @@ class MlxInfo:
 def inspect_mlx(folder: Path) -> MlxInfo:
     """Read a model's folder, but not the weights themselves."""
     if folder.is_file() or folder.suffix.lower() == ".gguf":
-        raise LevelError(
+        raise UnfitError(
             f"{folder} is a file, and MLX measures folders",
             why="of GGUF levels MLX reads few as they are and casts most to F16, which would be "
             "measured under the level's name",

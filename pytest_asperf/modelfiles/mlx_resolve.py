@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.engines import mlx_scheme
-from pytest_asperf.errors import LevelError, MislabelledError
+from pytest_asperf.errors import MislabelledError, UnfitError
 from pytest_asperf.modelfiles.cache import folder_sha256
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.maker import ModelMaker, Quantize
@@ -67,7 +67,7 @@ def resolve_mlx(
     if level is None or level == source.level:
         return source
     if source.is_quantised:
-        raise LevelError(
+        raise UnfitError(
             f"{source.path}: {level} cannot be made from it, it is {shown_level(source)} already",
             why="the result would carry the losses of both levels",
             remedy="give the folder of the original weights as `hf`, or the published folder of "
@@ -102,7 +102,7 @@ def _require_whole(source: MlxInfo, level: str) -> None:
     scheme = mlx_scheme(level)
     misfit = unquantised_misfit(source, scheme.group_size) if scheme else None
     if scheme is not None and misfit is not None:
-        raise LevelError(
+        raise UnfitError(
             f"{source.path}: {misfit.name} cannot be {level}: its rows have {misfit.shape[-1]} "
             f"elements, which is no multiple of {scheme.group_size}",
             why="mlx-lm would leave such tensors unquantised under this level's name",

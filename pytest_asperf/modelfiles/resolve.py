@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_asperf.errors import LevelError, MislabelledError, ModelError, listing
+from pytest_asperf.errors import MislabelledError, ModelError, UnfitError, listing
 from pytest_asperf.modelfiles.cache import file_sha256
 from pytest_asperf.modelfiles.convert import CONVERTER_VERSION, HF_FILES, hf_to_gguf
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
@@ -74,7 +74,7 @@ def published_file(ref: ModelRef) -> Path:
     """The file that somebody published of a model at a level."""
     level, path = published(ref)
     if path.is_dir():
-        raise LevelError(
+        raise UnfitError(
             f"{path}: {ref.label} is a folder, and llama.cpp measures GGUF files",
             why="published files are measured as they are; none is made of a folder of weights "
             "that may be quantised already",
@@ -90,7 +90,7 @@ def published(ref: ModelRef) -> tuple[str, Path]:
     level = ref.level or (next(iter(files)) if len(files) == 1 else None)
     if level not in files:
         what = f"has no file at {level}" if level else "has several files, and no level is asked"
-        raise LevelError(
+        raise UnfitError(
             f"the model {ref.spec.name!r} {what}",
             why="published files are measured as they are; no level is made from another",
             remedy=f"use one of {listing(files)}, as in {ref.spec.name}:{min(files)}",

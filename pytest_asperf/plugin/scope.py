@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.config.roles import is_role
-from pytest_asperf.errors import AsperfError, LevelError, RoleError
+from pytest_asperf.errors import AsperfError, RoleError
 from pytest_asperf.modelfiles.sizes import parameters_of
 from pytest_asperf.plugin.parsing import marks_of
 from pytest_asperf.plugin.selection import selection_of
@@ -63,7 +63,7 @@ def unfilled(item: pytest.Item, error: BaseException | None) -> str:
     """Why a test that asks for roles cannot be measured with the models named; empty if it can."""
     if isinstance(error, RoleError):
         return error.what
-    if not isinstance(error, LevelError) or not (roles := _roles(item)):
+    if not isinstance(error, AsperfError) or not error.is_unfit or not (roles := _roles(item)):
         return ""
     what = error.what.removeprefix(f"{item.nodeid}: ")
     return f"{what}; --asperf-role {roles[0]}=ADDRESS names another model"

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_asperf.config.catalogue import Catalogue, load_catalogue
 from pytest_asperf.config.roles import ROLES
-from pytest_asperf.errors import ConfigError, LevelError, RoleError
+from pytest_asperf.errors import ConfigError, RoleError, UnfitError
 from pytest_asperf.modelfiles.shipped import shipped_models
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def test_a_level_of_the_role_is_the_default(tmp_path: Path) -> None:
     """A test that names a level gets that of the role's model, which must have it."""
     named = catalogue(tmp_path, 'roles = { target = "published:Q8_0" }\n')
     assert label(named, "@target:Q4_K_M") == "published:Q4_K_M"
-    with pytest.raises(LevelError, match="'published' has no file for level F16"):
+    with pytest.raises(UnfitError, match="'published' has no file for level F16"):
         named.find("@target:F16", where="t")
 
 

@@ -39,8 +39,8 @@ def test_the_model_that_has_a_role(project: Project, options: tuple[str, ...], l
     [
         (("--asperf-role=targt=fake",), "*unknown role 'targt'; did you mean 'target'?"),
         (("--asperf-role=target=fkae",), "*target: unknown model 'fkae'; did you mean 'fake'?"),
-        (("--asperf-role=target=fake", "--asperf-role=target=fake:F16"), "*named twice*"),
-        (("--asperf-role=fake",), "*'fake'* is not usable"),
+        (("--asperf-role=target=fake", "--asperf-role=target=fake:F16"), "*a role is named twice*"),
+        (("--asperf-role=fake",), "*'fake'* is not usable: unknown role 'fake'"),
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(
@@ -64,6 +64,15 @@ def test_level(perplexity):
     assert_ppl_delta(perplexity, below="1%")
 
 @pytest.mark.model("@target")
+def test_context(throughput):
+    throughput("tg8@d100000")
+
+@pytest.mark.model("@target")
+@pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
+def test_ratio_of_contexts(ladder):
+    assert_ratio(ladder, "Q8_0", "Q4_K_M", "tg8@d100000", at_least=0.5)
+
+@pytest.mark.model("@target")
 @pytest.mark.quant_ladder("@small:Q8_0", "@target:Q4_K_M")
 def test_rung(ladder):
     assert_monotonic(ladder, "kld")
@@ -80,7 +89,7 @@ def test_what_is_lacking_skips_with_the_line_that_fills_it(project: Project) -> 
     """A role without a model, or a model without the level; the rest of the tests run."""
     project.test(_ASKING)
     result = project.run("--asperf-role=target=fake:Q8_0", "-rs")
-    result.assert_outcomes(passed=1, skipped=3)
+    result.assert_outcomes(passed=1, skipped=5)
     draft = "no model is the draft (a faster model of the target's vocabulary)"
     small = "no model is the small (the smallest of three models at one level)"
     result.stdout.fnmatch_lines_random(
@@ -88,7 +97,9 @@ def test_what_is_lacking_skips_with_the_line_that_fills_it(project: Project) -> 
             f"SKIPPED*{draft}: --asperf-role draft=ADDRESS",
             f"SKIPPED*{small}: --asperf-role small=ADDRESS",
             "SKIPPED*model 'fake' has no file for level Q2_K; --asperf-role target=ADDRESS names*",
-            "asperf: 3 tests skipped: *",
+            "SKIPPED*tg8@d100000 needs a context of 1000* and fake:Q8_0 was trained on 4096; *",
+            "SKIPPED*the engine refused (context): *; --asperf-role target=ADDRESS names *",
+            "asperf: 5 tests skipped: *",
         ]
     )
 
