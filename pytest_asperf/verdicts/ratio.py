@@ -89,7 +89,7 @@ def faster_verdict(versus: EngineComparison) -> Verdict:
         f"matched: {_terms(versus, is_matched=True)}",
         f"not matched: {_terms(versus, is_matched=False) or 'nothing'}",
     )
-    claim = RatioClaim(engines, pairs.workload.name, 1 + versus.by, None, is_rate=True)
+    claim = RatioClaim(engines[::-1], pairs.workload.name, 1 + versus.by, None, is_rate=True)
     verdict = _judged(pairs, result, subject, claim, terms)
     return replace(verdict, threshold=faster_text(versus.by))
 
