@@ -159,7 +159,9 @@ def _numbered(chart: Chart, y: Scale, n: int, unit: str, counted: str) -> Scale:
     """Add axes for values that are numbered from 1, and give the horizontal scale."""
     x = Scale(0.5, n + 0.5, _LEFT, _RIGHT)
     chart.axis_y(y, (_LEFT, _RIGHT), unit)
-    for tick in sorted({1, *(round(t) for t in x.ticks(6) if t >= 1 and t == round(t)), n}):
+    for tick in sorted(
+        {1, *(round(t) for t in x.ticks(10 if n <= 10 else 6) if t >= 1 and t == round(t)), n}
+    ):
         near_end = 0 < n - tick < n / 12
         if not near_end:
             chart.text(x.at(tick), _PLOT + 14, str(tick), "tx")

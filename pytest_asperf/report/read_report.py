@@ -192,13 +192,18 @@ def _measurement(noted: tuple[str, ReportRow]) -> Measurement:
 def _series(row: ReportRow) -> Series | None:
     raw, name = row.raw, f"{row.model} {row.subject}"
     if "runs" in raw:
-        rates = (1e9 * _number(r["n_tokens"]) / _positive(r["elapsed_ns"]) for r in raw["runs"])
-        return Series(name, "run", tuple(rates), estimate(raw["estimate"]))
+        of = estimate(raw["estimate"])
+        return Series(name, "run", tuple(_run(run, of.unit) for run in raw["runs"]), of)
     if "delta_ppl" in raw:
         return Series(name, "chunk", tuple(map(_delta, raw["chunks"])), estimate(raw["delta_ppl"]))
     if "predicted_gain" in raw:
         return Series(name, "pair", tuple(map(_gain, raw["pairs"])), estimate(raw["gain"]))
     return None
+
+
+def _run(run: Mapping[str, Any], unit: str) -> float:
+    ns = _positive(run["elapsed_ns"])
+    return ns / 1e6 if unit == "ms" else 1e9 * _number(run["n_tokens"]) / ns
 
 
 def _delta(chunk: Mapping[str, Any]) -> float:

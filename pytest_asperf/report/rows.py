@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -215,7 +216,7 @@ def _run(run: RawRun, load: int) -> dict[str, int]:
 
 def estimate_data(estimate: Estimate) -> dict[str, Any]:
     """An estimate as plain data; a bound that is not known is None."""
-    low, high = (estimate.low, estimate.high) if estimate.has_interval else (None, None)
+    low, high = (b if math.isfinite(b) else None for b in (estimate.low, estimate.high))
     return {
         "point": estimate.point,
         "low": low,

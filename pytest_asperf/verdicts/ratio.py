@@ -101,7 +101,7 @@ def _engines_verdict(versus: EngineComparison, at_least: float, at_most: float |
         f"matched: {_terms(versus, is_matched=True)}",
         f"not matched: {_terms(versus, is_matched=False) or 'nothing'}",
     )
-    claim = RatioClaim(engines, pairs.workload.name, at_least, at_most, is_rate=True)
+    claim = RatioClaim(engines[::-1], pairs.workload.name, at_least, at_most, is_rate=True)
     return _judged(pairs, result, subject, claim, terms)
 
 

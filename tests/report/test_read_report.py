@@ -41,6 +41,15 @@ def test_a_claim_on_a_figure_of_no_measurement_has_all_that_its_test_measured() 
     ]
 
 
+def test_times_are_read_as_times() -> None:
+    """Where the estimate is a time, so is each run."""
+    document = samples.report([("t", samples.rates("m"))])
+    document["rows"][0]["raw"]["estimate"]["unit"] = "ms"
+    series = read_report(document, name="r").measurements[0].series
+    assert series is not None
+    assert series.values[0] == pytest.approx(16e3 / samples._RATES[0])
+
+
 def test_a_gate_has_its_pairs_in_order() -> None:
     """Both sides' times are in the file, and evidence that is enough at the end."""
     document = samples.report([("t", samples.gate(1.3))])

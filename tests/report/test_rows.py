@@ -43,6 +43,13 @@ def test_a_verdicts_row_names_what_its_interval_rests_on() -> None:
     assert verdict_row(judge_below(Estimate.exact(1.0, "MB"), 2.0, subject)).basis == ""
 
 
+def test_one_known_bound_is_kept() -> None:
+    """A gate that passes by its upper bound has it in the report, and no lower one."""
+    half = Estimate(1.0, float("-inf"), 1.5, 9, method="by hand", unit="MB")
+    (figure,) = verdict_row(judge_below(half, 2.0, Subject("x", "live"))).raw["figures"]
+    assert (figure["low"], figure["high"], figure["at_most"]) == (None, 1.5, 2.0)
+
+
 def test_a_broken_measurement_is_a_row() -> None:
     """It carries the error's first sentence, and no figure."""
     row = broken_row("test_x.py::test_y", MeasurementError("it broke", why="w", remedy="r"))
