@@ -140,7 +140,7 @@ class Speculation:
         return self._figure(f"C({positions}) of", result.verify[positions], result)
 
     def _figure(self, what: str, estimate: Estimate, result: SpeculationResult) -> Figure:
-        subject, record = self.subject(what, result.ran), self.measurement.record
+        subject, record = self.subject(what, result), self.measurement.record
         return Figure(subject, estimate, record, result.guard_findings)
 
     @property
