@@ -16,17 +16,24 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.sequential import PairedTest
     from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError
     from pytest_asperf.api.engines import Engines, assert_faster
-    from pytest_asperf.api.gate import Gate, GatedWorkloads, assert_no_regression
+    from pytest_asperf.api.figure import Figure, assert_figure
+    from pytest_asperf.api.gate import (
+        Gate,
+        GatedWorkloads,
+        assert_improvement,
+        assert_no_regression,
+    )
     from pytest_asperf.api.ladder import (
         Ladder,
         Perplexity,
-        assert_monotonic,
-        assert_pareto_optimal,
         assert_ppl_delta,
     )
+    from pytest_asperf.api.latency import Latency, LatencyReading, assert_latency
     from pytest_asperf.api.level_assertions import assert_degrades_less, assert_equivalent
     from pytest_asperf.api.measurement_context import Model, Reading
     from pytest_asperf.api.memory import Memory, MemoryReading, assert_fits
+    from pytest_asperf.api.order_assertions import assert_monotonic, assert_pareto_optimal
+    from pytest_asperf.api.ratio import assert_ratio
     from pytest_asperf.api.scores import Scores, TokenScores
     from pytest_asperf.api.speculation import PromptSpeculation, Speculation
     from pytest_asperf.api.speculation_assertions import (
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
         assert_sd_gains_more,
         assert_sd_loss,
     )
+    from pytest_asperf.api.steadiness import assert_steadier, assert_steady
     from pytest_asperf.api.throughput import (
         Throughput,
         assert_bandwidth_utilization,
@@ -65,11 +73,14 @@ __all__ = [
     "EngineError",
     "Engines",
     "Estimate",
+    "Figure",
     "Gate",
     "GatedWorkloads",
     "Hardware",
     "HardwareError",
     "Ladder",
+    "Latency",
+    "LatencyReading",
     "MeasurementError",
     "Memory",
     "MemoryReading",
@@ -95,15 +106,21 @@ __all__ = [
     "assert_degrades_less",
     "assert_equivalent",
     "assert_faster",
+    "assert_figure",
     "assert_fits",
+    "assert_improvement",
+    "assert_latency",
     "assert_lossless",
     "assert_monotonic",
     "assert_no_regression",
     "assert_pareto_optimal",
     "assert_ppl_delta",
+    "assert_ratio",
     "assert_sd_gain",
     "assert_sd_gains_more",
     "assert_sd_loss",
+    "assert_steadier",
+    "assert_steady",
     "assert_throughput",
 ]
 
@@ -117,11 +134,14 @@ _HOMES = {
     "EngineError": "pytest_asperf.errors",
     "Engines": "pytest_asperf.api.engines",
     "Estimate": "pytest_asperf.analysis.stats.estimate",
+    "Figure": "pytest_asperf.api.figure",
     "Gate": "pytest_asperf.api.gate",
     "GatedWorkloads": "pytest_asperf.api.gate",
     "Hardware": "pytest_asperf.hardware.in_force",
     "HardwareError": "pytest_asperf.errors",
     "Ladder": "pytest_asperf.api.ladder",
+    "Latency": "pytest_asperf.api.latency",
+    "LatencyReading": "pytest_asperf.api.latency",
     "MeasurementError": "pytest_asperf.errors",
     "Memory": "pytest_asperf.api.memory",
     "MemoryReading": "pytest_asperf.api.memory",
@@ -146,15 +166,21 @@ _HOMES = {
     "assert_degrades_less": "pytest_asperf.api.level_assertions",
     "assert_equivalent": "pytest_asperf.api.level_assertions",
     "assert_faster": "pytest_asperf.api.engines",
+    "assert_figure": "pytest_asperf.api.figure",
     "assert_fits": "pytest_asperf.api.memory",
+    "assert_improvement": "pytest_asperf.api.gate",
+    "assert_latency": "pytest_asperf.api.latency",
     "assert_lossless": "pytest_asperf.api.speculation_assertions",
-    "assert_monotonic": "pytest_asperf.api.ladder",
+    "assert_monotonic": "pytest_asperf.api.order_assertions",
     "assert_no_regression": "pytest_asperf.api.gate",
-    "assert_pareto_optimal": "pytest_asperf.api.ladder",
+    "assert_pareto_optimal": "pytest_asperf.api.order_assertions",
     "assert_ppl_delta": "pytest_asperf.api.ladder",
+    "assert_ratio": "pytest_asperf.api.ratio",
     "assert_sd_gain": "pytest_asperf.api.speculation_assertions",
     "assert_sd_gains_more": "pytest_asperf.api.speculation_assertions",
     "assert_sd_loss": "pytest_asperf.api.speculation_assertions",
+    "assert_steadier": "pytest_asperf.api.steadiness",
+    "assert_steady": "pytest_asperf.api.steadiness",
     "assert_throughput": "pytest_asperf.api.throughput",
 }
 

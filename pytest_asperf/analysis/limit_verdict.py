@@ -57,18 +57,21 @@ def judge_within(
             why="such a claim would always or never hold",
             remedy="give at_least, at_most, or both with at_least <= at_most",
         )
-    bounds = [("at least", at_least), ("at most", at_most)]
     return _judge(
         estimate,
         subject,
-        threshold=" and ".join(
-            f"{word} {limit_text(bound, estimate.unit)}"
-            for word, bound in bounds
-            if bound is not None
-        ),
+        threshold=range_text(at_least, at_most, estimate.unit),
         limits=limits,
         holds=estimate.shown_at_least(low) and estimate.shown_at_most(high),
         broken=estimate.shown_below(low) or estimate.shown_above(high),
+    )
+
+
+def range_text(at_least: float | None, at_most: float | None, unit: str) -> str:
+    """Limits as a threshold: ``at least 1.5x and at most 1.8x``."""
+    bounds = (("at least", at_least), ("at most", at_most))
+    return " and ".join(
+        f"{word} {limit_text(bound, unit)}" for word, bound in bounds if bound is not None
     )
 
 

@@ -155,6 +155,35 @@ def bandwidth_utilisation(tg: Estimate, bytes_per_token: int, bandwidth_gbs: flo
     return tg.scaled(bytes_per_token / (bandwidth_gbs * 1e9), SHARE)
 
 
+def efficiency(speed_up: Estimate, loss: Estimate) -> Estimate:
+    """A speed-up, as a factor, for each percent of PPL lost.
+
+    The interval takes the worst of both intervals on either side; its confidence is that of both
+    together if they share one.
+
+    Raises:
+        MeasurementError: nothing is lost.
+    """
+    if loss.point <= 0:
+        raise MeasurementError(
+            f"no loss of PPL to divide a speed-up by: {loss.text()}",
+            why="the score of a level that loses nothing is infinite",
+            remedy="score more of the corpus, or claim the speed-up with assert_ratio",
+        )
+    low = speed_up.low / (100 * loss.high)
+    high = speed_up.high / (100 * loss.low) if loss.low > 0 else math.inf
+    return Estimate(
+        speed_up.point / (100 * loss.point),
+        low,
+        high,
+        min(speed_up.n, loss.n),
+        method=f"{speed_up.method} over {loss.method}",
+        unit="x per %",
+        counted="pairs or chunks",
+        confidence=1 - (1 - speed_up.confidence) - (1 - loss.confidence),
+    )
+
+
 def compare_scores(
     base: Sequence[ChunkScore],
     other: Sequence[ChunkScore],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.limit_verdict import parse_percent
@@ -19,7 +19,7 @@ from pytest_asperf.measure.engine_matching import (
     terms_of,
 )
 from pytest_asperf.measure.runner import ComparedSide
-from pytest_asperf.verdicts.gate import faster_verdict
+from pytest_asperf.verdicts.ratio import faster_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,8 +81,7 @@ class Engines:
         runners = [self.runner(engine) for engine, _ in named]
         model, base = (r.locate(ref) for r, ref in zip(runners, refs, strict=True))
         require_matched_bits((model, base), bits_within)
-        # Faster by a half is a cost of two thirds.
-        budget = replace(self.budget, tolerance=1 / (1 + by) - 1, one_limit=True)
+        budget = self.budget.faster_by(by)
         runner, base_runner = runners
         sides = ComparedSide(base_runner, (base.ref,)), ComparedSide(runner, (model.ref,))
         result = base_runner.compare(sides, SpeedExperiment((workload,), budget))

@@ -1,4 +1,4 @@
-"""The `gate` fixture and `assert_no_regression`: two builds of an engine."""
+"""The `gate` fixture and the claims about two builds: `assert_no_regression` and its opposite."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
 from pytest_asperf.analysis.verdict import Outcome, Verdict, VerdictError
-from pytest_asperf.api.throughput import DEFAULT_WORKLOAD
+from pytest_asperf.api.measurement_context import unknown_word
+from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.gate.cells import GateCell, GateCheck, parse_gated, shared_by
 from pytest_asperf.gate.judge import GateLimits, judge_cells
+from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.report.rows import verdict_row
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GatedWorkloads:
-    """Workloads to compare the candidate build with the baseline on, for `assert_no_regression`.
+    """Workloads on which the candidate build is compared with the baseline, for a claim.
 
     Nothing runs before the claim, because its limits decide how long to measure.
 
@@ -41,14 +43,13 @@ class GatedWorkloads:
         cells = ", ".join(f"{cell.name} of {cell.what}" for cell in self.cells)
         return f"<GatedWorkloads {cells}: {_versus(self.builds)}>"
 
-    def judged(self, tolerance: float | None, ppl_below: float) -> Iterator[CellResult]:
+    def judged(self, budget: Budget, ppl_below: float) -> Iterator[CellResult]:
         """The result of each cell, measured unless the same claim was made before.
 
         Args:
-            tolerance: accepted slowdown, a fraction; None for the session's.
+            budget: what is accepted of times.
             ppl_below: ΔPPL to stay below, a fraction.
         """
-        budget = self.budget if tolerance is None else replace(self.budget, tolerance=tolerance)
         limits = GateLimits(budget, ppl_below, shared_by(self.cells))
         return judge_cells(self.measurement.runner, self.cells, self.builds, limits)
 
@@ -85,6 +86,19 @@ class Gate:
         )
         return GatedWorkloads(cells, self.builds, self.budget, self.measurement)
 
+    @property
+    def title(self) -> str:
+        """The model."""
+        return self.ref.title
+
+    def side(self, name: str, on: str | None) -> ComparedSide:
+        """One side of a comparison: the `candidate` or the `baseline`, on a workload."""
+        workload = parse_workload(on or DEFAULT_WORKLOAD, where="gate")
+        builds = dict(zip(("baseline", "candidate"), self.builds, strict=True))
+        if name not in builds:
+            raise unknown_word("build", name, tuple(builds))
+        return ComparedSide(self.measurement.runner, (self.ref,), builds[name], workload)
+
 
 def _versus(builds: tuple[Build, Build]) -> str:
     baseline, candidate = builds
@@ -113,13 +127,46 @@ def assert_no_regression(
         AsperfError: a build died or refused, or the builds make different tokens.
     """
     __tracebackhide__ = True
-    share = None
+    budget = gate.budget
     if tolerance is not None:
         share = parse_percent(tolerance, where="assert_no_regression: tolerance")
+        budget = replace(budget, tolerance=share)
     limit = parse_ppl_limit(ppl_below, where="assert_no_regression: ppl_below")
+    return _settled(gate, budget, limit)
+
+
+def assert_improvement(
+    gate: GatedWorkloads, *, faster_by: str | float = 0.0, ppl_below: str | float = "1%"
+) -> tuple[Verdict, ...]:
+    """Claim that the candidate build is faster than the baseline on every workload that is timed.
+
+    The typical turn is judged, and not the total time. What is not timed (`ppl`, `logits`) is held
+    to the limits of `assert_no_regression`.
+
+    Args:
+        gate: the workloads, from `gate(...)`.
+        faster_by: how much faster at least, `"5%"` or a fraction of the baseline's rate.
+        ppl_below: accepted ΔPPL of the same file, if `ppl` is gated.
+
+    Returns:
+        The verdict on each workload, all PASS.
+
+    Raises:
+        VerdictError: a verdict is not a PASS; all are noted, and the gravest is raised.
+        AsperfError: a build died or refused, or the builds make different tokens.
+    """
+    __tracebackhide__ = True
+    by = parse_percent(faster_by, where="assert_improvement: faster_by")
+    limit = parse_ppl_limit(ppl_below, where="assert_improvement: ppl_below")
+    return _settled(gate, gate.budget.faster_by(by), limit)
+
+
+def _settled(gate: GatedWorkloads, budget: Budget, ppl_below: float) -> tuple[Verdict, ...]:
+    """The verdicts, all noted; the gravest is raised unless all are PASS."""
+    __tracebackhide__ = True
     verdicts: list[Verdict] = []
     interrupted = False
-    for result in gate.judged(share, limit):
+    for result in gate.judged(budget, ppl_below):
         verdicts.append(result.unbroken())
         gate.measurement.record(verdict_row(verdicts[-1], result.note))
         interrupted |= result.interrupted

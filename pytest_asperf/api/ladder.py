@@ -4,39 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, parse_percent
-from pytest_asperf.analysis.order_verdict import judge_monotonic, judge_pareto
-from pytest_asperf.analysis.stats.chunk_intervals import chunk_difference_interval, delta_ppl
-from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate
-from pytest_asperf.analysis.stats.intervals import (
-    neighbour_estimates,
-    paired_change_interval,
-    unpaired_change_interval,
-)
+from pytest_asperf.analysis.stats.chunk_intervals import delta_ppl
+from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE
+from pytest_asperf.analysis.stats.intervals import paired_change_interval
 from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.verdict import Subject, Verdict, guarded
+from pytest_asperf.api.figure import Figure
 from pytest_asperf.api.measurement_context import Reading, settle, unknown_word
 from pytest_asperf.config.catalogue import at_level
-from pytest_asperf.config.workload import parse_workload
+from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.errors import ConfigError, listing, shown
-from pytest_asperf.measure.ab_speed import SpeedExperiment
 from pytest_asperf.measure.runner import ComparedSide
-from pytest_asperf.measure.validity import level_trips, require_valid, twin_trips
+from pytest_asperf.measure.validity import level_trips, require_valid
 from pytest_asperf.report.rows import level_row
-from pytest_asperf.verdicts.readings import vetted_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.metrics import Comparison
+    from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.api.measurement_context import MeasurementContext
     from pytest_asperf.config.spec import ModelRef
-    from pytest_asperf.measure.ab_speed import ABResult
+    from pytest_asperf.measure.model_locator import LocatedModel
     from pytest_asperf.measure.results import LadderResult, LevelResult
+
+#: Quantities of a ladder by name, for `assert_monotonic` and `assert_pareto_optimal`; any
+#: workload's name stands for its rate.
+SCORES: Final = {"ppl": metrics.PPL, "kld": metrics.KLD, "size": metrics.SIZE}
 
 
 @dataclass(frozen=True)
@@ -165,10 +164,13 @@ class Ladder:
 
     def _baseline_of(self, ref: ModelRef) -> str:
         """The name of a rung's baseline, by the property in which the two differ."""
-        if ref.level == self.base.level and ref.spec.name == self.base.spec.name:
+        if self._differs_in_cache(ref):
             return "a cache that is not quantised" if ref.spec.engine == "mlx" else "an F16 cache"
         kv = self.base.spec.settings.kv_name
         return f"{self.base.level} KV {kv}" if kv else str(self.base.level)
+
+    def _differs_in_cache(self, ref: ModelRef) -> bool:
+        return ref.level == self.base.level and ref.spec.name == self.base.spec.name
 
     def require(self, level: str) -> None:
         """Refuse a rung that the marker does not name."""
@@ -191,31 +193,73 @@ class Ladder:
         results = self.measurement.runner.throughputs(tuple(refs.values()), parsed)
         return {name: self.measurement.reading(results[ref]) for name, ref in refs.items()}
 
-    def compare(self, level: str, other: str, workload: str, within: float) -> ABResult:
-        """Time two rungs in pairs until they are shown to be alike, or not to be.
+    def size(self, level: str) -> float:
+        """The size of a rung's file, or of the baseline's, in MB; nothing is measured."""
+        (ref,) = self.side(level, None).refs
+        return self.measurement.runner.locate(ref).size_bytes / 1e6
+
+    def efficiency(self, level: str, workload: str = DEFAULT_WORKLOAD) -> Figure:
+        """Speed-up over the baseline, as a factor, for each percent of PPL that a rung loses.
+
+        The interval combines those of both, which share the error. It has no upper bound where no
+        loss is shown.
+
+        Raises:
+            MeasurementError: the rung loses nothing, so that there is nothing to divide by.
+        """
+        confidence = shared_confidence(DECISION_CONFIDENCE, 2)
+        readings = self.readings(workload, with_baseline=True)
+        base, own = (readings[name].result.rates for name in ("baseline", level))
+        scored = self[level]
+        base_nll = [chunk.nll for chunk in scored.result.baseline_chunks]
+        speed_up = paired_change_interval(base, own, confidence).as_ratio()
+        loss = delta_ppl(base_nll, scored.result.nll, confidence)
+        subject = scored.subject(f"speed-up in {workload} per % of PPL of")
+        score = metrics.efficiency(speed_up, loss)
+        return Figure(subject, score, self.measurement.record, scored.guard_findings)
+
+    @property
+    def title(self) -> str:
+        """The model that the rungs are of."""
+        return self.base.spec.name
+
+    def side(self, name: str, on: str | None) -> ComparedSide:
+        """One side of a comparison: a rung; or the baseline by its level or type, or `baseline`.
 
         Args:
-            level: a rung; the candidate.
-            other: another; the baseline.
-            workload: its name.
-            within: how far their costs may be apart either way, a fraction above 0.
+            name: its name.
+            on: the workload, tg128 by default.
         """
-        parsed, runner = parse_workload(workload, where="ladder"), self.measurement.runner
-        budget = replace(self.measurement.budget, tolerance=within, both_sides=True)
-        sides = tuple(ComparedSide(runner, (self.rungs[name],)) for name in (other, level))
-        return runner.compare(sides, SpeedExperiment((parsed,), budget))
+        workload = parse_workload(on or DEFAULT_WORKLOAD, where="ladder")
+        base_names = {"baseline", self.base.level}
+        if all(map(self._differs_in_cache, self.rungs.values())):
+            base_names = {"baseline", self.base.spec.settings.kv_name or "f16"}
+        if name in self.rungs or name not in base_names:
+            self.require(name)
+        ref = self.rungs.get(name, self.base)
+        return ComparedSide(self.measurement.runner, (ref,), workload=workload)
 
-    def subject(self, what: str) -> Subject:
-        """The subject of a claim about the whole ladder."""
-        ran = self[self.levels[0]].result.rows()
-        return Subject(f"{what} {self.base.spec.name}", "live", ran)
+    def located(self, level: str) -> LocatedModel:
+        """A rung's file, made if need be; nothing is measured."""
+        return self.measurement.runner.locate(self.rungs[level])
 
+    def files(self, *levels: str) -> tuple[tuple[str, str], ...]:
+        """The files of rungs, as rows of what ran."""
+        models = map(self.located, levels)
+        return tuple(("file", f"{m.ref.title}, sha256 {m.sha256[:12]}") for m in models)
 
-Direction = Literal["rising", "falling"]
+    def subject(self, what: str, quantities: Sequence[str]) -> Subject:
+        """The subject of a claim about the whole ladder, with what ran for these quantities."""
+        first = self.levels[0]
+        timed = [name for name in quantities if name not in SCORES]
+        if {"ppl", "kld"} & set(quantities):
+            ran = self[first].result.rows()
+        elif timed:
+            ran = self.readings(timed[0])[first].result.ran.rows()
+        else:
+            ran = self.files(*self.levels)
+        return Subject(f"{what} {self.title}", "live", ran)
 
-#: Quantities of a ladder by name, for `assert_monotonic` and `assert_pareto_optimal`; any
-#: workload's name stands for its rate.
-_SCORES = {"ppl": metrics.PPL, "kld": metrics.KLD, "size": metrics.SIZE}
 
 #: What to do where two levels that are compared are one.
 OTHER_LEVELS: Final = "name levels that differ, or the file that holds each"
@@ -258,141 +302,10 @@ def assert_ppl_delta(
     )
 
 
-def assert_monotonic(
-    series: Ladder | Sequence[Reading],
-    quantity: str | None = None,
-    *,
-    direction: Direction = "rising",
-) -> Verdict:
-    """Claim that a quantity rises, or falls, from each level or reading to the next.
-
-    Args:
-        series: a ladder in its marker's order, or readings in the claimed order.
-        quantity: of a ladder, `ppl`, `kld`, `size` or a workload such as `tg128`.
-        direction: `rising` or `falling` along the order.
-
-    Raises:
-        VerdictError: the verdict is not a PASS.
-        ConfigError: no such quantity, or fewer than two to compare.
-        AsperfError: a level could not be measured.
-    """
-    __tracebackhide__ = True
-    if direction not in {"rising", "falling"}:
-        raise unknown_word("direction", str(direction), ("rising", "falling"))
-    details: tuple[str, ...] = ()
-    readings: list[Reading] = []
-    guard_findings: tuple[GuardFinding, ...] = ()
-    if isinstance(series, Ladder):
-        labels, measurement = list(series.levels), series.measurement
-        _require_two(labels)
-        quantity = quantity or "kld"
-        differences = _ladder_differences(series, quantity)
-        subject = series.subject(quantity)
-        guard_findings = _scored_trips(series, [quantity])
-    else:
-        readings = list(series)
-        labels = [f"{r.workload} {r.result.ran.model}" for r in readings]
-        details = tuple(
-            f"{label} from {reading.rate.n} {reading.rate.counted}"
-            for label, reading in zip(labels, readings, strict=True)
-        )
-        _require_two(labels)
-        measurement = readings[0].measurement
-        rates = [reading.result.rates for reading in readings]
-        differences = neighbour_estimates(rates, unpaired_change_interval)
-        subject = Subject("rate", "live", readings[0].result.ran.rows())
-    verdict = judge_monotonic(labels, differences, subject, direction=direction)
-    verdict = guarded(replace(verdict, details=details), guard_findings, remedy=OTHER_LEVELS)
-    return settle(vetted_order(verdict, [reading.runs for reading in readings]), measurement.record)
-
-
-def assert_pareto_optimal(
-    ladder: Ladder,
-    level: str,
-    objectives: Sequence[str] = ("size", "tg128", "ppl"),
-) -> Verdict:
-    """Claim that a level is on the Pareto front: none is as good in all objectives, better in one.
-
-    Args:
-        ladder: the levels.
-        level: the one the claim is about.
-        objectives: of `ppl`, `kld`, `size` and workloads such as `tg128`.
-
-    Raises:
-        VerdictError: the verdict is not a PASS.
-        ConfigError: no such level or objective, or nothing to compare with.
-        AsperfError: a level could not be measured.
-    """
-    __tracebackhide__ = True
-    ladder.require(level)
-    _require_two(ladder.levels)
-    if not objectives:
-        raise ConfigError(
-            "no objective to compare levels by",
-            why="with none, every level is as good as any other",
-            remedy="name some of ppl, kld, size and workloads such as tg128",
-        )
-    others = [other for other in ladder.levels if other != level]
-    confidence = shared_confidence(DECISION_CONFIDENCE, len(others) * len(objectives))
-    differences = {
-        other: [_difference(ladder, o, level, other, confidence) for o in objectives]
-        for other in others
-    }
-    subject = ladder.subject(f"{level} of")
-    chosen = [metric_of(objective) for objective in objectives]
-    verdict = judge_pareto(differences, chosen, subject)
-    guard_findings = _scored_trips(ladder, objectives)
-    return settle(guarded(verdict, guard_findings, remedy=OTHER_LEVELS), ladder.measurement.record)
-
-
-def _require_two(labels: Sequence[str]) -> None:
-    if len(labels) < 2:
-        raise ConfigError(
-            f"nothing to compare: {len(labels)} of at least two",
-            why="an order needs two members",
-            remedy="name more levels in the marker, or give more readings",
-        )
-
-
 def metric_of(quantity: str) -> metrics.Metric:
     """The metric of a ladder's quantity: `ppl`, `kld`, `size` or a workload."""
-    if quantity in _SCORES:
-        return _SCORES[quantity]
+    if quantity in SCORES:
+        return SCORES[quantity]
     if quantity[:2] in {"tg", "pp"}:
         return metrics.TG if quantity.startswith("tg") else metrics.PP
-    raise unknown_word("quantity", quantity, (*_SCORES, "tg128", "pp512"))
-
-
-def _scored_trips(ladder: Ladder, quantities: Sequence[str]) -> tuple[GuardFinding, ...]:
-    """What guards found in the levels, if they are compared by their scores."""
-    if not {metric_of(quantity) for quantity in quantities} & {metrics.PPL, metrics.KLD}:
-        return ()
-    levels = [ladder[name] for name in ladder.levels]
-    own = (guard_finding for level in levels for guard_finding in level.guard_findings)
-    return (*own, *twin_trips([level.result for level in levels]))
-
-
-def _ladder_differences(ladder: Ladder, quantity: str) -> tuple[Estimate, ...]:
-    confidence = shared_confidence(DECISION_CONFIDENCE, len(ladder.levels) - 1)
-    neighbours = zip(ladder.levels, ladder.levels[1:], strict=False)
-    return tuple(_difference(ladder, quantity, a, b, confidence) for a, b in neighbours)
-
-
-def _difference(
-    ladder: Ladder, quantity: str, level: str, other: str, confidence: float
-) -> Estimate:
-    """By how much `other` exceeds `level` in a quantity, from paired observations."""
-    metric = metric_of(quantity)
-    if metric is metrics.SIZE:
-        sizes = [ladder[name].result.size_bytes for name in (level, other)]
-        return Estimate.exact((sizes[1] - sizes[0]) / 1e6, metrics.SIZE.unit)
-    if metric in {metrics.TG, metrics.PP}:
-        readings = ladder.readings(quantity)
-        rates = [readings[name].result.rates for name in (level, other)]
-        return paired_change_interval(rates[0], rates[1], confidence)
-    a, b = (ladder[name].result.chunks for name in (level, other))
-    if metric is metrics.PPL:
-        return delta_ppl([c.nll for c in a], [c.nll for c in b], confidence)
-    return chunk_difference_interval(
-        [c.kld for c in a], [c.kld for c in b], confidence, unit=metrics.KLD.unit
-    )
+    raise unknown_word("quantity", quantity, (*SCORES, "tg128", "pp512"))

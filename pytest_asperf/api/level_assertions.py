@@ -19,9 +19,10 @@ from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.verdict import Subject, guarded, judge_invalid
 from pytest_asperf.api.ladder import OTHER_LEVELS, Ladder, Perplexity, metric_of
 from pytest_asperf.api.measurement_context import settle, unknown_word
+from pytest_asperf.api.ratio import compare_sides
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.validity import twin_trips
-from pytest_asperf.verdicts.gate import equivalence_verdict
+from pytest_asperf.verdicts.ratio import equivalence_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -125,22 +126,31 @@ def assert_equivalent(
     metric = metric_of(quantity)
     if metric in {metrics.TG, metrics.PP}:
         return _as_fast(ladder, level, other, quantity, limit)
-    first, second = ladder[other].result, ladder[level].result
     if metric is metrics.SIZE:
-        change = Estimate.exact(second.size_bytes / first.size_bytes - 1, CHANGE)
-    elif metric is metrics.PPL:
-        change = delta_ppl([c.nll for c in first.chunks], [c.nll for c in second.chunks])
-    else:
+        return _as_large(ladder, level, other, limit)
+    if metric is not metrics.PPL:
         raise ConfigError(
             f"assert_equivalent: {quantity} has no relative change",
             why="it is itself a distance from the baseline, and 0 there",
             remedy="use size, ppl or a workload such as tg128",
         )
+    first, second = ladder[other].result, ladder[level].result
+    change = delta_ppl([c.nll for c in first.chunks], [c.nll for c in second.chunks])
     name = f"{quantity} of {second.ran.model} against {first.ran.model}"
     ran = tuple(dict.fromkeys((*second.rows(), *first.rows())))
     verdict = judge_within(change, Subject(name, "live", ran), at_least=0 - limit, at_most=limit)
-    guard_findings = twin_trips((first, second)) if metric is metrics.PPL else ()
+    guard_findings = twin_trips((first, second))
     return settle(guarded(verdict, guard_findings, remedy=OTHER_LEVELS), ladder.measurement.record)
+
+
+def _as_large(ladder: Ladder, level: str, other: str, within: float) -> Verdict:
+    __tracebackhide__ = True
+    first, second = ladder.located(other), ladder.located(level)
+    change = Estimate.exact(second.size_bytes / first.size_bytes - 1, CHANGE)
+    name = f"size of {second.ref.label} against {first.ref.label}"
+    subject = Subject(name, "live", ladder.files(level, other))
+    verdict = judge_within(change, subject, at_least=0 - within, at_most=within)
+    return settle(verdict, ladder.measurement.record)
 
 
 def _as_fast(ladder: Ladder, level: str, other: str, workload: str, within: float) -> Verdict:
@@ -151,8 +161,9 @@ def _as_fast(ladder: Ladder, level: str, other: str, workload: str, within: floa
             why="no number of pairs shows that two rates are the same to the last digit",
             remedy='allow a difference that does not matter, such as within="5%"',
         )
-    result = ladder.compare(level, other, workload, within)
-    verdict = equivalence_verdict(result)
+    sides = ladder.side(other, workload), ladder.side(level, workload)
+    result = compare_sides(sides, ladder.measurement, (1 / (1 + within), 1 + within))
+    verdict = equivalence_verdict(result, within)
     return settle(verdict, ladder.measurement.record, interrupted=result.interrupted)
 
 

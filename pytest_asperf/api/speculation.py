@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.verdict import Subject
-from pytest_asperf.errors import ConfigError
+from pytest_asperf.api.figure import Figure
+from pytest_asperf.api.measurement_context import unknown_word
+from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.measure.speculation import GainExperiment, PlacesExperiment
 from pytest_asperf.report.speculation_rows import speculation_rows
@@ -106,6 +108,40 @@ class Speculation:
     def acceptance(self) -> float:
         """Accepted of drafted tokens."""
         return self._whole().counts.acceptance
+
+    def accepted(self, category: str | None = None) -> Figure:
+        """Accepted of drafted tokens, with an interval over prompts, of which it needs five.
+
+        Args:
+            category: of the prompts, such as `code`; all of them by default.
+
+        Raises:
+            ConfigError: no prompt has that category.
+        """
+        result = self._whole()
+        if category is not None and category not in result.categories:
+            raise unknown_word("category", category, sorted(set(result.categories)))
+        of = f" of {category}" if category else ""
+        return self._figure(f"acceptance{of} by", result.accepted(category), result)
+
+    def verify_cost(self, positions: int) -> Figure:
+        """C: what verifying so many positions in one batch costs, in steps of the target alone.
+
+        Raises:
+            ConfigError: no batch of that size was timed.
+        """
+        result = self._whole()
+        if positions not in result.verify:
+            raise ConfigError(
+                f"verify_cost: {shown(positions)} positions were not timed",
+                why="a round of k drafted tokens verifies k + 1",
+                remedy=f"name a number from {min(result.verify)} to {max(result.verify)}",
+            )
+        return self._figure(f"C({positions}) of", result.verify[positions], result)
+
+    def _figure(self, what: str, estimate: Estimate, result: SpeculationResult) -> Figure:
+        subject, record = self.subject(what, result), self.measurement.record
+        return Figure(subject, estimate, record, result.guard_findings)
 
     @property
     def ratio(self) -> Estimate:

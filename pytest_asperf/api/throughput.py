@@ -11,16 +11,14 @@ from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.limit_verdict import judge_within
 from pytest_asperf.analysis.verdict import Outcome, Verdict, judge_invalid
 from pytest_asperf.api.measurement_context import Reading, settle
-from pytest_asperf.config.workload import parse_workload
+from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.errors import ConfigError, shown
+from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.verdicts.readings import vetted
 
 if TYPE_CHECKING:
     from pytest_asperf.api.measurement_context import MeasurementContext
     from pytest_asperf.config.spec import ModelRef
-
-
-DEFAULT_WORKLOAD = "tg128"
 
 
 @dataclass(frozen=True)
@@ -40,13 +38,29 @@ class Throughput:
             AsperfError: it cannot be measured.
         """
         parsed = parse_workload(workload, where="throughput")
-        if parsed.kind == "ttft":
+        if not parsed.is_rate:
             raise ConfigError(
                 f"throughput: {parsed.name} is a latency",
                 why="a rate in tok/s is not what a user waits for",
-                remedy=f'gate it, with gate("{parsed.name}")',
+                remedy=f'take the latency fixture, and write latency("{parsed.name}")',
             )
         return self.measurement.reading(self.measurement.runner.throughput(self.ref, parsed))
+
+    @property
+    def title(self) -> str:
+        """The model."""
+        return self.ref.title
+
+    def side(self, name: str, on: str | None) -> ComparedSide:
+        """One side of a comparison: a workload of the model, by its name."""
+        if on is not None:
+            raise ConfigError(
+                f"throughput: two workloads are compared, and {shown(on, 80)} is a third",
+                why="each side names its own",
+                remedy='leave it out, as in assert_ratio(throughput, "tg64", "tg64@d4096", ...)',
+            )
+        workload = parse_workload(name, where="throughput")
+        return ComparedSide(self.measurement.runner, (self.ref,), workload=workload)
 
 
 _RATE: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*tok/s", re.ASCII)

@@ -83,6 +83,14 @@ def gate_builds(
         typer.Option("--draft", metavar="ADDRESS", help="Draft that sd speculates with, or ngram."),
     ] = None,
     tolerance: Tolerance = None,
+    faster_by: Annotated[
+        str | None,
+        typer.Option(
+            "--faster-by",
+            metavar="SHARE",
+            help="Claim that every timed cell is faster by that much, in place of the tolerance.",
+        ),
+    ] = None,
     max_ppl_delta: MaxPplDelta = "1%",
     max_pairs: Annotated[
         int | None,
@@ -123,6 +131,7 @@ def gate_builds(
         draft,
         engine,
         max_ppl_delta,
+        faster_by,
     )
     console = stderr_console()
     try:

@@ -42,7 +42,8 @@ def print_plan(
     base, candidate = (printable(build.name) for build in gate.builds)
     n_cells = f"{len(plan.cells)} cell{'s' * (len(plan.cells) > 1)}"
     print_text(out, f"gate: {candidate} against {base}, {gate.engine}, {n_cells}")
-    print_text(out, f"{gate.limits_text} {error_budget(shared_by(plan.cells))}.")
+    is_gain = not gate.limits.budget.is_gate
+    print_text(out, f"{gate.limits_text} {error_budget(shared_by(plan.cells), is_gain=is_gain)}.")
     for left_out in plan.left_out:
         print_text(out, f"left out: {left_out.what}: {left_out.reason}")
     budget = gate.limits.budget

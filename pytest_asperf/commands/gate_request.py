@@ -35,6 +35,7 @@ class GateOptions:
     draft: str | None
     engine: str | None
     max_ppl_delta: str
+    faster_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,12 @@ class GateRequest:
     @property
     def limits_text(self) -> str:
         """What is accepted, in a sentence."""
-        return (
-            f"Accepted: {100 * self.limits.budget.tolerance:g} % slower, ΔPPL below "
-            f"{100 * self.limits.max_ppl_delta:g} %."
-        )
+        from pytest_asperf.verdicts.ratio import faster_text
+
+        budget, ppl = self.limits.budget, f"ΔPPL below {100 * self.limits.max_ppl_delta:g} %."
+        if budget.is_gate:
+            return f"Accepted: {100 * budget.tolerance:g} % slower, {ppl}"
+        return f"Claimed: {faster_text(budget.least_gain)}, {ppl}"
 
     def plan(self, runner: MeasurementRunner) -> GatePlan:
         """The cells. Models that are not made yet are made, to know their context."""
@@ -88,6 +91,7 @@ def read_request(options: GateOptions, project: Project) -> GateRequest:
     Raises:
         ConfigError: an argument or a setting is not usable.
     """
+    from pytest_asperf.analysis.limit_verdict import parse_percent
     from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
     from pytest_asperf.config.engines import parse_engine
     from pytest_asperf.gate.cells import parse_gated
@@ -102,6 +106,8 @@ def read_request(options: GateOptions, project: Project) -> GateRequest:
     workloads = dict.fromkeys(parse_gated(name.strip(), where="--workload") for name in names)
     models, moe = _models(options, project, engine)
     budget = compose.gate_budget(settings, project.draw_seed())
+    if options.faster_by is not None:
+        budget = budget.faster_by(parse_percent(options.faster_by, where="--faster-by"))
     limit = parse_ppl_limit(options.max_ppl_delta, where="--max-ppl-delta")
     pairs = _pairs(options, project, engine, models)
     limits = GateLimits(budget, limit)

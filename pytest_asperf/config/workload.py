@@ -1,4 +1,4 @@
-"""Workloads: `pp512`, `tg128@d1024`, `ttft512`."""
+"""Workloads: `pp512`, `tg128@d1024`, `ttft512`, `pp512+tg128`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Final, Literal
 
 from pytest_asperf.errors import ConfigError, shown
 
-WorkloadKind = Literal["pp", "tg", "ttft", "sd"]
+WorkloadKind = Literal["pp", "tg", "ttft", "request", "sd"]
+
+#: What is measured where none is named.
+DEFAULT_WORKLOAD: Final = "tg128"
 
 _KINDS: Final[dict[str, WorkloadKind]] = {"pp": "pp", "tg": "tg", "ttft": "ttft"}
 
@@ -16,16 +19,21 @@ _WORKLOAD: Final = re.compile(
     r"(?P<kind>pp|tg|ttft)(?P<tokens>[1-9]\d{0,6})(@d(?P<depth>\d{1,7}))?"
 )
 
+#: A prompt and at least two tokens after it: the first one is what TTFT times.
+_REQUEST: Final = re.compile(r"pp(?P<prompt>[1-9]\d{0,6})\+tg(?P<tokens>[2-9]|[1-9]\d{1,6})")
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One timed piece of work: `pp512`, `tg128`, `tg128@d1024`, `ttft512`.
+    """One timed piece of work: `pp512`, `tg128`, `tg128@d1024`, `ttft512`, `pp512+tg128`.
 
     Attributes:
         kind: `pp`, tokens of a prompt in batches; `tg`, tokens one at a time; `ttft`, a prompt
-            until its first output token is chosen; `sd`, tokens generated with a draft.
-        n_tokens: tokens counted and timed.
-        depth: tokens of context in the KV cache beforehand, prefilled untimed.
+            until its first output token is chosen; `request`, a prompt and all output tokens;
+            `sd`, tokens generated with a draft.
+        n_tokens: tokens counted and timed; of a request, its output.
+        depth: tokens of context in the KV cache beforehand, prefilled untimed; of a request, the
+            prompt, which is timed.
     """
 
     kind: WorkloadKind
@@ -37,7 +45,14 @@ class Workload:
         """The name that a test asks for."""
         if self.kind == "sd":
             return self.kind
+        if self.kind == "request":
+            return f"pp{self.depth}+tg{self.n_tokens}"
         return f"{self.kind}{self.n_tokens}" + (f"@d{self.depth}" if self.depth else "")
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether it is judged by tokens per second; else by the time of a run."""
+        return self.kind in {"pp", "tg"}
 
     @property
     def n_ctx(self) -> int:
@@ -47,13 +62,16 @@ class Workload:
 
 def parse_workload(name: str, *, where: str) -> Workload:
     """Read a workload's name; a ConfigError shows the forms that there are."""
+    if request := _REQUEST.fullmatch(name):
+        return Workload("request", int(request["tokens"]), int(request["prompt"]))
     match = _WORKLOAD.fullmatch(name)
     if match is None or (match["kind"] == "ttft" and match["depth"]):
         raise ConfigError(
             f"{where}: {shown(name, 80)} is not a workload",
             why="the name says what is timed: prompt or generation, how many tokens, at what depth",
             remedy="write pp512, tg128, tg128@d1024 (generation after 1024 tokens of context), or "
-            "ttft512 (a prompt of 512 tokens until the first output token)",
+            "ttft512 (a prompt of 512 tokens until the first output token), pp512+tg128 (a whole "
+            "request)",
         )
     kind: WorkloadKind = _KINDS[match["kind"]]
     return Workload(kind, int(match["tokens"]), int(match["depth"] or 0))

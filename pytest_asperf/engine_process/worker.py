@@ -98,9 +98,9 @@ class Worker(EngineProcess):
         """
         return self._timed("generate", name, tokens, depth, n_ctx=n_ctx or len(tokens))
 
-    def first_token(self, name: str, tokens: Sequence[int]) -> RawRun:
-        """Time `tokens` decoded in batches until the next token is chosen."""
-        return self._timed("first_token", name, tokens, 0)
+    def first_token(self, name: str, tokens: Sequence[int], *, n_ctx: int | None = None) -> RawRun:
+        """Time `tokens` decoded in batches until the next token is chosen; `n_ctx` as above."""
+        return self._timed("first_token", name, tokens, 0, n_ctx=n_ctx or len(tokens))
 
     def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int, **more: int) -> RawRun:
         answer = self.call(op, model=name, tokens=list(tokens), depth=depth, **more)

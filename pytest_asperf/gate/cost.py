@@ -47,7 +47,7 @@ def expected_costs(
         calibrations: those of this machine, the latest last.
         budget: names the accepted slowdown, and how many pairs are allowed.
     """
-    usable = [c for c in calibrations if c.pair_s]
+    usable = [c for c in calibrations if c.pair_s and budget.is_gate]
     timed = {c: c.workload for c in cells if isinstance(c.workload, Workload)} if usable else {}
     costs = {}
     for cell, workload in timed.items():

@@ -197,6 +197,6 @@ def outlook_text(result: CellResult, schedule: Schedule, budget: Budget) -> str:
     if outlook.spread is not None:
         affordable = outlook.n + left_s / outlook.unit_s
         least = detectable_tolerance(outlook.spread, int(min(max_pairs, affordable)))
-        if least > budget.tolerance:
+        if budget.is_gate and least > budget.tolerance:
             could = f"; equal builds could be decided at a tolerance of {percent_text(least)}"
     return f"{name} is not decided by {outlook.n} {outlook.counted}: {need}{could}"

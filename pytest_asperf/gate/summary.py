@@ -86,9 +86,12 @@ def exit_code(words: Iterable[str]) -> int:
     return ALL_PASS if outcomes == {Outcome.PASS} else UNDECIDED
 
 
-def error_budget(n_cells: int) -> str:
-    """How the error is shared, in words."""
-    wrong = f"FAIL of equal builds, or a PASS of a regression, in at most {100 * ALPHA:g} % of runs"
+def error_budget(n_cells: int, *, is_gain: bool = False) -> str:
+    """How the error is shared, in words; of a claimed gain, or of a gate."""
+    errors = "FAIL of equal builds, or a PASS of a regression,"
+    if is_gain:
+        errors = "FAIL of such a gain, or a PASS of a smaller one,"
+    wrong = f"{errors} in at most {100 * ALPHA:g} % of runs"
     if n_cells == 1:
         return f"A {wrong}"
     share = f"{100 * ALPHA / n_cells:.2g} %"

@@ -46,12 +46,14 @@ class Arm:
         build: its engine, ready to be started.
         settings: engine settings of the model in this arm.
         model: the model file.
+        workload: what it runs in place of what a pair is named by, None for the same.
     """
 
     name: str
     build: ReadyBuild
     settings: EngineSettings
     model: LocatedModel
+    workload: Workload | None = None
 
 
 class TimedArm(Protocol):
@@ -203,12 +205,14 @@ class RunningArm:
 
     def fed(self, workload: Workload) -> Sequence[int]:
         """The tokens that a workload is fed with."""
+        workload = self._arm.workload or workload
         if workload not in self._tokens:
             self._tokens[workload] = workload_tokens(self.worker, MODEL, self._corpus, workload)
         return self._tokens[workload]
 
     def run(self, workload: Workload, turn: int, parts: int) -> RawRun:
         """Time one run of a workload; of a generation in parts the next one, in turn."""
+        workload = self._arm.workload or workload
         tokens = self.fed(workload)
         if parts == 1:
             run = time_workload(self.worker, MODEL, tokens, workload)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.stats.sequential import EquivalenceTest, PairedTest
+from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, TimedSide
@@ -32,6 +32,7 @@ from pytest_asperf.measure.surroundings import Surroundings
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pytest_asperf.analysis.stats.sequential import PairedTest
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.ab_arms import Arm, TimedArm
     from pytest_asperf.measure.experiment import MachineLease
@@ -47,9 +48,8 @@ class Budget:
 
     Attributes:
         tolerance: slowdown that is accepted, a fraction.
-        one_limit: FAIL where the candidate is slower than that, and PASS where it is not; no zone
-            between, and no total time.
-        both_sides: PASS only where it is not faster by more than that either.
+        claim: limits of the ratio of costs, candidate / baseline, between which it is claimed to
+            lie, instead of a tolerance; 0 and infinity are none. Total time is not judged then.
         max_pairs: pairs after which it gives up.
         max_seconds: seconds of each workload after which it begins no further pair.
         seed: of the coin.
@@ -63,14 +63,24 @@ class Budget:
     max_seconds: float
     seed: int
     min_pairs: int = 5
-    one_limit: bool = False
-    both_sides: bool = False
+    claim: tuple[float, float] | None = None
     beta: float = BETA
+
+    def faster_by(self, share: float) -> Budget:
+        """The same, for the claim that the candidate's rate is higher by a share at least."""
+        # Faster by a half is a cost of two thirds.
+        return replace(self, claim=(0.0, 1 / (1 + share)))
+
+    @property
+    def least_gain(self) -> float:
+        """By how much the candidate is claimed to be faster, a fraction of the baseline's rate."""
+        _, cost = self.claim or (0.0, 1.0)
+        return 1 / cost - 1
 
     @property
     def is_gate(self) -> bool:
         """Whether only a slowdown is looked for, beyond a tolerance."""
-        return not (self.one_limit or self.both_sides)
+        return self.claim is None
 
 
 @dataclass(slots=True)
@@ -85,7 +95,7 @@ class WorkloadPairs:
     """
 
     workload: Workload
-    test: PairedTest
+    test: PairedTest | RatioTest
     pairs: list[Pair]
     elapsed_s: float = 0.0
 
@@ -275,17 +285,16 @@ def _run_pair(
         pairs.add(pair)
 
 
-def _test_of(experiment: SpeedExperiment, turns: int) -> PairedTest:
+def _test_of(experiment: SpeedExperiment, turns: int) -> PairedTest | RatioTest:
     """The test of a workload whose pairs have so many turns."""
     budget = experiment.budget
     pairs_for_pass = math.ceil(_TURNS_FOR_PASS / turns)
-    make: Callable[..., PairedTest] = partial(TotalTimeTest, pairs_for_pass=pairs_for_pass)
-    if budget.one_limit:
-        make = partial(PairedTest, one_limit=True)
-    elif budget.both_sides:
-        make = EquivalenceTest
+    make: Callable[..., PairedTest | RatioTest] = partial(
+        TotalTimeTest, budget.tolerance, pairs_for_pass=pairs_for_pass
+    )
+    if budget.claim is not None:
+        make = partial(RatioTest, *budget.claim)
     return make(
-        budget.tolerance,
         beta=budget.beta,
         min_pairs=min(budget.min_pairs, budget.max_pairs),
         max_pairs=budget.max_pairs,

@@ -7,6 +7,7 @@ parts, and only pairs of a test that stays undecided grow.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -47,12 +48,14 @@ class Pair:
         candidate_first: whether the candidate ran first in the first turn, by coin. The order
             changes with every turn.
         parts: that the workload was timed in, one a turn.
+        n_tokens: of a run of the baseline and of the candidate, where a cost is that of a token.
     """
 
     baseline_runs_ns: tuple[int, ...]
     candidate_runs_ns: tuple[int, ...]
     candidate_first: bool
     parts: int = 1
+    n_tokens: tuple[int, int] = (1, 1)
 
     @property
     def in_turn_ns(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -72,12 +75,21 @@ class Pair:
         Two runs back to back share what the machine does; the median leaves out a turn in which it
         did something to one of them.
         """
-        return typical_log_ratio(self.baseline_runs_ns, self.candidate_runs_ns)
+        return typical_log_ratio(*self._runs_ns) + self._log_work
 
     @property
     def total_log_ratio(self) -> float:
         """ln(candidate / baseline) of the time that all turns took, in which slow runs count."""
-        return total_log_ratio(self.baseline_runs_ns, self.candidate_runs_ns)
+        return total_log_ratio(*self._runs_ns) + self._log_work
+
+    @property
+    def _runs_ns(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return self.baseline_runs_ns, self.candidate_runs_ns
+
+    @property
+    def _log_work(self) -> float:
+        base, candidate = self.n_tokens
+        return math.log(base / candidate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +153,7 @@ class PairedRunner:
         self.reloads = not self._kept
         self.n_cores: int | None = None
         self.contexts: dict[TimedArm, ContextFacts] = {}
+        self._n_tokens: dict[TimedArm, int] = {}
         self.lengths: dict[Workload, PairLength] = {}
         self._warm: set[Workload] = set()
 
@@ -190,6 +203,9 @@ class PairedRunner:
             tuple(times_ns[candidate]),
             candidate_first=order[0] is candidate,
             parts=length.parts,
+            n_tokens=(self._n_tokens[base], self._n_tokens[candidate])
+            if workload.is_rate
+            else (1, 1),
         )
 
     def _drawn_order(self) -> list[TimedArm]:
@@ -219,5 +235,5 @@ class PairedRunner:
 
     def _time(self, arm: TimedArm, workload: Workload, turn: int, parts: int) -> int:
         run = arm.run(workload, turn, parts)
-        self.contexts[arm] = run.context
+        self.contexts[arm], self._n_tokens[arm] = run.context, run.n_tokens
         return run.elapsed_ns

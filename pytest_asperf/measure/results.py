@@ -7,10 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import metrics
+from pytest_asperf.analysis.stats.estimate import SHARE
 from pytest_asperf.analysis.stats.intervals import median_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pytest_asperf.analysis.metrics import ChunkScore
@@ -137,13 +138,44 @@ class ThroughputResult:
     @cached_property
     def rate(self) -> Estimate:
         """Median rate with its interval, tok/s; it covers the loads where each has a run."""
+        return self.over_runs(self.rates, "tok/s")
+
+    @cached_property
+    def time(self) -> Estimate:
+        """Median time of a run, ms, likewise."""
+        return self.over_runs(self.times_ms, "ms")
+
+    @cached_property
+    def times_ms(self) -> tuple[float, ...]:
+        """Time of each counted run."""
+        return tuple(run.elapsed_ns / 1e6 for run in self.runs)
+
+    @property
+    def judged(self) -> tuple[float, ...]:
+        """What its workload is judged by, of each counted run: its rate, or its time."""
+        return self.rates if self.workload.is_rate else self.times_ms
+
+    @property
+    def prefill_share(self) -> Estimate:
+        """The share of a whole request until its first output token."""
+        return self.over_runs([run.step_ns[0] / run.elapsed_ns for run in self.runs], SHARE)
+
+    @property
+    def counted(self) -> str:
+        """What the runs are."""
+        return "loads" if len(self.loads) > 1 else "runs of one load"
+
+    @property
+    def covers(self) -> str:
+        """Which variance an interval over the runs covers."""
         if len(self.loads) > 1:
-            counted, covers = "loads", "a fresh load for each run, so it covers loads and runs"
-        else:
-            counted = "runs of one load"
-            covers = "it covers the runs of this load, not how loads differ"
-        estimate = median_interval(self.rates, unit="tok/s", counted=counted)
-        return replace(estimate, method=f"{estimate.method}; {covers}")
+            return "a fresh load for each run, so it covers loads and runs"
+        return "it covers the runs of this load, not how loads differ"
+
+    def over_runs(self, values: Sequence[float], unit: str) -> Estimate:
+        """The median of a quantity that each counted run has, with its interval."""
+        estimate = median_interval(values, unit=unit, counted=self.counted)
+        return replace(estimate, method=f"{estimate.method}; {self.covers}")
 
     @property
     def metric(self) -> metrics.Metric:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -48,11 +48,13 @@ class ComparedSide:
         runner: of the engine.
         refs: the models that run together: one, or a target and its draft.
         build: the build, None for the runner's own.
+        workload: what it runs in place of the experiment's, None for the same.
     """
 
     runner: MeasurementRunner
     refs: tuple[ModelRef, ...]
     build: Build | None = None
+    workload: Workload | None = None
 
 
 class MeasurementRunner:
@@ -285,6 +287,9 @@ def _arms(sides: tuple[ComparedSide, ...]) -> tuple[tuple[Arm, ...], ...]:
     factories = [side.runner._arm_factory for side in sides]  # noqa: SLF001  # its own module
     ready = [factory.ready(side.build) for factory, side in zip(factories, sides, strict=True)]
     return tuple(
-        tuple(factory.arm(ref, side.build, build, ready[0]) for ref in side.refs)
+        tuple(
+            replace(factory.arm(ref, side.build, build, ready[0]), workload=side.workload)
+            for ref in side.refs
+        )
         for factory, side, build in zip(factories, sides, ready, strict=True)
     )

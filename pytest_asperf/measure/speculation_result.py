@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards, metrics
 from pytest_asperf.analysis import speculation_model as sd_model
+from pytest_asperf.analysis.stats.chunk_intervals import share_interval
 from pytest_asperf.analysis.stats.estimate import CHANGE
 from pytest_asperf.analysis.stats.intervals import median_interval
 
@@ -294,6 +295,19 @@ class SpeculationResult:
     def c(self) -> Estimate:
         """What a step of the draft costs in a round, in steps of the target alone."""
         return self._median([pair.c for pair in self.pairs], _TIMES)
+
+    def accepted(self, category: str | None = None) -> Estimate:
+        """Accepted of drafted tokens over the prompts of a category, or over all.
+
+        Greedy runs of a prompt repeat one another, so that prompts count, and not runs.
+        """
+        runs = {run.prompt: run for run in self.runs}  # one of each
+        hits = [
+            [n < row.accepted for row in run.speculative.rounds for n in range(row.drafted)]
+            for prompt, run in sorted(runs.items())
+            if category in {None, self.categories[prompt]}
+        ]
+        return share_interval([own for own in hits if own], counted="prompts")
 
     def _median(self, values: list[float], unit: str) -> Estimate:
         return median_interval(values, unit=unit, counted="pairs")

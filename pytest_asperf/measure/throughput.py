@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import ModelError
@@ -130,11 +130,26 @@ def time_workload(worker: Worker, name: str, tokens: Sequence[int], workload: Wo
     """Time one run of a workload on a loaded model."""
     if workload.kind == "ttft":
         return worker.first_token(name, tokens)
+    if workload.kind == "request":
+        return _time_request(worker, name, tokens, workload)
     time_it = worker.prompt if workload.kind == "pp" else worker.generate
     return time_it(name, tokens, workload.depth)
 
 
+def _time_request(worker: Worker, name: str, tokens: Sequence[int], workload: Workload) -> RawRun:
+    """Time a prompt until its first output token, and then each further one."""
+    prompt, n_ctx = tokens[: workload.depth], workload.n_ctx
+    first = worker.first_token(name, prompt, n_ctx=n_ctx)
+    rest = worker.generate(name, tokens[: n_ctx - 1], workload.depth, n_ctx=n_ctx)
+    return replace(
+        rest,
+        n_tokens=1 + rest.n_tokens,
+        elapsed_ns=first.elapsed_ns + rest.elapsed_ns,
+        step_ns=(first.elapsed_ns, *rest.step_ns),
+    )
+
+
 def _warm_up(worker: Worker, name: str, tokens: Sequence[int], workload: Workload) -> RawRun:
-    if workload.kind == "pp":
+    if workload.kind != "tg":
         return time_workload(worker, name, tokens, workload)
     return worker.generate(name, tokens[: workload.depth + _WARM_UP_STEPS], workload.depth)

@@ -95,7 +95,7 @@ def throughput_trips(
 
     The peak bandwidth is the theoretical one of the memory that the run read from.
     """
-    mean, sd, n = guards.coefficient_of_variation(result.rates)
+    mean, sd, n = guards.coefficient_of_variation(result.judged)
     findings = [guards.spread(mean, sd, n, limit=max_cv)]
     if peak_bandwidth is not None and result.workload.kind == "tg" and result.bytes_per_token:
         read = (result.rate.point, result.bytes_per_token, peak_bandwidth.gbs)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pytest_asperf.api.engines import Engines
     from pytest_asperf.api.gate import Gate
     from pytest_asperf.api.ladder import Ladder, Perplexity
+    from pytest_asperf.api.latency import Latency
     from pytest_asperf.api.measurement_context import MeasurementContext, Model
     from pytest_asperf.api.memory import Memory
     from pytest_asperf.api.scores import Scores
@@ -93,6 +94,14 @@ def scores(
     from pytest_asperf.plugin import fixture_values as given
 
     return given.scores(request, _asperf_ref, _asperf_bench)
+
+
+@pytest.fixture
+def latency(_asperf_ref: ModelRef, _asperf_bench: MeasurementContext) -> Latency:
+    """Measures what a user waits for; call it with `ttft512`, `pp512+tg128` or `tg128`."""
+    from pytest_asperf.api.latency import Latency
+
+    return Latency(_asperf_ref, _asperf_bench)
 
 
 @pytest.fixture

@@ -105,7 +105,8 @@ def broken_row(what: str, error: AsperfError) -> ReportRow:
 
 def throughput_row(result: ThroughputResult, note: str = "") -> ReportRow:
     """A throughput measurement's row, with every run's count and time, and remarks."""
-    rate, name = result.rate, result.workload.name
+    name = result.workload.name
+    shown = result.rate if result.workload.is_rate else result.time
     raw = {
         "workload": result.workload.name,
         "settings": result.ran.requested.as_dict(),
@@ -116,12 +117,15 @@ def throughput_row(result: ThroughputResult, note: str = "") -> ReportRow:
         "runs": [_run(r, index) for index, load in enumerate(result.loads) for r in load.runs],
         "bytes_per_token": result.bytes_per_token,
         "peak_rss_bytes": max(run.peak_rss_bytes for run in result.runs),
-        "estimate": estimate_data(rate),
+        "estimate": estimate_data(shown),
         **proof(result.ran),
     }
-    basis = f"{rate.n} {rate.counted}"
+    basis, measured = f"{shown.n} {shown.counted}", shown.text()
+    if result.workload.kind == "request":
+        share = 100 * result.prefill_share.point
+        measured += f", {share:.2g} % of it prefill, {result.rate.point:.4g} tok/s in effect"
     return ReportRow(
-        result.ran.model, name, rate.text(), basis, ran=result.ran.rows(), note=note, raw=raw
+        result.ran.model, name, measured, basis, ran=result.ran.rows(), note=note, raw=raw
     )
 
 

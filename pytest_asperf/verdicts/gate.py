@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.combined_verdict import joined
-from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, judge_within
+from pytest_asperf.analysis.limit_verdict import judge_above, judge_below
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate
 from pytest_asperf.analysis.stats.intervals import mean_interval_t
 from pytest_asperf.analysis.stats.quantiles import shared_confidence
+from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded, judge_invalid
 from pytest_asperf.verdicts.noise_notes import detectable, disturbances, fitness
+from pytest_asperf.verdicts.paired import (
+    advice_on_pairs,
+    build_subject,
+    coverage,
+    differences,
+    nothing_finished,
+)
+from pytest_asperf.verdicts.ratio import gain_verdict
 from pytest_asperf.verdicts.speculation import CHANGED_OUTPUT, divergence_text, parting_text
 from pytest_asperf.verdicts.two_speeds import total_time_notes, zone_text
 
@@ -23,12 +32,9 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.ab_ppl import PplComparison
     from pytest_asperf.measure.ab_speculation import Counts, SpeculationComparison
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
-    from pytest_asperf.measure.engine_matching import EngineComparison
-    from pytest_asperf.measure.results import Provenance
 
 #: Where an effect can lie that more pairs do not decide.
 _WITHIN: Final = "near the tolerance"
-_AT_THE_LIMIT: Final = "at the limit"
 
 #: Mean and largest KLD, nats, of batched logits from those of single tokens that is accepted
 #: whatever the baseline's. Of healthy builds the mean was at most 0.005 and the largest 0.18; a
@@ -46,20 +52,22 @@ _LESS_SUPPLIED: Final = 0.10
 def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
     """The verdict on a workload's pairs."""
     test = pairs.test
-    subject = _subject(pairs.workload.name, result.ran, "slower")
+    if isinstance(test, RatioTest):
+        return gain_verdict(pairs, result)
+    subject = build_subject(pairs.workload.name, result.ran, "slower")
     threshold = f"within +{100 * test.tolerance:g} %"
     details = (
         zone_text(test),
         *total_time_notes(pairs),
-        _coverage(result),
-        *_differences(*result.ran),
+        coverage(result),
+        *differences(*result.ran),
         *disturbances(result),
         # What a machine's noise is, is known of workloads of one model.
         *([] if pairs.workload.kind == "sd" else [detectable(pairs, result)]),
         *fitness(result),
     )
     if not pairs.pairs:
-        return _nothing(subject, threshold, "pair", details)
+        return nothing_finished(subject, threshold, "pair", details)
     outcome = test.outcome_if_stopped
     label, decisive = "", test
     if isinstance(test, TotalTimeTest) and test.decisive is test.total:
@@ -75,97 +83,25 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
         threshold,
         f"{shown}, {pairs.elapsed_s:.0f} s{bound}",
         ((label.strip() or pairs.workload.name, ratio),),
-        _advice(outcome, subject, test.expected_pairs_left, _WITHIN),
+        advice_on_pairs(outcome, subject, test.expected_pairs_left, _WITHIN),
         details,
         result.timed(pairs),
     )
 
 
-def faster_verdict(versus: EngineComparison) -> Verdict:
-    """The verdict on the pairs of two engines, with what is matched between them."""
-    result = versus.result
-    (pairs,) = result.by_workload
-    engines, test = versus.engines, pairs.test
-    base, candidate = result.ran
-    subject = Subject(
-        f"{pairs.workload.name} {candidate.model} / {base.model}",
-        "live",
-        _ran_rows(engines, result.ran),
-        if_failed=f"on this machine {engines[1]} is not: claim less, or see what is not matched",
-    )
-    threshold = f"faster by {100 * versus.by:g} % or more" if versus.by else "faster"
-    details = (
-        f"matched: {_terms(versus, is_matched=True)}",
-        f"not matched: {_terms(versus, is_matched=False) or 'nothing'}",
-        _coverage(result),
-        *disturbances(result),
-        *fitness(result),
-    )
-    if not pairs.pairs:
-        return _nothing(subject, threshold, "pair", details)
-    ratio = test.estimate.as_ratio().inverted()
-    measured = f"{ratio.text(apart_from=(1 + versus.by,))} times as fast, {pairs.elapsed_s:.0f} s"
-    outcome = test.outcome_if_stopped
-    return Verdict(
-        outcome,
-        subject,
-        threshold,
-        measured,
-        ((pairs.workload.name, ratio),),
-        _advice(outcome, subject, test.expected_pairs_left, _AT_THE_LIMIT),
-        details,
-        result.timed(pairs, engines),
-    )
-
-
-def equivalence_verdict(result: ABResult) -> Verdict:
-    """The verdict on the pairs of two models that are claimed to be equally fast."""
-    (pairs,) = result.by_workload
-    base, candidate = result.ran
-    within = pairs.test.tolerance
-    subject = Subject(
-        f"{pairs.workload.name} of {candidate.model} against {base.model}",
-        "live",
-        _ran_rows((candidate.model, base.model), (candidate, base)),
-        if_failed="one is slower: claim less, or see in which the two differ",
-    )
-    details = (
-        _coverage(result),
-        *disturbances(result),
-        *fitness(result),
-    )
-    if not pairs.pairs:
-        return _nothing(subject, f"within ±{100 * within:g} %", "pair", details)
-    rate = pairs.test.estimate.as_ratio().inverted()
-    # A rate is the inverse of a cost: the same limits, the other way round.
-    verdict = judge_within(rate, subject, at_least=1 / (1 + within), at_most=1 + within)
-    return replace(verdict, details=details, timed=result.timed(pairs))
-
-
-def _coverage(result: ABResult) -> str:
-    return (
-        f"covers the variance of {result.covers}; order by coin, --asperf-seed={result.budget.seed}"
-    )
-
-
-def _terms(versus: EngineComparison, *, is_matched: bool) -> str:
-    chosen = (term for term in versus.terms if term.is_matched == is_matched)
-    return "; ".join(term.text(versus.engines) for term in chosen)
-
-
 def ppl_verdict(comparison: PplComparison) -> Verdict:
     """The verdict on the chunks that two builds scored."""
     test = comparison.test
-    subject = _subject("ΔPPL", comparison.ran, "worse")
+    subject = build_subject("ΔPPL", comparison.ran, "worse")
     subject = replace(subject, ran=(*subject.ran, ("text", str(comparison.text))))
     threshold = f"below {100 * test.limit:g} %"
     scored = f"{test.n} of {test.n_chunks_total} chunks in random order"
     details = (
         f"{scored}, --asperf-seed={comparison.seed}",
-        *_differences(*comparison.ran),
+        *differences(*comparison.ran),
     )
     if not test.n:
-        return _nothing(subject, threshold, "chunk", details)
+        return nothing_finished(subject, threshold, "chunk", details)
     estimate = test.estimate
     outcome = test.outcome or Outcome.INCONCLUSIVE
     advice = "" if outcome is Outcome.PASS else subject.if_failed
@@ -192,7 +128,7 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
     """The verdict on prefill against decoding in the candidate."""
     base, candidate = comparison.drifts
     subject = replace(
-        _subject("logits of prefill against decoding,", comparison.ran, "corrupt"),
+        build_subject("logits of prefill against decoding,", comparison.ran, "corrupt"),
         if_failed="prefill and decoding disagree: "
         + ("the baseline's do as well" if _is_corrupt(base.mean_kld) else "the baseline's agree")
         + "; look for a kernel that is used for one of them alone",
@@ -219,7 +155,7 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
         f"mean KLD {candidate.mean_kld:.2g} nats ({base.mean_kld:.2g} in the baseline), largest "
         f"{candidate.largest_kld:.2g}, {comparison.elapsed_s:.0f} s"
     )
-    return replace(verdict, measured=measured, details=(*by_build, *_differences(*comparison.ran)))
+    return replace(verdict, measured=measured, details=(*by_build, *differences(*comparison.ran)))
 
 
 def _drift_limit(floor: float, baseline: float) -> float:
@@ -241,7 +177,7 @@ def speculation_verdict(comparison: SpeculationComparison, comparisons: int) -> 
     speed = speed_verdict(pairs, comparison.speed)
     base, candidate = comparison.counts
     subject = replace(
-        _subject(f"speculation {comparison.pairing.label},", comparison.speed.ran, "worse"),
+        build_subject(f"speculation {comparison.pairing.label},", comparison.speed.ran, "worse"),
         ran=speed.subject.ran,
     )
     limit = -min(_LESS_SUPPLIED, sum(base.supplied) / len(base.supplied) / 2)
@@ -293,57 +229,3 @@ def _output_verdict(comparison: SpeculationComparison, subject: Subject) -> Verd
     measured = parting_text(comparison.divergences, len(comparison.categories))
     advice = CHANGED_OUTPUT if is_changed else ""
     return Verdict(outcome, subject, "lossless", measured, (), advice)
-
-
-def _subject(what: str, ran: tuple[Provenance, Provenance], complaint: str) -> Subject:
-    base, candidate = ran
-    return Subject(
-        f"{what} {candidate.model} / {base.model}",
-        "live",
-        _ran_rows(("baseline", "candidate"), ran),
-        if_failed=f"the candidate is {complaint}: find the change between the builds, or accept it "
-        "with another limit",
-    )
-
-
-def _ran_rows(
-    sides: tuple[str, str], ran: tuple[Provenance, Provenance]
-) -> tuple[tuple[str, str], ...]:
-    named = zip(sides, ran, strict=True)
-    return tuple((f"{side} {label}", text) for side, arm in named for label, text in arm.rows())
-
-
-def _nothing(subject: Subject, threshold: str, what: str, details: tuple[str, ...]) -> Verdict:
-    advice = "allow more time with --asperf-max-seconds"
-    return Verdict(
-        Outcome.INCONCLUSIVE, subject, threshold, f"no {what} was finished", (), advice, details
-    )
-
-
-def _advice(outcome: Outcome | None, subject: Subject, pairs_left: int | None, reason: str) -> str:
-    if outcome is Outcome.PASS:
-        return ""
-    if outcome is Outcome.FAIL:
-        return subject.if_failed
-    if pairs_left is None:
-        return (
-            f"more pairs will not decide this: the effect lies {reason}, or the machine is too "
-            "noisy. Run `asperf doctor`, or change the tolerance"
-        )
-    return (
-        f"about {pairs_left} more pairs would decide it (--asperf-max-pairs, "
-        "--asperf-max-seconds), or a quieter machine; see asperf doctor"
-    )
-
-
-def _differences(base: Provenance, candidate: Provenance) -> tuple[str, ...]:
-    """The facts that differ between the arms, one line each; the model's row names the arm."""
-    before, after = dict(base.rows()[1:]), dict(candidate.rows()[1:])
-    # How a build was made, for one, is not known of both.
-    sides = ((label, before.get(label), after.get(label)) for label in {**before, **after})
-    differing = [
-        f"differs: {label} {a or 'not known'} -> {b or 'not known'}"
-        for label, a, b in sides
-        if a != b
-    ]
-    return tuple(differing) or ("nothing in the proof of path differs between the arms",)

@@ -19,7 +19,9 @@ def gate_note(pairs: WorkloadPairs, result: ABResult) -> str:
     They say when its noise is not known or exceeds the tolerance, and how self-checks came out.
     """
     known = result.surroundings.calibrations.get(pairs.workload.name)
-    remarks = [] if known and _suffices(known, pairs, result) else [detectable(pairs, result)]
+    suffices = known is not None and _suffices(known, result)
+    # What a noise lets be decided is known of a tolerance.
+    remarks = [] if suffices or not result.budget.is_gate else [detectable(pairs, result)]
     checks = result.surroundings.self_checks
     if checks.n:
         remarks.append(f"A/A self-checks on this machine: {checks.fails} FAIL of {checks.n}")
@@ -32,9 +34,9 @@ def disturbances(result: ABResult) -> tuple[str, ...]:
     return tuple(f"disturbing before the gate: {c.name}: {c.detail}" for c in disturbing)
 
 
-def _suffices(known: Calibration, pairs: WorkloadPairs, result: ABResult) -> bool:
+def _suffices(known: Calibration, result: ABResult) -> bool:
     """Whether the budget can decide the tolerance on a machine of this noise."""
-    return pairs.test.tolerance >= detectable_tolerance(known.spread, result.budget.max_pairs)
+    return result.budget.tolerance >= detectable_tolerance(known.spread, result.budget.max_pairs)
 
 
 def detectable(pairs: WorkloadPairs, result: ABResult) -> str:
@@ -55,10 +57,10 @@ def detectable(pairs: WorkloadPairs, result: ABResult) -> str:
         f"A/A spread {percent_text(known.spread)} on {known.model}, {known.pairs} pairs of "
         f"{known.measured_on}"
     )
-    if _suffices(known, pairs, result):
+    if _suffices(known, result):
         return f"{max_pairs} pairs can decide a tolerance of {least} on this machine ({basis})"
     return (
-        f"the tolerance of {100 * pairs.test.tolerance:g} % is below {least}, the least "
+        f"the tolerance of {100 * result.budget.tolerance:g} % is below {least}, the least "
         f"that {max_pairs} pairs of {pairs.workload.name} can decide on this machine ({basis})"
     )
 

@@ -130,8 +130,11 @@ class LoadedModel(Protocol):
         The context has room for `n_ctx` tokens, so that a next call can go on with more.
         """
 
-    def first_token(self, tokens: Sequence[int]) -> Timing:
-        """Decode a prompt and choose the likeliest next token, both timed."""
+    def first_token(self, tokens: Sequence[int], n_ctx: int) -> Timing:
+        """Decode a prompt and choose the likeliest next token, both timed.
+
+        The context has room for `n_ctx` tokens, so that a next call can go on with more.
+        """
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
         """Logits of positions `first …` of a fresh context, shape (n - first, n_vocab).

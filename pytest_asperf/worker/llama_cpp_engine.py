@@ -175,9 +175,9 @@ class LlamaCppModel:
         """Decode tokens one at a time, timed, synchronising after each."""
         return self._timed(tokens, depth, 1, n_ctx)
 
-    def first_token(self, tokens: Sequence[int]) -> Timing:
+    def first_token(self, tokens: Sequence[int], n_ctx: int) -> Timing:
         """Decode a prompt and choose the likeliest next token, both timed."""
-        return self._timed(tokens, 0, self._n_batch, len(tokens), chooses=True)
+        return self._timed(tokens, 0, self._n_batch, n_ctx, chooses=True)
 
     def _timed(
         self,

@@ -221,7 +221,7 @@ class LlamaToolsModel:
         """Time the generation of as many tokens, at that depth; random ones are fed."""
         return self._timed(len(tokens), depth, n_gen=len(tokens) - depth)
 
-    def first_token(self, _tokens: Sequence[int]) -> Timing:
+    def first_token(self, _tokens: Sequence[int], _n_ctx: int) -> Timing:
         """Refuse: no program of llama.cpp times it."""
         raise RefusalError("unsupported", _CANNOT["first_token"])
 

@@ -99,11 +99,11 @@ class Server:
         loaded = self._model(model)
         return _timed(loaded.generate(tokens, depth, n_ctx), loaded)
 
-    def _first_token(self, model: str, tokens: list[int], depth: int) -> dict[str, Any]:
+    def _first_token(self, model: str, tokens: list[int], depth: int, n_ctx: int) -> dict[str, Any]:
         if depth:
             raise RefusalError("protocol", "TTFT is timed from an empty context")
         loaded = self._model(model)
-        return _timed(loaded.first_token(tokens), loaded)
+        return _timed(loaded.first_token(tokens, n_ctx), loaded)
 
     def _score(
         self, models: list[str], tokens: list[int], first: int, concurrency: int

@@ -226,7 +226,7 @@ class MlxModel:
         self.context["n_ctx"] = n_ctx
         return replace(timing, logits=_seen(row))
 
-    def first_token(self, tokens: Sequence[int]) -> Timing:
+    def first_token(self, tokens: Sequence[int], n_ctx: int) -> Timing:  # noqa: ARG002  # it grows
         """Decode a prompt and choose the likeliest next token, both timed."""
         with self._running(tokens, 0) as cache:
             began_ns = time.perf_counter_ns()

@@ -144,9 +144,11 @@ class ScriptedModel:
         self.context["n_ctx"] = n_ctx
         return timing
 
-    def first_token(self, tokens: Sequence[int]) -> Timing:
+    def first_token(self, tokens: Sequence[int], n_ctx: int) -> Timing:
         """The script's time for a prompt."""
-        return self.prompt(tokens, 0)
+        timing = self.prompt(tokens, 0)
+        self.context["n_ctx"] = n_ctx
+        return timing
 
     def _timing(self, tokens: Sequence[int], depth: int, key: str, default_ns: int) -> Timing:
         n_ctx = len(tokens)

@@ -246,3 +246,17 @@ def test_a_slower_llama_cpp_fails(real: Command) -> None:
     accepted = re.search(r"1 of 3 shown not to hold; time .*; accepted (\d+/\d+), (\d+/\d+)", line)
     assert accepted is not None, line
     assert accepted[1] == accepted[2]
+
+
+def test_a_gain_is_claimed(gate: Command) -> None:
+    """With --faster-by a cell passes if it is faster by that much; equal builds fail."""
+    words = ("--workload", "tg32", "--faster-by", "10%")
+    done = gate("current,slow_by=0.3", "current", *words)
+    assert done.exit_code == 0, done.output
+    assert "Claimed: faster by 10 % or more, ΔPPL below 1 %." in done.output
+    assert re.search(r"tg32 +0\.7\d+x \[", done.output), done.output
+    assert gate("current", "current", *words).exit_code == 1
+    assert (
+        "--faster-by: 'x' is not a usable limit"
+        in gate("current", "current", "--faster-by=x").output
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.measure.paired_runner import PairedRunner, PairLength, most_parts
+from pytest_asperf.measure.paired_runner import Pair, PairedRunner, PairLength, most_parts
 
 if TYPE_CHECKING:
     from pytest_asperf.measure.ab_arms import TimedArm
@@ -82,12 +83,23 @@ class FakeArm:
         """Note what is run."""
         self.log.append((self.name, (workload.kind, turn % parts, parts)))
         elapsed_ns = round(1e6 * self.run_ms / parts)
-        return SimpleNamespace(elapsed_ns=elapsed_ns, context=SimpleNamespace(threads=2))
+        return SimpleNamespace(
+            elapsed_ns=elapsed_ns,
+            n_tokens=workload.n_tokens // parts,
+            context=SimpleNamespace(threads=2),
+        )
 
     def reload(self) -> float:
         """Note it."""
         self.log.append((self.name, "load"))
         return self.load_s
+
+
+def test_a_cost_is_that_of_a_token() -> None:
+    """Two sides that run different numbers of tokens are compared by the time of one."""
+    pair = Pair((100, 110, 120), (300, 330, 360), candidate_first=True, n_tokens=(8, 12))
+    assert pair.log_ratio == pytest.approx(math.log(2))
+    assert pair.total_log_ratio == pytest.approx(math.log(2))
 
 
 def runner(run_ms: float, load_s: float = 9.0) -> tuple[PairedRunner, list[tuple[str, object]]]:

@@ -87,3 +87,20 @@ def test_a_level_that_broke_makes_it_invalid(project: Project) -> None:
     project.script("q4", faults={"score": "crash"})
     project.test(CLAIM.format(claim='"kld"'))
     project.run().stdout.fnmatch_lines(["test_it.py V *"])
+
+
+def test_speed_and_size_need_no_scores_and_no_baseline(project: Project) -> None:
+    """Claims that compare no scores run no PPL, so that neither F16 nor a corpus is needed."""
+    for name in ("q8", "q4"):
+        project.script(name, faults={"score": "crash"})
+    project.config('[models.bare]\nfiles = { Q8_0 = "q8.json", Q4_K_M = "q4.json" }\n')
+    claims = (
+        'assert_monotonic(ladder, "tg8")',
+        'assert_monotonic(ladder, "size", direction="falling")',
+        'assert_pareto_optimal(ladder, "Q4_K_M", ["size", "tg8"])',
+        'assert_equivalent(ladder, "Q8_0", "Q4_K_M", "size", within="100%")',
+        'assert_monotonic(ladder, "kld")',
+    )
+    head = '@pytest.mark.model("bare")\n@pytest.mark.quant_ladder("Q8_0", "Q4_K_M")\n'
+    sources = [f"{head}def test_it(ladder):\n    {claim}\n" for claim in claims]
+    assert project.letters(sources, "--asperf-repetitions=8") == "....F"

@@ -186,7 +186,7 @@ def test_a_latency_is_no_rate(gated: Project) -> None:
     """TTFT is gated, not measured as tokens per second."""
     gated.test('def test_it(throughput):\n    throughput("ttft64")')
     result = gated.run()
-    result.stdout.fnmatch_lines(["*ttft64 is a latency*", '*gate("ttft64")*'])
+    result.stdout.fnmatch_lines(["*ttft64 is a latency*", '*latency("ttft64")*'])
 
 
 def test_prefill_that_disagrees_with_decoding_fails(gated: Project) -> None:

@@ -101,6 +101,28 @@ def test_a_comparison_of_others_rows_says_nothing() -> None:
     assert comparison_note(SimpleNamespace(benchmarks=[ours], compared_mapping=None)) == ""
 
 
+def test_latencies_and_ratios_are_rows(project: Project) -> None:
+    """Whatever is timed comes by itself; two workloads that are compared keep their names."""
+    project.test(
+        """
+@pytest.mark.model("fake:F16")
+def test_it(latency, throughput):
+    latency("ttft16")
+    latency("pp16+tg8")
+    assert_ratio(throughput, "pp16", "tg8", at_least=50)
+"""
+    )
+    path = project.path / "bench.json"
+    project.run(f"--benchmark-json={path}").assert_outcomes(passed=1)
+    means = {name: row["stats"]["mean"] for name, row in _benchmarks(path.read_text()).items()}
+    assert means == {
+        "ttft16[fake:F16]": pytest.approx(0.00016),
+        "pp16+tg8[fake:F16]": pytest.approx(0.00716),
+        "tg8[fake:F16,tg8]": pytest.approx(0.008),
+        "pp16[fake:F16,pp16]": pytest.approx(0.00016),
+    }
+
+
 def test_the_sides_of_a_gate_are_rows(project: Project) -> None:
     """Each side of each timed cell is a row: its runs, its settings, and the verdict on both."""
     project.config(default_model="fake:F16")

@@ -107,7 +107,10 @@ def paired_differences(base: Chunks, other: Chunks) -> list[NDArray[np.float64]]
 
 
 def share_interval(
-    hits: Sequence[Sequence[bool]], confidence: float = DECISION_CONFIDENCE
+    hits: Sequence[Sequence[bool]],
+    confidence: float = DECISION_CONFIDENCE,
+    *,
+    counted: str = "chunks",
 ) -> Estimate:
     """The share of hits among all tokens, with a Wilson interval widened for chunks.
 
@@ -119,24 +122,33 @@ def share_interval(
     Raises:
         MeasurementError: no chunks, or an empty chunk.
     """
-    share, error = _clustered(hits)
+    share, _ = _clustered(hits)
     n_chunks, n_tokens = len(hits), sum(map(len, hits))
     if n_chunks < LEAST_CHUNKS:
         low, high = -math.inf, math.inf
     else:
-        independent = share * (1 - share) / n_tokens
-        design_effect = max(1.0, error**2 / independent) if independent else 1.0
-        low, high = _wilson(share, n_tokens / design_effect, t_quantile(n_chunks - 1, confidence))
+        effective = n_tokens / design_effect(hits)
+        low, high = _wilson(share, effective, t_quantile(n_chunks - 1, confidence))
     return Estimate(
         share,
         low,
         high,
         n_chunks,
-        method=_method_by_chunks("Wilson, effective token count by chunks", n_chunks),
+        method=_method_by_chunks(f"Wilson, effective token count by {counted}", n_chunks, counted),
         unit=SHARE,
-        counted="chunks",
+        counted=counted,
         confidence=confidence,
     )
+
+
+def design_effect(hits: Sequence[Sequence[bool]]) -> float:
+    """How many times the variance of a share is that of independent observations; at least 1.
+
+    Infinite for one chunk, which says nothing of how chunks differ, and 1 for a share of 0 or 1.
+    """
+    share, error = _clustered(hits)
+    independent = share * (1 - share) / sum(map(len, hits))
+    return max(1.0, error**2 / independent) if independent else 1.0
 
 
 def _clustered(values: Chunks) -> tuple[float, float]:
@@ -160,9 +172,9 @@ def _half_width_by_chunks(error: float, n_chunks: int, confidence: float) -> flo
     return t_half_width(error, n_chunks - 1, confidence)
 
 
-def _method_by_chunks(method: str, n_chunks: int) -> str:
+def _method_by_chunks(method: str, n_chunks: int, counted: str = "chunks") -> str:
     missing = n_chunks < LEAST_CHUNKS
-    return f"{method}; an interval needs at least {LEAST_CHUNKS} chunks" if missing else method
+    return f"{method}; an interval needs at least {LEAST_CHUNKS} {counted}" if missing else method
 
 
 def _wilson(share: float, n: float, z: float) -> tuple[float, float]:

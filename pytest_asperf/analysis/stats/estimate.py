@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 #: Unit of a relative change, held as a fraction (0.01 is +1 %) and shown in percent with its sign.
 CHANGE: Final = "change"
+#: Unit of a ratio, shown as a factor: ``1.68x``.
+RATIO: Final = "x"
 #: Unit of a share of a whole, held as a fraction and shown in percent.
 SHARE: Final = "share"
 
@@ -192,6 +194,8 @@ def _shown(value: float, unit: str) -> float:
 
 
 def _suffix(unit: str) -> str:
+    if unit == RATIO:
+        return unit
     return " %" if unit in {CHANGE, SHARE} else f" {unit}" if unit else ""
 
 

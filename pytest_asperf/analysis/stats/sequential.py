@@ -106,60 +106,27 @@ def evidence(differences: Sequence[float], scales: Sequence[float], shift: float
     )
 
 
-class PairedTest(SequentialTest):
-    """Takes log cost ratios of pairs until there is an outcome.
+class PairSequence(SequentialTest):
+    """Log cost ratios of pairs in the order they ran, and the evidence in them.
 
-    PASS: a slowdown of `tolerance` is excluded. FAIL: a slowdown above the floor is shown, and the
-    tolerance is not excluded. The floor is 0 for tolerances up to 5 %, else a cost ratio of
-    ``(1 + tolerance) / 1.05``. INCONCLUSIVE: the budget ran out. With the order of each pair drawn
-    by a fair coin, equal builds FAIL with a probability of at most `alpha`. With a constant effect,
-    so does one below the floor, and one of `tolerance` or more passes with at most `beta`.
-    Between floor and `tolerance` either verdict may come.
-
-    With one limit for both verdicts it is the test of a claim instead: PASS means that the
-    candidate's cost is shown to be below the limit, FAIL that it is shown to be above.
-
-    Args:
-        tolerance: the slowdown to be excluded, as a fraction of the baseline's cost; with one limit
-            the limit, below 0 for a claim that the candidate's cost is less.
-        one_limit: FAIL where the cost is above the tolerance, instead of above the floor.
-        alpha: bound on FAIL where the slowdown is below the floor.
-        beta: bound on PASS where the candidate is slower by `tolerance`.
-        min_pairs: no verdict before this many pairs.
-        max_pairs: INCONCLUSIVE after this many.
-        comparisons: how many tests share `alpha`.
-
-    Raises:
-        ValueError: an argument is out of its range.
+    A kind of test says when they decide, in `_decide`, and what they show when they are stopped.
     """
 
     def __init__(
         self,
-        tolerance: float = 0.05,
         *,
-        one_limit: bool = False,
-        alpha: float = ALPHA,
-        beta: float = BETA,
-        min_pairs: int = 5,
-        max_pairs: int = 60,
-        comparisons: int = 1,
+        alpha: float,
+        beta: float,
+        min_pairs: int,
+        max_pairs: int,
+        comparisons: int,
     ) -> None:
-        if not (-1 + 1e-6 if one_limit else 1e-6) <= tolerance <= 1e6:
-            raise ValueError(f"a tolerance of {tolerance} is beyond what can be tested")
         super().__init__(alpha=alpha, beta=beta, comparisons=comparisons)
         if not 1 <= min_pairs <= max_pairs:
             raise ValueError(f"need 1 <= min_pairs={min_pairs} <= max_pairs={max_pairs}")
-        self.tolerance = tolerance
         self.min_pairs = min_pairs
         self.max_pairs = max_pairs
-        self._one_limit = one_limit
-        self._limit = math.log1p(tolerance)
-        self._floor = self._limit
-        if not one_limit:
-            self._floor = max(0.0, self._limit - math.log1p(_FLOOR_DEPTH))
-        self.floor = math.expm1(self._floor)
         self._scales: list[float] = []
-        self._log_odds = 0.0
 
     @property
     def outcome_if_stopped(self) -> Outcome:
@@ -180,37 +147,21 @@ class PairedTest(SequentialTest):
         scale = predicted_scale(self._values)
         self._values.append(difference)
         self._scales.append(scale)
-        self._log_odds += _odds_step(difference, scale, self._floor, self._limit)
         self._outcome = self._decide()
         return self._outcome
-
-    @property
-    def evidence_slower(self) -> float:
-        """E-value against "slower by the floor at most"; with one limit, "not above it"."""
-        return self.evidence_above(self._floor)
-
-    @property
-    def evidence_within(self) -> float:
-        """E-value against "slower by the tolerance or more"."""
-        return self._evidence_below(self._limit)
-
-    @property
-    def is_within(self) -> bool:
-        """Whether a slowdown of the tolerance is excluded: the whole interval lies below it."""
-        return self.evidence_within >= 1 / self._beta
 
     @property
     def interval(self) -> tuple[float, float]:
         """The effects not excluded, as logs of cost ratios; valid at every n at once.
 
         Each bound errs with the probability of the verdict that rests on it: a FAIL's lower bound
-        is at least the floor (with one limit, that limit), a PASS's upper bound at most
+        is at least the floor (of a claim, its limit), a PASS's upper bound at most
         ``ln(1 + tolerance)``. Infinite on a side where the pairs do not suffice yet.
         """
         if not self._values:
             return -math.inf, math.inf
         return self._bounds(
-            self.evidence_above, self._evidence_below, *_bracket(self._values, self._scales)
+            self.evidence_above, self.evidence_below, *_bracket(self._values, self._scales)
         )
 
     @property
@@ -224,7 +175,7 @@ class PairedTest(SequentialTest):
             raise nothing_to_estimate("no pair was measured", "allow more time or pairs")
         low, high = self.interval
         point = crossing(
-            lambda m: self.evidence_above(m) - self._evidence_below(m),
+            lambda m: self.evidence_above(m) - self.evidence_below(m),
             *_bracket(self._values, self._scales),
         )
         return Estimate.change_from_logs(
@@ -237,13 +188,87 @@ class PairedTest(SequentialTest):
             confidence=self.confidence,
         )
 
+    def evidence_above(self, effect: float) -> float:
+        """E-value against "slower by `effect` at most", in logs of ratios."""
+        return evidence(self._values, self._scales, effect)
+
+    def evidence_below(self, effect: float) -> float:
+        """E-value against "slower by `effect` or more", in logs of ratios."""
+        return evidence([-d for d in self._values], self._scales, -effect)
+
+    def _decide(self) -> Outcome | None:
+        raise NotImplementedError
+
+    def _by_interval(self) -> Outcome:
+        raise NotImplementedError
+
+
+class PairedTest(PairSequence):
+    """Takes log cost ratios of pairs until there is an outcome.
+
+    PASS: a slowdown of `tolerance` is excluded. FAIL: a slowdown above the floor is shown, and the
+    tolerance is not excluded. The floor is 0 for tolerances up to 5 %, else a cost ratio of
+    ``(1 + tolerance) / 1.05``. INCONCLUSIVE: the budget ran out. With the order of each pair drawn
+    by a fair coin, equal builds FAIL with a probability of at most `alpha`. With a constant effect,
+    so does one below the floor, and one of `tolerance` or more passes with at most `beta`.
+    Between floor and `tolerance` either verdict may come.
+
+    Args:
+        tolerance: the slowdown to be excluded, as a fraction of the baseline's cost.
+        alpha: bound on FAIL where the slowdown is below the floor.
+        beta: bound on PASS where the candidate is slower by `tolerance`.
+        min_pairs: no verdict before this many pairs.
+        max_pairs: INCONCLUSIVE after this many.
+        comparisons: how many tests share `alpha`.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        tolerance: float = 0.05,
+        *,
+        alpha: float = ALPHA,
+        beta: float = BETA,
+        min_pairs: int = 5,
+        max_pairs: int = 60,
+        comparisons: int = 1,
+    ) -> None:
+        if not 1e-6 <= tolerance <= 1e6:
+            raise ValueError(f"a tolerance of {tolerance} is beyond what can be tested")
+        super().__init__(
+            alpha=alpha,
+            beta=beta,
+            min_pairs=min_pairs,
+            max_pairs=max_pairs,
+            comparisons=comparisons,
+        )
+        self.tolerance = tolerance
+        self._limit = math.log1p(tolerance)
+        self._floor = max(0.0, self._limit - math.log1p(_FLOOR_DEPTH))
+        self.floor = math.expm1(self._floor)
+        self._log_odds = 0.0
+
+    @property
+    def evidence_slower(self) -> float:
+        """E-value against "slower by the floor at most"."""
+        return self.evidence_above(self._floor)
+
+    @property
+    def evidence_within(self) -> float:
+        """E-value against "slower by the tolerance or more"."""
+        return self.evidence_below(self._limit)
+
+    @property
+    def is_within(self) -> bool:
+        """Whether a slowdown of the tolerance is excluded: the whole interval lies below it."""
+        return self.evidence_within >= 1 / self._beta
+
     @property
     def wald_bound(self) -> int | None:
-        """Wald's `least_pairs` at the spread seen so far, outliers aside.
-
-        None below 3 pairs, and with one limit, which leaves no gap that pairs could be counted for.
-        """
-        if self.n < 3 or self._one_limit:
+        """Wald's `least_pairs` at the spread seen so far, outliers aside; None below 3 pairs."""
+        if self.n < 3:
             return None
         return least_pairs(robust_sd(self._values), self.tolerance, self._alpha, self._beta)
 
@@ -256,20 +281,20 @@ class PairedTest(SequentialTest):
         if self._outcome in {Outcome.PASS, Outcome.FAIL}:
             return 0
         seen, error = self.evidence_within, self._beta
-        if self._log_odds > 0 or (self._one_limit and self.evidence_slower > seen):
+        if self._log_odds > 0:
             seen, error = self.evidence_slower, self._alpha
         needed = 1 / error
-        odds_needed = max(0.0, _odds_needed(error, one_limit=self._one_limit))
         if seen <= 1:
             return None
         for_evidence = pairs_left(self.n, math.log(seen), math.log(needed))
         for_odds = min(
-            pairs_left(self.n, abs(self._log_odds), odds_needed),
+            pairs_left(self.n, abs(self._log_odds), _odds_needed(error)),
             pairs_left(self.n, math.log(seen), math.log(_AMPLE * needed)),
         )
         return math.ceil(max(for_evidence, for_odds, self.min_pairs - self.n, 1))
 
     def _decide(self) -> Outcome | None:
+        self._log_odds += _odds_step(self._values[-1], self._scales[-1], self._floor, self._limit)
         if self.n < self.min_pairs:
             return None
         if self.n >= self.max_pairs:
@@ -282,17 +307,13 @@ class PairedTest(SequentialTest):
         if self.is_within:
             # An interval within the tolerance proves the claim, whatever else it shows.
             within = self.evidence_within
-            is_clear = is_slower or _is_clear(
-                -self._log_odds, within, self._beta, one_limit=self._one_limit
-            )
+            is_clear = is_slower or _is_clear(-self._log_odds, within, self._beta)
             return Outcome.PASS if is_clear else None
         return Outcome.FAIL if is_slower else None
 
     def is_clearly_slower(self, seen: float) -> bool:
         """Whether evidence of this size against the floor suffices, with the odds seen here."""
-        return seen >= 1 / self._alpha and _is_clear(
-            self._log_odds, seen, self._alpha, one_limit=self._one_limit
-        )
+        return seen >= 1 / self._alpha and _is_clear(self._log_odds, seen, self._alpha)
 
     def _by_interval(self) -> Outcome:
         if self._is_accepted():
@@ -306,32 +327,6 @@ class PairedTest(SequentialTest):
     def evidence_for_fail(self, effect: float | None = None) -> float:
         """The e-value that a FAIL rests on, against "slower by `effect` at most", or the floor."""
         return self.evidence_above(self._floor if effect is None else effect)
-
-    def evidence_above(self, effect: float) -> float:
-        """E-value against "slower by `effect` at most", in logs of ratios."""
-        return evidence(self._values, self._scales, effect)
-
-    def _evidence_below(self, effect: float) -> float:
-        return evidence([-d for d in self._values], self._scales, -effect)
-
-
-class EquivalenceTest(PairedTest):
-    """The test of a claim that two costs are alike: `interval` lies within the tolerance, or not.
-
-    PASS where the whole of it is within ``± ln(1 + tolerance)``, FAIL where none of it is. With a
-    constant relative effect the interval is valid at every n at once, so either verdict errs with a
-    probability of at most `alpha` or `beta` on the side that it rests on, whenever it is returned.
-    """
-
-    def _decide(self) -> Outcome | None:
-        if self.n < self.min_pairs:
-            return None
-        low, high = self.interval
-        if -self._limit <= low and high <= self._limit:
-            return Outcome.PASS
-        if low >= self._limit or high <= -self._limit:
-            return Outcome.FAIL
-        return Outcome.INCONCLUSIVE if self.n >= self.max_pairs else None
 
 
 def require_log_ratio(difference: float, pair: int) -> None:
@@ -354,15 +349,13 @@ def _bracket(differences: Sequence[float], scales: Sequence[float]) -> tuple[flo
     return min(differences) - widest, max(differences) + widest
 
 
-def _is_clear(odds: float, seen: float, error: float, *, one_limit: bool) -> bool:
+def _is_clear(odds: float, seen: float, error: float) -> bool:
     """Whether the log odds for a side are clear enough, or the evidence for it is ample."""
-    # Either side of one limit is a verdict: there is no nearer one to ask for.
-    is_enough = odds >= _odds_needed(error, one_limit=one_limit) or seen >= _AMPLE / error
-    return is_enough and (one_limit or odds > 0)
+    return odds > 0 and (odds >= _odds_needed(error) or seen >= _AMPLE / error)
 
 
-def _odds_needed(error: float, *, one_limit: bool) -> float:
-    return -math.inf if one_limit else math.log(_ODDS_FACTOR / error - 1)
+def _odds_needed(error: float) -> float:
+    return math.log(_ODDS_FACTOR / error - 1)
 
 
 def _odds_step(difference: float, scale: float, floor: float, limit: float) -> float:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no types
 
 from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance, least_pairs
+from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.sequential import (
-    EquivalenceTest,
     PairedTest,
     evidence,
     log_cost_ratio,
@@ -241,7 +241,7 @@ def _crosses(rng: np.random.Generator) -> bool:
 )
 def test_alike_is_within_the_tolerance_on_both_sides(effect: float, outcome: Outcome) -> None:
     """Much faster fails as much slower does, and the interval agrees with the verdict."""
-    test = EquivalenceTest(0.05)
+    test = RatioTest(1 / 1.05, 1.05)
     ratios = noisy(np.random.default_rng(5), effect)
     found = next(filter(None, map(test.update, ratios)), None)
     limit, (low, high) = math.log(1.05), test.interval
@@ -256,7 +256,7 @@ def test_costs_at_the_limit_are_seldom_alike(edge: float) -> None:
     rng = np.random.default_rng(7)
     passed = 0
     for _ in range(30):
-        test = EquivalenceTest(0.05)
+        test = RatioTest(1 / 1.05, 1.05)
         passed += next(filter(None, map(test.update, noisy(rng, edge))), None) is Outcome.PASS
     assert passed <= binom.ppf(0.999, 30, 0.05)
 

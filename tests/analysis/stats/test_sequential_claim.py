@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.analysis.stats.estimate import Estimate
-from pytest_asperf.analysis.stats.sequential import PairedTest
+from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.verdict import Outcome
 
 differences = st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=40)
 limits = st.floats(-0.6, 2.0)
 
 
-def fed(ratios: list[float], limit: float) -> PairedTest:
+def fed(ratios: list[float], limit: float) -> RatioTest:
     """Return a test of one limit that was given ratios until it was decided."""
-    test = PairedTest(limit, one_limit=True)
+    test = RatioTest(at_most=1 + limit)
     next(filter(None, map(test.update, ratios)), None)
     return test
 
@@ -30,7 +30,6 @@ def test_either_side_of_the_limit_is_a_verdict(effect: float, outcome: Outcome |
     test = fed([math.log1p(-0.2) + effect] * 59, -0.2)
     assert test.outcome == outcome
     assert test.n == (5 if outcome else 59)
-    assert test.wald_bound is None
     assert test.expected_pairs_left == (0 if outcome else None)
 
 
@@ -88,8 +87,8 @@ def test_what_would_decide_it_is_forecast() -> None:
 @pytest.mark.parametrize("limit", [-1.0, math.nan, 1e7])
 def test_impossible_limits_are_refused(limit: float) -> None:
     """No cost is 100 % less."""
-    with pytest.raises(ValueError, match="tolerance"):
-        PairedTest(limit, one_limit=True)
+    with pytest.raises(ValueError, match="no claim"):
+        RatioTest(at_most=1 + limit)
 
 
 def test_a_ratio_of_costs_becomes_one_of_rates() -> None:
@@ -101,3 +100,24 @@ def test_a_ratio_of_costs_becomes_one_of_rates() -> None:
     assert (unbounded.low, unbounded.high) == (-math.inf, math.inf)
     with pytest.raises(ValueError, match="ratio"):
         Estimate(0.5, -0.1, 0.8, 9, method="m", unit="").inverted()
+
+
+@given(differences, st.floats(-0.4, 0.4), st.floats(0.01, 0.5))
+def test_two_limits_are_judged_by_the_whole_interval(
+    ratios: list[float], low: float, width: float
+) -> None:
+    """A PASS has its interval within both limits, and a FAIL beyond one of them."""
+    test = RatioTest(math.exp(low), math.exp(low + width))
+    next(filter(None, map(test.update, ratios)), None)
+    bounds = test.interval
+    if test.outcome == Outcome.PASS:
+        assert low - 1e-12 <= bounds[0] <= bounds[1] <= low + width + 1e-12
+    elif test.outcome == Outcome.FAIL:
+        assert bounds[0] >= low + width - 1e-12 or bounds[1] <= low + 1e-12
+
+
+@pytest.mark.parametrize("limits", [(0.0, math.inf), (2.0, 1.0), (1.0, 1.0), (-1.0, 2.0)])
+def test_limits_that_leave_no_claim_are_refused(limits: tuple[float, float]) -> None:
+    """There is a limit, and room below it."""
+    with pytest.raises(ValueError, match="no claim"):
+        RatioTest(*limits)

@@ -1,0 +1,105 @@
+"""A sequential test of the claim that a cost ratio lies within limits."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.stats.sequential import PairSequence, pairs_left
+from pytest_asperf.analysis.stats.sequential_frame import ALPHA, BETA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: A limit that is further from 1 is no ratio of costs.
+_LARGEST: Final = 1e6
+
+
+class RatioTest(PairSequence):
+    """Takes log cost ratios of pairs until a ratio is shown to lie within limits, or not to.
+
+    PASS where the whole of `interval` lies within the limits, FAIL where none of it does. With a
+    constant ratio the interval is valid at every n at once, so either verdict errs with a
+    probability of at most `alpha` or `beta` on the side that it rests on, whenever it is returned.
+
+    Args:
+        at_least: lower limit of candidate / baseline; 0 for none.
+        at_most: upper limit; infinite for none.
+        alpha: bound on a verdict that rests on the lower bound of the ratio.
+        beta: bound on one that rests on the upper bound.
+        min_pairs: as of `PairedTest`, like those below.
+        max_pairs: likewise.
+        comparisons: likewise.
+
+    Raises:
+        ValueError: there is no limit, no room between the two, or one is out of range.
+    """
+
+    def __init__(
+        self,
+        at_least: float = 0.0,
+        at_most: float = math.inf,
+        *,
+        alpha: float = ALPHA,
+        beta: float = BETA,
+        min_pairs: int = 5,
+        max_pairs: int = 60,
+        comparisons: int = 1,
+    ) -> None:
+        super().__init__(
+            alpha=alpha,
+            beta=beta,
+            min_pairs=min_pairs,
+            max_pairs=max_pairs,
+            comparisons=comparisons,
+        )
+        given = [limit for limit in (at_least, at_most) if 0 < limit < math.inf]
+        in_range = all(1 / _LARGEST <= limit <= _LARGEST for limit in given)
+        if not (given and in_range and 0 <= at_least < at_most):
+            raise ValueError(f"a ratio from {at_least} to {at_most} is no claim that can be tested")
+        self._low = math.log(at_least) if at_least else -math.inf
+        self._high = math.log(at_most) if at_most < math.inf else math.inf
+
+    @property
+    def expected_pairs_left(self) -> int | None:
+        """Pairs still needed if the evidence grows as it has; None where it does not grow."""
+        if self._outcome in {Outcome.PASS, Outcome.FAIL}:
+            return 0
+        to_pass = max(self._left(seen, error) for seen, error in self._within())
+        left = min(to_pass, *(self._left(seen, error) for seen, error in self._beyond()))
+        return math.ceil(max(left, self.min_pairs - self.n, 1)) if left < _LARGEST else None
+
+    def evidence_for_fail(self) -> float:
+        """The e-value that a FAIL for too high a ratio rests on; 0 where that is not a FAIL."""
+        return self.evidence_above(self._high) if self._high < math.inf else 0.0
+
+    def _decide(self) -> Outcome | None:
+        if self.n < self.min_pairs:
+            return None
+        outcome = self._by_interval()
+        is_over = outcome is not Outcome.INCONCLUSIVE or self.n >= self.max_pairs
+        return outcome if is_over else None
+
+    def _by_interval(self) -> Outcome:
+        if all(seen >= 1 / error for seen, error in self._within()):
+            return Outcome.PASS
+        is_beyond = any(seen >= 1 / error for seen, error in self._beyond())
+        return Outcome.FAIL if is_beyond else Outcome.INCONCLUSIVE
+
+    def _within(self) -> Iterator[tuple[float, float]]:
+        """The evidence that the ratio keeps each limit, with the error that it may have."""
+        if self._low > -math.inf:
+            yield self.evidence_above(self._low), self._alpha
+        if self._high < math.inf:
+            yield self.evidence_below(self._high), self._beta
+
+    def _beyond(self) -> Iterator[tuple[float, float]]:
+        """The evidence that the ratio is beyond each limit, likewise."""
+        if self._low > -math.inf:
+            yield self.evidence_below(self._low), self._beta
+        if self._high < math.inf:
+            yield self.evidence_above(self._high), self._alpha
+
+    def _left(self, seen: float, error: float) -> float:
+        return pairs_left(self.n, math.log(max(seen, 1.0)), math.log(1 / error))

@@ -1,0 +1,117 @@
+"""How much runs vary: a coefficient of variation with its interval, and the ratio of two.
+
+Bonett's interval of a standard deviation (Comput. Statist. Data Anal. 50, 2006) widens with the
+kurtosis that the samples show, where the chi-square interval takes them for normal. Here it has
+Student's t in place of the normal quantile, for the few runs that there are. Its error rates are in
+``docs/statistics.md``, "Spread".
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, RATIO, SHARE, Estimate
+from pytest_asperf.analysis.stats.quantiles import t_quantile, z_quantile
+from pytest_asperf.analysis.stats.samples import finite_array
+from pytest_asperf.errors import MeasurementError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pytest_asperf.analysis.stats.samples import Values
+
+#: Samples from which there is an interval: the kurtosis takes a mean without its extremes.
+LEAST_SAMPLES: Final = 5
+_METHOD: Final = "Bonett's interval by the kurtosis seen, with Student's t"
+
+
+def cv_interval(
+    values: Values, confidence: float = DECISION_CONFIDENCE, *, counted: str = "runs"
+) -> Estimate:
+    """The standard deviation of independent samples over their mean; infinite bounds below 5.
+
+    The mean's own error is left out: it moves the figure by its square.
+
+    Raises:
+        MeasurementError: no samples, one that is not positive, or all the same.
+    """
+    array = _spread_out(values, counted)
+    cv = _cv(array)
+    low, high, method = 0.0, math.inf, f"{_METHOD}; needs {LEAST_SAMPLES} {counted}"
+    if len(array) >= LEAST_SAMPLES:
+        half = t_quantile(len(array) - 1, confidence) * float(log_sd_error(array, confidence))
+        centre = cv * math.sqrt(_inflation(len(array), confidence))
+        low, high, method = centre * math.exp(-half), centre * math.exp(half), _METHOD
+    return Estimate(
+        cv,
+        min(low, cv),
+        max(high, cv),
+        len(array),
+        method=method,
+        unit=SHARE,
+        counted=counted,
+        confidence=confidence,
+    )
+
+
+def cv_ratio_interval(
+    values: Values, base: Values, confidence: float = DECISION_CONFIDENCE, *, counted: str = "runs"
+) -> Estimate:
+    """The first samples' coefficient of variation over that of the base's, all independent.
+
+    Raises:
+        MeasurementError: as `cv_interval`.
+    """
+    arrays = [_spread_out(series, counted) for series in (values, base)]
+    ratio, n = _cv(arrays[0]) / _cv(arrays[1]), min(map(len, arrays))
+    half = math.inf
+    if n >= LEAST_SAMPLES:
+        errors = [float(log_sd_error(array, confidence)) for array in arrays]
+        half = t_quantile(n - 1, confidence) * math.hypot(*errors)
+    return Estimate(
+        ratio,
+        ratio * math.exp(-half),
+        ratio * math.exp(half),
+        n,
+        method=_METHOD if n >= LEAST_SAMPLES else f"{_METHOD}; needs {LEAST_SAMPLES} {counted}",
+        unit=RATIO,
+        counted=f"{counted} each",
+        confidence=confidence,
+    )
+
+
+def log_sd_error(values: NDArray[np.float64], confidence: float) -> NDArray[np.float64]:
+    """The standard error of the log of a standard deviation, along the last axis.
+
+    Half of Bonett's of the log variance, whose kurtosis is taken about a trimmed mean.
+    """
+    n = values.shape[-1]
+    cut = int(n / (2 * math.sqrt(n - 4)))
+    middle = np.sort(values, axis=-1)[..., cut : n - cut].mean(axis=-1, keepdims=True)
+    squares = ((values - values.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1)
+    kurtosis = n * ((values - middle) ** 4).sum(axis=-1) / squares**2
+    error: NDArray[np.float64] = np.sqrt(np.maximum(kurtosis - (n - 3) / n, 0) / (n - 1)) / 2
+    return _inflation(n, confidence) * error
+
+
+def _inflation(n: int, confidence: float) -> float:
+    """Bonett's correction for few samples, of the variance and of its error."""
+    return n / (n - z_quantile(confidence))
+
+
+def _cv(values: NDArray[np.float64]) -> float:
+    return float(values.std(ddof=1) / values.mean()) if len(values) > 1 else 0.0
+
+
+def _spread_out(values: Values, counted: str) -> NDArray[np.float64]:
+    array = finite_array(values, counted)
+    if not (array > 0).all() or len(array) < 2 or array.min() == array.max():
+        raise MeasurementError(
+            f"{len(array)} {counted} from {array.min():g} to {array.max():g} show no spread",
+            why="times that were measured are positive and differ",
+            remedy="measure two runs or more, and look at the engine's log",
+        )
+    return array

@@ -1,0 +1,87 @@
+"""`Figure` and `assert_figure`: a limit for any quantity that was measured with an interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_asperf.analysis.limit_verdict import judge_within, parse_percent
+from pytest_asperf.analysis.stats.estimate import CHANGE, SHARE
+from pytest_asperf.analysis.verdict import Verdict, guarded
+from pytest_asperf.api.measurement_context import settle
+from pytest_asperf.errors import ConfigError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_asperf.analysis.guards import GuardFinding
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.analysis.verdict import Subject
+    from pytest_asperf.report.rows import ReportRow
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured quantity of which a limit can be claimed, with `assert_figure`.
+
+    Attributes:
+        subject: what it is of, and what ran.
+        estimate: the quantity with its interval.
+        record: takes the verdict's row.
+        guard_findings: what guards found in the measurement.
+    """
+
+    subject: Subject
+    estimate: Estimate
+    record: Callable[[ReportRow], None]
+    guard_findings: tuple[GuardFinding, ...] = ()
+
+    def __str__(self) -> str:
+        return self.estimate.text()
+
+    def __repr__(self) -> str:
+        return f"<Figure {self.subject.name}: {self}>"
+
+
+def assert_figure(
+    figure: Figure,
+    *,
+    at_least: str | float | None = None,
+    at_most: str | float | None = None,
+) -> Verdict:
+    """Claim that a measured quantity lies within limits.
+
+    Args:
+        figure: such as `speculation.accepted()`, `latency("pp512+tg128").prefill_share` or
+            `ladder.efficiency("Q8_0")`.
+        at_least: lower limit in the figure's own unit; of a share `"58%"` or a fraction.
+        at_most: upper limit, likewise.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        ConfigError: no figure, no limit, or one that is no number.
+    """
+    __tracebackhide__ = True
+    if not isinstance(figure, Figure):
+        raise ConfigError(
+            f"assert_figure: {shown(figure, 80)} is no figure",
+            why="a claim needs a quantity with its interval, and what ran for it",
+            remedy="give one, as in assert_figure(speculation.accepted(), at_least=0.4)",
+        )
+    unit = figure.estimate.unit
+    low, high = _limit(at_least, unit, "at_least"), _limit(at_most, unit, "at_most")
+    verdict = judge_within(figure.estimate, figure.subject, at_least=low, at_most=high)
+    remedy = "look at what tripped the guard, in the lines above"
+    return settle(guarded(verdict, figure.guard_findings, remedy=remedy), figure.record)
+
+
+def _limit(limit: object, unit: str, name: str) -> float | None:
+    if limit is None:
+        return None
+    if isinstance(limit, str) and unit not in {CHANGE, SHARE}:
+        raise ConfigError(
+            f"assert_figure: {name}: {shown(limit)} is not a number",
+            why=f"the figure is in {unit or 'no unit'}",
+            remedy=f"write a number{f' of {unit}' if unit else ''}",
+        )
+    return parse_percent(limit, where=f"assert_figure: {name}", negative=True)

@@ -1,0 +1,198 @@
+"""The `latency` fixture and `assert_latency`: what a user waits for."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.limit_verdict import judge_within
+from pytest_asperf.analysis.stats.percentiles import percentile_interval
+from pytest_asperf.analysis.verdict import Subject
+from pytest_asperf.api.figure import Figure
+from pytest_asperf.api.measurement_context import Reading, settle
+from pytest_asperf.config.workload import parse_workload
+from pytest_asperf.errors import ConfigError, shown
+from pytest_asperf.verdicts.readings import GuardedRates, vetted
+
+if TYPE_CHECKING:
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.analysis.verdict import Verdict
+    from pytest_asperf.api.measurement_context import MeasurementContext
+    from pytest_asperf.config.spec import ModelRef
+    from pytest_asperf.measure.results import ThroughputResult
+
+_DEFAULT: Final = "ttft512"
+_MEDIAN: Final = 50.0
+_TIME: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>us|ms|s)", re.ASCII)
+_IN_MS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3}
+
+
+@dataclass(frozen=True)
+class Latency:
+    """The `latency` fixture: call it with a workload, `ttft512`, `pp512+tg128` or `tg128`."""
+
+    ref: ModelRef
+    measurement: MeasurementContext
+
+    def __repr__(self) -> str:
+        return f"<Latency of {self.ref.title}>"
+
+    def __call__(self, workload: str = _DEFAULT) -> LatencyReading:
+        """Measure a workload.
+
+        Raises:
+            AsperfError: it cannot be measured.
+        """
+        parsed = parse_workload(workload, where="latency")
+        result = self.measurement.runner.throughput(self.ref, parsed)
+        return LatencyReading(self.measurement.reading(result))
+
+
+@dataclass(frozen=True)
+class LatencyReading:
+    """Times of one workload on one model: of whole runs, or of each token of a generation."""
+
+    reading: Reading
+
+    def __repr__(self) -> str:
+        return f"<LatencyReading {self.name}: {self.time.text()}>"
+
+    @property
+    def name(self) -> str:
+        """What is timed, and the model."""
+        result = self.reading.result
+        of_token = "time per token of " if result.workload.kind == "tg" else ""
+        return f"{of_token}{result.workload.name} {result.ran.model}"
+
+    @property
+    def time(self) -> Estimate:
+        """The median time with its interval, ms: of a run, or of a token where `tg…` is timed."""
+        if self.reading.result.workload.kind == "tg":
+            return self.percentile(_MEDIAN)
+        return self.reading.result.time
+
+    def percentile(self, percentile: float) -> Estimate:
+        """The time in ms that a share of runs, or of tokens, does not exceed.
+
+        Args:
+            percentile: 95 for p95.
+
+        Raises:
+            ConfigError: no such percentile, or the engine does not time each token.
+        """
+        if not 0 < percentile < 100:
+            raise ConfigError(
+                f"percentile {shown(percentile)} is not between 0 and 100",
+                why="it is the share of times that are not exceeded, in percent",
+                remedy="write 95 for p95",
+            )
+        result = self.reading.result
+        if result.workload.kind == "tg":
+            return percentile_interval(self._tokens_ms(), percentile, unit="ms", counted="tokens")
+        runs_ms = [[ms] for ms in result.times_ms]
+        return percentile_interval(runs_ms, percentile, unit="ms", counted=result.counted)
+
+    @property
+    def prefill_share(self) -> Figure:
+        """The share of a whole request until its first output token.
+
+        Raises:
+            ConfigError: it is no whole request.
+        """
+        return self._figure("share of prefill in", self._request.prefill_share)
+
+    @property
+    def effective_rate(self) -> Figure:
+        """Output tokens of a whole request over its time, tok/s.
+
+        Raises:
+            ConfigError: it is no whole request.
+        """
+        return self._figure("effective rate of", self._request.rate)
+
+    def _figure(self, what: str, estimate: Estimate) -> Figure:
+        reading = self.reading
+        subject = reading.subject(f"{what} {reading.workload}")
+        return Figure(subject, estimate, reading.measurement.record, reading.guard_findings)
+
+    @property
+    def _request(self) -> ThroughputResult:
+        result = self.reading.result
+        if result.workload.kind != "request":
+            raise ConfigError(
+                f"{result.workload.name} is no whole request",
+                why="a share of prefill needs a prompt and what is generated after it",
+                remedy='measure one, as in latency("pp512+tg128")',
+            )
+        return result
+
+    def _tokens_ms(self) -> list[list[float]]:
+        result = self.reading.result
+        steps = [[ns / 1e6 for ns in run.step_ns] for run in result.runs]
+        if not all(steps):
+            raise ConfigError(
+                f"{result.ran.engine.release} does not time each token of {result.workload.name}",
+                why="percentiles of tokens need the time of each",
+                remedy="use the engine llama_cpp or mlx, or claim the rate with assert_throughput",
+            )
+        return steps
+
+
+def assert_latency(
+    latency: Latency | LatencyReading,
+    *,
+    at_most: str | float | None = None,
+    at_least: str | float | None = None,
+    percentile: float = _MEDIAN,
+) -> Verdict:
+    """Claim that a latency lies within limits.
+
+    Of `ttft…`, `pp…` and `pp…+tg…` the times of whole runs are judged, of `tg…` those of tokens.
+
+    Args:
+        latency: the fixture (its ttft512 is taken), or one reading.
+        at_most: upper limit, `"250 ms"`, `"1.5 s"` or a number of ms.
+        at_least: lower limit, likewise.
+        percentile: the time that this share does not exceed, in percent; the median by default.
+
+    Raises:
+        VerdictError: the verdict is not a PASS; INCONCLUSIVE where there are too few runs, or
+            tokens, for that percentile.
+        ConfigError: no limit, or one that is no time.
+    """
+    __tracebackhide__ = True
+    low, high = _limit_ms(at_least, "at_least"), _limit_ms(at_most, "at_most")
+    reading = latency() if isinstance(latency, Latency) else latency
+    result = reading.reading.result
+    is_median = percentile == _MEDIAN
+    estimate = reading.time if is_median else reading.percentile(percentile)
+    name = reading.name if is_median else f"p{percentile:g} of {reading.name}"
+    subject = Subject(name, "live", result.ran.rows())
+    verdict = judge_within(estimate, subject, at_least=low, at_most=high)
+    if is_median:  # a tail is what a spread is about
+        per = result.workload.n_tokens if result.workload.kind == "tg" else 1
+        runs_ms = [ms / per for ms in result.times_ms]
+        runs = GuardedRates(runs_ms, reading.reading.guard_findings)
+        verdict = vetted(verdict, runs, (low, high))
+    return settle(verdict, reading.reading.measurement.record)
+
+
+def _limit_ms(limit: object, where: str) -> float | None:
+    """Read a limit in ms: `"250 ms"` or a number."""
+    if limit is None:
+        return None
+    ms = math.nan
+    if isinstance(limit, str):
+        if match := _TIME.fullmatch(limit.strip()):
+            ms = float(match["number"]) * _IN_MS[match["unit"]]
+    elif isinstance(limit, int | float) and not isinstance(limit, bool):
+        ms = limit
+    if not 0 < ms < math.inf:
+        raise ConfigError(
+            f"assert_latency: {where}: {shown(limit)} is not a time",
+            why="a limit in another unit would judge another quantity",
+            remedy='write "250 ms", "1.5 s" or 250.0, which is in ms',
+        )
+    return float(ms)

@@ -1,0 +1,85 @@
+"""`assert_steady` and `assert_steadier`: how much runs vary, as a claim."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_asperf.analysis.limit_verdict import judge_below, parse_percent
+from pytest_asperf.analysis.stats.spread import cv_interval, cv_ratio_interval
+from pytest_asperf.analysis.verdict import Subject, guarded
+from pytest_asperf.api.latency import LatencyReading
+from pytest_asperf.api.measurement_context import Reading, settle
+from pytest_asperf.errors import ConfigError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_asperf.analysis.verdict import Verdict
+
+
+def assert_steady(reading: Reading | LatencyReading, *, cv_below: str | float) -> Verdict:
+    """Claim that the runs of a reading vary little.
+
+    Judged is the coefficient of variation, standard deviation over mean, of independent runs: of
+    fresh loads where loading is cheap. `--asperf-max-cv` does not matter to it.
+
+    Args:
+        reading: such as `throughput("tg128")` or `latency("ttft512")`.
+        cv_below: the limit, `"1%"` or a fraction.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        ConfigError: no reading, or a limit that is no percentage.
+        MeasurementError: one run, or all of one time.
+    """
+    __tracebackhide__ = True
+    limit = parse_percent(cv_below, where="assert_steady: cv_below")
+    measured = _reading(reading, "assert_steady")
+    estimate = cv_interval(measured.result.rates, counted=measured.result.counted)
+    return _settled(
+        judge_below(estimate, limit, measured.subject(f"CV of {measured.workload}")), [measured]
+    )
+
+
+def assert_steadier(
+    reading: Reading | LatencyReading, *, than: Reading | LatencyReading
+) -> Verdict:
+    """Claim that the runs of one reading vary less than those of another.
+
+    Args:
+        reading: the one that varies less.
+        than: the one that varies more.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        ConfigError: no reading.
+        MeasurementError: one run, or all of one time.
+    """
+    __tracebackhide__ = True
+    first, second = (_reading(given, "assert_steadier") for given in (reading, than))
+    estimate = cv_ratio_interval(first.result.rates, second.result.rates)
+    subject = Subject(
+        f"CV of {first.workload} {first.result.ran.model} / {second.workload} "
+        f"{second.result.ran.model}",
+        "live",
+        tuple(dict.fromkeys((*first.result.ran.rows(), *second.result.ran.rows()))),
+    )
+    return _settled(judge_below(estimate, 1.0, subject), [first, second])
+
+
+def _reading(given: object, where: str) -> Reading:
+    reading = given.reading if isinstance(given, LatencyReading) else given
+    if not isinstance(reading, Reading):
+        raise ConfigError(
+            f"{where}: {shown(given, 80)} is no reading",
+            why="what varies is the time of its runs",
+            remedy='measure first, as in throughput("tg128") or latency("ttft512")',
+        )
+    return reading
+
+
+def _settled(verdict: Verdict, readings: Sequence[Reading]) -> Verdict:
+    """The verdict with what guards found; the guard on spread has nothing to add to it."""
+    __tracebackhide__ = True
+    findings = [f for reading in readings for f in reading.guard_findings if f.guard != "spread"]
+    return settle(guarded(verdict, findings, remedy=""), readings[0].measurement.record)

@@ -1,0 +1,184 @@
+"""Verdicts on pairs of two sides whose ratio is claimed: engines, levels, workloads, builds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.limit_verdict import judge_within, range_text
+from pytest_asperf.analysis.stats.estimate import RATIO
+from pytest_asperf.analysis.verdict import Subject, Verdict, judge_invalid
+from pytest_asperf.verdicts.noise_notes import disturbances, fitness
+from pytest_asperf.verdicts.paired import (
+    advice_on_pairs,
+    build_subject,
+    coverage,
+    differences,
+    nothing_finished,
+    ran_rows,
+)
+
+if TYPE_CHECKING:
+    from pytest_asperf.analysis.verdict import TimedSide
+    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
+    from pytest_asperf.measure.engine_matching import EngineComparison
+
+#: Where a ratio can lie that more pairs do not decide.
+_AT_THE_LIMIT: Final = "at the limit"
+#: A figure from which decimals say nothing.
+_WHOLE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class RatioClaim:
+    """What is claimed of two sides.
+
+    Attributes:
+        names: of the side above the line, and of the side below.
+        what: the quantity, and the model where both sides have the same.
+        at_least: lower limit of the ratio, None for none.
+        at_most: upper limit, likewise.
+        is_rate: whether the ratio is one of rates; else of times.
+    """
+
+    names: tuple[str, str]
+    what: str
+    at_least: float | None
+    at_most: float | None
+    is_rate: bool
+
+    @property
+    def costs(self) -> tuple[float, float]:
+        """The same limits, of the ratio of costs; 0 and infinity where there is none."""
+        low, high = self.at_least or 0.0, self.at_most or float("inf")
+        if not self.is_rate:
+            return low, high
+        return 1 / high, 1 / low if low else float("inf")
+
+
+def ratio_verdict(result: ABResult, claim: RatioClaim, twins: str = "") -> Verdict:
+    """The verdict on the ratio of two sides; INVALID where they are shown to be one."""
+    base, candidate = result.ran
+    subject = Subject(
+        f"{' / '.join(claim.names)} in {claim.what}",
+        "live",
+        ran_rows(claim.names, (candidate, base)),
+        if_failed="claim less, or see in which the two sides differ",
+    )
+    (pairs,) = result.by_workload
+    remarks: tuple[str, ...] = (_medians(pairs, claim),) if pairs.pairs else ()
+    if not result.same_tokens:
+        remarks += ("the sides are fed different tokens",)
+    verdict = _judged(pairs, result, subject, claim, remarks)
+    if twins:
+        return judge_invalid(subject, verdict.threshold, [twins], remedy="name two that differ")
+    return verdict
+
+
+def faster_verdict(versus: EngineComparison) -> Verdict:
+    """The verdict on the pairs of two engines, with what is matched between them."""
+    result, engines = versus.result, versus.engines
+    (pairs,) = result.by_workload
+    base, candidate = result.ran
+    subject = Subject(
+        f"{pairs.workload.name} {candidate.model} / {base.model}",
+        "live",
+        ran_rows(engines, result.ran),
+        if_failed=f"on this machine {engines[1]} is not: claim less, or see what is not matched",
+    )
+    terms = (
+        f"matched: {_terms(versus, is_matched=True)}",
+        f"not matched: {_terms(versus, is_matched=False) or 'nothing'}",
+    )
+    claim = RatioClaim(engines, pairs.workload.name, 1 + versus.by, None, is_rate=True)
+    verdict = _judged(pairs, result, subject, claim, terms)
+    return replace(verdict, threshold=faster_text(versus.by))
+
+
+def equivalence_verdict(result: ABResult, within: float) -> Verdict:
+    """The verdict on the pairs of two models that are claimed to be equally fast."""
+    (pairs,) = result.by_workload
+    base, candidate = result.ran
+    subject = Subject(
+        f"{pairs.workload.name} of {candidate.model} against {base.model}",
+        "live",
+        ran_rows((candidate.model, base.model), (candidate, base)),
+        if_failed="one is slower: claim less, or see in which the two differ",
+    )
+    names = candidate.model, base.model
+    claim = RatioClaim(names, pairs.workload.name, 1 / (1 + within), 1 + within, is_rate=True)
+    return _judged(pairs, result, subject, claim)
+
+
+def gain_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
+    """The verdict on a workload of a candidate build that is claimed to be faster."""
+    subject = build_subject(pairs.workload.name, result.ran, "not faster by that much")
+    by = result.budget.least_gain
+    names, most = ("candidate", "baseline"), 1 / (1 + by)
+    # Of times, as everything in a gate.
+    claim = RatioClaim(names, pairs.workload.name, None, most, is_rate=False)
+    verdict = _judged(pairs, result, subject, claim, differences(*result.ran))
+    return replace(verdict, threshold=f"{faster_text(by)} ({most:.3g}x the time)")
+
+
+def faster_text(by: float) -> str:
+    """The threshold of a claim to be faster by a fraction."""
+    return f"faster by {100 * by:.4g} % or more" if by else "faster"
+
+
+def _judged(
+    pairs: WorkloadPairs,
+    result: ABResult,
+    subject: Subject,
+    claim: RatioClaim,
+    remarks: tuple[str, ...] = (),
+) -> Verdict:
+    """The verdict on one workload of a result."""
+    details = (*remarks, coverage(result), *disturbances(result), *fitness(result))
+    if not pairs.pairs:
+        threshold = range_text(claim.at_least, claim.at_most, RATIO)
+        return nothing_finished(subject, threshold, "pair", details)
+    test = pairs.test
+    ratio = replace(test.estimate.as_ratio(), unit=RATIO)
+    if claim.is_rate:
+        ratio = ratio.inverted()
+    verdict = judge_within(ratio, subject, at_least=claim.at_least, at_most=claim.at_most)
+    outcome = test.outcome_if_stopped
+    return replace(
+        verdict,
+        outcome=outcome,
+        measured=f"{verdict.measured}, {pairs.elapsed_s:.0f} s",
+        figures=((pairs.workload.name, ratio),),
+        advice=advice_on_pairs(outcome, subject, test.expected_pairs_left, _AT_THE_LIMIT),
+        details=details,
+        timed=_timed(pairs, result, claim),
+    )
+
+
+def _timed(pairs: WorkloadPairs, result: ABResult, claim: RatioClaim) -> tuple[TimedSide, ...]:
+    """The times of both sides; where two workloads are compared, the sides are named by them."""
+    above, below = claim.names
+    sides = result.timed(pairs, (below, above))
+    if pairs.workload.name not in claim.names:
+        return sides
+    return tuple(replace(side, workload=side.side) for side in sides)
+
+
+def _medians(pairs: WorkloadPairs, claim: RatioClaim) -> str:
+    """What the two sides came to, in the unit of their workload."""
+    base, candidate = pairs.arms_ns
+    n_base, n_candidate = pairs.pairs[-1].n_tokens
+    sides = zip(claim.names, ((candidate, n_candidate), (base, n_base)), strict=True)
+    texts = []
+    for name, (runs_ns, n_tokens) in sides:
+        ns = median(runs_ns)
+        figure, unit = (1e9 * n_tokens / ns, "tok/s") if claim.is_rate else (ns / 1e6, "ms")
+        digits = ",.0f" if figure >= _WHOLE else ".4g"
+        texts.append(f"{name} {figure:{digits}} {unit}")
+    return f"medians of the runs: {', '.join(texts)}"
+
+
+def _terms(versus: EngineComparison, *, is_matched: bool) -> str:
+    chosen = (term for term in versus.terms if term.is_matched == is_matched)
+    return "; ".join(term.text(versus.engines) for term in chosen)
