@@ -18,7 +18,7 @@ from pytest_asperf.analysis.stats.intervals import (
 )
 from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.verdict import Subject, Verdict, guarded
-from pytest_asperf.api.measurement_context import Reading, settle, unknown_word
+from pytest_asperf.api.measurement_context import FixtureValue, Reading, settle, unknown_word
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import ConfigError, listing, shown
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Perplexity:
+class Perplexity(FixtureValue):
     """The `perplexity` fixture: one rung of a ladder against its baseline, on the same chunks.
 
     Attributes:
@@ -92,7 +92,7 @@ class Perplexity:
 
 
 @dataclass(frozen=True)
-class Ladder:
+class Ladder(FixtureValue):
     """The `ladder` fixture: all rungs of a `quant_ladder` or `kv_ladder` marker, in its order.
 
     Attributes:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.verdict import Subject
+from pytest_asperf.api.measurement_context import FixtureValue
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.measure.speculation import GainExperiment, PlacesExperiment
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Speculation:
+class Speculation(FixtureValue):
     """The `speculation` fixture. Nothing runs before a figure is read or a claim is made.
 
     Attributes:
