@@ -93,7 +93,7 @@ def test_a_comparison_of_others_rows_says_nothing() -> None:
     ours, other = (SimpleNamespace(fullname=name) for name in ("asperf::tg8[m]", "test_it.py::t"))
 
     def note(now: list[Any], *saved: Any) -> str:
-        mapping = {"0001.json": {row.fullname: {} for row in saved}}
+        mapping: dict[str, dict[str, Any]] = {"0001.json": {row.fullname: {} for row in saved}}
         return comparison_note(SimpleNamespace(benchmarks=now, compared_mapping=mapping))
 
     assert TWO_SESSIONS in note([ours, other], ours)
