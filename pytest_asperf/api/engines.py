@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.limit_verdict import parse_percent
-from pytest_asperf.api.measurement_context import settle
+from pytest_asperf.api.measurement_context import FixtureValue, settle
 from pytest_asperf.config.engines import parse_engine, parse_level
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import ConfigError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Engines:
+class Engines(FixtureValue):
     """The `engines` fixture: the test's model on any two engines, for `assert_faster`.
 
     Attributes:

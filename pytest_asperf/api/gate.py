@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
 from pytest_asperf.analysis.verdict import Outcome, Verdict, VerdictError
-from pytest_asperf.api.measurement_context import unknown_word
+from pytest_asperf.api.measurement_context import FixtureValue, unknown_word
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.gate.cells import GateCell, GateCheck, parse_gated, shared_by
 from pytest_asperf.gate.judge import GateLimits, judge_cells
@@ -55,7 +55,7 @@ class GatedWorkloads:
 
 
 @dataclass(frozen=True)
-class Gate:
+class Gate(FixtureValue):
     """The `gate` fixture: call it with workloads, and give the result to `assert_no_regression`."""
 
     ref: ModelRef

@@ -14,7 +14,7 @@ from pytest_asperf.analysis.stats.intervals import paired_change_interval
 from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.verdict import Subject, Verdict, guarded
 from pytest_asperf.api.figure import Figure
-from pytest_asperf.api.measurement_context import Reading, settle, unknown_word
+from pytest_asperf.api.measurement_context import FixtureValue, Reading, settle, unknown_word
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.errors import ConfigError, listing, shown
@@ -39,7 +39,7 @@ SCORES: Final = {"ppl": metrics.PPL, "kld": metrics.KLD, "size": metrics.SIZE}
 
 
 @dataclass(frozen=True)
-class Perplexity:
+class Perplexity(FixtureValue):
     """The `perplexity` fixture: one rung of a ladder against its baseline, on the same chunks.
 
     Attributes:
@@ -91,7 +91,7 @@ class Perplexity:
 
 
 @dataclass(frozen=True)
-class Ladder:
+class Ladder(FixtureValue):
     """The `ladder` fixture: all rungs of a `quant_ladder` or `kv_ladder` marker, in its order.
 
     Attributes:

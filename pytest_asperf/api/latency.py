@@ -11,7 +11,7 @@ from pytest_asperf.analysis.limit_verdict import judge_within
 from pytest_asperf.analysis.stats.percentiles import percentile_interval
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.figure import Figure
-from pytest_asperf.api.measurement_context import Reading, settle
+from pytest_asperf.api.measurement_context import FixtureValue, Reading, settle
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.verdicts.readings import GuardedRates, vetted
@@ -30,7 +30,7 @@ _IN_MS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
 @dataclass(frozen=True)
-class Latency:
+class Latency(FixtureValue):
     """The `latency` fixture: call it with a workload, `ttft512`, `pp512+tg128` or `tg128`."""
 
     ref: ModelRef

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
@@ -55,8 +55,15 @@ class MeasurementContext:
         return Reading(result, self, guard_findings)
 
 
+class FixtureValue:
+    """The value of a fixture, which Hypothesis shows by its repr and not by its fields."""
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: FBT001  # its protocol
+        printer.text(repr(self))
+
+
 @dataclass(frozen=True)
-class Model:
+class Model(FixtureValue):
     """The `model` fixture: the model that a test's markers name."""
 
     ref: ModelRef

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_asperf.api.measurement_context import settle
+from pytest_asperf.api.measurement_context import FixtureValue, settle
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.errors import ConfigError, HardwareError, shown
 from pytest_asperf.hardware.detect import detect
@@ -90,7 +90,7 @@ class MemoryReading:
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(FixtureValue):
     """The `memory` fixture: call it with the context to fill."""
 
     ref: ModelRef

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pytest_asperf.api.measurement_context import FixtureValue
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.engine_settings import parse_settings
 from pytest_asperf.errors import ConfigError, shown
@@ -51,7 +52,7 @@ class TokenScores:
 
 
 @dataclass(frozen=True)
-class Scores:
+class Scores(FixtureValue):
     """The `scores` fixture: call it with a text, or with the token ids of one."""
 
     ref: ModelRef

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.figure import Figure
-from pytest_asperf.api.measurement_context import unknown_word
+from pytest_asperf.api.measurement_context import FixtureValue, unknown_word
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.measure.speculation import GainExperiment, PlacesExperiment
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Speculation:
+class Speculation(FixtureValue):
     """The `speculation` fixture. Nothing runs before a figure is read or a claim is made.
 
     Attributes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.limit_verdict import judge_within
 from pytest_asperf.analysis.verdict import Outcome, Verdict, judge_invalid
-from pytest_asperf.api.measurement_context import Reading, settle
+from pytest_asperf.api.measurement_context import FixtureValue, Reading, settle
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.measure.runner import ComparedSide
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Throughput:
+class Throughput(FixtureValue):
     """The `throughput` fixture: call it with a workload's name, `pp512`, `tg128`, `tg128@d1024`."""
 
     ref: ModelRef

@@ -100,12 +100,14 @@ def _timed(row: Mapping[str, Any]) -> Iterator[_Timed]:
 
 
 def _sides(comparison: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    pairs = comparison.get("pairs", ())
+    pairs, timed = comparison.get("pairs", ()), comparison.get("timed", "")
     for number, times in enumerate(("baseline_ns", "candidate_ns") if pairs else ()):
+        side = comparison["sides"][number]
         yield {
-            "workload": comparison["timed"],
+            # Where two workloads are compared, the sides are named by them.
+            "workload": side if timed in comparison["sides"] else timed,
             "model": comparison["models"][number],
-            "side": comparison["sides"][number],
+            "side": side,
             "settings": comparison["settings"][number],
             "runs_ns": [ns * pair["parts"] for pair in pairs for ns in pair[times]],
         }

@@ -30,7 +30,8 @@ def test_a_property_that_fails_ends_at_a_small_example(project: Project) -> None
     project.test(BATCHES)
     result = project.run("-p", "hypothesispytest")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*text='00',*", "*n_ubatch=1,*"])
+    shown = ["*scores=<Scores of fake:F16>,*", "*text='00',*", "*n_ubatch=1,*"]
+    result.stdout.fnmatch_lines(shown)
     scoring = {line.split()[1] for line in log.read_text().splitlines() if line[:5] == "score"}
     assert len(scoring) == 1
 

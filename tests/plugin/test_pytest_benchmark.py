@@ -93,12 +93,34 @@ def test_a_comparison_of_others_rows_says_nothing() -> None:
     ours, other = (SimpleNamespace(fullname=name) for name in ("asperf::tg8[m]", "test_it.py::t"))
 
     def note(now: list[Any], *saved: Any) -> str:
-        mapping = {"0001.json": {row.fullname: {} for row in saved}}
+        mapping: dict[str, dict[str, Any]] = {"0001.json": {row.fullname: {} for row in saved}}
         return comparison_note(SimpleNamespace(benchmarks=now, compared_mapping=mapping))
 
     assert TWO_SESSIONS in note([ours, other], ours)
     assert note([ours, other], other) == note([other], ours, other) == note([ours]) == ""
     assert comparison_note(SimpleNamespace(benchmarks=[ours], compared_mapping=None)) == ""
+
+
+def test_latencies_and_ratios_are_rows(project: Project) -> None:
+    """Whatever is timed comes by itself; two workloads that are compared keep their names."""
+    project.test(
+        """
+@pytest.mark.model("fake:F16")
+def test_it(latency, throughput):
+    latency("ttft16")
+    latency("pp16+tg8")
+    assert_ratio(throughput, "pp16", "tg8", at_least=50)
+"""
+    )
+    path = project.path / "bench.json"
+    project.run(f"--benchmark-json={path}").assert_outcomes(passed=1)
+    means = {name: row["stats"]["mean"] for name, row in _benchmarks(path.read_text()).items()}
+    assert means == {
+        "ttft16[fake:F16]": pytest.approx(0.00016),
+        "pp16+tg8[fake:F16]": pytest.approx(0.00716),
+        "tg8[fake:F16,tg8]": pytest.approx(0.008),
+        "pp16[fake:F16,pp16]": pytest.approx(0.00016),
+    }
 
 
 def test_the_sides_of_a_gate_are_rows(project: Project) -> None:
