@@ -18,7 +18,7 @@ from pytest_asperf.config.engines import (
     mlx_scheme,
     parse_level,
 )
-from pytest_asperf.errors import ConfigError, ModelError
+from pytest_asperf.errors import ConfigError, UnfitError
 from pytest_asperf.modelfiles.gguf_read import GgufInfo
 from pytest_asperf.modelfiles.mlx_read import MlxInfo
 from pytest_asperf.modelfiles.sizes import bits_per_weight
@@ -113,7 +113,7 @@ def require_matched_bits(models: tuple[LocatedModel, LocatedModel], within: floa
     # MLX quantises every matrix alike, so that a file of its has the bits of its level.
     wanted = bits[1] if first.ref.spec.engine == "mlx" else bits[0]
     near = _nearest(wanted, "mlx") if wanted else None
-    raise ModelError(
+    raise UnfitError(
         f"{first.ref.title} has {_bits_text(bits[0])} bits per weight in its file and "
         f"{second.ref.title} {_bits_text(bits[1])}: more than {100 * within:g} % apart",
         why="the engines would read different amounts for each token, and the faster level would "
