@@ -67,7 +67,9 @@ def ratio_verdict(result: ABResult, claim: RatioClaim, twins: str = "") -> Verdi
         if_failed="claim less, or see in which the two sides differ",
     )
     (pairs,) = result.by_workload
-    remarks = (_medians(pairs, claim),) if pairs.pairs else ()
+    remarks: tuple[str, ...] = (_medians(pairs, claim),) if pairs.pairs else ()
+    if not result.same_tokens:
+        remarks += ("the sides are fed different tokens",)
     verdict = _judged(pairs, result, subject, claim, remarks)
     if twins:
         return judge_invalid(subject, verdict.threshold, [twins], remedy="name two that differ")

@@ -10,9 +10,7 @@ if TYPE_CHECKING:
 TEST = '@pytest.mark.quant("{level}")\ndef test_it(gate):\n    assert_improvement(gate({claim}\n'
 #: The baseline takes 1.2 times the candidate's time.
 _CLAIMS = [
-    ("F16", '"tg32", "pp64"), faster_by="10%")', "."),
-    ("F16", '"tg32", "ppl", "logits"), faster_by="10%")', "."),
-    ("F16", '"tg32"))', "."),
+    ("F16", '"tg32", "logits"))', "."),
     ("F16", '"tg32"), faster_by="40%")', "F"),
     ("F16", '"tg32"), faster_by="20%")', "I"),
     ("Q8_0", '"tg32"), faster_by="10%")', "V"),
@@ -22,7 +20,7 @@ _CLAIMS = [
 def test_a_gain_against_its_limit(project: Project) -> None:
     """The whole interval decides, on every workload; a crash of both builds is no measurement."""
     steps = [1_000_000, 1_010_000, 995_000, 1_004_000, 990_000, 1_007_000, 1_001_000]
-    project.script("f16", tg_ns_per_token=steps, pp_ns_per_token=[n // 100 for n in steps])
+    project.script("f16", tg_ns_per_token=steps)
     project.script("q8", faults={"generate": "crash"})
     sources = [TEST.format(level=level, claim=claim) for level, claim, _ in _CLAIMS]
     builds = ("--asperf-baseline=slow_by=0.2", "--asperf-candidate=current")

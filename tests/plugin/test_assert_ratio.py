@@ -19,7 +19,6 @@ SEED = "--asperf-seed=1"
 _CLAIMS = [
     (LADDER + 'assert_ratio(ladder, "Q4_K_M", "F16", "tg8", at_least=1.3)', "."),
     (LADDER + 'assert_ratio(ladder, "Q4_K_M", "baseline", "tg8", at_least=1.5)', "F"),
-    (LADDER + 'assert_ratio(ladder, "F16", "Q4_K_M", "tg8", at_most=0.75)', "."),
     (LADDER + 'assert_ratio(ladder, "Q4_K_M", "Q8_0", "tg8", at_least=1.2, at_most=1.4)', "."),
     (LADDER + 'assert_ratio(ladder, "Q4_K_M", "Q8_0", "tg8", at_least=1.1, at_most=1.2)', "F"),
     # A median turn at the limit decides nothing.
@@ -28,7 +27,6 @@ _CLAIMS = [
     (OF_ONE + 'assert_ratio(throughput, "pp16", "tg8", at_least=80, at_most=95)', "."),
     # Timed in parts of 8 and of 33 tokens, and compared by the token.
     (SLOW + 'assert_ratio(throughput, "tg24", "tg100@d64", at_least=0.9, at_most=1.1)', "."),
-    (OF_ONE + 'assert_ratio(throughput, "ttft32", "ttft16", at_least=1.9, at_most=2.1)', "."),
 ]
 
 
@@ -44,7 +42,7 @@ def test_a_ratio_against_its_limits(project: Project) -> None:
         source.replace('"Q4_K_M")\n', '"Q4_K_M", "twin:F16")\n').replace("F16-again", "twin:F16")
         for source, _ in _CLAIMS
     ]
-    letters = project.letters(sources, SEED, "--asperf-max-pairs=12")
+    letters = project.letters(sources, SEED, "--asperf-max-pairs=8")
     assert letters == "".join(letter for _, letter in _CLAIMS)
 
 

@@ -100,3 +100,24 @@ def test_a_ratio_of_costs_becomes_one_of_rates() -> None:
     assert (unbounded.low, unbounded.high) == (-math.inf, math.inf)
     with pytest.raises(ValueError, match="ratio"):
         Estimate(0.5, -0.1, 0.8, 9, method="m", unit="").inverted()
+
+
+@given(differences, st.floats(-0.4, 0.4), st.floats(0.01, 0.5))
+def test_two_limits_are_judged_by_the_whole_interval(
+    ratios: list[float], low: float, width: float
+) -> None:
+    """A PASS has its interval within both limits, and a FAIL beyond one of them."""
+    test = RatioTest(math.exp(low), math.exp(low + width))
+    next(filter(None, map(test.update, ratios)), None)
+    bounds = test.interval
+    if test.outcome == Outcome.PASS:
+        assert low - 1e-12 <= bounds[0] <= bounds[1] <= low + width + 1e-12
+    elif test.outcome == Outcome.FAIL:
+        assert bounds[0] >= low + width - 1e-12 or bounds[1] <= low + 1e-12
+
+
+@pytest.mark.parametrize("limits", [(0.0, math.inf), (2.0, 1.0), (1.0, 1.0), (-1.0, 2.0)])
+def test_limits_that_leave_no_claim_are_refused(limits: tuple[float, float]) -> None:
+    """There is a limit, and room below it."""
+    with pytest.raises(ValueError, match="no claim"):
+        RatioTest(*limits)
