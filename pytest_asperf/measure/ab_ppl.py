@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
 from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.errors import MeasurementError
-from pytest_asperf.measure.ab_arms import MODEL, RunningArm, open_together
 from pytest_asperf.measure.experiment import Visit
 from pytest_asperf.measure.ladder import scored_chunks
+from pytest_asperf.measure.running_arms import MODEL, RunningArm, open_together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,8 +75,7 @@ class PplExperiment:
         """
         deadline = time.monotonic() + self.visit.max_seconds
         with ExitStack() as stack:
-            timeout_s, corpus = lease.call_timeout_s, lease.corpus
-            opening = [partial(RunningArm, arm, timeout_s, corpus) for (arm,) in lease.sides]
+            opening = [partial(RunningArm, arm, lease) for (arm,) in lease.sides]
             arms = open_together(stack, opening)
             (base_chunks, text), (other_chunks, _) = (
                 scored_chunks(arm.worker, MODEL, lease.corpus, lease.chunks) for arm in arms
@@ -98,7 +97,8 @@ class PplExperiment:
             except KeyboardInterrupt:
                 interrupted = True
             elapsed_s = time.monotonic() - began + (earlier.elapsed_s if earlier else 0.0)
-        base, candidate = (arm.ran(context) for arm, context in zip(arms, contexts, strict=True))
+            ran = [arm.ran(context) for arm, context in zip(arms, contexts, strict=True)]
+        base, candidate = ran
         return PplComparison(test, elapsed_s, self.seed, (base, candidate), text, interrupted)
 
     def _test(self, n_chunks: int) -> PairedPplTest:
@@ -109,9 +109,9 @@ class PplExperiment:
     def attempt(self, lease: MachineLease) -> None:
         """Score one chunk with the lease's one side."""
         ((arm,),) = lease.sides
-        with RunningArm(arm, lease.call_timeout_s, lease.corpus).worker as worker:
-            (chunk, *_), _ = scored_chunks(worker, MODEL, lease.corpus, lease.chunks)
-            worker.score([MODEL], chunk, len(chunk) // 2)
+        with RunningArm(arm, lease) as running:
+            (chunk, *_), _ = scored_chunks(running.worker, MODEL, lease.corpus, lease.chunks)
+            running.worker.score([MODEL], chunk, len(chunk) // 2)
 
 
 def _delta_nll(

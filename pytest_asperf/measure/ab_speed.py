@@ -24,18 +24,19 @@ from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.hardware.readiness import readiness
-from pytest_asperf.measure.ab_arms import RunningArm, open_together
 from pytest_asperf.measure.experiment import Visit
 from pytest_asperf.measure.paired_runner import Pair, PairedRunner
+from pytest_asperf.measure.running_arms import RunningArm, open_together
 from pytest_asperf.measure.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.measure.ab_arms import Arm, TimedArm
+    from pytest_asperf.measure.ab_arms import Arm
     from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.results import Provenance
+    from pytest_asperf.measure.running_arms import TimedArm
 
 #: Turns without which no gate is a PASS: a quarter of slow runs hides from twelve in 3 %.
 _TURNS_FOR_PASS: Final = 12
@@ -168,8 +169,7 @@ class SpeedExperiment:
     def attempt(self, lease: MachineLease) -> None:
         """Run each workload once with the lease's one side."""
         ((arm,),) = lease.sides
-        running = RunningArm(arm, lease.call_timeout_s, lease.corpus)
-        with running.worker:
+        with RunningArm(arm, lease) as running:
             for workload in self.workloads:
                 running.run(workload, 0, 1)
 
@@ -187,7 +187,7 @@ OpenArms = tuple["Callable[[], TimedArm]", "Callable[[], TimedArm]"]
 
 
 def _opening(lease: MachineLease, *arms: Arm) -> OpenArms:
-    base, candidate = (partial(RunningArm, arm, lease.call_timeout_s, lease.corpus) for arm in arms)
+    base, candidate = (partial(RunningArm, arm, lease) for arm in arms)
     return base, candidate
 
 
@@ -238,12 +238,13 @@ def run_pairs(
                 _run_pair(paired, by_workload, experiment.evidence_elsewhere)
         except KeyboardInterrupt:
             interrupted = True
+        ran = base.ran(paired.contexts[base]), candidate.ran(paired.contexts[candidate])
     return ABResult(
         by_workload,
         paired.reloads,
         paired.n_cores is not None,
         budget,
-        (base.ran(paired.contexts[base]), candidate.ran(paired.contexts[candidate])),
+        ran,
         same_tokens,
         interrupted,
     )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import ContextFacts
-    from pytest_asperf.measure.ab_arms import TimedArm
+    from pytest_asperf.measure.running_arms import TimedArm
 
 #: Timed work of one arm in a pair: long against a scheduler's slice.
 _PAIR_NS: Final = 100_000_000

@@ -15,7 +15,7 @@ from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure.paired_runner import PairedRunner, PairLength, most_parts
 
 if TYPE_CHECKING:
-    from pytest_asperf.measure.ab_arms import TimedArm
+    from pytest_asperf.measure.running_arms import TimedArm
 
 TG, PP = Workload("tg", 128), Workload("pp", 512)
 
