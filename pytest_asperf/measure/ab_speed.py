@@ -1,7 +1,8 @@
 """Speed of two arms: randomised pairs of runs until the answer is decided.
 
 One pair is a load of each arm, and turns of one run of each back to back, in an order that a fair
-coin decides and that changes with every turn: what the machine does over a second, it does to both.
+coin decides: what the machine does over a second, it does to both. Every run follows one of the
+other arm, as caches are warm after a run of one's own.
 What it does to one core it does to both as well: where an arm computes on fewer cores than there
 are, the two share a draw of them. A process keeps to the core it is on, and cores differ (by 1.45
 times for seconds, on a virtual machine whose neighbours come and go).

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.engine_process import ContextFacts
+    from pytest_asperf.engine_process import ContextFacts, RawRun
     from pytest_asperf.measure.running_arms import TimedArm
 
 #: Timed work of one arm in a pair: long against a scheduler's slice.
@@ -33,6 +33,9 @@ _LONG_RUN_NS: Final = 200_000_000
 #: A generation is timed in at most so many parts of at least so many tokens.
 _MOST_PARTS: Final = 16
 _LEAST_PART: Final = 8
+#: Steps at the beginning of a part that are not counted. The caches then hold what the other arm
+#: left there, which costs 35 % in the first step and 1 % in the fifth (docs/benchmarks.md).
+_SETTLING_STEPS: Final = 4
 #: After each so many pairs a pair has as many turns more as the first had.
 _PAIRS_OF_A_LENGTH: Final = 10
 
@@ -44,8 +47,7 @@ class Pair:
     Attributes:
         baseline_runs_ns: times of the baseline's runs, by turn.
         candidate_runs_ns: the same of the candidate's.
-        candidate_first: whether the candidate ran first in the first turn, by coin. The order
-            changes with every turn.
+        candidate_first: whether the candidate ran first in every turn, by coin.
     """
 
     baseline_runs_ns: tuple[int, ...]
@@ -55,13 +57,9 @@ class Pair:
     @property
     def in_turn_ns(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Times of the runs that began a turn, and of those that ended it."""
-        turns = [
-            run if number % 2 != self.candidate_first else run[::-1]
-            for number, run in enumerate(
-                zip(self.candidate_runs_ns, self.baseline_runs_ns, strict=True)
-            )
-        ]
-        return tuple(first for first, _ in turns), tuple(second for _, second in turns)
+        if self.candidate_first:
+            return self.candidate_runs_ns, self.baseline_runs_ns
+        return self.baseline_runs_ns, self.candidate_runs_ns
 
     @property
     def log_ratio(self) -> float:
@@ -164,7 +162,7 @@ class PairedRunner:
                     arm.reload()
 
     def run_turns(self, workload: Workload, pairs_before: int, *, alone: bool) -> Pair:
-        """Run one workload's turns of the pair, in an order that its own coin decides.
+        """Run one workload's turns of the pair; its own coin decides which arm begins each turn.
 
         Args:
             workload: what is timed.
@@ -176,12 +174,14 @@ class PairedRunner:
         if self.reloads or not alone or workload not in self._warm:
             for arm in order:
                 if arm in self._kept:
-                    self._time(arm, workload, first, length.parts)  # the context's warm-up
+                    self._run(arm, workload, first, length.parts)  # the context's warm-up
         self._warm.add(workload)
         times_ns: dict[TimedArm, list[int]] = {arm: [] for arm in order}
         for number in range(length.turns_of(pairs_before)):
-            for arm in order if number % 2 == 0 else reversed(order):
-                times_ns[arm].append(self._time(arm, workload, first + number, length.parts))
+            # Always after the other: an arm that ran last finds warm caches.
+            for arm in order:
+                run = self._run(arm, workload, first + number, length.parts)
+                times_ns[arm].append(_counted_ns(run, length.parts))
         base, candidate = self._arms
         return Pair(
             tuple(times_ns[base]),
@@ -208,13 +208,19 @@ class PairedRunner:
     def _rehearsed_ns(self, arm: TimedArm, workload: Workload, parts: int) -> int:
         """Time of one turn of an arm, with the load where each run has its own."""
         began_ns = time.perf_counter_ns()
-        run_ns = self._time(arm, workload, 0, parts)
+        run_ns = self._run(arm, workload, 0, parts).elapsed_ns
         if run_ns < _LONG_RUN_NS:  # the first run of a context takes longer
             began_ns = time.perf_counter_ns()
-            run_ns = self._time(arm, workload, 0, parts)
+            run_ns = self._run(arm, workload, 0, parts).elapsed_ns
         return time.perf_counter_ns() - began_ns if arm not in self._kept else run_ns
 
-    def _time(self, arm: TimedArm, workload: Workload, turn: int, parts: int) -> int:
+    def _run(self, arm: TimedArm, workload: Workload, turn: int, parts: int) -> RawRun:
         run = arm.run(workload, turn, parts)
         self.contexts[arm] = run.context
-        return run.elapsed_ns
+        return run
+
+
+def _counted_ns(run: RawRun, parts: int) -> int:
+    """The time of a run; of a part without the steps that fill the processor's caches again."""
+    steps_ns = run.step_ns[_SETTLING_STEPS:]
+    return sum(steps_ns) if parts > 1 and steps_ns else run.elapsed_ns
