@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import RawRun
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.model_locator import LocatedModel
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.worker.speculation import Generation
+
+#: Tokens that warm a context up, several rounds of any usual k.
+_WARM_UP_TOKENS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +211,12 @@ class SpeculatingArm(ArmProcess):
         """Time one prompt's generation with the draft."""
         done = self._generate(turn % len(self.prompts))
         return RawRun(len(done.tokens), done.elapsed_ns, (), self._pair.contexts[TARGET], 0)
+
+    def warm_up(self, workload: Workload, turn: int, parts: int) -> None:  # noqa: ARG002  # as above
+        """Generate a few tokens: their batches are those of a whole generation."""
+        _, prompt = self.prompts[turn % len(self.prompts)]
+        n_tokens = min(_WARM_UP_TOKENS, self._n_tokens)
+        self._pair.generate(prompt, speculative=True, seed=0, n_tokens=n_tokens)
 
     def reload(self) -> float:
         """Load both models again; gives the time that took in seconds."""

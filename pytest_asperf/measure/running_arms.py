@@ -47,6 +47,9 @@ class TimedArm(Protocol):
     def run(self, workload: Workload, turn: int, parts: int) -> RawRun:
         """Time one run, or one of its parts; the same turn is the same work in both arms."""
 
+    def warm_up(self, workload: Workload, turn: int, parts: int) -> None:
+        """Do what the first run of a context takes longer for, in the shape of a run."""
+
     def reload(self) -> float:
         """Load the model again; gives the time that took in seconds."""
 
@@ -165,6 +168,10 @@ class RunningArm(ArmProcess):
             part = tokens[: first + n_tokens]
             run = self.worker.generate(MODEL, part, first, n_ctx=workload.n_ctx)
         return require_numbers(f"{workload.name} {self._arm.name}", run)
+
+    def warm_up(self, workload: Workload, turn: int, parts: int) -> None:
+        """Run the workload, or its part."""
+        self.run(workload, turn, parts)
 
     def ran(self, context: ContextFacts | None) -> Provenance:
         """The proof of path, with what the last run's context resolved to.

@@ -86,6 +86,10 @@ class FakeArm:
         context = SimpleNamespace(threads=2)
         return SimpleNamespace(elapsed_ns=elapsed_ns, step_ns=steps_ns, context=context)
 
+    def warm_up(self, workload: Workload, turn: int, parts: int) -> None:
+        """Run it."""
+        self.run(workload, turn, parts)
+
     def reload(self) -> float:
         """Note it."""
         self.log.append((self.name, "load"))
