@@ -140,8 +140,9 @@ class EngineProcess:
 
     def __init__(self, build: EngineBuild, *, call_timeout_s: float = 600.0) -> None:
         self.build = build
-        self._call_timeout_s = call_timeout_s
-        self._next_id = 0
+        self.call_timeout_s = call_timeout_s
+        self._next_id = self._n_answered = 0
+        self._is_confined = False
         self._buffer = bytearray()
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
         self._start()
@@ -190,7 +191,10 @@ class EngineProcess:
     def _read_log(self, fd: int) -> None:
         with os.fdopen(fd, "rb") as stream:
             while line := stream.readline(_LOG_LINE_BYTES):
-                self._log.append(escaped(line.decode(errors="replace").rstrip()))
+                if line == wire.LOG_ENDS:
+                    self._log.clear()
+                else:
+                    self._log.append(escaped(line.decode(errors="replace").rstrip()))
 
     @property
     def log_tail(self) -> str:
@@ -199,12 +203,18 @@ class EngineProcess:
 
     def confine(self, cores: Collection[int]) -> None:
         """Have every thread run on these cores only; an OSError where nobody may choose them."""
+        self._is_confined = True
         if sys.platform == "linux":
             for thread in Path(f"/proc/{self.pid}/task").iterdir():
                 with suppress(ProcessLookupError):  # a thread may end at any moment
                     os.sched_setaffinity(int(thread.name), cores)
         else:
             raise OSError("only Linux lets a process choose its cores")
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a request was not answered with a result: by an error, or not yet."""
+        return not self.alive or self._n_answered != self._next_id
 
     def call(self, op: str, *, timeout_s: float | None = None, **args: Any) -> dict[str, Any]:
         """Ask one thing and wait for the answer.
@@ -221,13 +231,15 @@ class EngineProcess:
             )
         self._next_id += 1
         # One deadline for both directions: a process that is stopped does not read either.
-        deadline = time.monotonic() + (timeout_s := timeout_s or self._call_timeout_s)
+        deadline = time.monotonic() + (timeout_s := timeout_s or self.call_timeout_s)
         what = f"{op} {args['model']}" if "model" in args else op
         self._send(wire.encode({"id": self._next_id, "op": op, "args": args}), deadline)
         reply = self._receive(what, timeout_s, deadline)
         if reply.get("id") != self._next_id:
             raise self._garbled(what, f"an answer to request {reply.get('id')!r}")
-        return self._result(reply, what)
+        result = self._result(reply, what)
+        self._n_answered += 1
+        return result
 
     def _send(self, message: bytes, deadline: float) -> None:
         """Write a request; whatever hinders that shows in the reply that does not come."""

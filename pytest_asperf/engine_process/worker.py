@@ -13,7 +13,7 @@ from pytest_asperf.engine_process.facts import (
     plain,
     required,
 )
-from pytest_asperf.engine_process.process import EngineProcess
+from pytest_asperf.engine_process.process import EngineProcess, usable_cores
 from pytest_asperf.worker.engine import LogitRow
 
 if TYPE_CHECKING:
@@ -65,10 +65,17 @@ class Worker(EngineProcess):
     EngineRefusedError if the engine cannot do it.
     """
 
+    _described: EngineFacts | None = None
+
     def describe(self) -> EngineFacts:
-        """The engine's proof of path: library, version, build, devices."""
-        answer = self.call("describe")
-        return self.parsed("describe", lambda: EngineFacts.parse(answer))
+        """The engine's proof of path: library, version, build, devices.
+
+        Asked once: a process keeps the libraries that it began with.
+        """
+        if self._described is None:
+            answer = self.call("describe")
+            self._described = self.parsed("describe", lambda: EngineFacts.parse(answer))
+        return self._described
 
     def load(self, name: str, path: Path, settings: EngineSettings) -> LoadedFacts:
         """Load a model file under a name; what it resolved to."""
@@ -78,6 +85,13 @@ class Worker(EngineProcess):
     def unload(self, name: str) -> None:
         """Free a model."""
         self.call("unload", model=name)
+
+    def clear(self) -> None:
+        """Free everything loaded, and let it run on all cores again."""
+        self.call("clear")
+        if self._is_confined:
+            self.confine(usable_cores())
+            self._is_confined = False
 
     def tokenize(self, name: str, text: str) -> list[int]:
         """A text's token ids, with BOS where the tokenizer adds one."""

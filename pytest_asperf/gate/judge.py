@@ -144,6 +144,8 @@ class _BuildComparison:
     def visit(self, group: Turns, max_seconds: float) -> list[CellResult]:
         """Measure cells that take turns for a while; nothing where together they cannot be."""
         began = self.runner.measured_s()
+        if group.visits:  # what a process is like lasts as long as it does: others decide
+            self.runner.close()
         visit = Visit(group.visits, max_seconds, group.earlier)
         experiment, *refs = self._planned(group.cells, visit)
         sides = self.runner.under(tuple(refs), self.builds)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.measure.ab_arms import MODEL, RunningArm
+from pytest_asperf.measure.running_arms import MODEL, SMALL_BYTES, RunningArm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 _SINGLY: Final = "singly"
 #: Tokens compared: two of llama.cpp's physical batches.
 _TOKENS: Final = 1024
-#: Models up to this size are scored by both builds at once, four copies of them in memory.
-_SMALL_BYTES: Final = 2**28
 #: Settings under which an engine computes a text one token at a time.
 _ONE_AT_A_TIME: Final[Mapping[Engine, EngineSettings]] = {
     "llama_cpp": EngineSettings(n_ubatch=1),
@@ -110,7 +108,8 @@ class LogitsExperiment:
         began = time.monotonic()
         lease.progress("logits", 0, 1)
         arms = [arm for (arm,) in lease.sides]
-        if max(arm.model.size_bytes for arm in arms) <= _SMALL_BYTES:
+        # Four copies are then in memory.
+        if max(arm.model.size_bytes for arm in arms) <= SMALL_BYTES:
             with ThreadPoolExecutor(len(arms)) as pool:
                 base, candidate = pool.map(lambda arm: _drift(arm, lease), arms)
         else:
@@ -124,8 +123,8 @@ class LogitsExperiment:
 
 
 def _drift(arm: Arm, lease: MachineLease) -> Drift:
-    running = RunningArm(arm, lease.call_timeout_s, lease.corpus)
-    with running.worker as worker:
+    with RunningArm(arm, lease) as running:
+        worker = running.worker
         settings = arm.settings.merged(_ONE_AT_A_TIME[arm.build.engine.engine])
         worker.load(_SINGLY, arm.model.path, settings)
         tokens = running.fed(Workload("pp", min(_TOKENS, running.loaded.n_ctx_train)))

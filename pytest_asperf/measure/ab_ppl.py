@@ -9,22 +9,24 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
 from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.errors import MeasurementError
-from pytest_asperf.measure.ab_arms import MODEL, RunningArm, open_together
 from pytest_asperf.measure.experiment import Visit
 from pytest_asperf.measure.ladder import scored_chunks
+from pytest_asperf.measure.running_arms import MODEL, RunningArm, open_together
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_asperf.engine_process import ContextFacts
     from pytest_asperf.measure.corpus import ScoredText
     from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.results import Provenance
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +77,11 @@ class PplExperiment:
         """
         deadline = time.monotonic() + self.visit.max_seconds
         with ExitStack() as stack:
-            timeout_s, corpus = lease.call_timeout_s, lease.corpus
-            opening = [partial(RunningArm, arm, timeout_s, corpus) for (arm,) in lease.sides]
+            opening = [partial(RunningArm, arm, lease) for (arm,) in lease.sides]
             arms = open_together(stack, opening)
-            (base_chunks, text), (other_chunks, _) = (
-                scored_chunks(arm.worker, MODEL, lease.corpus, lease.chunks) for arm in arms
+            corpus, n_chunks = lease.corpus, lease.chunks
+            (base_chunks, text), (other_chunks, _) = _at_once(
+                arms, lambda arm: scored_chunks(arm.worker, MODEL, corpus, n_chunks)
             )
             chunks = _same_chunks(base_chunks, other_chunks)
             earlier = self.visit.earlier
@@ -98,7 +100,8 @@ class PplExperiment:
             except KeyboardInterrupt:
                 interrupted = True
             elapsed_s = time.monotonic() - began + (earlier.elapsed_s if earlier else 0.0)
-        base, candidate = (arm.ran(context) for arm, context in zip(arms, contexts, strict=True))
+            ran = [arm.ran(context) for arm, context in zip(arms, contexts, strict=True)]
+        base, candidate = ran
         return PplComparison(test, elapsed_s, self.seed, (base, candidate), text, interrupted)
 
     def _test(self, n_chunks: int) -> PairedPplTest:
@@ -109,21 +112,25 @@ class PplExperiment:
     def attempt(self, lease: MachineLease) -> None:
         """Score one chunk with the lease's one side."""
         ((arm,),) = lease.sides
-        with RunningArm(arm, lease.call_timeout_s, lease.corpus).worker as worker:
-            (chunk, *_), _ = scored_chunks(worker, MODEL, lease.corpus, lease.chunks)
-            worker.score([MODEL], chunk, len(chunk) // 2)
+        with RunningArm(arm, lease) as running:
+            (chunk, *_), _ = scored_chunks(running.worker, MODEL, lease.corpus, lease.chunks)
+            running.worker.score([MODEL], chunk, len(chunk) // 2)
 
 
 def _delta_nll(
     arms: Sequence[RunningArm], chunk: Sequence[int], contexts: list[ContextFacts | None]
 ) -> float:
     """The candidate's mean NLL of a chunk less the baseline's; keeps the contexts' facts."""
-    # Nothing is timed, so both may compute at once.
-    with ThreadPoolExecutor(len(arms)) as pool:
-        rows = list(pool.map(lambda arm: arm.worker.score([MODEL], chunk, len(chunk) // 2), arms))
+    rows = _at_once(arms, lambda arm: arm.worker.score([MODEL], chunk, len(chunk) // 2))
     contexts[:] = [row[MODEL][1] for row in rows]
     base, candidate = (fmean(row[MODEL][0].nll) for row in rows)
     return candidate - base
+
+
+def _at_once(arms: Sequence[RunningArm], ask: Callable[[RunningArm], Answer]) -> list[Answer]:
+    """Ask all arms at once, as nothing is timed."""
+    with ThreadPoolExecutor(len(arms)) as pool:
+        return list(pool.map(ask, arms))
 
 
 def _same_chunks(base: list[Sequence[int]], candidate: list[Sequence[int]]) -> list[Sequence[int]]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.engine_process import RawRun, Worker
+from pytest_asperf.engine_process import RawRun
 from pytest_asperf.measure.ab_arms import require_ran
 from pytest_asperf.measure.ab_speed import ABResult, Budget, SpeedExperiment, time_pairs
 from pytest_asperf.measure.draft_target import TARGET
 from pytest_asperf.measure.experiment import Visit
 from pytest_asperf.measure.model_locator import same_tokenizer
+from pytest_asperf.measure.running_arms import ArmProcess
 from pytest_asperf.measure.speculation import DraftTargetFiles, find_divergences, open_suite
 from pytest_asperf.measure.speculation_result import Divergence, PromptRun
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.model_locator import LocatedModel
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.worker.speculation import Generation
+
+#: Tokens that warm a context up, several rounds of any usual k.
+_WARM_UP_TOKENS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +112,7 @@ class SpeculationExperiment:
 
         def open_arm(*, is_candidate: bool) -> SpeculatingArm:
             target, *draft = lease.sides[is_candidate]
-            timeout_s = lease.call_timeout_s
-            arm = SpeculatingArm(target, draft[0] if draft else None, pairing, timeout_s)
+            arm = SpeculatingArm(target, draft[0] if draft else None, pairing, lease)
             try:
                 if earlier is None:
                     # Both run at once, and one has more to do and says how far it is.
@@ -142,35 +145,33 @@ class SpeculationExperiment:
         """Run every prompt once, with the draft and without, with the lease's one side."""
         ((target, *draft),) = lease.sides
         pairing = replace(self.pairing, temperature=0.0)
-        arm = SpeculatingArm(target, draft[0] if draft else None, pairing, lease.call_timeout_s)
-        with arm.worker:
+        with SpeculatingArm(target, draft[0] if draft else None, pairing, lease) as arm:
             arm.rehearse(partial(lease.progress, "sd outputs"), with_alone=True)
 
 
-class SpeculatingArm:
+class SpeculatingArm(ArmProcess):
     """An arm that speculates: a target and a draft in one process.
 
     Args:
         target: what runs.
         draft: what drafts, None for lookup in the text.
         pairing: what is generated.
-        timeout_s: deadline of one call to the engine.
+        lease: has the idle processes, and the deadline of one call to the engine.
 
     Attributes:
-        worker: the process.
         prompts: category and tokens of each.
         counts: what was accepted in the rehearsal.
         divergences: where outputs with and without the draft part, looked for in the rehearsal.
     """
 
-    def __init__(self, target: Arm, draft: Arm | None, pairing: Pairing, timeout_s: float) -> None:
-        self._target = target
+    def __init__(
+        self, target: Arm, draft: Arm | None, pairing: Pairing, lease: MachineLease
+    ) -> None:
+        super().__init__(target, lease)
         self._n_tokens = pairing.n_tokens
         self.counts = Counts(pairing.n_tokens, ())
         self.divergences: tuple[Divergence, ...] = ()
-        self.worker = Worker(target.build.engine, call_timeout_s=timeout_s)
         try:
-            self._described = self.worker.describe()
             model = _as_run(target)
             drafting = None if draft is None else same_tokenizer(model, _as_run(draft))
             files = DraftTargetFiles(pairing, model, drafting)
@@ -211,13 +212,19 @@ class SpeculatingArm:
         done = self._generate(turn % len(self.prompts))
         return RawRun(len(done.tokens), done.elapsed_ns, (), self._pair.contexts[TARGET], 0)
 
+    def warm_up(self, workload: Workload, turn: int, parts: int) -> None:  # noqa: ARG002  # as above
+        """Generate a few tokens: their batches are those of a whole generation."""
+        _, prompt = self.prompts[turn % len(self.prompts)]
+        n_tokens = min(_WARM_UP_TOKENS, self._n_tokens)
+        self._pair.generate(prompt, speculative=True, seed=0, n_tokens=n_tokens)
+
     def reload(self) -> float:
         """Load both models again; gives the time that took in seconds."""
         return self._pair.reload()
 
     def ran(self, context: ContextFacts | None) -> Provenance:
         """The target's proof of path."""
-        return require_ran(self._target, self._described, self.loaded, context)
+        return require_ran(self._arm, self.worker.describe(), self.loaded, context)
 
     def _generate(self, index: int, *, speculative: bool = True) -> Generation:
         _, prompt = self.prompts[index]

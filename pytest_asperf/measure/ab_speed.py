@@ -1,7 +1,8 @@
 """Speed of two arms: randomised pairs of runs until the answer is decided.
 
 One pair is a load of each arm, and turns of one run of each back to back, in an order that a fair
-coin decides and that changes with every turn: what the machine does over a second, it does to both.
+coin decides: what the machine does over a second, it does to both. Every run follows one of the
+other arm, as caches are warm after a run of one's own.
 What it does to one core it does to both as well: where an arm computes on fewer cores than there
 are, the two share a draw of them. A process keeps to the core it is on, and cores differ (by 1.45
 times for seconds, on a virtual machine whose neighbours come and go).
@@ -24,9 +25,9 @@ from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.hardware.readiness import readiness
-from pytest_asperf.measure.ab_arms import RunningArm, open_together
 from pytest_asperf.measure.experiment import Visit
 from pytest_asperf.measure.paired_runner import Pair, PairedRunner
+from pytest_asperf.measure.running_arms import RunningArm, open_together
 from pytest_asperf.measure.surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.stats.sequential import PairedTest
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.measure.ab_arms import Arm, TimedArm
+    from pytest_asperf.measure.ab_arms import Arm
     from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.results import Provenance
+    from pytest_asperf.measure.running_arms import TimedArm
 
 #: Turns without which no gate is a PASS: a quarter of slow runs hides from twelve in 3 %.
 _TURNS_FOR_PASS: Final = 12
@@ -178,8 +180,7 @@ class SpeedExperiment:
     def attempt(self, lease: MachineLease) -> None:
         """Run each workload once with the lease's one side."""
         ((arm,),) = lease.sides
-        running = RunningArm(arm, lease.call_timeout_s, lease.corpus)
-        with running.worker:
+        with RunningArm(arm, lease) as running:
             for workload in self.workloads:
                 running.run(workload, 0, 1)
 
@@ -197,7 +198,7 @@ OpenArms = tuple["Callable[[], TimedArm]", "Callable[[], TimedArm]"]
 
 
 def _opening(lease: MachineLease, *arms: Arm) -> OpenArms:
-    base, candidate = (partial(RunningArm, arm, lease.call_timeout_s, lease.corpus) for arm in arms)
+    base, candidate = (partial(RunningArm, arm, lease) for arm in arms)
     return base, candidate
 
 
@@ -248,12 +249,13 @@ def run_pairs(
                 _run_pair(paired, by_workload, experiment.evidence_elsewhere)
         except KeyboardInterrupt:
             interrupted = True
+        ran = base.ran(paired.contexts[base]), candidate.ran(paired.contexts[candidate])
     return ABResult(
         by_workload,
         paired.reloads,
         paired.n_cores is not None,
         budget,
-        (base.ran(paired.contexts[base]), candidate.ran(paired.contexts[candidate])),
+        ran,
         same_tokens,
         interrupted,
     )

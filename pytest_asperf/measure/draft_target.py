@@ -88,11 +88,13 @@ class OpenPair:
         self.open(self._n_ctx, self._k_max)
         return time.perf_counter() - began
 
-    def generate(self, prompt: Sequence[int], *, speculative: bool, seed: int) -> Generation:
-        """Generate after a prompt, by the target alone or with the draft."""
+    def generate(
+        self, prompt: Sequence[int], *, speculative: bool, seed: int, n_tokens: int | None = None
+    ) -> Generation:
+        """Generate after a prompt, by the target alone or with the draft; fewer tokens if named."""
         return self._pair.generate(
             prompt,
-            n_new=self._pairing.n_tokens,
+            n_new=n_tokens or self._pairing.n_tokens,
             k=self._pairing.k if speculative else 0,
             temperature=self._pairing.temperature,
             seed=seed,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.measure.ab_arms import Arm
     from pytest_asperf.measure.corpus import Corpus
+    from pytest_asperf.measure.idle_workers import IdleWorkers
     from pytest_asperf.measure.noise_store import NoiseStore
 
 Result_co = TypeVar("Result_co", covariant=True)
@@ -31,6 +32,7 @@ class MachineLease:
         call_timeout_s: deadline of one call to an engine.
         progress: takes a label, steps done and steps at most.
         noise: opens the record of this machine's noise.
+        idle_workers: processes that earlier comparisons left.
         chunks: chunks of the corpus that PPL is taken over, or None for all.
         self_check_every: gates of this machine of which one is preceded by a self-check, or None.
     """
@@ -40,6 +42,7 @@ class MachineLease:
     call_timeout_s: float
     progress: Callable[[str, int, int], None]
     noise: Callable[[], NoiseStore]
+    idle_workers: IdleWorkers
     chunks: int | None = None
     self_check_every: int | None = None
 
@@ -119,6 +122,7 @@ class Trial:
         Raises:
             EngineError: the side cannot do it.
         """
+        lease.idle_workers.close()  # what a process did before must not be the reason
         began = time.monotonic()
         timeout_s = min(self.patience_s, lease.call_timeout_s)
         self.experiment.attempt(replace(lease, call_timeout_s=timeout_s))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -18,11 +19,11 @@ from pytest_asperf.measure.throughput import load_is_cheap
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.engine_process import ContextFacts
-    from pytest_asperf.measure.ab_arms import TimedArm
+    from pytest_asperf.engine_process import ContextFacts, RawRun
+    from pytest_asperf.measure.running_arms import TimedArm
 
 #: Timed work of one arm in a pair: long against a scheduler's slice.
 _PAIR_NS: Final = 100_000_000
@@ -34,6 +35,9 @@ _LONG_RUN_NS: Final = 200_000_000
 #: A generation is timed in at most so many parts of at least so many tokens.
 _MOST_PARTS: Final = 16
 _LEAST_PART: Final = 8
+#: Steps at the beginning of a part that are not counted. The caches then hold what the other arm
+#: left there, which costs 35 % in the first step and 1 % in the fifth (docs/benchmarks.md).
+_SETTLING_STEPS: Final = 4
 #: After each so many pairs a pair has as many turns more as the first had.
 _PAIRS_OF_A_LENGTH: Final = 10
 
@@ -45,9 +49,9 @@ class Pair:
     Attributes:
         baseline_runs_ns: times of the baseline's runs, by turn.
         candidate_runs_ns: the same of the candidate's.
-        candidate_first: whether the candidate ran first in the first turn, by coin. The order
-            changes with every turn.
-        n_tokens: of a run of the baseline and of the candidate, where a cost is that of a token.
+        candidate_first: whether the candidate ran first in every turn, by coin.
+        n_tokens: counted in a run of the baseline and of the candidate, where a cost is that of a
+            token.
         parts: that the workload was timed in, one a turn.
     """
 
@@ -60,13 +64,9 @@ class Pair:
     @property
     def in_turn_ns(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Times of the runs that began a turn, and of those that ended it."""
-        turns = [
-            run if number % 2 != self.candidate_first else run[::-1]
-            for number, run in enumerate(
-                zip(self.candidate_runs_ns, self.baseline_runs_ns, strict=True)
-            )
-        ]
-        return tuple(first for first, _ in turns), tuple(second for _, second in turns)
+        if self.candidate_first:
+            return self.candidate_runs_ns, self.baseline_runs_ns
+        return self.baseline_runs_ns, self.candidate_runs_ns
 
     @property
     def log_ratio(self) -> float:
@@ -153,9 +153,9 @@ class PairedRunner:
         self.reloads = not self._kept
         self.n_cores: int | None = None
         self.contexts: dict[TimedArm, ContextFacts] = {}
-        self._n_tokens: dict[TimedArm, int] = {}
         self.lengths: dict[Workload, PairLength] = {}
         self._warm: set[Workload] = set()
+        self._cores: tuple[int, ...] = ()
 
     def rehearse(self, workloads: Sequence[Workload]) -> None:
         """Run everything uncounted, and decide lengths and reloads from how long it takes."""
@@ -170,16 +170,13 @@ class PairedRunner:
     def begin_pair(self) -> None:
         """Draw the cores of the next pair, and load the models where each pair does."""
         if self.n_cores is not None:
-            cores = self._coin.sample(self._usable_cores, self.n_cores)
-            for arm in self._arms:
-                arm.worker.confine(cores)
+            self._cores = tuple(self._coin.sample(self._usable_cores, self.n_cores))
+        self._confine(self._cores)
         if self.reloads:
-            for arm in self._drawn_order():
-                if arm in self._kept:
-                    arm.reload()
+            self._prepare(self._drawn_order(), lambda arm: arm.reload())
 
     def run_turns(self, workload: Workload, pairs_before: int, *, alone: bool) -> Pair:
-        """Run one workload's turns of the pair, in an order that its own coin decides.
+        """Run one workload's turns of the pair; its own coin decides which arm begins each turn.
 
         Args:
             workload: what is timed.
@@ -189,24 +186,41 @@ class PairedRunner:
         order, length = self._drawn_order(), self.lengths[workload]
         first = sum(map(length.turns_of, range(pairs_before)))
         if self.reloads or not alone or workload not in self._warm:
-            for arm in order:
-                if arm in self._kept:
-                    self._time(arm, workload, first, length.parts)  # the context's warm-up
+            self._prepare(order, lambda arm: arm.warm_up(workload, first, length.parts))
         self._warm.add(workload)
         times_ns: dict[TimedArm, list[int]] = {arm: [] for arm in order}
+        n_tokens: dict[TimedArm, int] = {}
         for number in range(length.turns_of(pairs_before)):
-            for arm in order if number % 2 == 0 else reversed(order):
-                times_ns[arm].append(self._time(arm, workload, first + number, length.parts))
+            # Always after the other: an arm that ran last finds warm caches.
+            for arm in order:
+                run = self._run(arm, workload, first + number, length.parts)
+                run_ns, n_tokens[arm] = _counted(run, length.parts)
+                times_ns[arm].append(run_ns)
         base, candidate = self._arms
         return Pair(
             tuple(times_ns[base]),
             tuple(times_ns[candidate]),
             candidate_first=order[0] is candidate,
-            n_tokens=(self._n_tokens[base], self._n_tokens[candidate])
-            if workload.is_rate
-            else (1, 1),
+            n_tokens=(n_tokens[base], n_tokens[candidate]) if workload.is_rate else (1, 1),
             parts=length.parts,
         )
+
+    def _prepare(self, order: Sequence[TimedArm], do: Callable[[TimedArm], object]) -> None:
+        """Do what is not timed in arms that keep their model, at once if there are cores enough."""
+        kept = [arm for arm in order if arm in self._kept]
+        if 0 < 2 * len(self._cores) <= len(self._usable_cores):
+            self._confine(self._usable_cores)
+            with ThreadPoolExecutor(len(order)) as pool:
+                list(pool.map(do, kept))
+            self._confine(self._cores)
+        else:
+            for arm in kept:
+                do(arm)
+
+    def _confine(self, cores: tuple[int, ...]) -> None:
+        if cores:
+            for arm in self._arms:
+                arm.worker.confine(cores)
 
     def _drawn_order(self) -> list[TimedArm]:
         order = list(self._arms)
@@ -227,13 +241,22 @@ class PairedRunner:
     def _rehearsed_ns(self, arm: TimedArm, workload: Workload, parts: int) -> int:
         """Time of one turn of an arm, with the load where each run has its own."""
         began_ns = time.perf_counter_ns()
-        run_ns = self._time(arm, workload, 0, parts)
-        if run_ns < _LONG_RUN_NS:  # the first run of a context takes longer
+        run_ns = self._run(arm, workload, 0, parts).elapsed_ns
+        # The first run of a context takes longer. What takes 0.1 s has four turns or one anyway.
+        if run_ns < (_LONG_RUN_NS if parts > 1 else _PAIR_NS):
             began_ns = time.perf_counter_ns()
-            run_ns = self._time(arm, workload, 0, parts)
+            run_ns = self._run(arm, workload, 0, parts).elapsed_ns
         return time.perf_counter_ns() - began_ns if arm not in self._kept else run_ns
 
-    def _time(self, arm: TimedArm, workload: Workload, turn: int, parts: int) -> int:
+    def _run(self, arm: TimedArm, workload: Workload, turn: int, parts: int) -> RawRun:
         run = arm.run(workload, turn, parts)
-        self.contexts[arm], self._n_tokens[arm] = run.context, run.n_tokens
-        return run.elapsed_ns
+        self.contexts[arm] = run.context
+        return run
+
+
+def _counted(run: RawRun, parts: int) -> tuple[int, int]:
+    """Time and tokens of a run; of a part without the steps that fill the processor's caches."""
+    steps_ns = run.step_ns[_SETTLING_STEPS:]
+    if parts > 1 and steps_ns:
+        return sum(steps_ns), len(steps_ns)
+    return run.elapsed_ns, run.n_tokens

@@ -13,6 +13,7 @@ from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.machine_lock import MachineQueue
 from pytest_asperf.measure.ab_arms import ArmFactory
 from pytest_asperf.measure.experiment import MachineLease
+from pytest_asperf.measure.idle_workers import IdleWorkers
 from pytest_asperf.measure.model_locator import (
     LocatedModel,
     ModelLocator,
@@ -58,7 +59,7 @@ class ComparedSide:
 
 
 class MeasurementRunner:
-    """Measures on one engine; a context manager that ends its worker.
+    """Measures on one engine; a context manager that ends its workers.
 
     Args:
         build: the engine and its interpreter.
@@ -97,6 +98,7 @@ class MeasurementRunner:
             build, self._locator, plan, shipped_corpus=corpus, notify=notify
         )
         self._texts = TextRuns(build, self._locator, plan.call_timeout_s)
+        self._idle_workers = IdleWorkers()
         self._done: dict[object, object] = {}
         self._stopwatch = _Stopwatch()
 
@@ -129,7 +131,7 @@ class MeasurementRunner:
         def measure() -> dict[ModelRef, ThroughputResult]:
             models = [self.locate(ref) for ref in refs]
             with self._queue.turn():
-                return self._single_build.throughputs(models, workload)
+                return self._alone.throughputs(models, workload)
 
         return self._once(refs, workload, measure)
 
@@ -148,7 +150,7 @@ class MeasurementRunner:
                 except AsperfError as err:
                     failures[ref] = err
             with self._queue.turn():
-                return self._single_build.ladder(located, models, failures, at_most)
+                return self._alone.ladder(located, models, failures, at_most)
 
         return self._once((base, *rungs), ("ladder", at_most), measure)
 
@@ -158,7 +160,7 @@ class MeasurementRunner:
         def measure() -> MemoryResult:
             model = self.locate(ref)
             with self._queue.turn():
-                return self._single_build.memory(model, n_ctx)
+                return self._alone.memory(model, n_ctx)
 
         return self._once((ref,), n_ctx, measure)
 
@@ -192,8 +194,12 @@ class MeasurementRunner:
 
         def measure() -> Result:
             arms = _arms(sides)
-            for runner in (self, *(side.runner for side in sides)):
-                runner.close()  # would take memory and cache from the arms
+            # What others hold would take memory and cache from the arms.
+            self._single_build.close()
+            for side in sides:
+                if side.runner is not self:
+                    side.runner.close()
+            self._idle_workers.keep_only({arm.build.engine for side in arms for arm in side})
             names = [arm.name for arm, *_ in reversed(arms)] if len(arms) > 1 else []
 
             def progress(label: str, done: int, total: int) -> None:
@@ -207,6 +213,7 @@ class MeasurementRunner:
                 self.plan.call_timeout_s,
                 progress,
                 lambda: self.noise,
+                self._idle_workers,
                 self.plan.chunks,
                 self.plan.self_check_every,
             )
@@ -236,12 +243,19 @@ class MeasurementRunner:
         """End the workers."""
         self._single_build.close()
         self._texts.close()
+        self._idle_workers.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def _alone(self) -> SingleBuild:
+        """What measures one build, with no idle process beside it."""
+        self._idle_workers.close()
+        return self._single_build
 
     def _once(
         self, refs: tuple[ModelRef, ...], request: object, measure: Callable[[], Result]

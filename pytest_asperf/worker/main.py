@@ -18,11 +18,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from .engine import Engine, LoadedModel, RefusalError, ScoresInOrder, SpeculatesByItself, Timing
-from .wire import MAX_LINE_BYTES, WireError, decode, encode, write_all
+from .wire import LOG_ENDS, MAX_LINE_BYTES, WireError, decode, encode, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .speculation_ops import Pairs
 
 #: Engines by name: their module and class.
 ENGINES: Final = {
@@ -43,6 +44,7 @@ class Server:
             "describe": self._engine.describe,
             "load": self._load,
             "unload": self._unload,
+            "clear": self._clear,
             "tokenize": self._tokenize,
             "prompt": self._prompt,
             "generate": self._generate,
@@ -54,15 +56,15 @@ class Server:
         }
 
     @cached_property
-    def _pair_operations(self) -> dict[str, Callable[..., dict[str, Any]]]:
+    def _pairs(self) -> Pairs:
         from .speculation_ops import Pairs  # noqa: PLC0415  # engines that never do need no numpy
 
-        return Pairs(self._model).operations
+        return Pairs(self._model)
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The reply to one request; a failure is a reply too."""
         op = str(request.get("op"))
-        known = self._pair_operations if op.startswith("pair_") else self._operations
+        known = self._pairs.operations if op.startswith("pair_") else self._operations
         operation = known.get(op)
         if operation is None:
             return _failure("protocol", f"no operation {op!r}")
@@ -86,6 +88,15 @@ class Server:
     def _unload(self, model: str) -> dict[str, Any]:
         self._model(model).close()
         del self._models[model]
+        return {}
+
+    def _clear(self) -> dict[str, Any]:
+        """Free every pair and model, and have the parent forget what they logged."""
+        if "_pairs" in vars(self):
+            self._pairs.clear()
+        for model in [*self._models]:
+            self._unload(model)
+        os.write(2, b"\n" + LOG_ENDS)  # a line may be unfinished
         return {}
 
     def _tokenize(self, model: str, text: str) -> dict[str, Any]:

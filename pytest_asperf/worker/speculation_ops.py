@@ -100,6 +100,11 @@ class Pairs:
         del self._open[pair]
         return {}
 
+    def clear(self) -> None:
+        """Free the contexts of all pairs."""
+        for pair in [*self._open]:
+            self.close(pair)
+
     def generate(
         self,
         *,

@@ -14,6 +14,9 @@ PROTOCOL: Final = 1
 #: Longest line either end accepts: a tokenised corpus of about ten million tokens.
 MAX_LINE_BYTES: Final = 128 * 2**20
 
+#: A line of the log after which it is of other models.
+LOG_ENDS: Final = b"asperf: all models are freed\n"
+
 
 class WireError(Exception):
     """A line that is not a message of this protocol."""

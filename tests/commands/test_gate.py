@@ -8,6 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 if TYPE_CHECKING:
@@ -47,6 +48,16 @@ def test_times_of_one_model_take_turns(gate: Command) -> None:
     done = [line.split()[0] for line in log.read_text().splitlines()]
     timed = [op for op in done if op in {"generate", "prompt"}]
     assert "generate" in timed[timed.index("prompt") :]
+
+
+def test_a_gate_starts_two_processes(gate: Command) -> None:
+    """All cells share them, and both have ended with the gate."""
+    log = gate.folder / "log"
+    gate.script(log=str(log))
+    assert gate("current", "current", "--workloads", "tg32,tg32@d64,ppl,logits").exit_code == 0
+    pids = {int(line.split()[1]) for line in log.read_text().splitlines()}
+    assert len(pids) == 2
+    assert not any(map(psutil.pid_exists, pids))
 
 
 def test_a_slower_candidate_fails_with_its_note(gate: Command) -> None:

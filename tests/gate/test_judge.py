@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
 import pytest
 
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
-from pytest_asperf.config.spec import ModelRef, ModelSpec
+from pytest_asperf.config.build_sources import Interpreter
+from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
 from pytest_asperf.config.workload import Workload
+from pytest_asperf.errors import MeasurementError
 from pytest_asperf.gate.cells import GateCell, GateCheck
-from pytest_asperf.gate.judge import _taking_turns, _total_change
-from pytest_asperf.measure.ab_speed import WorkloadPairs
+from pytest_asperf.gate.judge import (
+    GateLimits,
+    _BuildComparison,
+    _taking_turns,
+    _total_change,
+)
+from pytest_asperf.gate.schedule import Schedule, Turns
+from pytest_asperf.measure.ab_speed import Budget, WorkloadPairs
 from pytest_asperf.measure.paired_runner import Pair
 
 A, B = (ModelRef(ModelSpec(name)) for name in "ab")
@@ -36,8 +47,46 @@ def test_gates_are_compared_by_total_time(slow_runs_ns: tuple[int, ...]) -> None
     assert effect.point == pytest.approx(sum(slow_runs_ns) / 400 - 1, abs=0.005)
 
 
+class _Runner:
+    """A runner whose comparisons break."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def close(self) -> None:
+        """Note the end of the processes."""
+        self.done.append("close")
+
+    def under(self, *_: object) -> tuple[()]:
+        """Give no sides."""
+        return ()
+
+    def measured_s(self) -> float:
+        """Give no time."""
+        return 0.0
+
+    def compare(self, *_: object) -> NoReturn:
+        """Break."""
+        self.done.append("compare")
+        raise MeasurementError("broken", why="w", remedy="r")
+
+
+def test_another_visit_has_other_processes() -> None:
+    """What one process is like, for as long as it lives, is not in all visits of a cell."""
+    runner = _Runner()
+    builds = (
+        Build("old", Interpreter(Path("python"))),
+        Build("new", Interpreter(Path("python"))),
+    )
+    limits = GateLimits(Budget(0.05, 20, 60.0, 1), 0.01)
+    comparing = _BuildComparison(cast("Any", runner), builds, limits, Schedule((), 60.0))
+    for visits in range(2):
+        assert comparing.visit(Turns([GateCell(A, PP), GateCell(A, TG)], visits), 9.0) == []
+    assert runner.done == ["compare", "close", "compare"]
+
+
 def test_a_depth_is_filled_once() -> None:
-    """Decoding at depth has processes of its own, where its context stays."""
+    """Decoding at depth has pairs of its own, where its context stays."""
     deep = Workload("tg", 128, 1024)
     cells = [GateCell(A, PP), GateCell(A, deep), GateCell(A, TG)]
     assert _taking_turns(cells) == [[cells[0], cells[2]], [cells[1]]]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_asperf.errors import MeasurementError
-from pytest_asperf.measure import ab_arms
-from pytest_asperf.measure.ab_arms import open_together
+from pytest_asperf.measure import running_arms
+from pytest_asperf.measure.running_arms import open_together
 
 
 class _Worker:
@@ -26,6 +26,9 @@ class _Worker:
 class _Arm:
     def __init__(self, closed: list[str], name: str) -> None:
         self.worker = _Worker(closed, name)
+
+    def __exit__(self, *error: object) -> None:
+        self.worker.close()
 
 
 def test_arms_wait_for_one_another_and_are_ended_by_the_stack() -> None:
@@ -71,7 +74,7 @@ def test_an_interruption_does_not_wait_for_what_starts(monkeypatch: pytest.Monke
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ab_arms, "wait", interrupted)
+    monkeypatch.setattr(running_arms, "wait", interrupted)
     with ExitStack() as stack, pytest.raises(KeyboardInterrupt):
         open_together(stack, [slow])
     go_on.set()

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.config.workload import Workload
+from pytest_asperf.measure import paired_runner
 from pytest_asperf.measure.paired_runner import Pair, PairedRunner, PairLength, most_parts
 
 if TYPE_CHECKING:
-    from pytest_asperf.measure.ab_arms import TimedArm
+    from pytest_asperf.measure.running_arms import TimedArm
 
 TG, PP = Workload("tg", 128), Workload("pp", 512)
 
@@ -67,6 +68,8 @@ class FakeArm:
         log: what it was asked for, in order.
         loads_each_run: whether each run has a load of its own.
         load_s: what a load takes.
+        layers_offloaded: layers on a GPU.
+        worker: notes the cores that it is confined to.
     """
 
     name: str
@@ -74,20 +77,33 @@ class FakeArm:
     log: list[tuple[str, object]]
     loads_each_run: bool = False
     load_s: float = 9.0
+    layers_offloaded: int = 1
     loaded: SimpleNamespace = field(init=False)
+    worker: SimpleNamespace = field(init=False)
 
     def __post_init__(self) -> None:
-        self.loaded = SimpleNamespace(loads_each_run=self.loads_each_run, layers_offloaded=1)
+        self.loaded = SimpleNamespace(
+            loads_each_run=self.loads_each_run, layers_offloaded=self.layers_offloaded
+        )
+        self.worker = SimpleNamespace(confine=self._confine)
+
+    def _confine(self, cores: tuple[int, ...]) -> None:
+        self.log.append((self.name, ("cores", len(cores))))
 
     def run(self, workload: Workload, turn: int, parts: int) -> SimpleNamespace:
         """Note what is run."""
         self.log.append((self.name, (workload.kind, turn % parts, parts)))
         elapsed_ns = round(1e6 * self.run_ms / parts)
+        steps_ns = (elapsed_ns // 4,) * 4 + (7,) * 4
+        context = SimpleNamespace(threads=2)
+        n_tokens = workload.n_tokens // parts
         return SimpleNamespace(
-            elapsed_ns=elapsed_ns,
-            n_tokens=workload.n_tokens // parts,
-            context=SimpleNamespace(threads=2),
+            elapsed_ns=elapsed_ns, n_tokens=n_tokens, step_ns=steps_ns, context=context
         )
+
+    def warm_up(self, workload: Workload, turn: int, parts: int) -> None:
+        """Run it."""
+        self.run(workload, turn, parts)
 
     def reload(self) -> float:
         """Note it."""
@@ -114,17 +130,23 @@ def runner(run_ms: float, load_s: float = 9.0) -> tuple[PairedRunner, list[tuple
 
 
 def test_both_arms_run_the_same_parts_in_turn() -> None:
-    """The order changes with every turn, each turn is the next part, and pairs go on from there."""
+    """No arm runs twice in a row, each turn is the next part, and pairs go on from there."""
     paired, log = runner(run_ms=1600)
     for before in range(2):
         paired.begin_pair()
-        pair = paired.run_turns(TG, before, alone=True)
-        assert pair.baseline_runs_ns == pair.candidate_runs_ns == (100_000_000,) * 4
+        paired.run_turns(TG, before, alone=True)
     warm_up, timed = log[:2], log[2:]
+    for names in ("".join(name for name, _ in log[n : n + 8]) for n in (2, 10)):
+        assert names in {"AB" * 4, "BA" * 4}
     assert [what for _, what in warm_up] == [("tg", 0, 16)] * 2
     assert [what for _, what in timed] == [("tg", n // 2, 16) for n in range(16)]
-    orders = ["".join(name for name, _ in timed[n : n + 4]) for n in range(0, 16, 4)]
-    assert set(orders) <= {"ABBA", "BAAB"}
+
+
+def test_a_part_counts_from_its_fifth_step_on() -> None:
+    """Its first steps fill the caches again; a whole run counts as it is."""
+    paired, _ = runner(run_ms=1600)
+    assert paired.run_turns(TG, 0, alone=True).candidate_runs_ns == (28,) * 4
+    assert paired.run_turns(PP, 0, alone=True).candidate_runs_ns == (1_600_000_000,)
 
 
 def test_pairs_of_a_later_visit_go_on_with_the_next_part() -> None:
@@ -157,3 +179,26 @@ def test_only_what_changed_is_warmed_up() -> None:
     assert sorted(log) == [("A", "load"), ("B", "load")]
     cheap.run_turns(TG, 3, alone=True)
     assert len(log) == 2 + 2 + 8
+
+
+@pytest.mark.parametrize("usable", [(0, 1, 2, 3), (0, 1, 2)])
+def test_arms_warm_up_side_by_side_and_are_timed_on_shared_cores(
+    monkeypatch: pytest.MonkeyPatch, usable: tuple[int, ...]
+) -> None:
+    """Where cores suffice for both, what is not timed has all of them; a turn never has."""
+    monkeypatch.setattr(paired_runner, "usable_cores", lambda: usable)
+    log: list[tuple[str, object]] = []
+    arms = [FakeArm(name, 1600, log, load_s=0.01, layers_offloaded=0) for name in "AB"]
+    base, candidate = (cast("TimedArm", arm) for arm in arms)
+    paired = PairedRunner(base, candidate, random.Random(1))  # noqa: S311  # replayed
+    paired.rehearse([TG])
+    log.clear()
+    paired.begin_pair()
+    paired.run_turns(TG, 0, alone=True)
+    done = [what[1] if isinstance(what, tuple) and what[0] == "cores" else what for _, what in log]
+    loads, warm_ups = ["load"] * 2, [("tg", 0, 16)] * 2
+    turns = [("tg", number // 2, 16) for number in range(8)]
+    if len(usable) == 3:
+        assert done == [2, 2, *loads, *warm_ups, *turns]
+    else:
+        assert done == [2, 2, 4, 4, *loads, 2, 2, 4, 4, *warm_ups, 2, 2, *turns]
