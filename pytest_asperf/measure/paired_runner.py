@@ -8,6 +8,7 @@ parts, and only pairs of a test that stays undecided grow.
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,7 @@ from pytest_asperf.measure.throughput import load_is_cheap
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import ContextFacts, RawRun
@@ -34,7 +35,7 @@ _LONG_RUN_NS: Final = 200_000_000
 _MOST_PARTS: Final = 16
 _LEAST_PART: Final = 8
 #: Steps at the beginning of a part that are not counted. The caches then hold what the other arm
-#: left there, which costs 35 % in the first step and 1 % in the fifth (docs/benchmarks.md).
+#: left there, which costs 30 % in the first step and 3 % in the fifth (docs/benchmarks.md).
 _SETTLING_STEPS: Final = 4
 #: After each so many pairs a pair has as many turns more as the first had.
 _PAIRS_OF_A_LENGTH: Final = 10
@@ -139,6 +140,7 @@ class PairedRunner:
         self.contexts: dict[TimedArm, ContextFacts] = {}
         self.lengths: dict[Workload, PairLength] = {}
         self._warm: set[Workload] = set()
+        self._cores: tuple[int, ...] = ()
 
     def rehearse(self, workloads: Sequence[Workload]) -> None:
         """Run everything uncounted, and decide lengths and reloads from how long it takes."""
@@ -153,13 +155,10 @@ class PairedRunner:
     def begin_pair(self) -> None:
         """Draw the cores of the next pair, and load the models where each pair does."""
         if self.n_cores is not None:
-            cores = self._coin.sample(self._usable_cores, self.n_cores)
-            for arm in self._arms:
-                arm.worker.confine(cores)
+            self._cores = tuple(self._coin.sample(self._usable_cores, self.n_cores))
+        self._confine(self._cores)
         if self.reloads:
-            for arm in self._drawn_order():
-                if arm in self._kept:
-                    arm.reload()
+            self._prepare(self._drawn_order(), lambda arm: arm.reload())
 
     def run_turns(self, workload: Workload, pairs_before: int, *, alone: bool) -> Pair:
         """Run one workload's turns of the pair; its own coin decides which arm begins each turn.
@@ -172,9 +171,7 @@ class PairedRunner:
         order, length = self._drawn_order(), self.lengths[workload]
         first = sum(map(length.turns_of, range(pairs_before)))
         if self.reloads or not alone or workload not in self._warm:
-            for arm in order:
-                if arm in self._kept:
-                    arm.warm_up(workload, first, length.parts)
+            self._prepare(order, lambda arm: arm.warm_up(workload, first, length.parts))
         self._warm.add(workload)
         times_ns: dict[TimedArm, list[int]] = {arm: [] for arm in order}
         for number in range(length.turns_of(pairs_before)):
@@ -188,6 +185,23 @@ class PairedRunner:
             tuple(times_ns[candidate]),
             candidate_first=order[0] is candidate,
         )
+
+    def _prepare(self, order: Sequence[TimedArm], do: Callable[[TimedArm], object]) -> None:
+        """Do what is not timed in arms that keep their model, at once if there are cores enough."""
+        kept = [arm for arm in order if arm in self._kept]
+        if 0 < 2 * len(self._cores) <= len(self._usable_cores):
+            self._confine(self._usable_cores)
+            with ThreadPoolExecutor(len(order)) as pool:
+                list(pool.map(do, kept))
+            self._confine(self._cores)
+        else:
+            for arm in kept:
+                do(arm)
+
+    def _confine(self, cores: tuple[int, ...]) -> None:
+        if cores:
+            for arm in self._arms:
+                arm.worker.confine(cores)
 
     def _drawn_order(self) -> list[TimedArm]:
         order = list(self._arms)

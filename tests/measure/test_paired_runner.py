@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.config.workload import Workload
+from pytest_asperf.measure import paired_runner
 from pytest_asperf.measure.paired_runner import PairedRunner, PairLength, most_parts
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class FakeArm:
         log: what it was asked for, in order.
         loads_each_run: whether each run has a load of its own.
         load_s: what a load takes.
+        layers_offloaded: layers on a GPU.
+        worker: notes the cores that it is confined to.
     """
 
     name: str
@@ -73,10 +76,18 @@ class FakeArm:
     log: list[tuple[str, object]]
     loads_each_run: bool = False
     load_s: float = 9.0
+    layers_offloaded: int = 1
     loaded: SimpleNamespace = field(init=False)
+    worker: SimpleNamespace = field(init=False)
 
     def __post_init__(self) -> None:
-        self.loaded = SimpleNamespace(loads_each_run=self.loads_each_run, layers_offloaded=1)
+        self.loaded = SimpleNamespace(
+            loads_each_run=self.loads_each_run, layers_offloaded=self.layers_offloaded
+        )
+        self.worker = SimpleNamespace(confine=self._confine)
+
+    def _confine(self, cores: tuple[int, ...]) -> None:
+        self.log.append((self.name, ("cores", len(cores))))
 
     def run(self, workload: Workload, turn: int, parts: int) -> SimpleNamespace:
         """Note what is run."""
@@ -157,3 +168,26 @@ def test_only_what_changed_is_warmed_up() -> None:
     assert sorted(log) == [("A", "load"), ("B", "load")]
     cheap.run_turns(TG, 3, alone=True)
     assert len(log) == 2 + 2 + 8
+
+
+@pytest.mark.parametrize("usable", [(0, 1, 2, 3), (0, 1, 2)])
+def test_arms_warm_up_side_by_side_and_are_timed_on_shared_cores(
+    monkeypatch: pytest.MonkeyPatch, usable: tuple[int, ...]
+) -> None:
+    """Where cores suffice for both, what is not timed has all of them; a turn never has."""
+    monkeypatch.setattr(paired_runner, "usable_cores", lambda: usable)
+    log: list[tuple[str, object]] = []
+    arms = [FakeArm(name, 1600, log, load_s=0.01, layers_offloaded=0) for name in "AB"]
+    base, candidate = (cast("TimedArm", arm) for arm in arms)
+    paired = PairedRunner(base, candidate, random.Random(1))  # noqa: S311  # replayed
+    paired.rehearse([TG])
+    log.clear()
+    paired.begin_pair()
+    paired.run_turns(TG, 0, alone=True)
+    done = [what[1] if isinstance(what, tuple) and what[0] == "cores" else what for _, what in log]
+    loads, warm_ups = ["load"] * 2, [("tg", 0, 16)] * 2
+    turns = [("tg", number // 2, 16) for number in range(8)]
+    if len(usable) == 3:
+        assert done == [2, 2, *loads, *warm_ups, *turns]
+    else:
+        assert done == [2, 2, 4, 4, *loads, 2, 2, 4, 4, *warm_ups, 2, 2, *turns]
