@@ -36,7 +36,7 @@ _LONG_RUN_NS: Final = 200_000_000
 _MOST_PARTS: Final = 16
 _LEAST_PART: Final = 8
 #: Steps at the beginning of a part that are not counted. The caches then hold what the other arm
-#: left there, which costs 35 % in the first step and 1 % in the fifth (docs/benchmarks.md).
+#: left there, which costs 30 % in the first step and 3 % in the fifth (docs/benchmarks.md).
 _SETTLING_STEPS: Final = 4
 #: After each so many pairs a pair has as many turns more as the first had.
 _PAIRS_OF_A_LENGTH: Final = 10

@@ -131,7 +131,7 @@ class MeasurementRunner:
         def measure() -> dict[ModelRef, ThroughputResult]:
             models = [self.locate(ref) for ref in refs]
             with self._queue.turn():
-                return self._alone.throughputs(models, workload)
+                return self._alone().throughputs(models, workload)
 
         return self._once(refs, workload, measure)
 
@@ -150,7 +150,7 @@ class MeasurementRunner:
                 except AsperfError as err:
                     failures[ref] = err
             with self._queue.turn():
-                return self._alone.ladder(located, models, failures, at_most)
+                return self._alone().ladder(located, models, failures, at_most)
 
         return self._once((base, *rungs), ("ladder", at_most), measure)
 
@@ -160,7 +160,7 @@ class MeasurementRunner:
         def measure() -> MemoryResult:
             model = self.locate(ref)
             with self._queue.turn():
-                return self._alone.memory(model, n_ctx)
+                return self._alone().memory(model, n_ctx)
 
         return self._once((ref,), n_ctx, measure)
 
@@ -251,9 +251,8 @@ class MeasurementRunner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
     def _alone(self) -> SingleBuild:
-        """What measures one build, with no idle process beside it."""
+        """End idle processes; gives what measures one build."""
         self._idle_workers.close()
         return self._single_build
 
