@@ -35,9 +35,6 @@ _LONG_RUN_NS: Final = 200_000_000
 #: A generation is timed in at most so many parts of at least so many tokens.
 _MOST_PARTS: Final = 16
 _LEAST_PART: Final = 8
-#: Steps at the beginning of a part that are not counted. The caches then hold what the other arm
-#: left there, which costs 30 % in the first step and 3 % in the fifth (docs/benchmarks.md).
-_SETTLING_STEPS: Final = 4
 #: After each so many pairs a pair has as many turns more as the first had.
 _PAIRS_OF_A_LENGTH: Final = 10
 
@@ -194,8 +191,8 @@ class PairedRunner:
             # Always after the other: an arm that ran last finds warm caches.
             for arm in order:
                 run = self._run(arm, workload, first + number, length.parts)
-                run_ns, n_tokens[arm] = _counted(run, length.parts)
-                times_ns[arm].append(run_ns)
+                times_ns[arm].append(run.elapsed_ns)
+                n_tokens[arm] = run.n_tokens
         base, candidate = self._arms
         return Pair(
             tuple(times_ns[base]),
@@ -252,11 +249,3 @@ class PairedRunner:
         run = arm.run(workload, turn, parts)
         self.contexts[arm] = run.context
         return run
-
-
-def _counted(run: RawRun, parts: int) -> tuple[int, int]:
-    """Time and tokens of a run; of a part without the steps that fill the processor's caches."""
-    steps_ns = run.step_ns[_SETTLING_STEPS:]
-    if parts > 1 and steps_ns:
-        return sum(steps_ns), len(steps_ns)
-    return run.elapsed_ns, run.n_tokens

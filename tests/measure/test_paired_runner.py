@@ -94,12 +94,9 @@ class FakeArm:
         """Note what is run."""
         self.log.append((self.name, (workload.kind, turn % parts, parts)))
         elapsed_ns = round(1e6 * self.run_ms / parts)
-        steps_ns = (elapsed_ns // 4,) * 4 + (7,) * 4
         context = SimpleNamespace(threads=2)
         n_tokens = workload.n_tokens // parts
-        return SimpleNamespace(
-            elapsed_ns=elapsed_ns, n_tokens=n_tokens, step_ns=steps_ns, context=context
-        )
+        return SimpleNamespace(elapsed_ns=elapsed_ns, n_tokens=n_tokens, context=context)
 
     def warm_up(self, workload: Workload, turn: int, parts: int) -> None:
         """Run it."""
@@ -140,13 +137,6 @@ def test_both_arms_run_the_same_parts_in_turn() -> None:
         assert names in {"AB" * 4, "BA" * 4}
     assert [what for _, what in warm_up] == [("tg", 0, 16)] * 2
     assert [what for _, what in timed] == [("tg", n // 2, 16) for n in range(16)]
-
-
-def test_a_part_counts_from_its_fifth_step_on() -> None:
-    """Its first steps fill the caches again; a whole run counts as it is."""
-    paired, _ = runner(run_ms=1600)
-    assert paired.run_turns(TG, 0, alone=True).candidate_runs_ns == (28,) * 4
-    assert paired.run_turns(PP, 0, alone=True).candidate_runs_ns == (1_600_000_000,)
 
 
 def test_pairs_of_a_later_visit_go_on_with_the_next_part() -> None:

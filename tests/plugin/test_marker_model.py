@@ -116,7 +116,7 @@ def test_a_model_of_several_files_needs_a_level(project: Project) -> None:
     project.test("def test_it(throughput):\n    throughput('tg8')\n")
     result = project.run()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["fake: *level*", "test_it.py:4: ModelError"])
+    result.stdout.fnmatch_lines(["fake: *level*", "test_it.py:4: UnfitError"])
 
 
 def test_two_files_of_one_name_have_two_labels(
