@@ -54,11 +54,13 @@ def prompts(max_chars: int = 200) -> SearchStrategy[str]:
     """
     letters = st.characters(codec="utf-8", exclude_characters="\0")
     pieces = st.one_of(st.sampled_from(_PIECES), st.text(letters, min_size=1, max_size=20))
-    return st.builds(
-        lambda first, rest: "".join([first, *rest])[: max(2, max_chars)],
-        st.one_of(st.text(letters, min_size=2, max_size=20), st.sampled_from(_LONG_PIECES)),
-        st.lists(pieces, max_size=10),
-    )
+    first = st.one_of(st.text(letters, min_size=2, max_size=20), st.sampled_from(_LONG_PIECES))
+
+    @st.composite  # an error then shows the text, and not how it was put together
+    def text(draw: st.DrawFn) -> str:
+        return "".join([draw(first), *draw(st.lists(pieces, max_size=10))])[: max(2, max_chars)]
+
+    return text()
 
 
 def workloads(max_tokens: int = 64, max_depth: int = 128) -> SearchStrategy[str]:

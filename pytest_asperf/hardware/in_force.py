@@ -99,7 +99,9 @@ class Hardware:
     @property
     def shares_memory(self) -> bool:
         """Whether CPU and GPU read from one memory, as Apple's do."""
-        return self.profile is not None and self.profile.vendor == "apple"
+        if self.profile is not None:
+            return self.profile.vendor == "apple"
+        return (self.machine.cpu_brand or "").startswith("Apple ")
 
     @property
     def name(self) -> str:
@@ -147,7 +149,11 @@ def in_force(
     """
     if name == "auto":
         return Hardware(machine)
-    if _is_any_of(find_bins(name, memory_gb=memory_gb, option=option), machine):
+    bins = find_bins(name, memory_gb=memory_gb, option=option)
+    if _is_any_of(bins, machine):
+        shared = published_bandwidth(Match(bins)) if machine.bandwidth is None else None
+        if shared is not None:  # of a chip whose bin is not known
+            machine = replace(machine, bandwidth=shared)
         return Hardware(machine, machine.profile)
     return Hardware(machine, find_profile(name, memory_gb=memory_gb, option=option))
 

@@ -134,7 +134,7 @@ def test_all_chunks_can_be_asked_for(configure: Configure) -> None:
         "--asperf-python=no-such-python",
         "--asperf-python=./no-such-python",
         "--asperf-report=a.json",
-        "--asperf-report=html:a.html",
+        "--asperf-report=pdf:a.pdf",
         "--asperf-report=json:",
     ],
 )
