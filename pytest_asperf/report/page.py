@@ -117,7 +117,7 @@ def _facts(report: ReportData) -> list[Element]:
         for part in (element("dt", label), element("dd", text, class_=label))
     ]
     lines = element("ul", (element("li", line) for line in report.headline), class_="headline")
-    early = "The file names neither time nor machine: an earlier version of pytest-asperf wrote it."
+    early = "The file names neither time nor machine."
     return [
         element("dl", terms, class_="facts") if terms else element("p", early, class_="quiet"),
         *([lines] if report.headline else []),
