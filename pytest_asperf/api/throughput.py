@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import metrics
-from pytest_asperf.analysis.limit_verdict import judge_within
+from pytest_asperf.analysis.limit_verdict import judge_within, parse_percent
 from pytest_asperf.analysis.verdict import Outcome, Verdict, judge_invalid
 from pytest_asperf.api.measurement_context import FixtureValue, Reading, settle
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
@@ -96,8 +96,8 @@ def assert_throughput(
 def assert_bandwidth_utilization(
     throughput: Throughput | Reading,
     *,
-    at_most: float | None = None,
-    at_least: float | None = None,
+    at_most: str | float | None = None,
+    at_least: str | float | None = None,
 ) -> Verdict:
     """Claim that TG uses a share of the memory bandwidth within limits.
 
@@ -106,15 +106,21 @@ def assert_bandwidth_utilization(
 
     Args:
         throughput: the fixture (its tg128 is taken), or one TG reading.
-        at_most: upper limit, a fraction.
-        at_least: lower limit, a fraction.
+        at_most: upper limit, `"80%"` or a fraction.
+        at_least: lower limit, likewise.
 
     Raises:
         VerdictError: the verdict is not a PASS.
-        ConfigError: a prompt workload, or no limit.
+        ConfigError: a prompt workload, no limit, or one that is no share.
         HardwareError: the bandwidth is not known.
     """
     __tracebackhide__ = True
+    low, high = (
+        None
+        if limit is None
+        else parse_percent(limit, where=f"assert_bandwidth_utilization: {name}")
+        for name, limit in (("at_least", at_least), ("at_most", at_most))
+    )
     reading = _reading(throughput)
     n_bytes = reading.result.bytes_per_token
     if reading.result.workload.kind != "tg" or n_bytes is None:
@@ -127,7 +133,7 @@ def assert_bandwidth_utilization(
     bound = reading.measurement.bounds.expected(reading.result)
     share = metrics.bandwidth_utilisation(reading.rate, n_bytes, bound.gbs)
     subject = reading.subject(f"utilisation of {bound.gbs:.4g} GB/s ({bound.kind}) by")
-    verdict = judge_within(share, subject, at_least=at_least, at_most=at_most)
+    verdict = judge_within(share, subject, at_least=low, at_most=high)
     if bound.doubt:
         remedy = "name this machine's chip with --asperf-hardware, or leave it out"
         verdict = judge_invalid(subject, verdict.threshold, [bound.doubt], remedy=remedy)
@@ -139,9 +145,7 @@ def assert_bandwidth_utilization(
         remedy = "measure a model several times the cache's size"
         verdict = judge_invalid(subject, verdict.threshold, [problem], remedy=remedy)
     unit = share.point / reading.rate.point
-    return settle(
-        vetted(verdict, reading.runs, (at_least, at_most), unit=unit), reading.measurement.record
-    )
+    return settle(vetted(verdict, reading.runs, (low, high), unit=unit), reading.measurement.record)
 
 
 def _reading(throughput: Throughput | Reading) -> Reading:

@@ -16,7 +16,7 @@ def test_it(throughput):
 
 @pytest.mark.parametrize(
     "claim",
-    ["throughput, at_most=10", 'throughput("tg16"), at_least=0.001'],
+    ["throughput, at_most=10", 'throughput("tg16"), at_least="0.1%"'],
 )
 def test_a_share_within_its_limits(live: Project, claim: str) -> None:
     """Limits that hold on any machine, and that a wrong unit, a factor of 1,000, would break."""
@@ -39,6 +39,7 @@ def test_a_model_in_the_cache_is_not_judged(live: Project) -> None:
     [
         ('throughput("pp16"), at_most=1.0', "bandwidth utilisation is not defined for pp16"),
         ('throughput("tg16")', "is not a range"),
+        ('throughput("tg16"), at_most="80"', "at_most: '80' is not a usable limit"),
         ('throughput("tg16"), at_least=1.0, at_most=0.5', "is not a range"),
     ],
 )
