@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _DEPTH: Final = 1024
 _PART: Final = 8
 _TURNS: Final = 4
-#: Steps of a part that are not counted, as in `measure.paired_runner`.
+#: Steps at the beginning of a part, which `measure.running_arms` decodes again, untimed.
 _SETTLING: Final = 4
 
 _ALTERNATES: Final = "alternates"
