@@ -91,7 +91,7 @@ class MislabelledError(ModelError):
 
 
 class HardwareError(AsperfError):
-    """A hardware profile is unknown, or a fact about this machine cannot be had."""
+    """A hardware profile is unknown, or a fact about this machine cannot be read."""
 
 
 class CacheError(AsperfError):

@@ -133,7 +133,7 @@ def _index_versions(package: str, base: Packages, options: Sequence[str]) -> lis
     found = _VERSIONS.search(printed)
     if status or found is None:
         raise BuildError(
-            f"the releases of {package} cannot be had: pip {' '.join(words)} ended with {status}",
+            f"releases of {package} cannot be listed: pip {' '.join(words)} ended with {status}",
             why="they are what is bisected",
             remedy=f"see pip's own words below; it has to be installed in {python} "
             "(python -m ensurepip) and to reach the index",

@@ -140,7 +140,7 @@ def _opened(record: BisectRecord, *, fresh: bool) -> tuple[BisectRecord, str]:
     record.gates = {gate: kept for gate, kept in gates.items() if not kept.is_unmade}
     if not gates:
         return record, ""
-    remark = f"{len(record.gates)} gates of an earlier run are kept (--fresh forgets them)"
+    remark = f"{len(record.gates)} gates of an earlier run are kept (--fresh ignores them)"
     if len(record.gates) < len(gates):
         remark += "; what could not be made is tried again"
     return record, remark

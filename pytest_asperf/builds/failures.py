@@ -50,7 +50,7 @@ def environment_failure(error: StepFailure, title: str, *, folder: Path, log: Pa
     if line := next((line for line in error.lines if _NO_VERSION.search(line)), None):
         newest = f"; the newest it has: {', '.join(known[-_VERSIONS_SHOWN:])}" if is_known else ""
         return BuildError(
-            f"{title} cannot be had: {printable(_PREFIX.sub('', line), 300)}",
+            f"{title} cannot be installed: {printable(_PREFIX.sub('', line), 300)}",
             why=_NEEDED,
             remedy=f"name a version that the index has for this Python and platform"
             f"{printable(newest, 300)}",
@@ -93,7 +93,7 @@ def _offline(error: StepFailure, title: str, log: Path) -> BuildError:
     host = first_match(_HOST, error.lines)
     index = (host["host"] or host[0]) if host else _INDEX
     return BuildError(
-        f"{title} cannot be had: the package index {printable(index, 200)} cannot be reached",
+        f"{title} cannot be fetched: the package index {printable(index, 200)} cannot be reached",
         why="a requirement is downloaded the first time, with what it depends on",
         remedy="go online for the first run, or name a reachable index with PIP_INDEX_URL",
         opt_out="name the path of an interpreter that has it installed",

@@ -206,7 +206,7 @@ def _kind_of(keys: Collection[str], *, where: str) -> str:
     for key in keys:
         if key not in _KEYS[kind]:
             raise ConfigError(
-                f"{where}: {key} stands beside {kind}, which it says nothing of",
+                f"{where}: {key} does not go with {kind}",
                 why="a key that nothing reads would leave out what was meant by it",
                 remedy=f"beside {kind} write only {listing(_KEYS[kind])} and settings",
             )

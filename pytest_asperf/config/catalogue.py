@@ -60,7 +60,7 @@ class Catalogue:
         folder: the root of the project; relative paths in addresses start here.
         models: shipped models first, then the project's own.
         settings: defaults, the configuration file's values over them, and options over both.
-        names: of the models that are named by their paths; of others, the file's name.
+        names: by path, the names of models that are given by their paths; else the file's name.
     """
 
     folder: Path

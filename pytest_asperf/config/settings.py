@@ -62,7 +62,7 @@ class Settings:
         roles: addresses by role of the models that the user named, `default_model` as the target.
         findings_scope: which findings are tried: those about this machine and model, or all.
         chunks: chunks of the corpus that PPL is taken over, or None for all of them.
-        baseline: build that a gate holds the candidate against.
+        baseline: build that a gate compares the candidate with.
         candidate: build that a gate judges, None where there is none.
         tolerance: slowdown that a gate accepts, a fraction.
         max_pairs: pairs after which a gate gives up.

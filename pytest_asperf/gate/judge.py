@@ -118,7 +118,7 @@ def _taking_turns(cells: Iterable[GateCell]) -> list[list[GateCell]]:
     """Group the timed cells of each model and depth; anything else stays by itself.
 
     Workloads of one depth share a context, or fill it quickly; another depth would have to be
-    filled anew in each pair.
+    filled again in each pair.
     """
     groups: list[list[GateCell]] = []
     timed: dict[tuple[ModelRef, int], list[GateCell]] = {}

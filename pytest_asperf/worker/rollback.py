@@ -110,7 +110,7 @@ class RolledBackStepper(ABC):
             return
         if not self._has_checkpoints:
             if not self._drop_tail(n):
-                raise RefusalError("rollback", f"the memory refused to forget from token {n} on")
+                raise RefusalError("rollback", f"the memory refused to drop tokens from {n} on")
             return
         mark = self._marked
         if not 0 <= mark <= n:

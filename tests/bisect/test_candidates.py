@@ -93,7 +93,7 @@ def test_all_else_is_the_candidates() -> None:
 @pytest.mark.usefixtures("index")
 def test_an_index_without_the_package_is_told_with_what_pip_says() -> None:
     """The last words of pip, and how to go on without an index."""
-    with pytest.raises(BuildError, match="the releases of llama-cpp-python cannot be had") as error:
+    with pytest.raises(BuildError, match="releases of llama-cpp-python cannot be listed") as error:
         between("llama-cpp-python==0.3.1", "llama-cpp-python==0.3.3")
     assert "No matching distribution" in str(error.value)
     assert "--builds" in str(error.value)

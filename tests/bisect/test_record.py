@@ -53,7 +53,7 @@ def test_an_equal_run_goes_on(tmp_path: Path, state: Path) -> None:
     assert seed == 7
     assert gates == {gate: found for gate, found in GATES.items() if not found.is_unmade}
     assert told == (
-        "2 gates of an earlier run are kept (--fresh forgets them); what could not be made is "
+        "2 gates of an earlier run are kept (--fresh ignores them); what could not be made is "
         "tried again"
     )
 

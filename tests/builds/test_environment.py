@@ -254,7 +254,7 @@ def test_an_unknown_version_names_those_there_are(
     with pytest.raises(BuildError) as caught:
         build_cache().made(Packages(("llama-cpp-python==0.0.2",)))
     text = str(caught.value)
-    assert "llama-cpp-python==0.0.2 cannot be had" in text
+    assert "llama-cpp-python==0.0.2 cannot be installed" in text
     assert "the newest it has: 0.0.1" in text
 
 

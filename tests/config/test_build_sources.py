@@ -181,12 +181,12 @@ def test_a_table_of_a_checkout(tmp_path: Path) -> None:
         ({"requirements": "mlx-lm", "env": "A=1"}, "a table"),
         ({"requirements": "mlx-lm", "python": "/nowhere/python"}, "no such program"),
         ({"requirements": "mlx-lm", "engine": "mlxx"}, "did you mean 'mlx'"),
-        ({"requirements": "mlx-lm", "tools": "."}, "tools stands beside requirements"),
-        ({"tools": ".", "env": {}}, "env stands beside tools"),
+        ({"requirements": "mlx-lm", "tools": "."}, "tools does not go with requirements"),
+        ({"tools": ".", "env": {}}, "env does not go with tools"),
         ({"checkout": "."}, "commit takes a commit"),
         ({"checkout": ".", "commit": "-x"}, "commit takes a commit"),
         ({"checkout": ".", "commit": "x", "cmake": ["--build"]}, "-DGGML_METAL=ON"),
-        ({"commit": "x"}, "commit stands beside python"),
+        ({"commit": "x"}, "commit does not go with python"),
     ],
 )
 def test_a_table_that_cannot_be_read_is_refused(
