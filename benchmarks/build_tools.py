@@ -20,7 +20,7 @@ from pytest_asperf.modelfiles.cache import cache_root
 
 TOOLS: Final = (
     *("llama-bench", "llama-perplexity", "llama-quantize"),
-    *("llama-speculative-simple", "llama-batched-bench"),
+    *("llama-speculative-simple", "llama-batched-bench", "ggml-rpc-server"),
 )
 
 #: Names a folder that holds the tools already.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.figure import Figure
 from pytest_asperf.api.measurement_context import FixtureValue, unknown_word
+from pytest_asperf.config.engine_settings import parse_settings
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.measure.speculation import GainExperiment, PlacesExperiment
@@ -53,6 +54,27 @@ class Speculation(FixtureValue):
             ConfigError: an unknown model or level.
         """
         return replace(self, pairing=replace(self.pairing, draft=self.find(address)))
+
+    def drafted_on(self, remote: str) -> Speculation:
+        """The same draft and target, with the draft on another machine.
+
+        Args:
+            remote: its RPC server, as the engine setting `remote` names it: `"10.0.0.2:50052"`.
+
+        Raises:
+            ConfigError: no such address, or the draft is no model.
+        """
+        where = f"{self.pairing.label}: drafted_on"
+        draft = self.pairing.draft
+        if draft is None:
+            raise ConfigError(
+                f"{where}: a lookup in the text runs on no machine",
+                why="only a draft that is a model can compute elsewhere",
+                remedy="name a draft in the speculative marker",
+            )
+        settings = parse_settings({"remote": remote}, where=where)
+        spec = draft.spec.with_settings(settings)
+        return replace(self, pairing=replace(self.pairing, draft=replace(draft, spec=spec)))
 
     def on(self, prompt: str) -> PromptSpeculation:
         """The same pair on one prompt, for `assert_lossless`: nothing is timed.

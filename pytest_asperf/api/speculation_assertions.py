@@ -90,21 +90,26 @@ def assert_sd_loss(speculation: Speculation) -> Verdict:
     return settle(loss_verdict(result, subject), speculation.measurement.record)
 
 
-def assert_sd_gains_more(speculation: Speculation, than: Speculation) -> Verdict:
+def assert_sd_gains_more(
+    speculation: Speculation, than: Speculation, *, by: float | str = 0.0
+) -> Verdict:
     """Claim that one draft speeds generation up by more than another.
 
     Args:
         speculation: the pairing that gains more.
         than: the pairing that gains less, such as `speculation.drafted_by("asperf-target:Q4_0")`.
+        by: how much higher TG must be with the first, `"100%"` or a fraction.
 
     Raises:
         VerdictError: the verdict is not a PASS.
+        ConfigError: `by` is not usable.
         AsperfError: one could not be measured, or what was measured is broken.
     """
     __tracebackhide__ = True
+    limit = parse_percent(by, where="assert_sd_gains_more: by")
     result, subject = _measured(speculation, f"TG, against that of {than.pairing.label}, of")
     other, _ = _measured(than, "SD gain")
-    verdict = more_gain_verdict(result, other, subject)
+    verdict = more_gain_verdict(result, other, subject, limit)
     return settle(verdict, speculation.measurement.record)
 
 

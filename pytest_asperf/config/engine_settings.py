@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from pytest_asperf.config.engines import MLX_GROUP_SIZE, MlxScheme, mlx_scheme
+from pytest_asperf.config.remote_address import REMOTE_ADDRESS
 from pytest_asperf.config.table import CheckedTable, Rule, number, one_of, whole
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
 
@@ -70,6 +71,7 @@ class EngineSettings:
             quantised.
         kv_group_size: elements of it that share a scale, one of `MLX_KV_GROUP_SIZES`.
         slow_by: share of each step's time that is added to it, to see that a gate finds it.
+        remote: the RPC server that computes for llama.cpp: `host:port`, `loopback`, `ssh:host`.
     """
 
     threads: int | None = None
@@ -82,6 +84,7 @@ class EngineSettings:
     n_batch: int | None = None
     n_ubatch: int | None = None
     slow_by: float | None = None
+    remote: str | None = None
 
     def merged(self, other: EngineSettings) -> EngineSettings:
         """These settings with every value that `other` sets taken from it."""
@@ -139,6 +142,7 @@ _RULES: Final[Mapping[str, Rule[Any]]] = {
     "kv_group_size": _one_number(MLX_KV_GROUP_SIZES),
     "n_batch": whole(1, _LARGEST),
     "n_ubatch": whole(1, _LARGEST),
+    "remote": REMOTE_ADDRESS,
     "slow_by": number("a share from 0 to 10, such as 0.07", usable=lambda share: 0 <= share <= 10),
 }
 

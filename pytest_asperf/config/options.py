@@ -50,6 +50,11 @@ OPTIONS: Final = {
         "interpreter that the engine runs in (default: the one that runs pytest)",
     ),
     "--asperf-tools": ("tools", "PATH", "folder of llama.cpp's programs, for llama_tools"),
+    "--asperf-remote": (
+        "remote",
+        "HOST:PORT",
+        "llama.cpp RPC server of another machine, for tests that take rpc_remote",
+    ),
     "--asperf-baseline": (
         "baseline",
         "BUILD",

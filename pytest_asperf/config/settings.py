@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from pytest_asperf.analysis.guards.surroundings import CV_LIMIT
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.config.engines import ENGINES, Engine, level_engines
+from pytest_asperf.config.remote_address import REMOTE_ADDRESS
 from pytest_asperf.config.roles import ROLES, is_role
 from pytest_asperf.config.table import Rule, list_of, matching, one_of, whole
 from pytest_asperf.errors import ConfigError, listing, suggest
@@ -76,6 +77,7 @@ class Settings:
         wait: seconds after which waiting for another measurement on this machine is given up.
         cache: folder for files that are made once, or None for the platform's own.
         tools: folder of llama.cpp's programs, for the engine that runs those.
+        remote: llama.cpp RPC server of another machine, for tests that draft there.
         findings: a project's own files of findings, beside the shipped ones.
         records: its own files of recorded figures.
     """
@@ -102,6 +104,7 @@ class Settings:
     cache: Path | None = None
     python: Path = field(default_factory=lambda: Path(sys.executable))
     tools: Path | None = None
+    remote: str | None = None
     report: tuple[ReportTarget, ...] = ()
     findings: tuple[Path, ...] = ()
     records: tuple[Path, ...] = ()
@@ -321,6 +324,7 @@ def setting_rules(folder: Path) -> dict[str, Rule[Any]]:
         ),
         "findings": files.because("findings left out would not be missed"),
         "records": files.because("findings rest on the figures in them"),
+        "remote": REMOTE_ADDRESS.because("a draft runs there"),
         "tools": Rule(
             partial(_tools, folder=folder),
             "the path of a folder that has llama-bench, llama-perplexity and llama-quantize",

@@ -79,9 +79,11 @@ class ModelRef:
 
     @property
     def title(self) -> str:
-        """The address, with what does not go without saying: the KV cache, and the engine."""
-        kv = f" KV {name}" if (name := self.spec.settings.kv_name) else ""
-        return f"{self.label}{kv}{' on mlx' if self.spec.engine == 'mlx' else ''}"
+        """The address, with what does not go without saying: KV cache, engine, remote machine."""
+        settings = self.spec.settings
+        kv = f" KV {settings.kv_name}" if settings.kv_name else ""
+        engine = " on mlx" if self.spec.engine == "mlx" else ""
+        return f"{self.label}{kv}{engine}{f' on {settings.remote}' if settings.remote else ''}"
 
     def with_kv(self, settings: EngineSettings) -> ModelRef:
         """The same weights with the KV cache of these settings."""
@@ -117,6 +119,9 @@ class Pairing:
     @property
     def label(self) -> str:
         """What it is called: `draft → target, k=4`."""
-        draft = self.draft.label if self.draft else NGRAM_DRAFT
+        draft = NGRAM_DRAFT
+        if self.draft:
+            remote = self.draft.spec.settings.remote
+            draft = f"{self.draft.label} on {remote}" if remote else self.draft.label
         sampled = f", T={self.temperature:g}" if self.temperature else ""
         return f"{draft} → {self.target.label}, k={self.k}{sampled}"

@@ -123,6 +123,20 @@ class EngineFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteFacts:
+    """The RPC server that computes for a model; the round trip is that of a small request."""
+
+    endpoint: str
+    protocol: str
+    round_trip_us: float
+
+    def text(self) -> str:
+        """It in words."""
+        trip = f"round trip {self.round_trip_us:.0f} µs before it"
+        return f"{self.endpoint} by RPC {self.protocol} over TCP, {trip}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedFacts:
     """What loading a model resolved to; None where the engine says nothing.
 
@@ -133,6 +147,7 @@ class LoadedFacts:
         logits_seen: what showed that logits are numbers, where timed runs do not show them.
         bytes_per_token: bytes that a step reads, of a model whose file does not say.
         weights_mib: the weights' buffers by device.
+        remote: the machine that computes in place of this one.
     """
 
     description: str
@@ -152,18 +167,21 @@ class LoadedFacts:
     bytes_per_token: int | None = None
     loads_each_run: bool = False
     weights_mib: Mapping[str, float] = field(default_factory=dict)
+    remote: RemoteFacts | None = None
     verbatim: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def parse(cls, answer: Mapping[str, object]) -> Self:
         """Read the answer to `load`."""
         buffers_mib = _table(answer.get("buffers_mib") or {}, "buffers_mib")
+        remote = answer.get("remote")
         weights_mib = _table(buffers_mib.get("model") or {}, "buffers_mib")
         return cls(
             **plain(cls, answer),
             weights_mib={
                 printable(name): required(weights_mib, name, float) for name in weights_mib
             },
+            remote=RemoteFacts(**plain(RemoteFacts, _table(remote, "remote"))) if remote else None,
             verbatim=answer,
         )
 

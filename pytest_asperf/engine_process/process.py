@@ -91,7 +91,9 @@ class EngineRefusedError(EngineError):
 
 
 #: Refusals in the middle of the work, whose figures would be of broken decodes.
-_BREAKING: Final = {"decode", "internal", "logits", "non-finite", "position", "rollback", "tool"}
+_BREAKING: Final = {
+    *("decode", "internal", "logits", "non-finite", "position", "remote", "rollback", "tool")
+}
 
 #: What is no refusal, by its kind.
 _DONE: Final = {"memory": ("ran out of memory", ""), "internal": ("failed inside", "")}
@@ -108,6 +110,8 @@ _REMEDIES: Final = {
     "memory": "use a smaller model, level or context, or close other programs",
     "non-finite": "the model's output holds NaN or infinity or overflows: the file or kernel is "
     "broken",
+    "remote": "start ggml-rpc-server of the same commit there, and end its other clients: it "
+    "serves one at a time",
     "settings": "leave them out, or give them for the engine that has them: "
     "settings.llama_cpp = {{ ... }} of the model",
     "rollback": "speculate with models of attention only, or leave rollback at auto, which uses "

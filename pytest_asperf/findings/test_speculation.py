@@ -80,3 +80,12 @@ def test_speculation_doubles_generation(speculation: Speculation) -> None:
             "--asperf-role draft=ADDRESS"
         )
     assert_sd_gain(speculation, when_ratio=0.01, at_least="100%")
+
+
+@pytest.mark.finding("rpc-overhead")
+@pytest.mark.speculative(**_PUBLISHED)
+def test_drafting_on_another_machine_halves_generation(
+    speculation: Speculation, rpc_remote: str
+) -> None:
+    """TG is twice as high and more with the draft on the target's own machine."""
+    assert_sd_gains_more(speculation, than=speculation.drafted_on(rpc_remote), by="100%")

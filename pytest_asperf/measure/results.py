@@ -68,6 +68,7 @@ class Provenance:
             ("build", self.engine.libraries),
             *self.made,
             ("device", self._devices()),
+            *((("remote", self.loaded.remote.text()),) if self.loaded.remote else ()),
             ("settings", self._settings()),
             *((("memory", f"{memory}, by the engine's own count"),) if memory else ()),
             *((("logits", logits),) if logits else ()),

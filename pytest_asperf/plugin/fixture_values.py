@@ -74,6 +74,14 @@ def gates(request: pytest.FixtureRequest, ref: ModelRef, measures: MeasurementCo
     return Gate(ref, session.builds, session.gate_budget, measures, pairing)
 
 
+def rpc_remote(request: pytest.FixtureRequest) -> str:
+    """The RPC server that the settings name; skips if they name none."""
+    address = session_of(request.config).settings.remote
+    if address is None:
+        skip("test", "name another machine's RPC server with --asperf-remote")
+    return address
+
+
 def scores(request: pytest.FixtureRequest, ref: ModelRef, measures: MeasurementContext) -> Scores:
     """What scores texts; the models that it loads are freed after the test."""
     request.addfinalizer(measures.runner.close)

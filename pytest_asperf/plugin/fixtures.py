@@ -123,6 +123,14 @@ def speculation(request: pytest.FixtureRequest) -> Speculation:
 
 
 @pytest.fixture
+def rpc_remote(request: pytest.FixtureRequest) -> str:
+    """The RPC server that `--asperf-remote` names, for `speculation.drafted_on`."""
+    from pytest_asperf.plugin import fixture_values as given
+
+    return given.rpc_remote(request)
+
+
+@pytest.fixture
 def engines(request: pytest.FixtureRequest, quant: str | None) -> Engines:
     """The test's model on any two engines at matched levels, for `assert_faster`."""
     from pytest_asperf.plugin import fixture_values as given

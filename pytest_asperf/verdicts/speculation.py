@@ -108,9 +108,9 @@ def loss_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
 
 
 def more_gain_verdict(
-    result: SpeculationResult, other: SpeculationResult, subject: Subject
+    result: SpeculationResult, other: SpeculationResult, subject: Subject, by: float = 0.0
 ) -> Verdict:
-    """Judge the claim that one pairing speeds its target up by more than another does."""
+    """Judge the claim that TG with one pairing is higher by a fraction than with another."""
     slower, faster = (
         [pair.alone_ns / pair.speculative_ns for pair in r.pairs] for r in (other, result)
     )
@@ -120,7 +120,7 @@ def more_gain_verdict(
         f"{100 * r.counts.acceptance:.1f} % acceptance"
         for r in (result, other)
     ]
-    verdict = replace(judge_above(difference, 0.0, subject), details=tuple(measured))
+    verdict = replace(judge_above(difference, by, subject), details=tuple(measured))
     return guarded(verdict, (*result.guard_findings, *other.guard_findings), remedy=_BROKEN)
 
 

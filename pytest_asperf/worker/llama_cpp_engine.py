@@ -21,6 +21,7 @@ from .engine import Facts, RefusalError, Timing, require_context
 from .identity import files_sha256
 from .llama_cpp_log import LibraryLog
 from .llama_cpp_prefix import SavedPrefix
+from .llama_cpp_rpc import RpcDevices, device_list, require_weights
 from .llama_cpp_speculation import LlamaCppStepper
 from .logits import seen
 from .pace import linger
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from .rpc_remote import Remote
+
 # ggml.h and llama.h; part of the ABI.
 _GGML_TYPES: Final = {
     "f32": 0, "f16": 1, "bf16": 30,
@@ -40,7 +43,10 @@ _GGML_TYPES: Final = {
 _MAX_TEXT: Final = 200
 #: The settings that llama.cpp has, of those that engines can be asked for.
 _SETTINGS: Final = frozenset(
-    {"threads", "n_gpu_layers", "flash_attn", "type_k", "type_v", "n_batch", "n_ubatch", "slow_by"}
+    {
+        *("threads", "n_gpu_layers", "flash_attn", "type_k", "type_v", "n_batch", "n_ubatch"),
+        *("slow_by", "remote"),
+    }
 )
 
 
@@ -55,6 +61,7 @@ class LlamaCppEngine:
     def __init__(self) -> None:
         self._log = LibraryLog()
         self._prefixes = SavedPrefix()
+        self._remotes = RpcDevices()
         llama_cpp.llama_backend_init()
 
     def describe(self) -> Facts:
@@ -83,7 +90,9 @@ class LlamaCppEngine:
                 "cache",
             )
         compat.require_possible(settings)
-        return LlamaCppModel(path, settings, self._log, self._prefixes)
+        address = settings.get("remote")
+        remote = self._remotes.remote(address) if address else None
+        return LlamaCppModel(path, settings, self._log, self._prefixes, remote)
 
     def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
         """Quantise a GGUF file with `llama_model_quantize`."""
@@ -102,11 +111,17 @@ class LlamaCppModel:
     """A loaded GGUF file, with one context that is remade when a request needs another."""
 
     def __init__(
-        self, path: str, settings: dict[str, Any], log: LibraryLog, prefixes: SavedPrefix
+        self,
+        path: str,
+        settings: dict[str, Any],
+        log: LibraryLog,
+        prefixes: SavedPrefix,
+        remote: Remote | None = None,
     ) -> None:
         self._settings = settings
         self._log = log
         self._prefixes = prefixes
+        self._remote = remote
         self._context: Any = None
         self._context_key: tuple[int, int, bool] | None = None
         self.context: Facts = {}
@@ -118,6 +133,10 @@ class LlamaCppModel:
         params = llama_cpp.llama_model_default_params()
         # llama-cpp-python's own default is the CPU; the tools' is every layer on the GPU.
         params.n_gpu_layers = compat.gpu_layers(settings.get("n_gpu_layers"))
+        greeting = remote.greet() if remote else {}
+        devices = device_list(remote) if remote else None
+        if devices:
+            params.devices = ctypes.addressof(devices)
         started_ns = time.perf_counter_ns()
         self._model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
         if not self._model:
@@ -126,6 +145,9 @@ class LlamaCppModel:
         self._vocab = llama_cpp.llama_model_get_vocab(self._model)
         self._n_vocab = llama_cpp.llama_vocab_n_tokens(self._vocab)
         self.facts = self._describe(time.perf_counter_ns() - started_ns)
+        if remote:
+            self.facts["remote"] = greeting
+            require_weights(remote, self.facts["buffers_mib"])
 
     def _describe(self, load_ns: int) -> Facts:
         description = ctypes.create_string_buffer(_MAX_TEXT)
@@ -179,12 +201,15 @@ class LlamaCppModel:
     ) -> Timing:
         self._prepare(tokens, depth, n_ctx)
         timed = list(tokens[depth:])
+        before = self._remote.work_so_far() if self._remote else None
         started_ns = time.perf_counter_ns()
         steps = self._decode_all(timed, n_batch)
         if chooses:
             self._logits(-1, 1)[0].argmax()
         elapsed_ns = time.perf_counter_ns() - started_ns
         self._resident = list(tokens)
+        if self._remote and before:
+            self._remote.require_work(before, 4 * self._n_vocab * len(steps))
         return Timing(len(timed), elapsed_ns, tuple(steps), seen(self._logits(-1, 1)[0]))
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
@@ -319,7 +344,8 @@ class LlamaCppModel:
         """Open a context of its own that can be stepped and rolled back."""
         # A batch that is verified is decoded at once, however small the batches of prompts are.
         context, facts = self._new_context(n_ctx, max(self._n_batch, max_outputs), max_outputs)
-        return LlamaCppStepper(
+        before = self._remote.work_so_far() if self._remote else None
+        stepper = LlamaCppStepper(
             self._model,
             context,
             facts,
@@ -327,6 +353,10 @@ class LlamaCppModel:
             rollback=rollback,
             complaint=self._log.complaint,
         )
+        if self._remote and before:
+            # It has decoded tokens, to see how it is rolled back.
+            self._remote.require_work(before, 4 * self._n_vocab)
+        return stepper
 
     def _describe_context(self, context: Any) -> Facts:
         return {

@@ -1,0 +1,71 @@
+"""llama.cpp's RPC devices, registered through ggml's own interface."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+from llama_cpp import _ggml
+
+from .engine import RefusalError
+from .rpc_remote import Remote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class RpcDevices:
+    """The remote machines of a process: each is started, or reached, once."""
+
+    def __init__(self) -> None:
+        self._remotes: dict[str, Remote] = {}
+
+    def remote(self, address: str) -> Remote:
+        """The server at an address, started if it is to be started here."""
+        if address not in self._remotes:
+            _add_server()  # before anything is started in vain
+            self._remotes[address] = Remote(address)
+        return self._remotes[address]
+
+
+def device_list(remote: Remote) -> Any:
+    """A model's devices: those of a server and no other, as `llama_model_params` takes them.
+
+    Refused where the server does not answer.
+    """
+    ggml = _ggml.libggml
+    registered = _add_server()(remote.endpoint.encode())
+    ggml.ggml_backend_reg_dev_count.argtypes = [ctypes.c_void_p]
+    ggml.ggml_backend_reg_dev_count.restype = ctypes.c_size_t
+    ggml.ggml_backend_reg_dev_get.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    ggml.ggml_backend_reg_dev_get.restype = ctypes.c_void_p
+    count = ggml.ggml_backend_reg_dev_count(registered) if registered else 0
+    if not count:
+        raise RefusalError("remote", f"the RPC server at {remote.endpoint} has no device")
+    devices = [ggml.ggml_backend_reg_dev_get(registered, index) for index in range(count)]
+    return (ctypes.c_void_p * (count + 1))(*devices, None)
+
+
+def require_weights(remote: Remote, buffers_mib: Mapping[str, Mapping[str, float]]) -> None:
+    """Refuse a model none of whose weights lie on the server: llama.cpp may stay here silently."""
+    weights = buffers_mib.get("model", {})
+    there = [name for name in weights if name.endswith(f"[{remote.endpoint}]")]
+    if not any(weights[name] > 0 for name in there):
+        raise RefusalError("remote", f"no weights are on {remote.endpoint}: they stayed here")
+
+
+def _add_server() -> Any:
+    ggml = _ggml.libggml
+    ggml.ggml_backend_reg_by_name.argtypes = [ctypes.c_char_p]
+    ggml.ggml_backend_reg_by_name.restype = ctypes.c_void_p
+    ggml.ggml_backend_reg_get_proc_address.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    ggml.ggml_backend_reg_get_proc_address.restype = ctypes.c_void_p
+    backend = ggml.ggml_backend_reg_by_name(b"RPC")
+    address = backend and ggml.ggml_backend_reg_get_proc_address(
+        backend, b"ggml_backend_rpc_add_server"
+    )
+    if not address:
+        raise RefusalError(
+            "remote", "this build of llama.cpp has no RPC: CMAKE_ARGS=-DGGML_RPC=ON adds it"
+        )
+    return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)(address)

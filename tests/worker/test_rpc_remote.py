@@ -1,0 +1,107 @@
+"""RPC servers that are absent, busy, of another protocol, or that did not compute."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf.worker import rpc_remote
+from pytest_asperf.worker.engine import RefusalError
+from pytest_asperf.worker.rpc_remote import Remote, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Serve = Callable[[Callable[[socket.socket], None]], Remote]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """A server on loopback that treats its one client in some way."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def start(treat: Callable[[socket.socket], None]) -> Remote:
+        def run() -> None:
+            client, _ = listener.accept()
+            with client:
+                treat(client)
+
+        threading.Thread(target=run, daemon=True).start()
+        return Remote(f"127.0.0.1:{listener.getsockname()[1]}")
+
+    yield start
+    listener.close()
+
+
+def _answer_all(client: socket.socket) -> None:
+    while header := client.recv(9):
+        command, length = struct.unpack("<BQ", header)
+        while length:
+            length -= len(client.recv(length))
+        payload = bytes([7, 0, 0]) + bytes(25) if command == 14 else bytes([1, 0, 0, 0])
+        client.sendall(struct.pack("<Q", len(payload)) + payload)
+
+
+def test_a_server_says_its_version(serve: Serve) -> None:
+    """The protocol's version, and the round trip of small requests."""
+    greeting = serve(_answer_all).greet()
+    assert greeting["protocol"] == "7.0.0"
+    assert 0 < greeting["round_trip_us"] < 1e6
+
+
+@pytest.mark.parametrize(
+    ("treat", "said"),
+    [
+        (lambda client: client.recv(1 << 16) and None, "closed the connection"),
+        (lambda client: client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "another protocol"),
+        (lambda client: client.recv(1 << 16) and client.recv(1), "serves another client"),
+    ],
+)
+def test_what_is_no_server_is_named(
+    serve: Serve, treat: Callable[[socket.socket], None], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused before the library connects, which would end the process."""
+    monkeypatch.setattr(rpc_remote, "_TIMEOUT_S", 0.2)
+    with pytest.raises(RefusalError, match=said):
+        serve(treat).greet()
+
+
+def test_nothing_listens() -> None:
+    """The port is closed."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        with pytest.raises(RefusalError, match="cannot be reached: Connection refused"):
+            Remote(f"127.0.0.1:{unused.getsockname()[1]}").greet()
+
+
+def test_a_program_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the program on PATH nothing is started."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(RefusalError, match="no ggml-rpc-server on PATH"):
+        Remote("loopback")
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="the kernel's counts are Linux's")
+def test_bytes_from_the_server_are_counted(serve: Serve) -> None:
+    """What came over open connections to the server's port counts, and nothing else."""
+    done = threading.Event()
+
+    def treat(client: socket.socket) -> None:
+        client.sendall(bytes(5000))
+        done.wait(5)
+
+    remote = serve(treat)
+    assert remote.work_so_far() == Work(0, None)
+    with socket.create_connection((remote.host, remote.port)) as link:
+        link.recv(5000, socket.MSG_WAITALL)
+        received = remote.work_so_far().n_bytes
+        assert received in {5000, 5001}, "the kernel counts the SYN as a byte"
+        before = Work(received - 5000, None)
+        remote.require_work(before, 5000)
+        with pytest.raises(RefusalError, match="5000 bytes came from"):
+            remote.require_work(before, 5001)
+        done.set()
