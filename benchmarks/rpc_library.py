@@ -1,0 +1,26 @@
+"""An interpreter whose llama.cpp has RPC: a copy of the package with the programs' own libraries.
+
+They are of the same sources as the library that pip installs, which has no RPC.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import llama_cpp
+
+
+def rpc_python(tools: Path, folder: Path) -> Path:
+    """An interpreter in a new folder that uses the libraries beside llama.cpp's programs."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    package = Path(llama_cpp.__file__).parent
+    shutil.copytree(package, site / "llama_cpp", ignore=shutil.ignore_patterns("lib"))
+    (site / "llama_cpp" / "lib").mkdir()
+    for library in tools.glob("lib*.so*"):
+        (site / "llama_cpp" / "lib" / library.name).symlink_to(library.resolve())
+    (site / "rest.pth").write_text(f"{package.parent}\n")
+    return folder / "bin" / "python"
