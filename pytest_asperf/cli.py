@@ -32,10 +32,10 @@ _INTERRUPTED: Final = 130
 # Plain help and usage errors: boxes break at 60 columns and when piped, and markup in what a user
 # typed would be interpreted.
 app = typer.Typer(
-    help="Performance tests for local LLM inference: is this machine ready, what is cached?",
+    help="Performance tests for local LLM inference. `asperf demo` shows what they say.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 app.command("init", cls=Command)(init_project)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from typing import TYPE_CHECKING, Final
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -79,6 +81,11 @@ def print_sections(sections: Iterable[Section], *, last_line: str = "") -> None:
     if last_line:
         print_text(console, "")
         print_text(console, last_line)
+
+
+def print_json(data: object) -> None:
+    """Print data as JSON, with advice in the command's own options."""
+    typer.echo(in_own_words(json.dumps(data, default=str, indent=2, ensure_ascii=False)))
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
