@@ -12,7 +12,7 @@ import typer
 
 from pytest_asperf.commands.command_words import Command
 from pytest_asperf.commands.console import (
-    StatusNotify,
+    CommandNotify,
     print_json,
     print_sections,
     print_text,
@@ -106,8 +106,8 @@ def make_builds(
                 why="an interpreter or a folder of programs is used as it is",
                 remedy="name a requirement, a wheel, or a checkout at a commit",
             )
-        with stderr_console().status(printable(f"making {build.name}")) as status:
-            notify = StatusNotify(stderr_console(), status)
+        with CommandNotify(stderr_console()) as notify:
+            notify.progress(f"making {build.name}", 0, 0)
             build_cache = compose.build_cache(project.settings, notify)
             folder = recipe_of(source, cache=project.cache).folder(project.cache)
             if again and (old := finished(folder)):

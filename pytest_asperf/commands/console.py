@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import typer
 from rich.console import Console
@@ -12,13 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from pytest_asperf.commands.command_words import in_own_words
+from pytest_asperf.config.progress import NOTHING_YET, SoFar
 from pytest_asperf.errors import printable
+from pytest_asperf.report.progress_line import CursorConsole, ProgressLine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import JustifyMethod
-    from rich.status import Status
 
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.report.sections import Section, State
@@ -36,32 +37,42 @@ _MOST_NAME_COLUMNS: Final = 16
 _LEAST_TEXT_COLUMNS: Final = 24
 
 
-class StatusNotify:
-    """Shows progress on a status line."""
+class CommandNotify:
+    """Shows progress on the terminal's last line; a context manager that removes it."""
 
-    def __init__(self, console: Console, status: Status) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._status = status
+        self._line = ProgressLine(console)
 
-    def progress(self, label: str, done: int, total: int) -> None:
-        """Say how far a measurement is."""
-        self._status.update(Text(printable(f"{label} {done}/{total}")))
+    def progress(self, label: str, done: int, total: int, so_far: SoFar = NOTHING_YET) -> None:
+        """Show how far a measurement is."""
+        self._line.show(label, done, total, so_far)
 
     def done(self) -> None:
-        """The line goes when the command is over."""
+        """Remove the line."""
+        self._line.clear()
 
     def wait(self, reason: str) -> None:
         """Say why nothing happens."""
-        print_waiting(self._console, reason)
+        if self._line.is_possible:
+            self._line.wait(reason)
+        else:
+            print_waiting(self._console, reason)
 
     def say(self, text: str) -> None:
-        """Say something that stays on the terminal."""
+        """Say something that stays on the terminal, above the line."""
         print_text(self._console, printable(text))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done()
 
 
 def stderr_console() -> Console:
     """The console for errors and progress; results go to stdout."""
-    return Console(stderr=True, highlight=False)
+    return CursorConsole(stderr=True, highlight=False)
 
 
 def print_error(error: AsperfError) -> None:
