@@ -18,6 +18,7 @@ from pytest_asperf.commands.builds import builds_app
 from pytest_asperf.commands.calibrate import calibrate_machine
 from pytest_asperf.commands.command_words import Command
 from pytest_asperf.commands.console import print_error
+from pytest_asperf.commands.demo import demonstrate
 from pytest_asperf.commands.doctor import doctor
 from pytest_asperf.commands.findings import list_findings
 from pytest_asperf.commands.gate import gate_builds
@@ -38,6 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
+app.command("demo", cls=Command)(demonstrate)
 app.command("init", cls=Command)(init_project)
 app.command("bisect", cls=GateCommand)(bisect_builds)
 app.command("gate", cls=GateCommand)(gate_builds)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.commands.command_words import in_own_words
 from pytest_asperf.config.progress import NOTHING_YET, SoFar
 from pytest_asperf.errors import printable
@@ -31,6 +32,10 @@ _WORDS: Final[dict[State, str]] = {
 _STYLES: Final[dict[State, str]] = {
     "ok": "green", "warning": "yellow", "unknown": "cyan", "impossible": "bold red",
     "measured": "none", "invalid": "bold red", "inconclusive": "bold yellow",
+}  # fmt: skip
+_OUTCOME_STYLES: Final = {
+    Outcome.PASS: "green", Outcome.FAIL: "red",
+    Outcome.INCONCLUSIVE: "yellow", Outcome.INVALID: "magenta",
 }  # fmt: skip
 _LEAST_STATE_COLUMNS: Final = 4
 _MOST_NAME_COLUMNS: Final = 16
@@ -113,6 +118,17 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
         console.width = sum(widths) + 2 * len(widths)
     console.print(table)
     print_text(console, "")
+
+
+def print_verdict(console: Console, outcome: Outcome, claim: str, why: str) -> None:
+    """Print a verdict with its claim, and below it a sentence."""
+    indent = " " * (len(Outcome.INCONCLUSIVE) + 2)
+    head, *tail = _wrap(printable(claim), _columns(console), f"{outcome:{len(indent)}}", indent)
+    line = Text(head)
+    line.stylize(_OUTCOME_STYLES[outcome], 0, len(outcome))
+    tail += _wrap(printable(in_own_words(why)), _columns(console), indent, indent)
+    for shown in (line, *map(Text, tail)):
+        console.print(shown, soft_wrap=True)
 
 
 def print_text(console: Console, text: str) -> None:

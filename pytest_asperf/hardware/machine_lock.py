@@ -97,7 +97,7 @@ class MachineQueue:
                 )
             time.sleep(min(_POLL_INTERVAL_S, left_s))
         if next_s:
-            self._on_wait(f"over after {time.monotonic() - began_s:.0f} s")
+            self._on_wait(f"the machine is free after {time.monotonic() - began_s:.0f} s")
 
 
 def _taken(lock: FileLock) -> bool:

@@ -267,7 +267,7 @@ def _so_far(test: PairedTest | RatioTest, max_pairs: int) -> SoFar:
     if not test.n:
         return SoFar(counted="pairs")
     ratio, left = test.estimate.as_ratio(), test.expected_pairs_left
-    figure = ratio.text() if ratio.has_interval else f"about {ratio.point:.2f}"
+    figure = ratio.text() if ratio.has_interval else f"{ratio.point:.2f}"
     return SoFar(figure, "pairs", None if left is None else min(test.n + left, max_pairs))
 
 

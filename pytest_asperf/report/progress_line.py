@@ -61,16 +61,15 @@ class ProgressLine:
         (task,) = progress.task_ids
         if not done:
             progress.reset(task)
-        place = " ".join(filter(None, (where, so_far.place)))
         progress.update(
             task,
-            description=printable(label),
+            description=" ".join(filter(None, (where, so_far.place, printable(label)))),
             completed=done,
             total=so_far.expected or total or None,
-            place=place,
             count=_count(done, total, so_far),
             figure=so_far.figure,
             ends_s=None if so_far.left_s is None else time.monotonic() + so_far.left_s,
+            is_one_of_several=bool(so_far.place),
         )
         self._show(at_once=not done)
 
@@ -131,7 +130,6 @@ def _progress(console: Console) -> Progress:
 
     label = Column(ratio=1, no_wrap=True, overflow="ellipsis")
     return Progress(
-        text("{task.fields[place]}"),
         TextColumn("{task.description}", markup=False, table_column=label),
         *([BarColumn(_BAR)] if console.width >= _WIDE else []),
         text("{task.fields[count]}"),
@@ -149,15 +147,18 @@ def _count(done: int, total: int, so_far: SoFar) -> str:
         return ""
     if so_far.expected is None and so_far.counted == "pairs":
         return f"{done} pairs"  # the most that are allowed is no plan
-    about = "about " if so_far.counted == "pairs" else ""
-    return f"{done} of {about}{so_far.expected or total} {so_far.counted}".rstrip()
+    about = "~" if so_far.counted == "pairs" else ""
+    return f"{done}/{about}{so_far.expected or total} {so_far.counted}".rstrip()
 
 
 def _times(task: Task) -> str:
     elapsed = _clock(task.elapsed or 0.0)
-    ends_s = task.fields.get("ends_s")
-    left_s = task.time_remaining if ends_s is None else max(0.0, ends_s - time.monotonic())
-    return elapsed if left_s is None else f"{elapsed}, {_clock(left_s)} left"
+    ends_s = task.fields["ends_s"]
+    # Of several measurements only the whole is foreseen; of one, what its own steps take.
+    own_s = None if task.fields["is_one_of_several"] else task.time_remaining
+    all_s = None if ends_s is None else max(0.0, ends_s - time.monotonic())
+    left_s = min((seconds for seconds in (own_s, all_s) if seconds is not None), default=None)
+    return elapsed if not left_s else f"{elapsed}, {_clock(left_s)} left"
 
 
 def _clock(seconds: float) -> str:

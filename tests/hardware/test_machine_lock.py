@@ -112,7 +112,7 @@ def test_the_end_of_a_wait_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with queue.turn():
         pass
     assert len(told) == 2
-    assert re.fullmatch(r"over after [01] s", told[1])
+    assert re.fullmatch(r"the machine is free after [01] s", told[1])
 
 
 def test_a_stopped_holder_is_called_stopped(tmp_path: Path) -> None:

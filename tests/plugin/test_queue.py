@@ -216,7 +216,7 @@ def test_waiting_is_told_with_and_without_options(
         "asperf: waiting: another measurement is running on this machine: "
         f"pid {holder.pid} of {user} (" in done.stdout
     )
-    assert "asperf: waiting: over after " in done.stdout
+    assert "asperf: waiting: the machine is free after " in done.stdout
 
 
 @pytest.mark.parametrize("where", ["option", "file"])
