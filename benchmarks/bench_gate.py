@@ -58,7 +58,7 @@ _LEAST_PASSED: Final = 0.9
 class _Silent:
     """Takes no notice: what is benchmarked is not watched."""
 
-    def progress(self, label: str, done: int, total: int) -> None:
+    def progress(self, label: str, done: int, total: int, so_far: object = None) -> None:
         """Say nothing."""
 
     def done(self) -> None:

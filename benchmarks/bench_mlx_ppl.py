@@ -35,7 +35,7 @@ _LADDERS: Final[dict[Engine, tuple[str, ...]]] = {
 class Silent:
     """Shows nothing of the lab's progress."""
 
-    def progress(self, label: str, done: int, total: int) -> None:
+    def progress(self, label: str, done: int, total: int, so_far: object = None) -> None:
         """Show nothing."""
 
     def done(self) -> None:

@@ -72,7 +72,7 @@ def _time_once(model: Path, workload: Workload) -> RawRun:
             workload,
             repetitions=1,
             seed=0,
-            progress=lambda _done, _total: None,
+            progress=lambda _: None,
             loaded={"model": facts},
             reload=lambda _name: None,  # the one repetition is on the load above
         )["model"]

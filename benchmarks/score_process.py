@@ -36,7 +36,7 @@ _SETTINGS: Final = EngineSettings(threads=1)
 class _Silent:
     """Shows nothing of the lab's progress."""
 
-    def progress(self, label: str, done: int, total: int) -> None:
+    def progress(self, label: str, done: int, total: int, so_far: object = None) -> None:
         """Show nothing."""
 
     def done(self) -> None:
@@ -54,9 +54,9 @@ def _score_one(level: str, path: Path, corpus: Path, chunks: int | None) -> dict
         worker.load(level, path, _SETTINGS)
         tokens = worker.tokenize(level, corpus.read_text("utf-8"))
         parts = split_chunks(tokens, n_ctx=PPL_N_CTX, at_most=chunks, corpus=str(corpus))
-        scores, _ = score_ladder(
-            worker, [level], parts, concurrency=1, progress=lambda _done, _total: None
-        )[level]
+        scores, _ = score_ladder(worker, [level], parts, concurrency=1, progress=lambda _: None)[
+            level
+        ]
     return {
         "ppl": {level: _figure(compare_scores(scores, scores).ppl)},
         "levels": {},

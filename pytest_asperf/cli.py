@@ -18,6 +18,7 @@ from pytest_asperf.commands.builds import builds_app
 from pytest_asperf.commands.calibrate import calibrate_machine
 from pytest_asperf.commands.command_words import Command
 from pytest_asperf.commands.console import print_error
+from pytest_asperf.commands.demo import demonstrate
 from pytest_asperf.commands.doctor import doctor
 from pytest_asperf.commands.findings import list_findings
 from pytest_asperf.commands.gate import gate_builds
@@ -32,12 +33,13 @@ _INTERRUPTED: Final = 130
 # Plain help and usage errors: boxes break at 60 columns and when piped, and markup in what a user
 # typed would be interpreted.
 app = typer.Typer(
-    help="Performance tests for local LLM inference: is this machine ready, what is cached?",
+    help="Performance tests for local LLM inference. `asperf demo` shows what they say.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
+app.command("demo", cls=Command)(demonstrate)
 app.command("init", cls=Command)(init_project)
 app.command("bisect", cls=GateCommand)(bisect_builds)
 app.command("gate", cls=GateCommand)(gate_builds)

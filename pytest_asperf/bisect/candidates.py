@@ -200,8 +200,8 @@ def _git(repository: Path, *words: str) -> str:
         raise BuildError(
             f"{repository}: git {words[0]} ended with {status}",
             why="its history is what is bisected",
-            remedy="name a git checkout and two commits of it; one cloned with --depth lacks the "
-            "older ones (git fetch --unshallow)",
+            remedy="name a git checkout and two commits of it; one made by git clone --depth lacks "
+            "the older ones (git fetch --unshallow)",
             detail=_tail(log),
         )
     return printed

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_asperf.builds.step import counted, run_step
+from pytest_asperf.config.progress import SoFar
 from pytest_asperf.errors import BuildError, printable
 from pytest_asperf.modelfiles.cache_errors import explained
 
@@ -35,7 +36,7 @@ class Job:
 
         def on_line(line: str) -> None:
             if (share := counted(line)) is not None:
-                self.notify.progress(f"building {self.title}", *share)
+                self.notify.progress(f"building {self.title}", *share, SoFar(counted="steps"))
 
         try:
             with explained(self.log.parent), self.log.open("ab"):

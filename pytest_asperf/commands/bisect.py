@@ -14,6 +14,7 @@ from rich.console import Console
 from pytest_asperf import __version__
 from pytest_asperf.bisect.search import Ending
 from pytest_asperf.commands.console import (
+    CommandNotify,
     print_error,
     print_sections,
     print_table,
@@ -35,8 +36,6 @@ from pytest_asperf.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from rich.status import Status
 
     from pytest_asperf.bisect.candidates import Candidate
     from pytest_asperf.bisect.record import BisectRecord, JudgedGate
@@ -221,7 +220,7 @@ def _bisect(request: BisectRequest, project: Project, *, fresh: bool) -> Answer:
         print_text(out, line)
     console = stderr_console()
     engine = request.cell.ref.spec.engine or project.settings.engine
-    with console.status("bisecting") as status, project.runner(engine, console, status) as runner:
+    with CommandNotify(console) as notify, project.runner(engine, notify) as runner:
         contents = _contents(request, runner, project.cache)
         decided_by = {
             **request.decided_by(__version__, detect(), platform.node(), contents),
@@ -232,7 +231,7 @@ def _bisect(request: BisectRequest, project: Project, *, fresh: bool) -> Answer:
         with kept as (record, note):
             if note:
                 print_text(console, note)
-            watcher = _Printer(request, record, status, out)
+            watcher = _Printer(request, record, notify, out)
             try:
                 answer = bisect(request, runner, record, watcher)
             except KeyboardInterrupt:
@@ -264,10 +263,10 @@ class _Printer:
     """Prints each gate when it is over, those of an earlier run first."""
 
     def __init__(
-        self, request: BisectRequest, record: BisectRecord, status: Status, out: Console
+        self, request: BisectRequest, record: BisectRecord, notify: CommandNotify, out: Console
     ) -> None:
         self._request = request
-        self._status = status
+        self._notify = notify
         self._out = out
         for gate, found in record.gates.items():
             self.ends(gate, found)
@@ -275,15 +274,14 @@ class _Printer:
     def begins(self, probe: Probe, number: int) -> None:
         """Say which gate it is."""
         name = self._request.candidates[probe.gate.candidate].build.name
-        self._status.update(f"gate {number}: {printable(name)}")
+        self._notify.progress(f"gate {number}: {name}", 0, 0)
 
     def ends(self, gate: GateStep, found: JudgedGate) -> None:
         """Print its verdict."""
         from pytest_asperf.bisect.text import gate_line
 
-        self._status.stop()  # a line of its own, not behind that of the status
+        self._notify.done()
         print_text(self._out, gate_line(self._request, gate, found))
-        self._status.start()
 
 
 def _print_answer(request: BisectRequest, record: BisectRecord, answer: Answer) -> None:

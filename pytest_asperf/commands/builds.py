@@ -5,12 +5,20 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from pytest_asperf.commands.command_words import Command
-from pytest_asperf.commands.console import StatusNotify, print_sections, print_text, stderr_console
+from pytest_asperf.commands.console import (
+    CommandNotify,
+    print_json,
+    print_sections,
+    print_text,
+    stderr_console,
+)
+from pytest_asperf.commands.options import AsJson  # noqa: TC001  # Typer reads it
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import AsperfError, ConfigError, printable
 from pytest_asperf.measure import compose
@@ -36,19 +44,29 @@ builds_app = typer.Typer(
 
 
 @builds_app.callback(invoke_without_command=True)
-def builds(context: typer.Context) -> None:
+def builds(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List the builds."""
     if context.invoked_subcommand is None:
-        list_builds()
+        list_builds(as_json=as_json)
 
 
 @builds_app.command("list", cls=Command)
-def list_builds() -> None:
+def list_builds(*, as_json: AsJson = False) -> None:
     """List the builds that the project declares, and those that are made."""
     from pytest_asperf.builds.store import made_builds
+    from pytest_asperf.config.build_sources import source_text
 
     project = open_project()
     kept = list(made_builds(project.cache))
+    if as_json:
+        sources = {build.name: source_text(build.source) for build in project.catalogue.builds}
+        print_json(
+            {
+                "declared": [{"name": name, "source": text} for name, text in sources.items()],
+                "made": [asdict(made) for made in kept],
+            }
+        )
+        return
     declared = tuple(_declared_check(build, project) for build in project.catalogue.builds)
     made = tuple(map(_kept_check, kept))
     print_sections(
@@ -88,8 +106,8 @@ def make_builds(
                 why="an interpreter or a folder of programs is used as it is",
                 remedy="name a requirement, a wheel, or a checkout at a commit",
             )
-        with stderr_console().status(printable(f"making {build.name}")) as status:
-            notify = StatusNotify(stderr_console(), status)
+        with CommandNotify(stderr_console()) as notify:
+            notify.progress(f"making {build.name}", 0, 0)
             build_cache = compose.build_cache(project.settings, notify)
             folder = recipe_of(source, cache=project.cache).folder(project.cache)
             if again and (old := finished(folder)):

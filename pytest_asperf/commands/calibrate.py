@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pytest_asperf.commands.console import print_sections, stderr_console
+from pytest_asperf.commands.console import CommandNotify, print_sections, stderr_console
 from pytest_asperf.commands.options import CANNOT_MEASURE, Python, Wait
 from pytest_asperf.commands.project import open_project
 
@@ -43,8 +43,10 @@ def calibrate_machine(
     build = project.catalogue.find_build("current", where="asperf calibrate", engine=engine)
     names = dict.fromkeys(workload or ["tg128"])
     workloads = tuple(parse_workload(name, where="--workload") for name in names)
-    console = stderr_console()
-    with console.status("calibrating") as status, project.runner(engine, console, status) as runner:
+    with (
+        CommandNotify(stderr_console()) as notify,
+        project.runner(engine, notify) as runner,
+    ):
         result = calibrate(
             runner,
             build,

@@ -18,9 +18,9 @@ from pytest_asperf.errors import AsperfError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-#: Not behind `pytest `, where pytest's own option is meant.
+#: A whole command of pytest's, in which its own options are meant, or one option.
 _OPTION: Final = re.compile(
-    r"(?<!pytest )(?<![\w-])(?P<option>--asperf-[a-z-]+)(=(?P<value>[\w%]+))?"
+    r"\bpytest (?=-|\S+\.py)[^;,]+|(?<![\w-])(?P<option>--asperf-[a-z-]+)(=(?P<value>[\w%]+))?"
 )
 #: The options of the command that runs; pytest's where none does.
 _RUNNING: ContextVar[Collection[str] | None] = ContextVar("running", default=None)
@@ -51,7 +51,7 @@ def reworded(text: str, options: Collection[str]) -> str:
     """A text in which pytest's options are replaced by those of a command."""
 
     def call(match: re.Match[str]) -> str:
-        if match["option"] not in OPTIONS:
+        if match["option"] not in OPTIONS:  # or none: a command
             return match[0]
         key, value = OPTIONS[match["option"]][0], match["value"]
         own = f"--{key.removeprefix('default_').replace('_', '-')}"

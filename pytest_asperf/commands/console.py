@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.commands.command_words import in_own_words
+from pytest_asperf.config.progress import NOTHING_YET, SoFar
 from pytest_asperf.errors import printable
+from pytest_asperf.report.progress_line import CursorConsole, ProgressLine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import JustifyMethod
-    from rich.status import Status
 
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.report.sections import Section, State
@@ -29,37 +33,51 @@ _STYLES: Final[dict[State, str]] = {
     "ok": "green", "warning": "yellow", "unknown": "cyan", "impossible": "bold red",
     "measured": "none", "invalid": "bold red", "inconclusive": "bold yellow",
 }  # fmt: skip
+_OUTCOME_STYLES: Final = {
+    Outcome.PASS: "green", Outcome.FAIL: "red",
+    Outcome.INCONCLUSIVE: "yellow", Outcome.INVALID: "magenta",
+}  # fmt: skip
 _LEAST_STATE_COLUMNS: Final = 4
 _MOST_NAME_COLUMNS: Final = 16
 _LEAST_TEXT_COLUMNS: Final = 24
 
 
-class StatusNotify:
-    """Shows progress on a status line."""
+class CommandNotify:
+    """Shows progress on the terminal's last line; a context manager that removes it."""
 
-    def __init__(self, console: Console, status: Status) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._status = status
+        self._line = ProgressLine(console)
 
-    def progress(self, label: str, done: int, total: int) -> None:
-        """Say how far a measurement is."""
-        self._status.update(Text(printable(f"{label} {done}/{total}")))
+    def progress(self, label: str, done: int, total: int, so_far: SoFar = NOTHING_YET) -> None:
+        """Show how far a measurement is."""
+        self._line.show(label, done, total, so_far)
 
     def done(self) -> None:
-        """The line goes when the command is over."""
+        """Remove the line."""
+        self._line.clear()
 
     def wait(self, reason: str) -> None:
         """Say why nothing happens."""
-        print_waiting(self._console, reason)
+        if self._line.is_possible:
+            self._line.wait(reason)
+        else:
+            print_waiting(self._console, reason)
 
     def say(self, text: str) -> None:
-        """Say something that stays on the terminal."""
+        """Say something that stays on the terminal, above the line."""
         print_text(self._console, printable(text))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done()
 
 
 def stderr_console() -> Console:
     """The console for errors and progress; results go to stdout."""
-    return Console(stderr=True, highlight=False)
+    return CursorConsole(stderr=True, highlight=False)
 
 
 def print_error(error: AsperfError) -> None:
@@ -81,6 +99,11 @@ def print_sections(sections: Iterable[Section], *, last_line: str = "") -> None:
         print_text(console, last_line)
 
 
+def print_json(data: object) -> None:
+    """Print data as JSON, with advice in the command's own options."""
+    typer.echo(in_own_words(json.dumps(data, default=str, indent=2, ensure_ascii=False)))
+
+
 def print_table(rows: Sequence[Sequence[str]]) -> None:
     """Print rows under their head; where the terminal is too narrow, the first column wraps."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -95,6 +118,17 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
         console.width = sum(widths) + 2 * len(widths)
     console.print(table)
     print_text(console, "")
+
+
+def print_verdict(console: Console, outcome: Outcome, claim: str, why: str) -> None:
+    """Print a verdict with its claim, and below it a sentence."""
+    indent = " " * (len(Outcome.INCONCLUSIVE) + 2)
+    head, *tail = _wrap(printable(claim), _columns(console), f"{outcome:{len(indent)}}", indent)
+    line = Text(head)
+    line.stylize(_OUTCOME_STYLES[outcome], 0, len(outcome))
+    tail += _wrap(printable(in_own_words(why)), _columns(console), indent, indent)
+    for shown in (line, *map(Text, tail)):
+        console.print(shown, soft_wrap=True)
 
 
 def print_text(console: Console, text: str) -> None:

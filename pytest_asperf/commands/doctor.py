@@ -4,15 +4,13 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import Annotated
 
 import typer
 
-from pytest_asperf.commands.command_words import in_own_words
-from pytest_asperf.commands.console import print_sections, print_waiting, stderr_console
-from pytest_asperf.commands.options import CANNOT_MEASURE, Python
+from pytest_asperf.commands.console import print_json, print_sections, print_waiting, stderr_console
+from pytest_asperf.commands.options import CANNOT_MEASURE, AsJson, Python
 from pytest_asperf.commands.project import open_project
 
 
@@ -23,7 +21,7 @@ def doctor(
         bool,
         typer.Option("--measure-bandwidth", help="Measure the memory bandwidth now (2 to 8 s)."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List what is detected, and what would disturb a measurement.
 
@@ -45,7 +43,7 @@ def doctor(
             queue=project.queue(partial(print_waiting, console)),
         )
     if as_json:
-        typer.echo(in_own_words(json.dumps(examination.as_dict(), default=str, indent=2)))
+        print_json(examination.as_dict())
     else:
         print_sections(examination.sections, last_line=examination.headline)
     if not examination.is_ready:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.published.findings import judge_recorded, load_findings, published_text
+from pytest_asperf.published.findings import judge_recorded, published_text
 from pytest_asperf.published.findings.terms import ids_of
 from pytest_asperf.published.records import derived_checks
 from pytest_asperf.report.rows import finding_row
@@ -17,9 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.config.settings import Settings
     from pytest_asperf.published.findings import Finding, Findings
-    from pytest_asperf.report.rows import ReportRow
 
 _HEAD: Final = """# All published findings
 
@@ -48,29 +47,18 @@ _GROUPS: Final = (
 )
 
 
-def judged(findings: Findings) -> list[tuple[Finding, Verdict]]:
-    """Every finding with the verdict on its recorded figures."""
-    return [(item, judge_recorded(item, findings.evidence)) for item in findings.findings]
-
-
-def rows(findings: Findings) -> list[ReportRow]:
-    """Every finding's row, as a terminal shows it."""
-    return [finding_row(item, findings.evidence, verdict) for item, verdict in judged(findings)]
-
-
-def listing(settings: Settings, *, as_markdown: bool) -> str:
-    """The text that `asperf findings` prints, the project's own files included."""
-    findings = load_findings(settings.findings, settings.records)
-    if as_markdown:
-        return markdown(findings).rstrip("\n")
+def listing(judged: Iterable[tuple[Finding, Verdict]], findings: Findings) -> str:
+    """The table of findings that `asperf findings` prints."""
     console = Console()
-    table = render_findings(rows(findings), console.width, colour=console.is_terminal)
-    return table.strip("\n")
+    rows = [finding_row(item, findings.evidence, verdict) for item, verdict in judged]
+    named = [replace(row, statement=f"{row.finding}: {row.statement}") for row in rows]
+    table = render_findings(named, console.width, colour=console.is_terminal)
+    return table.strip("\n") or "no finding is of that verdict and hardware"
 
 
 def markdown(findings: Findings) -> str:
     """The page of all findings."""
-    verdicts = judged(findings)
+    verdicts = [(item, judge_recorded(item, findings.evidence)) for item in findings.findings]
     parts = [_HEAD, _contents(verdicts)]
     for outcome, title, meaning in _GROUPS:
         chosen = [(item, verdict) for item, verdict in verdicts if verdict.outcome is outcome]
@@ -102,7 +90,7 @@ def _entry(finding: Finding, verdict: Verdict, findings: Findings) -> str:
         f"* published: {_escaped(published)}" if published else "",
         f"* recorded: {_escaped(verdict.measured)}",
         f"* {verdict.outcome}, as {_escaped(finding.because)}",
-        f"* holds for: {_escaped(_scope(finding))}",
+        f"* holds for: {_escaped(scope_text(finding))}",
         f"* figures from: {', '.join(f'`{table}`' for table in cited(finding))}",
         f"* measured live by `{finding.live}`" if finding.live else "",
         f"* id: `{finding.id}`",
@@ -110,7 +98,8 @@ def _entry(finding: Finding, verdict: Verdict, findings: Findings) -> str:
     return "\n".join(line for line in lines if line) + "\n"
 
 
-def _scope(finding: Finding) -> str:
+def scope_text(finding: Finding) -> str:
+    """What a finding is about: hardware, architecture, engine and sizes of models."""
     parts = [" and ".join(finding.hardware) or "any hardware"]
     parts += [finding.architecture] if finding.architecture else []
     parts += [finding.engine] if finding.engine else []

@@ -9,7 +9,6 @@ wait.
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path  # noqa: TC003  # Typer reads the annotations
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +17,7 @@ import typer
 from rich.console import Console
 
 from pytest_asperf.commands.command_words import in_own_words
-from pytest_asperf.commands.console import print_error, stderr_console
+from pytest_asperf.commands.console import CommandNotify, print_error, stderr_console
 from pytest_asperf.commands.gate_output import (
     print_outcome,
     print_plan,
@@ -45,10 +44,6 @@ from pytest_asperf.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.status import Status
-
     from pytest_asperf.commands.gate_request import GateRequest
     from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.gate.plan import GatePlan
@@ -150,17 +145,17 @@ def gate_builds(
             require_writable(file)
         gate = read_request(options, project)
         with (
-            console.status("gating") as status,
-            project.runner(gate.engine, console, status, baseline=gate.builds[0]) as runner,
+            CommandNotify(console) as notify,
+            project.runner(gate.engine, notify, baseline=gate.builds[0]) as runner,
         ):
+            notify.progress("preparing the gate", 0, 0)
             plan = gate.plan(runner)
-            with _paused(status):
-                out = Console(highlight=False) if only_list else console
-                known = runner.noise.calibrations
-                print_plan(gate, plan, known, out, only_list=only_list)
+            notify.done()
+            out = Console(highlight=False) if only_list else console
+            print_plan(gate, plan, runner.noise.calibrations, out, only_list=only_list)
             if only_list:
                 return
-            outcome = _run(gate, plan, runner, console, status)
+            outcome = _run(gate, plan, runner, console)
     except (ConfigError, ModelError) as error:
         print_error(error)
         raise typer.Exit(USAGE) from None
@@ -172,18 +167,10 @@ def gate_builds(
     raise typer.Exit(outcome.exit_code)
 
 
-@contextmanager
-def _paused(status: Status) -> Iterator[None]:
-    """Hide the status line while something is printed to the same terminal."""
-    status.stop()
-    yield
-    status.start()
-
-
 def _run(
-    gate: GateRequest, plan: GatePlan, runner: MeasurementRunner, console: Console, status: Status
+    gate: GateRequest, plan: GatePlan, runner: MeasurementRunner, console: Console
 ) -> GateOutcome:
-    """The decided cells; each is told at once, but for passes where the status line counts them."""
+    """The decided cells; each is told at once, but for passes that the progress line counts."""
     from pytest_asperf.analysis.verdict import Outcome
     from pytest_asperf.gate.cells import shared_by
     from pytest_asperf.gate.judge import judge_cells
@@ -200,8 +187,7 @@ def _run(
                 continue
             results.append(_reworded(result))
             if result.word != Outcome.PASS or not console.is_terminal:
-                with _paused(status):
-                    print_progress(console, result, len(results), len(plan.cells))
+                print_progress(console, result, len(results), len(plan.cells))
     except KeyboardInterrupt:
         interrupted = True
     results.sort(key=lambda result: plan.cells.index(result.cell))

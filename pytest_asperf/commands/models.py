@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.text import Text
 
 from pytest_asperf.commands.command_words import Command
-from pytest_asperf.commands.console import print_sections, stderr_console
-from pytest_asperf.commands.options import CANNOT_MEASURE, Python
+from pytest_asperf.commands.console import print_json, print_sections, stderr_console
+from pytest_asperf.commands.options import CANNOT_MEASURE, AsJson, Python
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import printable
 from pytest_asperf.modelfiles.cache import discard, entries
@@ -31,19 +31,52 @@ models_app = typer.Typer(
 
 
 @models_app.callback(invoke_without_command=True)
-def models(context: typer.Context) -> None:
+def models(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List the models."""
     if context.invoked_subcommand is None:
-        list_models()
+        list_models(as_json=as_json)
 
 
 @models_app.command("list", cls=Command)
-def list_models() -> None:
-    """List the models, their sources and the levels cached."""
+def list_models(*, as_json: AsJson = False) -> None:
+    """List the models, their sources and the levels cached: the project's own first."""
     project = open_project()
-    print_sections(
-        model_sections(project.catalogue.models, shipped_models(), entries(project.cache))
-    )
+    shipped, cached = shipped_models(), entries(project.cache)
+    specs = sorted(project.catalogue.models, key=lambda spec: spec in shipped)
+    if as_json:
+        print_json(_listed(specs, shipped, cached))
+    else:
+        print_sections(model_sections(specs, shipped, cached))
+
+
+def _listed(
+    models: Sequence[ModelSpec], shipped: Collection[ModelSpec], entries: Sequence[CacheEntry]
+) -> dict[str, Any]:
+    """The models and the cached files, as JSON shows them."""
+    return {
+        "models": [
+            {
+                "name": spec.name,
+                "engine": spec.engine,
+                "shipped": spec in shipped,
+                "sources": [
+                    {"kind": kind, "path": path, "exists": path.exists()}
+                    for path, kind in _paths(spec, is_shipped=spec in shipped)
+                ],
+            }
+            for spec in models
+        ],
+        "cached": [
+            {
+                "model": entry.recipe.get("model"),
+                "level": entry.recipe.get("level"),
+                "path": entry.path,
+                "bytes": entry.nbytes,
+                "problem": entry.problem,
+            }
+            for entry in entries
+        ],
+    }
 
 
 @models_app.command("build", cls=Command)
@@ -111,7 +144,8 @@ def model_sections(
             for entry in entries
             if entry.recipe.get("model") == spec.name
         )
-        sections.append(Section(spec.name, (*_sources(spec, is_shipped=spec in shipped), *cached)))
+        sources = (_source(*item) for item in _paths(spec, is_shipped=spec in shipped))
+        sections.append(Section(spec.name, (*sources, *cached)))
     names = {spec.name for spec in models}
     others = tuple(
         entry_check(entry) for entry in entries if entry.recipe.get("model") not in names
@@ -151,13 +185,14 @@ def _level(entry: CacheEntry) -> str:
     return printable(entry.recipe.get("level", "unknown"))
 
 
-def _sources(spec: ModelSpec, *, is_shipped: bool) -> Iterator[CheckLine]:
+def _paths(spec: ModelSpec, *, is_shipped: bool) -> Iterator[tuple[Path, str]]:
+    """What a model is made from, and under which key it is declared."""
     if spec.hf_folder is not None:
-        yield _source(spec.hf_folder, "shipped" if is_shipped else "hf")
+        yield spec.hf_folder, "shipped" if is_shipped else "hf"
     if spec.gguf is not None:
-        yield _source(spec.gguf, "gguf")
+        yield spec.gguf, "gguf"
     for level, path in spec.files:
-        yield _source(path, f"files.{level}")
+        yield path, f"files.{level}"
 
 
 def _source(path: Path, name: str) -> CheckLine:

@@ -41,6 +41,7 @@ Chunks = Annotated[
     str | None,
     typer.Option("--chunks", metavar="N|all", help="Chunks that PPL is taken over [40]."),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 Wait = Annotated[
     str | None,
     typer.Option(

@@ -14,11 +14,9 @@ from pytest_asperf.modelfiles.shipped import shipped_models
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rich.console import Console
-    from rich.status import Status
-
     from pytest_asperf.config.catalogue import Catalogue
     from pytest_asperf.config.engines import Engine
+    from pytest_asperf.config.progress import Notify
     from pytest_asperf.config.settings import Settings
     from pytest_asperf.config.spec import Build
     from pytest_asperf.engine_process import EngineBuild
@@ -51,17 +49,14 @@ class Project:
         return compose.machine_queue(self.settings, on_wait)
 
     def runner(
-        self, engine: Engine, console: Console, status: Status, *, baseline: Build | None = None
+        self, engine: Engine, notify: Notify, *, baseline: Build | None = None
     ) -> MeasurementRunner:
-        """What measures on an engine, with its waits on the console and its progress on the status.
+        """What measures on an engine.
 
         Only gates name a `baseline` and are preceded by self-checks: to a calibration or a
         bisection they would add gates that it does not use.
         """
-        from pytest_asperf.commands.console import StatusNotify  # noqa: PLC0415  # rich
-
         settings = self.settings if baseline else replace(self.settings, self_check=None)
-        notify = StatusNotify(console, status)
         return compose.open_runner(settings, engine, notify, baseline=baseline)
 
 

@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """What a measurement shows before it is over; whatever is empty or None is not known yet.
+
+    Attributes:
+        figure: the estimate, with its interval.
+        counted: what the steps are, such as ``pairs``.
+        expected: steps in all that will probably decide it.
+        place: which of several measurements it is, such as ``2/13 decided``.
+        left_s: seconds until all of them are over.
+    """
+
+    figure: str = ""
+    counted: str = ""
+    expected: int | None = None
+    place: str = ""
+    left_s: float | None = None
+
+
+NOTHING_YET: Final = SoFar()
+
+
+class Progress(Protocol):
+    """Takes the progress of a measurement."""
+
+    def __call__(self, label: str, done: int, total: int, so_far: SoFar = ...) -> None:
+        """`done` of at most `total` steps are over; 0 of 0 is a preparation."""
 
 
 class Notify(Protocol):
     """Receives the progress of a measurement."""
 
-    def progress(self, label: str, done: int, total: int) -> None:
-        """`done` of `total` steps of a measurement are over."""
+    def progress(self, label: str, done: int, total: int, so_far: SoFar = NOTHING_YET) -> None:
+        """`done` of at most `total` steps of a measurement are over; 0 of 0 is a preparation."""
 
     def done(self) -> None:
         """The measurement is over."""

@@ -151,7 +151,7 @@ def predict(
         ref = _ref(request.draft, request, catalogue, "--draft")
         draft = demand_of(ref, _kv_cache(ref, request))
     hardware = _hardware(request)
-    memory = memory_of(hardware, request.memory_gb) or Failure(
+    memory = memory_of(hardware, request.memory_gb, option="--memory") or Failure(
         "its size cannot be read", "name the hardware with --hardware=NAME"
     )
     on_card = isinstance(memory, MemoryCapacity) and not memory.is_shared

@@ -128,11 +128,12 @@ class Schedule:
         self._now = None
         self._round.extendleft(reversed(alone))
 
-    def status(self) -> str:
-        """How far the gate is, and how long it will take."""
+    def status(self) -> tuple[str, float]:
+        """How far a gate of several cells is, and how many seconds it will take."""
         n_open = sum(len(group.cells) for group in (*self.undecided, *self._in_hand()))
         left_s = max(0.0, min(self._ends, self.deadline) - self._clock())
-        return f"{self._n_cells - n_open}/{self._n_cells} decided, about {left_s:.0f} s left: "
+        n_cells = self._n_cells
+        return f"{n_cells - n_open}/{n_cells} decided" if n_cells > 1 else "", left_s
 
     def shortfall(self) -> str:
         """What the budget lacks once every cell was visited; empty where it suffices."""

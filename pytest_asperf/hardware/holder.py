@@ -27,6 +27,7 @@ _KEY: Final = "pytest-asperf holder"
 _HEAD: Final = f'{{"{_KEY}": '.encode()
 _MAX_BYTES: Final = 2048
 _MAX_COMMAND: Final = 160
+_MAX_USER: Final = 40
 _MAX_PID: Final = 2**31 - 1
 #: Clocks are read to hundredths of a second, and by two processes.
 _SAME_START_S: Final = 1.0
@@ -43,7 +44,17 @@ class Holder:
 
     def __str__(self) -> str:
         since = time.strftime("%H:%M:%S", time.localtime(self.since_s))
-        return f"pid {self.pid} ({self.command}), since {since}{self.state and f', {self.state}'}"
+        state = self.state
+        who = f"pid {self.pid}{self.user and f' of {self.user}'} ({self.command})"
+        return f"{who}, since {since}{state and f', {state}'}"
+
+    @property
+    def user(self) -> str:
+        """Whose process it is, as the operating system says; empty where it does not."""
+        try:
+            return printable(psutil.Process(self.pid).username(), _MAX_USER)
+        except psutil.Error:
+            return ""
 
     @property
     def state(self) -> str:

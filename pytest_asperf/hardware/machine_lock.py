@@ -78,7 +78,8 @@ class MachineQueue:
             lock.release()
 
     def _acquire(self, lock: FileLock) -> None:
-        holder, since_s, next_s = None, time.monotonic(), 0.0
+        began_s = time.monotonic()
+        holder, since_s, next_s = None, began_s, 0.0
         while not _taken(lock):
             now_s = time.monotonic()
             newest = holder_of(self._path)
@@ -92,9 +93,11 @@ class MachineQueue:
                 next_s = now_s + self._repeat_s
                 self._on_wait(
                     f"another measurement is running on this machine: {holder or self._path}; "
-                    f"giving up in {left_s:.0f} s"
+                    f"giving up after {self._limit_s:.0f} s"
                 )
             time.sleep(min(_POLL_INTERVAL_S, left_s))
+        if next_s:
+            self._on_wait(f"the machine is free after {time.monotonic() - began_s:.0f} s")
 
 
 def _taken(lock: FileLock) -> bool:

@@ -10,16 +10,19 @@ if TYPE_CHECKING:
     from pytest_asperf.hardware.in_force import Hardware
 
 
-def memory_of(hardware: Hardware, memory_gb: int | None = None) -> MemoryCapacity | None:
+def memory_of(
+    hardware: Hardware, memory_gb: int | None = None, *, option: str = ""
+) -> MemoryCapacity | None:
     """The memory of the hardware in force, None where its size cannot be read.
 
     A profile that is not this machine has `memory_gb`, in GB as on the box, or the most that it is
-    sold with.
+    sold with; `option` is what gives `memory_gb`, if anything does.
     """
     profile, machine = hardware.declared, hardware.machine
     if profile is not None and (memory_gb or not hardware.is_this_machine):
         kind = "shared by CPU and GPU" if hardware.shares_memory else "the card's own"
-        basis = "--memory" if memory_gb else "the most it is sold with; --memory=GB for another"
+        another = f"; {option}=GB for another" if option else ""
+        basis = option if memory_gb else f"the most it is sold with{another}"
         sold_gb = memory_gb or profile.max_memory_gb
         # What is sold as a GB of memory is 2^30 bytes.
         return MemoryCapacity(

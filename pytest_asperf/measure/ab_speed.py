@@ -24,6 +24,7 @@ from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.config.progress import SoFar
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.measure.experiment import Visit
 from pytest_asperf.measure.paired_runner import Pair, PairedRunner
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_asperf.analysis.stats.sequential import PairedTest
+    from pytest_asperf.config.progress import Progress
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.ab_arms import Arm
     from pytest_asperf.measure.experiment import MachineLease
@@ -217,9 +219,7 @@ def time_pairs(lease: MachineLease, open_arms: OpenArms, experiment: SpeedExperi
     return replace(result, surroundings=surroundings)
 
 
-def run_pairs(
-    open_arms: OpenArms, experiment: SpeedExperiment, progress: Callable[[str, int, int], None]
-) -> ABResult:
+def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progress) -> ABResult:
     """Run pairs of two arms until every workload is decided or the budget is spent."""
     began = time.monotonic()
     workloads, budget, visit = experiment.workloads, experiment.budget, experiment.visit
@@ -245,7 +245,8 @@ def run_pairs(
                 if not undecided:
                     break
                 label = ", ".join(pairs.workload.name for pairs in undecided)
-                progress(label, undecided[0].test.n, budget.max_pairs)
+                test = undecided[0].test
+                progress(label, test.n, budget.max_pairs, _so_far(test, budget.max_pairs))
                 _run_pair(paired, by_workload, experiment.evidence_elsewhere)
         except KeyboardInterrupt:
             interrupted = True
@@ -259,6 +260,15 @@ def run_pairs(
         same_tokens,
         interrupted,
     )
+
+
+def _so_far(test: PairedTest | RatioTest, max_pairs: int) -> SoFar:
+    """The ratio that the pairs show, and how many will probably decide."""
+    if not test.n:
+        return SoFar(counted="pairs")
+    ratio, left = test.estimate.as_ratio(), test.expected_pairs_left
+    figure = ratio.text() if ratio.has_interval else f"{ratio.point:.2f}"
+    return SoFar(figure, "pairs", None if left is None else min(test.n + left, max_pairs))
 
 
 def _run_pair(

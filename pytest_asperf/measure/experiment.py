@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from pytest_asperf.config.progress import Progress
     from pytest_asperf.measure.ab_arms import Arm
     from pytest_asperf.measure.corpus import Corpus
     from pytest_asperf.measure.idle_workers import IdleWorkers
@@ -30,7 +31,7 @@ class MachineLease:
         sides: the arms, baseline first; of each side one for every model that it runs.
         shipped_corpus: the text for models that name none of their own.
         call_timeout_s: deadline of one call to an engine.
-        progress: takes a label, steps done and steps at most.
+        progress: takes a label, steps done, steps at most, and what is known so far.
         noise: opens the record of this machine's noise.
         idle_workers: processes that earlier comparisons left.
         chunks: chunks of the corpus that PPL is taken over, or None for all.
@@ -40,7 +41,7 @@ class MachineLease:
     sides: tuple[tuple[Arm, ...], ...]
     shipped_corpus: Path
     call_timeout_s: float
-    progress: Callable[[str, int, int], None]
+    progress: Progress
     noise: Callable[[], NoiseStore]
     idle_workers: IdleWorkers
     chunks: int | None = None

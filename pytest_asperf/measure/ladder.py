@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_asperf.analysis.metrics import ChunkScore
     from pytest_asperf.engine_process import ContextFacts, Worker
@@ -78,16 +78,17 @@ def score_ladder(
     chunks: Sequence[Sequence[int]],
     *,
     concurrency: int,
-    progress: Callable[[int, int], None],
+    progress: Callable[[Mapping[str, Sequence[ChunkScore]]], None],
 ) -> dict[str, tuple[tuple[ChunkScore, ...], ContextFacts]]:
     """Score every chunk with every model; all after the first are compared with the first.
 
-    For each model there are its scores by chunk, and what its context resolved to.
+    `progress` is given the scores so far. For each model there are its scores by chunk, and what
+    its context resolved to.
     """
     contexts: dict[str, ContextFacts] = {}
     scores: dict[str, list[ChunkScore]] = {name: [] for name in names}
-    for done, chunk in enumerate(chunks):
-        progress(done, len(chunks))
+    for chunk in chunks:
+        progress(scores)
         row = worker.score(names, chunk, len(chunk) // 2, concurrency=concurrency)
         for name in names:
             score, contexts[name] = row[name]

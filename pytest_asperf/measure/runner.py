@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from pytest_asperf.builds.build_cache import BuildCache
+from pytest_asperf.config.progress import NOTHING_YET, SoFar
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.machine_lock import MachineQueue
@@ -179,14 +180,14 @@ class MeasurementRunner:
         self,
         sides: tuple[ComparedSide, ...],
         experiment: Experiment[Result],
-        status: Callable[[], str] = str,
+        status: Callable[[], tuple[str, float | None]] = lambda: ("", None),
     ) -> Result:
         """Run an experiment with nothing else of ours loaded.
 
         Args:
             sides: baseline and candidate; or one side, for what compares runs of it.
             experiment: what is measured.
-            status: gives what progress begins with; the builds are then known.
+            status: gives which of several comparisons it is, and seconds until all are over.
 
         Raises:
             AsperfError: a build or model cannot be made, or the experiment's own.
@@ -202,10 +203,11 @@ class MeasurementRunner:
             self._idle_workers.keep_only({arm.build.engine for side in arms for arm in side})
             names = [arm.name for arm, *_ in reversed(arms)] if len(arms) > 1 else []
 
-            def progress(label: str, done: int, total: int) -> None:
-                begins = status()
-                what = sides[0].refs[0].title if begins else " vs ".join(names)
-                self._notify.progress(f"{begins}{label} {what}".rstrip(), done, total)
+            def progress(label: str, done: int, total: int, so_far: SoFar = NOTHING_YET) -> None:
+                place, left_s = status()
+                what = sides[0].refs[0].title if left_s is not None else " vs ".join(names)
+                so_far = replace(so_far, place=place, left_s=left_s)
+                self._notify.progress(f"{label} {what}".rstrip(), done, total, so_far)
 
             lease = MachineLease(
                 arms,

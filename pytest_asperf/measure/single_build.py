@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from statistics import median
 from typing import TYPE_CHECKING
 
 import psutil
 
+from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS, delta_ppl
+from pytest_asperf.config.progress import SoFar
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.measure.corpus import read_corpus
@@ -27,9 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from pytest_asperf.analysis.metrics import ChunkScore
     from pytest_asperf.config.progress import Notify
     from pytest_asperf.config.spec import ModelRef, ModelSpec
-    from pytest_asperf.engine_process import EngineBuild
+    from pytest_asperf.engine_process import EngineBuild, RawRun
     from pytest_asperf.measure.corpus import Corpus
     from pytest_asperf.measure.engine_memory import MemoryResult
     from pytest_asperf.measure.model_locator import LocatedModel, ModelLocator
@@ -77,7 +81,7 @@ class SingleBuild:
             workload,
             repetitions=self._plan.repetitions,
             seed=self._plan.seed,
-            progress=lambda done, total: self._notify.progress(label, done, total),
+            progress=lambda runs: self._tell_rates(label, workload, runs),
             loaded={name: self._loaded.facts(model) for name, model in by_name.items()},
             reload=lambda name: self._loaded.reload(worker, by_name[name]),
         )
@@ -141,7 +145,9 @@ class SingleBuild:
     ) -> dict[ModelRef, LevelResult]:
         loaded = self._loaded
         names = {model.ref.title: model for model in models}
-        label = f"PPL {', '.join(names)} vs {base.ref.title}"
+        # The model's name is told once, its levels each.
+        others = ", ".join(names).replace(f", {base.ref.spec.name}:", ", ")
+        label = f"PPL {others} vs {base.ref.title.removeprefix(f'{base.ref.spec.name}:')}"
         worker = loaded.only([base, *models])
         loaded.require_context(base, PPL_N_CTX, "PPL")
         for model in models:
@@ -154,7 +160,7 @@ class SingleBuild:
             [base.ref.title, *names],
             chunks,
             concurrency=self._concurrency(base),
-            progress=lambda done, total: self._notify.progress(label, done, total),
+            progress=lambda scores: self._tell_change(label, len(chunks), scores),
         )
         base_chunks, base_context = scores[base.ref.title]
         base_ran = loaded.ran(base, base_context)
@@ -175,6 +181,28 @@ class SingleBuild:
             for name, model in names.items()
             for scored, context in [scores[name]]
         }
+
+    def _tell_rates(
+        self, label: str, workload: Workload, runs: Mapping[str, Sequence[RawRun]]
+    ) -> None:
+        """Show how far a workload is, and the rate where there is one model."""
+        done, total = sum(map(len, runs.values())), self._plan.repetitions * len(runs)
+        rates = [1e9 * run.n_tokens / run.elapsed_ns for of in runs.values() for run in of]
+        is_shown = done and len(runs) == 1 and workload.is_rate
+        figure = f"{median(rates):.3g} tok/s" if is_shown else ""
+        self._notify.progress(label, done, total, SoFar(figure, "runs"))
+
+    def _tell_change(
+        self, label: str, n_chunks: int, scores: Mapping[str, Sequence[ChunkScore]]
+    ) -> None:
+        """Show how far a ladder is, and the last rung's ΔPPL once there is an interval."""
+        (_, base), *_, (name, last) = scores.items()
+        figure = ""
+        if len(base) >= LEAST_CHUNKS:
+            change = delta_ppl([chunk.nll for chunk in base], [chunk.nll for chunk in last])
+            which = f"{name.rpartition(':')[2]} " if len(scores) > 2 else ""
+            figure = f"{which}Δ {change}"
+        self._notify.progress(label, len(base), n_chunks, SoFar(figure, "chunks"))
 
     def _corpus(self, spec: ModelSpec) -> Corpus:
         return read_corpus(spec, self._shipped_corpus)

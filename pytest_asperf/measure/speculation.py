@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.stats.sequential import PairedTest, log_cost_ratio
+from pytest_asperf.config.progress import SoFar
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.errors import UnfitError
 from pytest_asperf.measure.draft_target import TARGET, OpenPair, room_after_prompt
@@ -117,7 +118,9 @@ def run_speculation(
         deadline = time.monotonic() + budget.max_seconds
         try:
             while test.outcome is None and time.monotonic() < deadline:
-                lease.progress(f"speculation {pairing.label}", test.n, budget.max_pairs)
+                figure = f"gain {test.estimate.text()}" if test.n else ""
+                so_far = SoFar(figure, "pairs")
+                lease.progress(f"speculation {pairing.label}", test.n, budget.max_pairs, so_far)
                 pair = paired.run_pair()
                 # The target alone as the candidate: what it is slower by is the gain.
                 test.update(log_cost_ratio(candidate=pair.alone_ns, baseline=pair.speculative_ns))
@@ -165,7 +168,8 @@ def sample_places(
         places: list[float] = []
         each = -(-n_tokens // (pairing.n_tokens * len(paired.prompts)))
         for index, (_, prompt) in enumerate(paired.prompts):
-            lease.progress(f"speculation {pairing.label}", index, len(paired.prompts))
+            n_prompts, so_far = len(paired.prompts), SoFar(counted="prompts")
+            lease.progress(f"speculation {pairing.label}", index, n_prompts, so_far)
             seeds = [seed * 1_000_003 + index * each + n for n in range(each)]
             places += paired.pair.places(prompt, seeds=seeds, rule=rule)
     return places

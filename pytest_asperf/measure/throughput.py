@@ -84,14 +84,15 @@ def measure_throughput(
     *,
     repetitions: int,
     seed: int,
-    progress: Callable[[int, int], None],
+    progress: Callable[[Mapping[str, Sequence[RawRun]]], None],
     loaded: Mapping[str, LoadedFacts],
     reload: Callable[[str], None],
 ) -> dict[str, tuple[TimedLoad, ...]]:
     """Time one workload on every loaded model, in rounds of seeded order.
 
     Each round has a fresh load of each model if that is cheap for all of them, or if the engine
-    knows nothing else. So each model has one load for each repetition, or one for all.
+    knows nothing else. So each model has one load for each repetition, or one for all. `progress`
+    is given the runs so far.
     """
     # The order must be repeatable from the logged seed, not unguessable.
     order = random.Random(seed)  # noqa: S311
@@ -109,7 +110,7 @@ def measure_throughput(
         warm_ups[name].append(run)
     runs: dict[str, list[RawRun]] = {name: [] for name in names}
     for done in range(repetitions):
-        progress(done * len(names), repetitions * len(names))
+        progress(runs)
         for name in order.sample(names, len(names)):
             if reloads and done and name in kept:
                 reload(name)

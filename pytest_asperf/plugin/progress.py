@@ -1,20 +1,20 @@
-"""One line that says what is being measured, where somebody can see it."""
+"""How far a measurement is, below pytest's own line, where somebody can see it."""
 
 from __future__ import annotations
 
-import time
+import os
 from contextlib import nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any
+
+from pytest_asperf.config.progress import NOTHING_YET, SoFar
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     import pytest
 
-#: Writing more often would disturb what is measured; nobody reads faster.
-_LEAST_INTERVAL_S: Final = 0.5
-_CLEAR_LINE: Final = "\r\x1b[2K"
+    from pytest_asperf.report.progress_line import ProgressLine
 
 
 class TerminalNotify:
@@ -25,9 +25,10 @@ class TerminalNotify:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._next_s = 0.0
-        self._is_shown = False
         self._has_waited = False
+        self._place = ""
+        self._file: IO[str] | None = None
+        self._line: ProgressLine | None = None
 
     # Looked up when they are used: options are read before pytest registers its reporter.
     @cached_property
@@ -41,36 +42,36 @@ class TerminalNotify:
         return self._config.pluginmanager.get_plugin("capturemanager")
 
     @property
-    def _is_quiet(self) -> bool:
-        return self._terminal is None or self._config.get_verbosity() < 0
+    def _is_watched(self) -> bool:
+        """Whether somebody sees a line that comes and goes."""
+        is_quiet = self._terminal is None or self._config.get_verbosity() < 0
+        return not is_quiet and self._terminal.isatty and os.environ.get("TERM") != "dumb"
 
-    def progress(self, label: str, done: int, total: int) -> None:
-        """Show how far a measurement is, on the line below pytest's own."""
-        now_s = time.monotonic()
-        if self._is_quiet or not self._terminal.isatty or (done and now_s < self._next_s):
-            return
-        self._next_s = now_s + _LEAST_INTERVAL_S
-        width = self._terminal._tw.fullwidth - 1  # noqa: SLF001  # pytest offers no other way
-        counter = f" {done}/{total}"
-        start = _CLEAR_LINE if self._is_shown else "\n"
-        self._is_shown = True
-        self._write_unnoticed(start + f"asperf: {label}"[: width - len(counter)] + counter)
+    def progress(self, label: str, done: int, total: int, so_far: SoFar = NOTHING_YET) -> None:
+        """Show how far a measurement is."""
+        if self._is_watched:
+            self._opened().show(label, done, total, so_far, where=self._place)
 
     def done(self) -> None:
-        """Clear the line, and go back to where pytest was writing."""
-        if self._is_shown:
-            self._is_shown = False
-            column = self._terminal._tw.width_of_current_line  # noqa: SLF001  # as above
-            back = f"\x1b[{column}C" if column else ""
-            self._write_unnoticed(f"{_CLEAR_LINE}\x1b[1A\r{back}")
+        """Remove the line, and go back to where pytest was writing."""
+        line, file, self._line, self._file = self._line, self._file, None, None
+        if line is not None and file is not None:
+            line.clear()
+            column = self._terminal._tw.width_of_current_line  # noqa: SLF001  # pytest offers no other way
+            file.write(f"\x1b[1A\r\x1b[{column}C" if column else "\x1b[1A\r")
+            file.close()
 
     def wait(self, reason: str) -> None:
         """Say why nothing happens."""
         self._has_waited = True
-        self.say(f"waiting: {reason}")
+        if self._is_watched:
+            self._opened().wait(reason)
+        else:
+            self.say(f"waiting: {reason}")
 
     def say(self, text: str) -> None:
         """Say something that stays on the terminal."""
+        self.done()
         if self._terminal is not None:
             with self._uncaptured():
                 self._terminal.ensure_newline()
@@ -78,15 +79,34 @@ class TerminalNotify:
 
     def take_waited(self) -> bool:
         """Whether anything was waited for since the last call."""
+        self.done()  # what waits need not measure afterwards
         waited, self._has_waited = self._has_waited, False
         return waited
 
-    def _write_unnoticed(self, text: str) -> None:
-        """Write past pytest's account of its line, by which it aligns its percentages."""
+    def _opened(self) -> ProgressLine:
+        """The line, on the terminal itself: what a test prints is captured meanwhile."""
+        if self._line is not None:
+            return self._line
+        from pytest_asperf.report.progress_line import CursorConsole, ProgressLine  # noqa: PLC0415  # rich
+
         with self._uncaptured():
-            file = self._terminal._tw._file  # noqa: SLF001  # as above
-            file.write(text)
-            file.flush()
+            writer = self._terminal._tw  # noqa: SLF001  # as above
+            writer.flush()
+            encoding = getattr(writer._file, "encoding", None)  # noqa: SLF001  # as above
+            file = os.fdopen(os.dup(writer._file.fileno()), "w", encoding=encoding)  # noqa: SLF001
+            # A terminal that is as wide as the line would begin another.
+            width = writer.fullwidth - 1
+        file.write("\n")
+        self._file, self._place = file, self._test()
+        self._line = ProgressLine(CursorConsole(file=file, force_terminal=True, width=width))
+        return self._line
+
+    def _test(self) -> str:
+        """The test that runs, counted among those of the session."""
+        session = self._config.pluginmanager.get_plugin("session")
+        running = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+        ids = [item.nodeid for item in session.items] if session else []
+        return f"test {ids.index(running) + 1}/{len(ids)}" if running in ids else ""
 
     def _uncaptured(self) -> AbstractContextManager[None]:
         if self._capture is None:

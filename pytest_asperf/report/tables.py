@@ -85,7 +85,7 @@ def render_findings(
                 table.add_row(*["-"] * beside, verdict, Text(printable(row.statement)))
     notes = []
     if any(row.source == "recorded" for row in rows):
-        notes.append("recorded verdicts fail no test; run asperf findings to explain them\n")
+        notes.append("recorded verdicts fail no test; asperf findings ID explains one\n")
     if any(row.source == "live" and row.recorded in _UNSHOWN for row in rows):
         notes.append("no test fails for a statement that its own figures do not show\n")
     counted = ", ".join(filter(None, (_counted(rows), f"{len(untried)} not tried" * bool(untried))))

@@ -195,7 +195,7 @@ def speculation_verdict(comparison: SpeculationComparison, comparisons: int) -> 
     details = (*accepted_of, *output, *speed.details)
     if not base.accepted:
         problem = f"the baseline accepts none of {base.drafted} drafted tokens"
-        remedy = "take another draft (--draft), or another baseline"
+        remedy = "take another draft, or another baseline"
         return replace(judge_invalid(subject, threshold, [problem], remedy=remedy), details=details)
     verdicts = [
         ("time", speed),

@@ -106,7 +106,7 @@ class ProgressNotes:
     waits: list[str] = field(default_factory=list)
     steps: list[tuple[str, int, int]] = field(default_factory=list)
 
-    def progress(self, label: str, done: int, total: int) -> None:
+    def progress(self, label: str, done: int, total: int, _so_far: object = None) -> None:
         """Keep a step."""
         self.steps.append((label, done, total))
 

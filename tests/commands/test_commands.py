@@ -263,6 +263,38 @@ def test_a_broken_configuration_is_an_error_in_four_parts(asperf: Asperf) -> Non
     assert "asperf.toml: unknown key 'chuncks'; did you mean 'chunks'?" in done.stderr
 
 
+@pytest.mark.parametrize("words", [(), ("gate",), ("models", "list"), ("builds", "make")])
+def test_the_short_option_prints_the_help(asperf: Asperf, words: tuple[str, ...]) -> None:
+    """`-h` is `--help` of every command."""
+    short, long = asperf(*words, "-h"), asperf(*words, "--help")
+    assert short.returncode == 0
+    assert short.stdout == long.stdout
+    assert short.stdout.startswith("Usage: asperf")
+
+
+def test_the_shell_completes_commands_and_choices(asperf: Asperf) -> None:
+    """What `--show-completion` prints asks the command itself, which answers with words."""
+    asperf.env |= {"_ASPERF_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
+    asperf.env["COMP_WORDS"] = "asperf findings --verdict INV"
+    assert asperf.process().stdout.split() == ["INVALID"]
+
+
+def test_models_and_builds_are_listed_as_json(asperf_with_tiny: Asperf) -> None:
+    """The project's own model first, with what it is made from; nothing is made yet."""
+    listed = json.loads(asperf_with_tiny("models", "list", "--json").stdout)
+    first, *shipped = listed["models"]
+    tiny = str(asperf_with_tiny.folder / "tiny")
+    assert first["name"] == "tiny"
+    assert first["sources"] == [{"kind": "hf", "path": tiny, "exists": True}]
+    assert all(model["shipped"] for model in shipped)
+    assert listed["cached"] == []
+    with (asperf_with_tiny.folder / "asperf.toml").open("a") as config:
+        config.write('[builds.old]\nrequirements = ["llama-cpp-python==0.3.16"]\n')
+    builds = json.loads(asperf_with_tiny("builds", "--json").stdout)
+    assert builds["declared"] == [{"name": "old", "source": "llama-cpp-python==0.3.16"}]
+    assert builds["made"] == []
+
+
 def test_a_mistyped_command_is_answered_with_the_nearest(asperf: Asperf) -> None:
     """The parser's own suggestion, in plain lines."""
     done = asperf("docter")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 from typer.testing import CliRunner
 
@@ -30,3 +31,59 @@ def test_a_projects_own_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "asperf.toml").write_text('findings = ["mine.toml"]\n')
     result = CliRunner().invoke(app, ["findings"])
     assert "mine.toml cannot be read" in str(result.exception)
+
+
+def _listed(*words: str) -> list[dict[str, Any]]:
+    """Return the findings that the command lists as JSON."""
+    result = CliRunner().invoke(app, ["findings", "--json", *words])
+    assert result.exit_code == 0, result.output
+    found: list[dict[str, Any]] = json.loads(result.output)
+    return found
+
+
+def test_json_lists_every_finding_with_what_it_rests_on() -> None:
+    """Ids are unique, and each names its verdict, its tables and the figures of its interval."""
+    found = _listed()
+    assert len({item["id"] for item in found}) == len(found) > 50
+    assert {item["verdict"] for item in found} == {"PASS", "FAIL", "INCONCLUSIVE", "INVALID"}
+    assert all(item["tables"] and item["rests_on"] for item in found)
+
+
+def test_findings_are_chosen_by_verdict_and_hardware() -> None:
+    """The verdict in any case; hardware keeps what is about any."""
+    every, failed, about = _listed(), _listed("--verdict=fail"), _listed("--hardware=m2ultra")
+    assert failed == [item for item in every if item["verdict"] == "FAIL"]
+    assert [item for item in every if not item["hardware"]] == [
+        item for item in about if not item["hardware"]
+    ]
+    named = [item["hardware"] for item in about if item["hardware"]]
+    assert len(named) > 20
+    assert all("m2ultra-76" in names for names in named)
+    assert len(about) < len(every)
+
+
+def test_one_finding_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statement, recorded verdict, figures with their spread, document, and how to run it."""
+    monkeypatch.chdir(tmp_path)
+    text = CliRunner().invoke(app, ["findings", "q4-quarter-size"]).output
+    for part in (
+        "q4-quarter-size: Q4_K_M takes 75 % less memory than FP16",
+        "FAIL, as the guide's own table gives 69 %",
+        "69.33 % [68.90, 69.77]",
+        "15.0 GB  (mac-guide/ram/8b/fp16; spread: not published)",
+        "Guide to LLM inference on Apple Silicon",
+        "pytest --pyargs pytest_asperf.findings -k test_q4_k_m_takes_a_quarter",
+    ):
+        assert part in text
+
+
+def test_a_mistyped_id_is_answered_with_the_nearest() -> None:
+    """The error names the id that was meant."""
+    result = CliRunner().invoke(app, ["findings", "q4-quater-size"])
+    assert "did you mean 'q4-quarter-size'?" in str(result.exception)
+
+
+def test_the_page_takes_no_choice() -> None:
+    """A page of all findings is not one of some."""
+    result = CliRunner().invoke(app, ["findings", "--markdown", "--verdict=FAIL"])
+    assert "--markdown prints the page of all findings" in str(result.exception)

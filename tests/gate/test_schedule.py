@@ -79,19 +79,19 @@ def test_time_left_becomes_exact() -> None:
     clock = Clock()
     schedule = Schedule([Turns([cell]) for cell in CELLS[:3]], 100.0, clock=clock)
     turn = schedule.next()
-    assert schedule.status() == "0/3 decided, about 100 s left: "
+    assert schedule.status() == ("0/3 decided", 100)
     assert turn is not None
     clock.now_s = 10.0
     schedule.put_back(turn[0], [CellResult(CELLS[0], 10.0)])
     turn = schedule.next()
-    assert schedule.status() == "1/3 decided, about 20 s left: "
+    assert schedule.status() == ("1/3 decided", 20)
     assert turn is not None
     clock.now_s = 15.0
-    assert schedule.status() == "1/3 decided, about 15 s left: "
+    assert schedule.status() == ("1/3 decided", 15)
     outlook = Outlook(5, "pairs", 2.5, 4)
     schedule.put_back(turn[0], [CellResult(CELLS[1], 5.0, outlook=outlook)])
     schedule.next()
-    assert schedule.status() == "1/3 decided, about 12 s left: "
+    assert schedule.status() == ("1/3 decided", 12)
 
 
 def test_known_costs_are_an_estimate_from_the_start() -> None:
@@ -99,7 +99,7 @@ def test_known_costs_are_an_estimate_from_the_start() -> None:
     known = dict.fromkeys(CELLS[:2], 7.0)
     schedule = Schedule([Turns(CELLS[:2])], 100.0, known, clock=Clock())
     schedule.next()
-    assert schedule.status() == "0/2 decided, about 14 s left: "
+    assert schedule.status() == ("0/2 decided", 14)
 
 
 def test_cells_that_cannot_be_measured_together_are_measured_alone() -> None:

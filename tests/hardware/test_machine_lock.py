@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -80,14 +81,15 @@ def test_the_error_names_the_holder(tmp_path: Path) -> None:
         _take(lock)
     text = str(error.value)
     command = os.path.basename(sys.executable)  # noqa: PTH119  # as a process list shows it
-    assert f"pid {holder.pid} ({command} -c " in text
+    user = psutil.Process().username()
+    assert f"pid {holder.pid} of {user} ({command} -c " in text
     assert ", since " in text
     assert f"kill {holder.pid}" in text
     assert "--asperf-wait" in text
 
 
 def test_whoever_waits_is_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message comes at once and once a minute, with the time that is left."""
+    """The message comes at once and once a minute, with who it is and how long it may take."""
     lock = tmp_path / "lock"
     told: list[str] = []
     monkeypatch.setattr("pytest_asperf.hardware.machine_lock.time", Clock())
@@ -95,9 +97,22 @@ def test_whoever_waits_is_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with _held(lock) as (holder, _), pytest.raises(BusyError), queue.turn():
         pass
     assert all(f"pid {holder.pid} " in text for text in told)
-    assert [text.rpartition("; ")[2] for text in told] == [
-        f"giving up in {left_s} s" for left_s in (200, 140, 80, 20)
-    ]
+    assert [text.rpartition("; ")[2] for text in told] == 4 * ["giving up after 200 s"]
+
+
+def test_the_end_of_a_wait_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waited learns for how long; whoever did not is told nothing."""
+    lock, told = tmp_path / "lock", list[str]()
+    queue = MachineQueue(lock, told.append)
+    with queue.turn():
+        pass
+    assert not told
+    taken = iter((False, False, True))
+    monkeypatch.setattr("pytest_asperf.hardware.machine_lock._taken", lambda _: next(taken))
+    with queue.turn():
+        pass
+    assert len(told) == 2
+    assert re.fullmatch(r"the machine is free after [01] s", told[1])
 
 
 def test_a_stopped_holder_is_called_stopped(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 if TYPE_CHECKING:
@@ -210,10 +211,12 @@ def test_waiting_is_told_with_and_without_options(
         check=False,
     )
     assert done.returncode == 0, done.stdout
+    user = psutil.Process().username()
     assert (
-        f"asperf: waiting: another measurement is running on this machine: pid {holder.pid} ("
-        in (done.stdout)
+        "asperf: waiting: another measurement is running on this machine: "
+        f"pid {holder.pid} of {user} (" in done.stdout
     )
+    assert "asperf: waiting: the machine is free after " in done.stdout
 
 
 @pytest.mark.parametrize("where", ["option", "file"])
@@ -225,7 +228,7 @@ def test_the_wait_has_an_end(project: Project, holder: subprocess.Popen[str], wh
     result = project.run(*(["--asperf-wait=0"] if where == "option" else []))
     result.assert_outcomes(failed=4)
     result.stdout.fnmatch_lines(
-        [f"gave up after waiting 0 s for another measurement *: pid {holder.pid} (*), since *"]
+        [f"gave up after waiting 0 s for another measurement *: pid {holder.pid} of * (*), since *"]
     )
     result.stdout.fnmatch_lines(["*to wait longer, --asperf-wait=30min"])
 

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import os
-import pty
 import re
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -133,96 +130,3 @@ def test_a_name_in_the_file_is_shown_escaped(project: Project) -> None:
     error = project.run().stderr.str()
     assert "\\x1b[31mx" in error
     assert "\x1b" not in error
-
-
-def _on_a_terminal(
-    project: Project, command: list[str], environment: dict[str, str], *args: str
-) -> str:
-    """Return what pytest writes to a terminal of 100 columns."""
-    ours, theirs = pty.openpty()
-    session = subprocess.Popen(
-        [*command, "-p", "no:cacheprovider", *args],
-        cwd=project.path,
-        env=environment | {"COLUMNS": "100", "TERM": "xterm"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    written = b""
-    with os.fdopen(ours, "rb", buffering=0) as terminal:
-        try:
-            while data := terminal.read(4096):
-                written += data
-        except OSError:  # Linux ends a terminal whose other end is closed with EIO
-            pass
-    session.wait()
-    return written.decode()
-
-
-def _screen(written: str) -> list[str]:
-    """Return the lines that stand on the screen in the end, as a terminal would show them."""
-    lines, row, column = [""], 0, 0
-    for piece in re.findall(r"\x1b\[\d*(?:;\d+)*[A-Za-z]|\r|\n|[^\x1b\r\n]", written):
-        if piece == "\n":
-            row, column = row + 1, 0
-            lines += [""] * (row + 1 - len(lines))
-        elif piece == "\r":
-            column = 0
-        elif piece == "\x1b[2K":
-            lines[row] = ""
-        elif piece == "\x1b[1A":
-            row -= 1
-        elif match := re.fullmatch(r"\x1b\[(\d+)C", piece):
-            column += int(match[1])
-        elif not piece.startswith("\x1b"):
-            lines[row] = lines[row][:column].ljust(column) + piece + lines[row][column + 1 :]
-            column += 1
-    return lines
-
-
-@pytest.mark.parametrize("options", [(), ("--asperf-repetitions=5",)])
-def test_progress_is_shown_on_a_terminal_and_cleared(
-    project: Project, command: list[str], environment: dict[str, str], options: tuple[str, ...]
-) -> None:
-    """The line says what is measured and how far it is; nothing of it stays on the screen."""
-    project.test(TESTS)
-    written = _on_a_terminal(project, command, environment, *options)
-    assert "asperf: PPL fake:Q8_0, fake:Q4_K_M vs fake:F16 0/6" in written
-    assert "asperf: tg8 fake:F16 0/5" in written
-    screen = _screen(written)
-    assert not [line for line in screen if "/6" in line or "0/5" in line]
-    assert [line for line in screen if re.fullmatch(r"test_it\.py \.FI\. +\[100%\]", line)]
-
-
-@pytest.mark.parametrize("args", [("-q",), ("-v",)])
-def test_progress_under_other_verbosities(
-    project: Project, command: list[str], environment: dict[str, str], args: tuple[str]
-) -> None:
-    """Quiet shows none; verbose keeps the tests' own lines whole."""
-    project.test(TESTS)
-    written = _on_a_terminal(project, command, environment, *args)
-    if args == ("-q",):
-        assert "0/6" not in written
-    else:
-        assert "0/6" in written
-        assert any(re.match(r"test_it\.py::test_speed PASSED", ln) for ln in _screen(written))
-
-
-def test_no_progress_on_a_pipe(project: Project) -> None:
-    """A log file gets no progress."""
-    project.test(TESTS)
-    text = project.run().stdout.str()
-    assert "0/6" not in text
-    assert "\x1b" not in text
-
-
-def test_a_measurement_that_fails_clears_its_line(
-    project: Project, command: list[str], environment: dict[str, str]
-) -> None:
-    """Progress of a measurement that broke does not stay either."""
-    project.script("f16", faults={"generate": "crash"})
-    project.test(TESTS)
-    screen = _screen(_on_a_terminal(project, command, environment, "-k", "speed"))
-    assert any(re.match(r"test_it\.py V", line) for line in screen)
-    assert not [line for line in screen if "0/5" in line]

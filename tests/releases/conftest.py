@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class Silent:
     """Says nothing of what is being made."""
 
-    def progress(self, label: str, done: int, total: int) -> None:
+    def progress(self, label: str, done: int, total: int, so_far: object = None) -> None:
         """Say nothing."""
 
     def done(self) -> None:

@@ -89,9 +89,7 @@ def perplexity(build: EngineBuild, model: Path, settings: EngineSettings) -> flo
         chunks = split_chunks(
             tokens, n_ctx=PPL_N_CTX, at_most=N_CHUNKS[build.engine], corpus="heldout"
         )
-        rows, _ = score_ladder(
-            worker, ["m"], chunks, concurrency=1, progress=lambda _done, _total: None
-        )["m"]
+        rows, _ = score_ladder(worker, ["m"], chunks, concurrency=1, progress=lambda _: None)["m"]
     return math.exp(fmean(nll for row in rows for nll in row.nll))
 
 

@@ -69,9 +69,9 @@ def scored(session_cache: Path) -> Scored:
             worker.load("m", locator.locate(ref).path, ref.spec.settings)
             ids = worker.tokenize("m", TEXT[:20_000])
             chunks = split_chunks(ids, n_ctx=PPL_N_CTX, at_most=N_CHUNKS, corpus="heldout")
-            rows, _ = score_ladder(
-                worker, ["m"], chunks, concurrency=1, progress=lambda _done, _total: None
-            )["m"]
+            rows, _ = score_ladder(worker, ["m"], chunks, concurrency=1, progress=lambda _: None)[
+                "m"
+            ]
         return ids, [nll for row in rows for nll in row.nll]
 
     return score

@@ -1,0 +1,57 @@
+"""`asperf demo`: the four verdicts, each measured here and now."""
+
+# ruff: noqa: PLC0415  # the package's docstring says why
+
+from __future__ import annotations
+
+import tempfile
+import time
+from typing import Final
+
+import typer
+from rich.console import Console
+
+from pytest_asperf.commands.console import CommandNotify, print_text, print_verdict, stderr_console
+from pytest_asperf.commands.options import CANNOT_MEASURE, Python, Seed, Wait
+from pytest_asperf.commands.project import open_project
+
+#: A pass over so much text takes seconds and shows what four bits cost.
+_CHUNKS: Final = "10"
+
+
+def demonstrate(*, python: Python = None, seed: Seed = None, wait: Wait = None) -> None:
+    """Measure six claims in half a minute, and say what each verdict means.
+
+    Needs llama-cpp-python; the model comes with the package. Exits with 1 if a verdict is
+    not the one to be shown, as on a machine that is too busy.
+    """
+    from pytest_asperf.commands.demo_claims import demo_claims, found
+
+    project = open_project(
+        python=python, seed=seed, wait=wait, chunks=_CHUNKS, repetitions="3", max_seconds="20"
+    )
+    began, out, differing = time.monotonic(), Console(highlight=False), 0
+    with (
+        CommandNotify(stderr_console()) as notify,
+        project.runner("llama_cpp", notify) as runner,
+        tempfile.TemporaryDirectory(prefix="asperf-demo-") as folder,
+    ):
+        notify.progress("starting llama.cpp", 0, 0)
+        release = runner.describe().release
+        notify.done()
+        print_text(out, f"{release}; model: asperf-target")
+        print_text(out, "")
+        for claim in demo_claims(project, runner, folder):
+            notify.progress(claim.title, 0, 0)
+            verdict = claim.verdict()
+            notify.done()
+            as_expected = verdict.outcome is claim.expected
+            differing += not as_expected
+            busy = f"Should be {claim.expected}; this machine may be too busy (asperf doctor)."
+            why = claim.meaning if as_expected else busy
+            print_verdict(out, verdict.outcome, f"{claim.title}: {found(verdict)}", why)
+    print_text(out, "")
+    seconds = time.monotonic() - began
+    print_text(out, f"{seconds:.0f} s. Next: asperf init MODEL.gguf writes tests of your model.")
+    if differing:
+        raise typer.Exit(CANNOT_MEASURE)

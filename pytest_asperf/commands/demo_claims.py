@@ -1,0 +1,172 @@
+"""The claims of `asperf demo`: what a test would assert, on the shipped model and a broken copy."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from gguf import GGUFReader
+
+from pytest_asperf import assert_no_regression, assert_ppl_delta, assert_throughput
+from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.verdict import Subject, VerdictError, judge_invalid
+from pytest_asperf.api.gate import Gate
+from pytest_asperf.api.ladder import Ladder
+from pytest_asperf.api.measurement_context import MeasurementContext
+from pytest_asperf.api.throughput import Throughput
+from pytest_asperf.config.spec import Pairing
+from pytest_asperf.errors import AsperfError
+from pytest_asperf.hardware.detect import detect
+from pytest_asperf.hardware.in_force import Hardware
+from pytest_asperf.measure import compose
+from pytest_asperf.measure.bandwidth_bounds import BandwidthBounds
+from pytest_asperf.published.findings import load_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_asperf.analysis.verdict import Verdict
+    from pytest_asperf.commands.project import Project
+    from pytest_asperf.config.spec import ModelRef
+    from pytest_asperf.measure.runner import MeasurementRunner
+
+_MODEL: Final = "asperf-target"
+_LEVELS: Final = ("Q8_0", "Q4_K_M")
+_WORKLOAD: Final = "tg32"
+#: Far above the noise of a busy machine, and far below what the slow build takes.
+_TOLERANCE: Final = "40 %"
+_SLOW: Final = "current,slow_by=2"
+_WHERE: Final = "asperf demo"
+
+
+@dataclass(frozen=True, slots=True)
+class DemoClaim:
+    """A claim, the verdict that it is to show, and what that means.
+
+    Attributes:
+        title: the claim, for a reader.
+        make: makes it; a VerdictError unless it is a PASS.
+    """
+
+    title: str
+    expected: Outcome
+    meaning: str
+    make: Callable[[], Verdict | tuple[Verdict, ...]]
+
+    def verdict(self) -> Verdict:
+        """The verdict that is measured."""
+        try:
+            made = self.make()
+        except VerdictError as error:
+            return error.verdict
+        except AsperfError as error:
+            if not error.breaks_measurement:
+                raise
+            return judge_invalid(Subject(self.title, "live"), "", [error.what], remedy=error.remedy)
+        return made[0] if isinstance(made, tuple) else made
+
+
+def found(verdict: Verdict) -> str:
+    """What a verdict rests on: the figure with its interval, or what is broken."""
+    if not verdict.figures:
+        return verdict.measured
+    _, figure = verdict.figures[0]
+    return f"{figure.text()} ({figure.n} {figure.counted})"
+
+
+def demo_claims(project: Project, runner: MeasurementRunner, folder: str) -> Iterator[DemoClaim]:
+    """The claims in their order, none of them measured yet; `folder` takes the broken model."""
+    measures = _measures(project, runner)
+    yield from _of_levels(project, measures)
+    yield from _of_builds(project, measures)
+    yield DemoClaim(
+        f"{_WORKLOAD} of a broken model, ≥ 1 tok/s",
+        Outcome.INVALID,
+        "Its speed would pass. A guard saw that it computes no numbers.",
+        lambda: assert_throughput(
+            Throughput(_broken(project, runner, Path(folder)), measures)(_WORKLOAD), at_least=1.0
+        ),
+    )
+
+
+def _of_levels(project: Project, measures: MeasurementContext) -> Iterator[DemoClaim]:
+    find = project.catalogue.find
+    rungs = {name: find(f"{_MODEL}:{name}", where=_WHERE, engine="llama_cpp") for name in _LEVELS}
+    base = find(f"{_MODEL}:F16", where=_WHERE, engine="llama_cpp")
+    ladder = Ladder(base, rungs, measures, tuple(rungs.values()))
+    yield DemoClaim(
+        "ΔPPL of Q8_0 below 1 %",
+        Outcome.PASS,
+        "The whole interval is below the limit: 8 bits cost nothing here.",
+        lambda: assert_ppl_delta(ladder["Q8_0"], below="1%"),
+    )
+    yield DemoClaim(
+        "ΔPPL of Q4_K_M below 1 %",
+        Outcome.FAIL,
+        "The whole interval is above the limit: 4 bits cost more.",
+        lambda: assert_ppl_delta(ladder["Q4_K_M"], below="1%"),
+    )
+    yield DemoClaim(
+        "ΔPPL of Q4_K_M below 4 %",
+        Outcome.INCONCLUSIVE,
+        "The interval contains the limit. More text would decide it.",
+        lambda: assert_ppl_delta(ladder["Q4_K_M"], below="4%"),
+    )
+
+
+def _of_builds(project: Project, measures: MeasurementContext) -> Iterator[DemoClaim]:
+    ref = project.catalogue.find(f"{_MODEL}:Q8_0", where=_WHERE, engine="llama_cpp")
+
+    def gated(candidate: str) -> tuple[Verdict, ...]:
+        current, other = (
+            project.catalogue.find_build(build, where=_WHERE, engine="llama_cpp")
+            for build in ("current", candidate)
+        )
+        gate = Gate(ref, (current, other), measures.budget, measures, Pairing(ref, None))
+        return assert_no_regression(gate(_WORKLOAD), tolerance=_TOLERANCE)
+
+    yield DemoClaim(
+        f"{_WORKLOAD}, same build twice, ≤ +{_TOLERANCE}",
+        Outcome.PASS,
+        f"1 is equally fast. Pairs were run until +{_TOLERANCE} was ruled out.",
+        lambda: gated("current"),
+    )
+    yield DemoClaim(
+        f"{_WORKLOAD}, slowed on purpose, ≤ +{_TOLERANCE}",
+        Outcome.FAIL,
+        "The time ratio is above the limit. A large slowdown needs few pairs.",
+        lambda: gated(_SLOW),
+    )
+
+
+def _measures(project: Project, runner: MeasurementRunner) -> MeasurementContext:
+    settings = project.settings
+
+    def skip(reason: str) -> NoReturn:
+        raise RuntimeError(reason)
+
+    def bandwidth(remeasure: bool) -> NoReturn:  # noqa: ARG001, FBT001  # its only argument
+        raise RuntimeError("no claim is about a share of the bandwidth")
+
+    return MeasurementContext(
+        runner,
+        lambda _: None,
+        BandwidthBounds(Hardware(detect()), bandwidth),
+        settings.max_cv,
+        compose.gate_budget(settings, project.draw_seed()),
+        load_findings,
+        skip,
+    )
+
+
+def _broken(project: Project, runner: MeasurementRunner, folder: Path) -> ModelRef:
+    """A copy of the model in which one weight of the last norm is not a number."""
+    source = project.catalogue.find(f"{_MODEL}:F16", where=_WHERE, engine="llama_cpp")
+    path = folder / "broken.gguf"
+    shutil.copyfile(runner.locate(source).path, path)
+    (norm,) = (t for t in GGUFReader(path, "r+").tensors if t.name == "output_norm.weight")
+    norm.data[0] = math.nan
+    return project.catalogue.find(str(path), where=_WHERE, engine="llama_cpp")

@@ -1,0 +1,88 @@
+"""`asperf demo`: the verdicts that it names, each measured."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.verdict import Subject, Verdict, VerdictError
+from pytest_asperf.commands.demo_claims import DemoClaim
+from pytest_asperf.errors import ConfigError, MeasurementError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.commands.conftest import Ended
+
+SHOWN = ["PASS", "FAIL", "INCONCLUSIVE", "PASS", "FAIL", "INVALID"]
+
+
+@pytest.fixture
+def demo(
+    tmp_path: Path,
+    session_cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_asperf: Callable[..., Ended],
+) -> Callable[[], Ended]:
+    """Return a function that runs the command at 80 columns in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
+    monkeypatch.setattr(
+        "pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: session_cache / "lock"
+    )
+    return lambda: run_asperf("demo", "--seed=7")
+
+
+@pytest.mark.live
+def test_every_verdict_is_shown(demo: Callable[[], Ended]) -> None:
+    """Six claims end as they are to, in at most 25 lines, and the figures are measured ones."""
+    done = demo()
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines if re.match(r"[A-Z]{4,} ", line)] == SHOWN
+    assert len(lines) <= 25
+    assert len(re.findall(r"\[-?[\d.]+, -?[\d.]+\] \(\d+ (chunks|pairs)\)", done.stdout)) == 5
+    assert "2048 of 2048 logits are NaN" in done.stdout
+    assert done.stderr == ""
+
+
+def test_another_verdict_is_said_to_be_one(
+    demo: Callable[[], Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a verdict is not the one to be shown, the sentence says so, and the command fails."""
+    open_one = Verdict(Outcome.INCONCLUSIVE, Subject("x", "live"), "", "0 pairs", (), "")
+    claim = DemoClaim("tg32 of two builds", Outcome.PASS, "Equally fast.", lambda: open_one)
+    monkeypatch.setattr("pytest_asperf.commands.demo_claims.demo_claims", lambda *_: [claim])
+    monkeypatch.setattr(
+        "pytest_asperf.measure.runner.MeasurementRunner.describe", lambda _: _Described
+    )
+    done = demo()
+    assert done.returncode == 1
+    assert "INCONCLUSIVE  tg32 of two builds: 0 pairs" in done.stdout
+    assert "Should be PASS" in done.stdout
+    assert "Equally fast." not in done.stdout
+
+
+class _Described:
+    release = "llama-cpp-python"
+
+
+def _raising(error: Exception) -> DemoClaim:
+    def make() -> Verdict:
+        raise error
+
+    return DemoClaim("a claim", Outcome.INVALID, "", make)
+
+
+def test_a_claims_verdict_is_what_a_test_would_report() -> None:
+    """A broken measurement is INVALID, another verdict is itself, and a mistake is an error."""
+    broken = MeasurementError("all NaN", why="no numbers", remedy="look at the file")
+    assert _raising(broken).verdict().outcome is Outcome.INVALID
+    failed = Verdict(Outcome.FAIL, Subject("x", "live"), "", "2", (), "")
+    assert _raising(VerdictError(failed)).verdict() is failed
+    with pytest.raises(ConfigError):
+        _raising(ConfigError("no such model", why="it is measured", remedy="name one")).verdict()
