@@ -98,6 +98,16 @@ class CacheError(AsperfError):
     """The cache folder cannot be used: read-only, full, or not a folder."""
 
 
+class StoreError(AsperfError):
+    """The store of a history cannot be used.
+
+    Attributes:
+        may_pass: whether the same attempt may succeed later: locked, full, or out of reach.
+    """
+
+    may_pass = False
+
+
 class BusyError(AsperfError):
     """Another process kept the machine for longer than the wait allowed."""
 

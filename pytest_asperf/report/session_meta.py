@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.config.options import OPTIONS
+from pytest_asperf.hardware.identity import machine_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_asperf.hardware.in_force import Hardware
 
 #: What is left out of the command that repeats a test.
-_NOT_REPEATED: Final = ("--asperf-report", "--asperf-seed")
+_NOT_REPEATED: Final = ("--asperf-report", "--asperf-seed", "--asperf-store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,11 @@ class SessionMeta:
     def _machine(self) -> dict[str, Any]:
         machine, profile = self.hardware.machine, self.hardware.profile
         return {
+            "id": machine_id(machine),
             "hardware": self.hardware.name,
             "profile": profile.id if profile else None,
             "os": machine.os,
+            "os_version": platform.mac_ver()[0] or platform.release(),
             "arch": machine.arch,
             "cpu": machine.cpu_brand,
             "physical_cores": machine.physical_cores,
