@@ -21,6 +21,7 @@ from pytest_asperf.commands.console import print_error
 from pytest_asperf.commands.doctor import doctor
 from pytest_asperf.commands.findings import list_findings
 from pytest_asperf.commands.gate import gate_builds
+from pytest_asperf.commands.history import history_app
 from pytest_asperf.commands.init import init_project
 from pytest_asperf.commands.models import models_app
 from pytest_asperf.commands.options import ERROR, GateCommand
@@ -47,6 +48,7 @@ app.command("predict", cls=Command)(predict_models)
 app.command("audit", cls=Command)(audit_files)
 app.command("findings", cls=Command)(list_findings)
 app.command("report", cls=Command)(report_files)
+app.add_typer(history_app, name="history")
 app.add_typer(models_app, name="models")
 app.add_typer(builds_app, name="builds")
 

@@ -139,6 +139,14 @@ def escaped(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def without_passwords(text: str) -> str:
+    """A text with the passwords of its URLs left out."""
+    import re  # noqa: PLC0415  # few texts have one
+
+    text = re.sub(r"(://[^\s:/@]*):[^\s/@]*@", r"\1:***@", text)
+    return re.sub(r"([?&]password=)[^&\s]*", r"\1***", text)
+
+
 def printable(text: object, at_most: int = 1000) -> str:
     """Text from outside as one line, escaped and bounded."""
     raw = str(text)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.config.options import OPTIONS
+from pytest_asperf.errors import without_passwords
 from pytest_asperf.hardware.identity import machine_id
 
 if TYPE_CHECKING:
@@ -26,11 +27,12 @@ class SessionMeta:
 
     Attributes:
         version: of pytest-asperf.
-        args: of pytest's command line.
+        args: of the command line.
         began: seconds since the epoch.
         duration_s: seconds until the report was written.
         seed: of every random order; None where xdist's workers drew one each.
         hardware: what figures are compared with.
+        program: that the arguments are of.
     """
 
     version: str
@@ -39,13 +41,14 @@ class SessionMeta:
     duration_s: float
     seed: int | None
     hardware: Hardware
+    program: str = "pytest"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, with this machine."""
         seed = [] if self.seed is None else [f"--asperf-seed={self.seed}"]
         return {
             "version": self.version,
-            "command": shlex.join(["pytest", *self.args]),
+            "command": without_passwords(shlex.join([self.program, *self.args])),
             "options": [*self._own_options(), *seed],
             "time": dt.datetime.fromtimestamp(self.began, dt.UTC).isoformat(timespec="seconds"),
             "duration_s": round(self.duration_s, 3),

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
 
-from pytest_asperf.errors import ConfigError, StoreError, printable
+from pytest_asperf.errors import ConfigError, StoreError, printable, without_passwords
 from pytest_asperf.store.schema import HEAD, VERSION_TABLE
 
 if TYPE_CHECKING:
@@ -120,7 +118,6 @@ def open_database(address: str, *, create: bool, wait_s: float) -> Database:
 def _postgres(address: str, wait_s: float) -> Database:
     try:
         url = sa.make_url(re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", address))
-        shown = url.set(drivername="postgresql").render_as_string(hide_password=True)
         engine = sa.create_engine(
             url, poolclass=sa.NullPool, connect_args={"connect_timeout": max(2, round(wait_s))}
         )
@@ -136,7 +133,7 @@ def _postgres(address: str, wait_s: float) -> Database:
             why=_LOST,
             remedy="pip install 'pytest-asperf[postgres]'",
         ) from None
-    return Database(engine, shown)
+    return Database(engine, printable(without_passwords(address)))
 
 
 def _sqlite(path: Path, wait_s: float, *, create: bool) -> Database:
@@ -191,12 +188,21 @@ def _migrate(database: Database, *, create: bool) -> None:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_OURS)))
         if _revision(connection, database.address) == HEAD:
             return  # by another session meanwhile
-        config = Config(attributes={"connection": connection})
-        config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-        config.set_main_option("path_separator", "os")
-        command.upgrade(config, HEAD)
+        upgrade(connection, HEAD)
         if connection.dialect.name == "sqlite":
             connection.exec_driver_sql(f"PRAGMA application_id = {_OURS}")
+
+
+def upgrade(connection: sa.Connection, revision: str) -> None:
+    """Bring the tables to a revision."""
+    # Only the first session of a store needs it.
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    command.upgrade(config, revision)
 
 
 def _revision(connection: sa.Connection, address: str) -> str:
@@ -223,8 +229,7 @@ def _revision(connection: sa.Connection, address: str) -> str:
 def _explained(address: str, message: str) -> StoreError:
     known = (reason for reason in _REASONS if re.search(reason[0], message, re.IGNORECASE))
     _, happened, remedy, may_pass = next(known, _UNKNOWN)
-    error = StoreError(
-        f"the store {address}: {happened} ({printable(message, 300)})", why=_LOST, remedy=remedy
-    )
+    said = printable(message.strip().partition("\n")[0], 300)
+    error = StoreError(f"the store {address}: {happened} ({said})", why=_LOST, remedy=remedy)
     error.may_pass = may_pass
     return error

@@ -10,11 +10,12 @@ from dataclasses import astuple, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.engine_process import EngineFacts
 from pytest_asperf.errors import ConfigError, printable, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_asperf.engine_process import EngineFacts
 
 #: What a value of another type than expected raises where it is used.
 _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
@@ -47,6 +48,11 @@ class SeriesKey:
     metric: str
     unit: str
     anchor: str = ""
+
+    @property
+    def title(self) -> str:
+        """Metric and model, for a reader."""
+        return f"{self.metric} {self.model}"
 
     @property
     def id(self) -> str:
@@ -206,7 +212,7 @@ def _compared(
     low, high = logs[1:][::sign]
     log_ratio = {"point": logs[0], "low": low, "high": high, "n": figure["n"], "unit": LOG_RATIO}
     alike = _asked(ran[0]) == _asked(ran[1])
-    anchor = EngineFacts.parse(ran[0]["engine"]).build if alike else ""
+    anchor = _engine(ran[0]).build if alike else ""
     yield _measured(row, ran, f"{timed} ratio", log_ratio, anchor=anchor)
     for side, proof, middle in zip(
         comparison["sides"], ran, comparison.get("medians", ()), strict=False
@@ -219,6 +225,12 @@ def _compared(
 def _log(ratio: float | None, sign: int, *, plus: float) -> float | None:
     """The log of a ratio, or of one and a change; None where it is not known, or not positive."""
     return None if ratio is None or ratio + plus <= 0 else sign * math.log(ratio + plus)
+
+
+def _engine(proof: Mapping[str, Any]) -> EngineFacts:
+    from pytest_asperf.engine_process import EngineFacts  # noqa: PLC0415  # numpy comes with it
+
+    return EngineFacts.parse(proof["engine"])
 
 
 def _asked(proof: Mapping[str, Any]) -> tuple[object, object]:
@@ -239,7 +251,7 @@ def _measured(
     texts = dict.fromkeys(json.dumps(one, sort_keys=True) for one in asked)
     hashes = dict.fromkeys(_text(proof["sha256"]) for proof in ran)
     models = dict.fromkeys(_text(proof["model"]).partition(" in ")[0] for proof in ran)
-    facts = EngineFacts.parse(ran[-1]["engine"])
+    facts = _engine(ran[-1])
     key = SeriesKey(
         row.machine,
         facts.engine,

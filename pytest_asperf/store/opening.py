@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a writer waits for others of the same file, and for a server to answer.
 WAIT_S: Final = 20.0
+#: The same at the start of a session, where a store that is not ready is no reason to stop.
+START_WAIT_S: Final = 5.0
 
 
 def open_store(address: str, *, create: bool = True, wait_s: float = WAIT_S) -> Store:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from pytest_asperf.errors import ConfigError
+from pytest_asperf.errors import ConfigError, shown, suggest
 from pytest_asperf.store.database import open_database
 from pytest_asperf.store.figures import (
     SeriesKey,
@@ -70,6 +70,7 @@ class Store:
         *,
         kind: str = "session",
         is_live: bool = True,
+        clock_back_s: float = 0.0,
         where: str = "the report",
     ) -> Recorded:
         """Store a document, all of it or nothing; one that is there already stays as it is.
@@ -79,6 +80,7 @@ class Store:
             kind: what wrote it: `session`, `gate`, `nightly`.
             is_live: it was measured just now on this machine. If the clock is then behind what
                 the machine stored before, the session is put after that.
+            clock_back_s: added to its time otherwise.
             where: for messages.
 
         Raises:
@@ -92,7 +94,7 @@ class Store:
             if connection.scalar(sa.select(sessions.c.id).where(sessions.c.id == session)):
                 return Recorded(session, is_new=False)
             now = time.time()
-            back_s = _clock_back_s(connection, origin.machine, now) if is_live else 0.0
+            back_s = _clock_back_s(connection, origin.machine, now) if is_live else clock_back_s
             values = {
                 **asdict(origin),
                 "id": session,
@@ -110,6 +112,12 @@ class Store:
         return Recorded(
             session, is_new=True, n_figures=len(figures), began=tuple(new), clock_back_s=back_s
         )
+
+    def check_writable(self) -> None:
+        """Raise StoreError if nothing can be stored."""
+        none = sa.select(sessions.c.id).where(sa.false())
+        with self._database.writing() as connection:
+            connection.execute(sessions.insert().from_select(["id"], none))
 
     def series(self) -> list[StoredSeries]:
         """All series, the one with the latest point first."""
@@ -134,16 +142,18 @@ class Store:
                 for row in connection.execute(query).mappings()
             ]
 
-    def points(self, series_id: str) -> list[StoredPoint]:
-        """The points of a series in the order of their time."""
+    def points(self, series_id: str, *, last: int | None = None) -> list[StoredPoint]:
+        """The points of a series, or so many of the last, in the order of their time."""
         columns = [points.c[field.name] for field in fields(StoredPoint)]
         query = (
             sa.select(*columns)
             .where(points.c.series == series_id)
-            .order_by(points.c.time, points.c.session, points.c.row)
+            .order_by(points.c.time.desc(), points.c.session.desc(), points.c.row.desc())
+            .limit(last)
         )
         with self._database.reading() as connection:
-            return [_stored_point(row) for row in connection.execute(query).mappings()]
+            rows = connection.execute(query).mappings().all()
+        return [_stored_point(row) for row in reversed(rows)]
 
     def sessions(self, *, kind: str = "", machine: str = "") -> list[StoredSession]:
         """Sessions in the order of their time; of one kind, or one machine, if these are named."""
@@ -152,6 +162,13 @@ class Store:
             query = query.where(column == wanted) if wanted else query
         with self._database.reading() as connection:
             return [StoredSession(*row) for row in connection.execute(query)]
+
+    def pruned(self) -> set[str]:
+        """The ids of the sessions whose documents were removed."""
+        with self._database.reading() as connection:
+            return set(
+                connection.scalars(sa.select(sessions.c.id).where(sessions.c.document == ""))
+            )
 
     def document(self, session: str) -> dict[str, Any]:
         """The document of a session."""
@@ -166,6 +183,30 @@ class Store:
             )
         document: dict[str, Any] = json.loads(text)
         return document
+
+    def find_series(self, name: str) -> StoredSeries:
+        """The series whose id begins with a text."""
+        every = self.series()
+        found = [one for one in every if one.id.startswith(name)]
+        if len(found) == 1:
+            return found[0]
+        raise ConfigError(
+            f"{len(found)} series of {self.address} begin with {shown(name, 40)}"
+            + ("" if found else suggest(name, [one.id for one in every])),
+            why="one series is shown at a time",
+            remedy="asperf history lists them by their ids",
+        )
+
+    def find_session(self, name: str) -> StoredSession:
+        """The session whose id begins with a text."""
+        found = [one for one in self.sessions() if one.id.startswith(name)]
+        if len(found) == 1:
+            return found[0]
+        raise ConfigError(
+            f"{len(found)} sessions of {self.address} begin with {shown(name, 40)}",
+            why="which one is meant is a guess",
+            remedy="asperf history sessions lists them by their ids",
+        )
 
     def prune(self, before: float, *, only_documents: bool = False) -> int:
         """Remove sessions that began before a time, in seconds since the epoch; how many.

@@ -7,7 +7,7 @@ from typing import Final
 import sqlalchemy as sa
 
 #: The newest revision of `migrations/versions`.
-HEAD: Final = "0001"
+HEAD: Final = "0002"
 #: Where alembic keeps the revision that a database has.
 VERSION_TABLE: Final = "asperf_schema"
 

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_asperf.store.figures import SeriesKey
+
+#: The parts of a key, for a reader.
+_WORDS: Final = {
+    "machine": "machine",
+    "engine": "engine",
+    "model_sha256": "model file",
+    "settings": "settings",
+    "metric": "metric",
+    "unit": "unit",
+    "anchor": "baseline build",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +103,15 @@ class Recorded:
     n_figures: int = 0
     began: tuple[NewSeries, ...] = ()
     clock_back_s: float = 0.0
+
+    def notes(self) -> Iterator[str]:
+        """What is remarkable of it."""
+        for new in self.began:
+            if new.after:
+                what = " and ".join(_WORDS[name] for name in new.changed)
+                yield f"new series {new.key.id}, {new.key.title}: not the {what} of {new.after}"
+        if self.clock_back_s:
+            yield (
+                f"the clock of this machine was set back by {self.clock_back_s:.0f} s: the session "
+                "is put after those before it"
+            )
