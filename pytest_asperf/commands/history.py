@@ -27,6 +27,7 @@ from pytest_asperf.commands.history_store import history_of, read_json, store_ad
 from pytest_asperf.commands.options import Store  # noqa: TC001  # Typer reads the annotations
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.store.figures import figures_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,6 +131,8 @@ def import_reports(
 ) -> None:
     """Store reports of sessions and gates, or a file that `asperf history export` wrote."""
     documents = [one for path in files for one in _documents(path)]
+    for one in documents:
+        figures_of(one["document"], one["where"])  # before anything is stored
     with history_of(store, create=True) as opened:
         recorded = [opened.record(is_live=False, **one) for one in documents]
     new = [one for one in recorded if one.is_new]

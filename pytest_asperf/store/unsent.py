@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_asperf.errors import StoreError, without_passwords
 from pytest_asperf.hardware.records import store_record
 from pytest_asperf.store.figures import document_digest
-from pytest_asperf.store.opening import START_WAIT_S, open_store
+from pytest_asperf.store.opening import START_WAIT_S, WAIT_S, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -82,7 +82,7 @@ def keep(document: Mapping[str, Any], address: str, *, kind: str, cache: Path) -
     folder = unsent_folder(cache, address)
     shown = without_passwords(address)
     try:
-        with open_store(address) as store:
+        with open_store(address, wait_s=WAIT_S) as store:
             sent = send(store, folder)
             return Kept(shown, store.record(document, kind=kind), sent)
     except StoreError as error:
