@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.store.figures import Origin, SeriesValue
     from pytest_asperf.store.stored import StoredPoint, StoredSeries, StoredSession
 
 _DAY: Final = "%Y-%m-%d"
@@ -27,7 +28,7 @@ def day(time: float, form: str = f"{_DAY} %H:%M") -> str:
     return dt.datetime.fromtimestamp(time).astimezone().strftime(form)
 
 
-def value_of(point: StoredPoint, unit: str) -> Estimate:
+def value_of(point: StoredPoint | SeriesValue, unit: str) -> Estimate:
     """A point as an estimate; of a log ratio, the ratio."""
     from pytest_asperf.analysis.stats.estimate import Estimate  # noqa: PLC0415  # numpy comes with it
 
@@ -38,13 +39,18 @@ def value_of(point: StoredPoint, unit: str) -> Estimate:
     return whole.change_of_log().as_ratio() if unit == LOG_RATIO else whole
 
 
-def value_text(point: StoredPoint, unit: str) -> str:
+def unit_text(value: SeriesValue) -> str:
+    """A value for a table, in the unit of its series."""
+    return value_text(value, value.key.unit)
+
+
+def value_text(point: StoredPoint | SeriesValue, unit: str) -> str:
     """A point for a table."""
     shown = value_of(point, unit)
     return shown.text() if shown.has_interval else f"{shown.point:.4g} {shown.unit}".strip()
 
 
-def machine_names(sessions: Sequence[StoredSession]) -> dict[str, str]:
+def machine_names(sessions: Sequence[StoredSession | Origin]) -> dict[str, str]:
     """A name for each machine: its host's latest, with the fingerprint where hosts share one."""
     hosts = {one.machine: printable(one.host, 24) for one in sessions}
     names = list(hosts.values())
