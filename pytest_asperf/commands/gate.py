@@ -20,6 +20,7 @@ from rich.console import Console
 from pytest_asperf.commands.command_words import in_own_words
 from pytest_asperf.commands.console import print_error, stderr_console
 from pytest_asperf.commands.gate_output import (
+    gate_document,
     print_outcome,
     print_plan,
     print_progress,
@@ -27,6 +28,7 @@ from pytest_asperf.commands.gate_output import (
     write_outcome,
 )
 from pytest_asperf.commands.gate_request import GateOptions, read_request
+from pytest_asperf.commands.history_store import store_report
 from pytest_asperf.commands.options import (
     USAGE,
     Chunks,
@@ -34,6 +36,7 @@ from pytest_asperf.commands.options import (
     EngineName,
     MaxPplDelta,
     Seed,
+    Store,
     Tolerance,
     Wait,
 )
@@ -43,6 +46,7 @@ from pytest_asperf.errors import (
     ConfigError,
     ModelError,
 )
+from pytest_asperf.store.unsent import check_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,6 +116,7 @@ def gate_builds(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
     ] = None,
+    store: Store = None,
     only_list: Annotated[
         bool, typer.Option("--list", help="Say which cells there are, and measure nothing.")
     ] = False,
@@ -134,6 +139,7 @@ def gate_builds(
         faster_by,
     )
     console = stderr_console()
+    began = time.time()
     try:
         project = open_project(
             python=python,
@@ -143,11 +149,14 @@ def gate_builds(
             chunks=chunks,
             seed=seed,
             wait=wait,
+            store=store,
         )
         named = [*(models or ()), project.settings.default_model, *([draft] if draft else [])]
         project = replace(project, catalogue=project.catalogue.telling_apart(named))
         for file in (summary, json_file):
             require_writable(file)
+        if project.settings.store and not only_list:
+            check_store(project.settings.store)
         gate = read_request(options, project)
         with (
             console.status("gating") as status,
@@ -168,7 +177,10 @@ def gate_builds(
         print_error(error)
         raise typer.Exit(UNDECIDED) from None
     print_outcome(outcome)
-    write_outcome(outcome, summary, json_file)
+    data = gate_document(outcome, began, gate.limits.budget.seed)
+    write_outcome(outcome, data, summary, json_file)
+    if project.settings.store:
+        store_report(data, project, kind="gate")
     raise typer.Exit(outcome.exit_code)
 
 

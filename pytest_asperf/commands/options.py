@@ -41,6 +41,12 @@ Chunks = Annotated[
     str | None,
     typer.Option("--chunks", metavar="N|all", help="Chunks that PPL is taken over [40]."),
 ]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store", metavar="PATH|URL", help="History: an SQLite file, or postgresql://..."
+    ),
+]
 Wait = Annotated[
     str | None,
     typer.Option(
