@@ -17,11 +17,13 @@ from pytest_asperf.commands.bisect import bisect_builds
 from pytest_asperf.commands.builds import builds_app
 from pytest_asperf.commands.calibrate import calibrate_machine
 from pytest_asperf.commands.command_words import Command
+from pytest_asperf.commands.compare import compare_reports
 from pytest_asperf.commands.console import print_error
 from pytest_asperf.commands.demo import demonstrate
 from pytest_asperf.commands.doctor import doctor
 from pytest_asperf.commands.findings import list_findings
 from pytest_asperf.commands.gate import gate_builds
+from pytest_asperf.commands.history import history_app
 from pytest_asperf.commands.init import init_project
 from pytest_asperf.commands.models import models_app
 from pytest_asperf.commands.options import ERROR, GateCommand
@@ -49,6 +51,8 @@ app.command("predict", cls=Command)(predict_models)
 app.command("audit", cls=Command)(audit_files)
 app.command("findings", cls=Command)(list_findings)
 app.command("report", cls=Command)(report_files)
+app.command("compare", cls=Command)(compare_reports)
+app.add_typer(history_app, name="history")
 app.add_typer(models_app, name="models")
 app.add_typer(builds_app, name="builds")
 

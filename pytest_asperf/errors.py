@@ -98,6 +98,16 @@ class CacheError(AsperfError):
     """The cache folder cannot be used: read-only, full, or not a folder."""
 
 
+class StoreError(AsperfError):
+    """The store of a history cannot be used.
+
+    Attributes:
+        may_pass: whether the same attempt may succeed later: locked, full, or out of reach.
+    """
+
+    may_pass = False
+
+
 class BusyError(AsperfError):
     """Another process kept the machine for longer than the wait allowed."""
 
@@ -127,6 +137,14 @@ class MeasurementError(AsperfError):
 def escaped(text: str) -> str:
     """Text from outside without control characters that a terminal obeys."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def without_passwords(text: str) -> str:
+    """A text with the passwords of its URLs left out."""
+    import re  # noqa: PLC0415  # few texts have one
+
+    text = re.sub(r"(://[^\s:/@]*):[^\s/@]*@", r"\1:***@", text)
+    return re.sub(r"([?&]password=)[^&\s]*", r"\1***", text)
 
 
 def printable(text: object, at_most: int = 1000) -> str:

@@ -35,7 +35,16 @@ TIERS: dict[str, set[str]] = {
     "requests": {"config", "published"},
     # Files, processes and clocks. `testing` starts workers for an engine.
     "machine": {
-        *("hardware", "modelfiles", "builds", "worker", "engine_process", "measure", "testing"),
+        *(
+            "hardware",
+            "modelfiles",
+            "builds",
+            "worker",
+            "engine_process",
+            "measure",
+            "store",
+            "testing",
+        ),
     },
     # What becomes of measurements: no pytest, no terminal.
     "results": {"report", "verdicts", "gate", "bisect", "forecast", "audit"},

@@ -19,6 +19,7 @@ from rich.console import Console
 from pytest_asperf.commands.command_words import in_own_words
 from pytest_asperf.commands.console import CommandNotify, print_error, stderr_console
 from pytest_asperf.commands.gate_output import (
+    gate_document,
     print_outcome,
     print_plan,
     print_progress,
@@ -26,6 +27,7 @@ from pytest_asperf.commands.gate_output import (
     write_outcome,
 )
 from pytest_asperf.commands.gate_request import GateOptions, read_request
+from pytest_asperf.commands.history_store import store_report
 from pytest_asperf.commands.options import (
     USAGE,
     Chunks,
@@ -33,6 +35,7 @@ from pytest_asperf.commands.options import (
     EngineName,
     MaxPplDelta,
     Seed,
+    Store,
     Tolerance,
     Wait,
 )
@@ -42,6 +45,7 @@ from pytest_asperf.errors import (
     ConfigError,
     ModelError,
 )
+from pytest_asperf.store.unsent import check_store
 
 if TYPE_CHECKING:
     from pytest_asperf.commands.gate_request import GateRequest
@@ -107,6 +111,7 @@ def gate_builds(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
     ] = None,
+    store: Store = None,
     only_list: Annotated[
         bool, typer.Option("--list", help="Say which cells there are, and measure nothing.")
     ] = False,
@@ -129,6 +134,7 @@ def gate_builds(
         faster_by,
     )
     console = stderr_console()
+    began = time.time()
     try:
         project = open_project(
             python=python,
@@ -138,11 +144,14 @@ def gate_builds(
             chunks=chunks,
             seed=seed,
             wait=wait,
+            store=store,
         )
         named = [*(models or ()), project.settings.default_model, *([draft] if draft else [])]
         project = replace(project, catalogue=project.catalogue.telling_apart(named))
         for file in (summary, json_file):
             require_writable(file)
+        if project.settings.store and not only_list:
+            check_store(project.settings.store)
         gate = read_request(options, project)
         with (
             CommandNotify(console) as notify,
@@ -163,7 +172,10 @@ def gate_builds(
         print_error(error)
         raise typer.Exit(UNDECIDED) from None
     print_outcome(outcome)
-    write_outcome(outcome, summary, json_file)
+    data = gate_document(outcome, began, gate.limits.budget.seed)
+    write_outcome(outcome, data, summary, json_file)
+    if project.settings.store:
+        store_report(data, project, kind="gate")
     raise typer.Exit(outcome.exit_code)
 
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from rich.console import Console
 
@@ -15,7 +16,7 @@ from pytest_asperf.commands.console import print_text, print_whole, stderr_conso
 from pytest_asperf.errors import ConfigError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_asperf.commands.gate_request import GateRequest
     from pytest_asperf.gate.cells import CellResult
@@ -82,10 +83,26 @@ def require_writable(path: Path | None) -> None:
         )
 
 
-def write_outcome(outcome: GateOutcome, summary: Path | None, json_file: Path | None) -> None:
+def gate_document(outcome: GateOutcome, began: float, seed: int) -> dict[str, object]:
+    """A gate as plain data, with when, where and how it ran."""
+    from pytest_asperf import __version__
+    from pytest_asperf.gate.summary import document
+    from pytest_asperf.hardware.detect import detect
+    from pytest_asperf.hardware.in_force import Hardware
+    from pytest_asperf.report.session_meta import SessionMeta
+
+    hardware = Hardware(detect())
+    args = tuple(sys.argv[1:])
+    meta = SessionMeta(__version__, args, began, outcome.elapsed_s, seed, hardware, "asperf")
+    data = {**document(outcome), "meta": meta.as_dict()}
+    return cast("dict[str, object]", json.loads(json.dumps(data, default=str)))
+
+
+def write_outcome(
+    outcome: GateOutcome, data: Mapping[str, object], summary: Path | None, json_file: Path | None
+) -> None:
     """Write the files that were named, and the summary that GitHub shows of a job."""
     from pytest_asperf.gate.pages import markdown
-    from pytest_asperf.gate.summary import document
 
     text = markdown(outcome)
     step = os.environ.get(_STEP_SUMMARY)
@@ -94,7 +111,7 @@ def write_outcome(outcome: GateOutcome, summary: Path | None, json_file: Path | 
     if step:
         _put(Path(step), text, mode="a")
     if json_file is not None:
-        _put(json_file, json.dumps(document(outcome), indent=2, default=str) + "\n")
+        _put(json_file, json.dumps(data, indent=2) + "\n")
 
 
 def _put(path: Path, text: str, *, mode: str = "w") -> None:

@@ -42,6 +42,12 @@ Chunks = Annotated[
     typer.Option("--chunks", metavar="N|all", help="Chunks that PPL is taken over [40]."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store", metavar="PATH|URL", help="History: an SQLite file, or postgresql://..."
+    ),
+]
 Wait = Annotated[
     str | None,
     typer.Option(

@@ -93,4 +93,9 @@ OPTIONS: Final = {
         "FORMAT:PATH",
         "write a report, json:FILE or html:FILE, or pictures, plots:FOLDER; repeatable",
     ),
+    "--asperf-store": (
+        "store",
+        "PATH|URL",
+        "keep the report in a history: an SQLite file, or postgresql://USER@HOST/DATABASE",
+    ),
 }

@@ -40,6 +40,7 @@ _COUNTS: Final = frozenset(
     {"repetitions", "chunks", "max_pairs", "max_seconds", "seed", "self_check"}
 )
 _UNITS_S: Final = {"s": 1.0, "min": 60.0, "h": 3600.0}
+_POSTGRES: Final = re.compile(r"postgres(ql)?(\+psycopg)?://")
 _DURATION: Final = re.compile(r"(?P<number>\d{1,7}(\.\d{1,3})?)\s*(?P<unit>s|min|h)?", re.ASCII)
 
 
@@ -78,6 +79,7 @@ class Settings:
         cache: folder for files that are made once, or None for the platform's own.
         tools: folder of llama.cpp's programs, for the engine that runs those.
         remote: llama.cpp RPC server of another machine, for tests that draft there.
+        store: path or URL of the history that reports are kept in, None for none.
         findings: a project's own files of findings, beside the shipped ones.
         records: its own files of recorded figures.
     """
@@ -106,6 +108,7 @@ class Settings:
     tools: Path | None = None
     remote: str | None = None
     report: tuple[ReportTarget, ...] = ()
+    store: str | None = None
     findings: tuple[Path, ...] = ()
     records: tuple[Path, ...] = ()
 
@@ -262,6 +265,15 @@ def _report(value: object, folder: Path) -> ReportTarget:
     raise ValueError(suggest(name, get_args(ReportFormat)))
 
 
+def _store(value: object, folder: Path) -> str:
+    text = _text(value)
+    if "://" not in text:
+        return str(parse_path(text, folder))
+    if not _POSTGRES.match(text):
+        raise ValueError(": it is a URL of another kind")
+    return text
+
+
 def _or_all(rule: Rule[int]) -> Rule[int | None]:
     return Rule(
         lambda value: None if value == "all" else rule.read(value), f"{rule.accepts}, or all"
@@ -335,4 +347,9 @@ def setting_rules(folder: Path) -> dict[str, Rule[Any]]:
             "FORMAT:PATH, or in a configuration file a list of them; "
             f"FORMAT is one of {listing(get_args(ReportFormat))}",
         ).because("a report that cannot be written is noticed only after everything was measured"),
+        "store": Rule(
+            partial(_store, folder=folder),
+            "the path of a file, or postgresql://USER@HOST/DATABASE",
+            "what is measured is kept there",
+        ),
     }

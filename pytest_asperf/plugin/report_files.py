@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,10 +17,10 @@ from pytest_asperf.report.read_report import read_report
 from pytest_asperf.report.rows import noted_rows
 from pytest_asperf.report.session_meta import SessionMeta
 from pytest_asperf.report.speculation_points import points_of
+from pytest_asperf.store.unsent import keep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from pytest_asperf.config.settings import ReportTarget
     from pytest_asperf.plugin.session import Session
@@ -35,21 +36,36 @@ def write_reports(
     Nothing measured is written too: a program that reads the file must not find an older one. For
     the same reason pictures of which there is nothing to draw are removed.
     """
-    if not session.settings.report:
+    settings = session.settings
+    if not (settings.report or settings.store):
         return
     noted = noted_rows(reports)
     # Without a measurement there may be no engine to describe, as after Ctrl-C during its import.
     headline = session.headline() if noted else []
     report = document(noted, headline, _meta(pytest_session.config, session, began).as_dict())
-    for target in session.settings.report:
+    for target in settings.report:
         try:
             for path, content in _files(target, report, noted).items():
                 _write(path, content)
                 session.written += [path] if content else []
         except AsperfError as error:
             session.unwritten[target.path] = error
+    if settings.store and noted:
+        try:
+            _store(report, settings.store, session)
+        except AsperfError as error:
+            session.unwritten[Path(settings.store)] = error
     if session.unwritten and pytest_session.exitstatus == pytest.ExitCode.OK:
         pytest_session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _store(report: JsonReport, address: str, session: Session) -> None:
+    """Keep the report in the history; one that waits for its store is no failure."""
+    kept = keep(report, address, kind="session", cache=session.cache)
+    session.stored += kept.lines()
+    session.unsent = kept.complaint
+    if kept.error is not None and not kept.error.may_pass:
+        raise kept.error
 
 
 def _meta(config: pytest.Config, session: Session, began: float) -> SessionMeta:

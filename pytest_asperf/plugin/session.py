@@ -16,6 +16,7 @@ from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.plugin.parsing import parse_settings
 from pytest_asperf.plugin.progress import TerminalNotify
 from pytest_asperf.report.speculation_picture import require_matplotlib
+from pytest_asperf.store.unsent import check_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +38,8 @@ class Session:
     Attributes:
         written: at the end of the session, the report files.
         unwritten: at the end of the session, the reports that could not be written, and why.
+        stored: at the end of the session, what was kept in the history.
+        unsent: why nothing was yet; empty if something was.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -44,10 +47,15 @@ class Session:
         self.notify = TerminalNotify(config)
         self.written: list[Path] = []
         self.unwritten: dict[Path, AsperfError] = {}
+        self.stored: list[str] = []
+        self.unsent = ""
         # Without a pytest configuration, `--pyargs` puts the root into site-packages.
         folder = config.rootpath if config.inipath else config.invocation_params.dir
+        # The history is written by the process that reports, and only if something is measured.
+        only_reads = hasattr(config, "workerinput") or config.getoption("collectonly")
         catalogue = load_catalogue(folder, shipped_models())
         self.settings = parse_settings(config, catalogue)
+        self._checked_store = None if only_reads else self.settings.store
         self.catalogue: Catalogue = replace(catalogue, settings=self.settings)
 
     @cached_property
@@ -158,6 +166,9 @@ class Session:
                 require_source(build, cache=self.cache)
         if any(target.format == "plots" for target in self.settings.report):
             require_matplotlib()
+        if self._checked_store:
+            check_store(self._checked_store)
+            self._checked_store = None
         if self.settings.findings or self.settings.records:
             self.findings  # noqa: B018  # as above
 

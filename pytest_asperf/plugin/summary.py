@@ -44,8 +44,12 @@ def summarise(
         _print_waits(terminal, ours)
         for path in session.written:
             terminal.line(f"asperf: wrote {path}")
+        for line in session.stored:
+            terminal.line(f"asperf: {printable(line)}")
     _print_comparison(terminal)
     _print_list(terminal, undecided)
+    if session.unsent:
+        terminal.line(f"asperf: {printable(session.unsent)}", yellow=True)
     for error in session.unwritten.values():
         terminal.line(f"asperf: {error}", red=True)
 

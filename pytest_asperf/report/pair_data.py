@@ -6,6 +6,8 @@ import math
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from pytest_asperf.report.rows import proof
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -39,7 +41,9 @@ def pair_data(
             "sides": list(names),
             "models": [side.model for side in ran],
             "settings": [side.requested.as_texts() for side in ran],
+            "ran": [proof(side) for side in ran],
             "timed": pairs.workload.name,
+            "of_rates": is_rate_ratio,
             "unit": "tok/s" if is_rate else "ms",
             "medians": list(_medians(pairs, is_rate=is_rate)),
             "elapsed_s": pairs.elapsed_s,
@@ -57,6 +61,7 @@ def chunk_data(comparison: PplComparison) -> dict[str, Any]:
     return {
         "comparison": {
             "sides": ["baseline", "candidate"],
+            "ran": [proof(side) for side in comparison.ran],
             "text": comparison.text.name,
             "text_sha256": comparison.text.sha256,
             "n_chunks_total": test.n_chunks_total,

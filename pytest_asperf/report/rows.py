@@ -239,4 +239,5 @@ def proof(ran: Provenance) -> dict[str, Any]:
         "engine": dict(ran.engine.verbatim),
         "loaded": dict(ran.loaded.verbatim),
         "context": dict(ran.context.verbatim) if ran.context else {},
+        "requested": ran.requested.as_dict(),
     }

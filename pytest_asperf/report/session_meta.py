@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.config.options import OPTIONS
+from pytest_asperf.errors import without_passwords
+from pytest_asperf.hardware.identity import machine_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_asperf.hardware.in_force import Hardware
 
 #: What is left out of the command that repeats a test.
-_NOT_REPEATED: Final = ("--asperf-report", "--asperf-seed")
+_NOT_REPEATED: Final = ("--asperf-report", "--asperf-seed", "--asperf-store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +27,12 @@ class SessionMeta:
 
     Attributes:
         version: of pytest-asperf.
-        args: of pytest's command line.
+        args: of the command line.
         began: seconds since the epoch.
         duration_s: seconds until the report was written.
         seed: of every random order; None where xdist's workers drew one each.
         hardware: what figures are compared with.
+        program: that the arguments are of.
     """
 
     version: str
@@ -38,13 +41,14 @@ class SessionMeta:
     duration_s: float
     seed: int | None
     hardware: Hardware
+    program: str = "pytest"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, with this machine."""
         seed = [] if self.seed is None else [f"--asperf-seed={self.seed}"]
         return {
             "version": self.version,
-            "command": shlex.join(["pytest", *self.args]),
+            "command": without_passwords(shlex.join([self.program, *self.args])),
             "options": [*self._own_options(), *seed],
             "time": dt.datetime.fromtimestamp(self.began, dt.UTC).isoformat(timespec="seconds"),
             "duration_s": round(self.duration_s, 3),
@@ -64,9 +68,11 @@ class SessionMeta:
     def _machine(self) -> dict[str, Any]:
         machine, profile = self.hardware.machine, self.hardware.profile
         return {
+            "id": machine_id(machine),
             "hardware": self.hardware.name,
             "profile": profile.id if profile else None,
             "os": machine.os,
+            "os_version": platform.mac_ver()[0] or platform.release(),
             "arch": machine.arch,
             "cpu": machine.cpu_brand,
             "physical_cores": machine.physical_cores,

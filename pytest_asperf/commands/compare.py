@@ -1,0 +1,169 @@
+"""`asperf compare`: reports of one machine or of several, side by side, without a verdict."""
+
+# ruff: noqa: PLC0415  # the package's docstring says why
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from pytest_asperf.commands.console import print_table, print_text, print_whole
+from pytest_asperf.commands.history_lines import machine_names, unit_text
+from pytest_asperf.commands.history_store import history_of, read_json
+from pytest_asperf.commands.options import Store  # noqa: TC001  # Typer reads the annotations
+from pytest_asperf.commands.project import open_project
+from pytest_asperf.errors import ConfigError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_asperf.commands.compared_reports import ComparedReport
+
+_LEAST: int = 2
+
+
+def compare_reports(
+    reports: Annotated[
+        list[str],
+        typer.Argument(metavar="REPORT REPORT...", help="Files, or ids of stored sessions."),
+    ],
+    *,
+    store: Store = None,
+) -> None:
+    """Compare reports: of one machine a hint, of several a table.
+
+    Reads what pytest --asperf-report=json:FILE and asperf gate --json FILE wrote, and sessions of
+    the history by their ids. Exits with 0 whatever they show: only pairs give a verdict.
+    """
+    from pytest_asperf.commands.compared_reports import read_compared
+
+    if len(reports) < _LEAST:
+        raise ConfigError(
+            "one report is named", why="a comparison needs two", remedy="name two or more"
+        )
+    compared = [read_compared(name, _document(name, store)) for name in reports]
+    machines = {one.origin.machine for one in compared}
+    out = Console(highlight=False)
+    _print_origins(compared)
+    if len(machines) > 1:
+        _print_machines(out, compared)
+    for one, other in _of_one_machine(compared):
+        _print_nights(out, one, other)
+    for other in compared[1:]:
+        _print_left_out(out, compared[0], other)
+
+
+def _document(name: str, store: str | None) -> Any:
+    if Path(name).is_file():
+        return read_json(Path(name))[0]
+    if store is None and open_project().settings.store is None:
+        raise ConfigError(
+            f"{printable(name)} is no file",
+            why="there is nothing to compare",
+            remedy="name a JSON report, or with --store=FILE the id of a stored session",
+        )
+    with history_of(store) as opened:
+        return opened.document(opened.find_session(name).id)
+
+
+def _of_one_machine(
+    compared: Sequence[ComparedReport],
+) -> Iterator[tuple[ComparedReport, ComparedReport]]:
+    """The first report of each machine with every later one of it."""
+    first: dict[str, ComparedReport] = {}
+    for report in compared:
+        if report.origin.machine in first:
+            yield first[report.origin.machine], report
+        first.setdefault(report.origin.machine, report)
+
+
+def _names(compared: Sequence[ComparedReport]) -> dict[str, str]:
+    return machine_names([one.origin for one in compared])
+
+
+def _print_origins(compared: Sequence[ComparedReport]) -> None:
+    names = _names(compared)
+    head = ("report", "machine", "hardware", "bandwidth", "version")
+    rows = [
+        (
+            printable(one.name),
+            names[one.origin.machine],
+            printable(one.origin.hardware),
+            f"{one.profile.bandwidth_gbs:g} GB/s" if one.profile else "not known",
+            printable(one.origin.version),
+        )
+        for one in compared
+    ]
+    print_table([head, *rows])
+
+
+def _print_machines(out: Console, compared: Sequence[ComparedReport]) -> None:
+    from pytest_asperf.commands.compared_findings import judged
+    from pytest_asperf.commands.compared_reports import by_machine
+
+    names = _names(compared)
+    alike = by_machine(compared)
+    head = ("what", "machine", "value", "GB/s", "of its bandwidth")
+    rows = [
+        (
+            printable(one.value.key.title),
+            names[one.report.origin.machine],
+            unit_text(one.value) + (" INVALID" if one.value.outcome == "INVALID" else ""),
+            "-" if one.gbs is None else f"{one.gbs:.4g}",
+            "-" if one.share is None else one.share.text(),
+        )
+        for every in alike
+        for one in every
+    ]
+    if rows:
+        print_table([head, *rows])
+    print_text(
+        out,
+        "Different machines: what each one does, and no verdict on either. A regression is judged "
+        "in pairs on one machine: asperf gate.",
+    )
+    settings = open_project().settings
+    from pytest_asperf.published.findings import load_findings
+
+    findings = load_findings(settings.findings, settings.records)
+    for finding, title, verdict in judged(findings, alike):
+        print_text(out, f"{verdict.outcome} {finding.id}: {finding.statement}")
+        print_text(out, f"  on {title}: {verdict.measured}, {verdict.threshold}")
+    print_text(out, "")
+
+
+def _print_nights(out: Console, one: ComparedReport, other: ComparedReport) -> None:
+    from pytest_asperf.commands.compared_reports import UNPAIRED_CONFIDENCE, changes, ran_otherwise
+
+    found = changes(one, other)
+    head = ("what", printable(one.name, 28), printable(other.name, 28), "change")
+    rows = [
+        (
+            printable(change.before.key.title),
+            unit_text(change.before),
+            unit_text(change.after),
+            change.change.text() if change.change.has_interval else f"{change.change.point:+.1%}",
+        )
+        for change in found
+    ]
+    if rows:
+        print_table([head, *rows])
+    for label, before, after in ran_otherwise(one, other):
+        print_whole(out, f"{label}: {printable(before)} -> {printable(after)}")
+    print_text(
+        out,
+        "Two sessions of one machine: a hint, and no verdict. The interval of a change is unpaired "
+        f"(at least {UNPAIRED_CONFIDENCE:.0%}) and covers the runs of each session, not what else "
+        "differs between the two. asperf gate compares builds in pairs.",
+    )
+    print_text(out, "")
+
+
+def _print_left_out(out: Console, one: ComparedReport, other: ComparedReport) -> None:
+    from pytest_asperf.commands.compared_reports import left_out
+
+    for title, reason in dict.fromkeys(left_out(one, other)):
+        print_whole(out, f"not compared: {printable(title)}: {printable(reason)}")

@@ -1,0 +1,185 @@
+"""What several reports share, value by value, and what of them may not be compared, and why."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.analysis.metrics import bandwidth_utilisation
+from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
+from pytest_asperf.hardware.profiles import load_profiles
+from pytest_asperf.store.figures import LOG_RATIO, figures_of, origin_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pytest_asperf.hardware.profiles import Profile
+    from pytest_asperf.store.figures import Origin, SeriesKey, SeriesValue
+
+#: Of the quotient of two values in intervals of 90 %, whatever their distributions.
+UNPAIRED_CONFIDENCE: Final = 0.80
+_DIFFERING: Final = {
+    "engine": "another engine",
+    "model_sha256": "another model file",
+    "settings": "other settings",
+    "anchor": "another baseline build",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedReport:
+    """One report with its figures.
+
+    Attributes:
+        name: how the user named it.
+        profile: of the hardware that it was measured on; None if that is not one that is known.
+        values: by the id of the series; of several in one series, the last.
+        step_bytes: by series, what a step of TG reads of the memory that the profile is of.
+    """
+
+    name: str
+    origin: Origin
+    profile: Profile | None
+    values: Mapping[str, SeriesValue]
+    step_bytes: Mapping[str, int]
+
+    def anywhere(self) -> dict[str, SeriesValue]:
+        """The values by what a series is but for its machine; ratios depend on theirs."""
+        return {
+            replace(one.key, machine="").id: one
+            for one in self.values.values()
+            if one.key.unit != LOG_RATIO
+        }
+
+
+def read_compared(name: str, document: Mapping[str, Any]) -> ComparedReport:
+    """A report for a comparison; ConfigError if it is none."""
+    origin, figures = origin_of(document, name), figures_of(document, name)
+    profile = load_profiles().get(str(document["meta"]["machine"].get("profile")))
+    rows = document.get("rows", ())
+    sizes = {
+        one.key.id: size
+        for one in figures
+        if rows and profile and (size := _step_bytes(rows[one.row]["raw"], one.key, profile))
+    }
+    return ComparedReport(name, origin, profile, {one.key.id: one for one in figures}, sizes)
+
+
+def _step_bytes(raw: Mapping[str, Any], key: SeriesKey, profile: Profile) -> int:
+    size = raw.get("bytes_per_token")
+    on_profile = profile.vendor == "apple" or raw.get("loaded", {}).get("layers_offloaded")
+    is_tg = key.metric.startswith("tg") and key.unit == "tok/s"
+    return size if on_profile and is_tg and isinstance(size, int) and size > 0 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Two values of one series, and the relative change with an unpaired interval."""
+
+    before: SeriesValue
+    after: SeriesValue
+    change: Estimate
+
+
+def changes(one: ComparedReport, other: ComparedReport) -> list[Change]:
+    """The changes of the series that two sessions of one machine share."""
+    both = [(value, other.values[id_]) for id_, value in one.values.items() if id_ in other.values]
+    return [_change(before, after) for before, after in both]
+
+
+def _change(before: SeriesValue, after: SeriesValue) -> Change:
+    a, b = _logs(before), _logs(after)
+    low, high = b[1] - a[2], b[2] - a[1]
+    confidence = 1.0 if low == high else UNPAIRED_CONFIDENCE
+    n = max(1, min(before.n, after.n))
+    logs = Estimate(b[0] - a[0], low, high, n, method="", unit="", confidence=confidence)
+    return Change(before, after, logs.change_of_log())
+
+
+def _logs(value: SeriesValue) -> tuple[float, float, float]:
+    """Point and bounds on the log scale; a bound that is not known is infinite."""
+    point, low, high = estimate_bounds(value)
+    if value.key.unit == LOG_RATIO:
+        return point, low, high
+    one = 1.0 if value.key.unit == CHANGE else 0.0
+    return _log(one + point), _log(one + low), _log(one + high)
+
+
+def _log(value: float) -> float:
+    if value == math.inf:
+        return math.inf
+    return math.log(value) if value > 0 else -math.inf
+
+
+def estimate_bounds(value: SeriesValue) -> tuple[float, float, float]:
+    """A value with its bounds; those that are not known are infinite."""
+    low = -math.inf if value.low is None else value.low
+    high = math.inf if value.high is None else value.high
+    return value.value, low, high
+
+
+def estimate_of(value: SeriesValue) -> Estimate:
+    """A value as an estimate."""
+    point, low, high = estimate_bounds(value)
+    confidence = 1.0 if low == high else 0.90
+    n, unit = max(1, value.n), value.key.unit
+    return Estimate(point, low, high, n, method="", unit=unit, confidence=confidence)
+
+
+@dataclass(frozen=True, slots=True)
+class OnMachine:
+    """A value on one machine, with the bandwidth that it took, in GB/s and as a share."""
+
+    report: ComparedReport
+    value: SeriesValue
+    gbs: float | None
+    share: Estimate | None
+
+
+def by_machine(reports: Sequence[ComparedReport]) -> list[list[OnMachine]]:
+    """What at least two machines measured alike, each with its value on every one of them."""
+    found: dict[str, list[OnMachine]] = {}
+    for report in reports:
+        for alike, value in report.anywhere().items():
+            found.setdefault(alike, []).append(_on_machine(report, value))
+    return [every for every in found.values() if len({m.report.origin.machine for m in every}) > 1]
+
+
+def _on_machine(report: ComparedReport, value: SeriesValue) -> OnMachine:
+    size, profile = report.step_bytes.get(value.key.id), report.profile
+    if not (size and profile):
+        return OnMachine(report, value, None, None)
+    share = bandwidth_utilisation(estimate_of(value), size, profile.bandwidth_gbs)
+    return OnMachine(report, value, value.value * size / 1e9, share)
+
+
+def ran_otherwise(one: ComparedReport, other: ComparedReport) -> list[tuple[str, str, str]]:
+    """What ran otherwise where both measured: label and both texts, each once."""
+    found: dict[tuple[str, str, str], None] = {}
+    others = other.anywhere() | other.values
+    for id_, value in (one.anywhere() | one.values).items():
+        theirs = dict(others[id_].provenance) if id_ in others else {}
+        for label, text in value.provenance:
+            if label in theirs and theirs[label] != text:
+                found[label, text, theirs[label]] = None
+    return list(found)
+
+
+def left_out(one: ComparedReport, other: ComparedReport) -> Iterator[tuple[str, str]]:
+    """What only one of two reports has, with the reason."""
+    one_machine = one.origin.machine == other.origin.machine
+    of_one, of_other = (r.values if one_machine else r.anywhere() for r in (one, other))
+    for report, own, theirs in ((one, of_one, of_other), (other, of_other, of_one)):
+        for id_, value in own.items():
+            if id_ not in theirs:
+                yield value.key.title, _reason(value.key, theirs.values(), report.name)
+
+
+def _reason(key: SeriesKey, others: Iterable[SeriesValue], name: str) -> str:
+    alike = [o.key for o in others if (o.key.metric, o.key.model) == (key.metric, key.model)]
+    differing = [
+        [word for part, word in _DIFFERING.items() if getattr(one, part) != getattr(key, part)]
+        for one in alike
+    ]
+    return " and ".join(min(differing, key=len)) if differing else f"only in {name}"

@@ -1,0 +1,246 @@
+"""`asperf history`: lists, draws, imports, exports and prunes the reports that are kept."""
+
+# ruff: noqa: PLC0415  # the package's docstring says why
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import contextmanager
+from pathlib import Path  # noqa: TC003  # Typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console
+
+from pytest_asperf.commands.command_words import Command
+from pytest_asperf.commands.console import print_table, print_text, print_whole
+from pytest_asperf.commands.history_lines import (
+    SHORT,
+    counted,
+    day,
+    drawn,
+    machine_names,
+    series_rows,
+)
+from pytest_asperf.commands.history_store import history_of, read_json, store_address
+from pytest_asperf.commands.options import Store  # noqa: TC001  # Typer reads the annotations
+from pytest_asperf.commands.project import open_project
+from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.store.figures import figures_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TextIO
+
+_LISTED: Final = 40
+_DAY_S: Final = 86_400.0
+_Series = Annotated[str, typer.Argument(metavar="SERIES", help="The beginning of a series' id.")]
+
+history_app = typer.Typer(
+    help="List, draw, import, export and prune the reports that are kept.", rich_markup_mode=None
+)
+
+
+@history_app.callback(invoke_without_command=True)
+def history(context: typer.Context, *, store: Store = None) -> None:
+    """List the series of the history."""
+    if context.invoked_subcommand is None:
+        list_series(store=store)
+
+
+@history_app.command("list", cls=Command)
+def list_series(
+    *,
+    store: Store = None,
+    every: Annotated[bool, typer.Option("--all", help=f"Not only the latest {_LISTED}.")] = False,
+) -> None:
+    """List the series, those with the latest points first."""
+    with history_of(store) as opened:
+        known = opened.series()
+        sessions = opened.sessions()
+        listed = known if every else known[:_LISTED]
+        rows = [(one, opened.points(one.id, last=1)[-1]) for one in listed]
+    names = machine_names(sessions)
+    if rows:
+        print_table(series_rows(rows, names))
+    last = f", the last on {day(sessions[-1].time)}" if sessions else ""
+    hidden = f"; {len(known) - len(listed)} more with --all" if len(known) > len(listed) else ""
+    print_text(
+        Console(highlight=False),
+        f"{opened.address}: {len(known)} series of {counted(len(names), 'machine')}, "
+        f"{counted(len(sessions), 'session')}{last}{hidden}",
+    )
+
+
+@history_app.command("show", cls=Command)
+def show_series(
+    series: _Series,
+    *,
+    last: Annotated[int, typer.Option("--last", min=1, metavar="N", help="So many points.")] = 60,
+    store: Store = None,
+) -> None:
+    """Draw one series, and say what ran otherwise from one session to the next."""
+    with history_of(store) as opened:
+        found = opened.find_series(series)
+        points = opened.points(found.id, last=last)
+        machine = machine_names(opened.sessions())[found.key.machine]
+    out = Console(highlight=False)
+    key = found.key
+    print_whole(out, printable(f"{key.title}, {key.engine}, on {machine}, {found.n} points"))
+    print_whole(out, printable(f"settings {key.settings}, model sha256 {key.model_sha256[:12]}"))
+    if key.anchor:
+        print_whole(out, printable(f"time of the candidate / baseline, which is {key.anchor}"))
+    print_whole(out, "")
+    for line in drawn(points, key.unit, out.width if out.is_terminal else 100):
+        print_whole(out, line)
+
+
+@history_app.command("sessions", cls=Command)
+def list_sessions(
+    *,
+    kind: Annotated[
+        str, typer.Option("--kind", metavar="KIND", help="session, gate or nightly.")
+    ] = "",
+    store: Store = None,
+) -> None:
+    """List the sessions in their order."""
+    with history_of(store) as opened:
+        sessions = opened.sessions(kind=kind)
+    names = machine_names(sessions)
+    head = ("session", "began", "kind", "machine", "hardware", "version")
+    rows = [
+        (
+            one.id[:SHORT],
+            day(one.time) + ("*" if one.clock_back_s else ""),
+            printable(one.kind),
+            names[one.machine],
+            printable(one.hardware, 32),
+            printable(one.version),
+        )
+        for one in sessions
+    ]
+    print_table([head, *rows])
+    if any(one.clock_back_s for one in sessions):
+        print_text(Console(highlight=False), "* the machine's clock had been set back")
+
+
+@history_app.command("import", cls=Command)
+def import_reports(
+    files: Annotated[list[Path], typer.Argument(metavar="JSON...")], *, store: Store = None
+) -> None:
+    """Store reports of sessions and gates, or a file that `asperf history export` wrote."""
+    documents = [one for path in files for one in _documents(path)]
+    for one in documents:
+        figures_of(one["document"], one["where"])  # before anything is stored
+    with history_of(store, create=True) as opened:
+        recorded = [opened.record(is_live=False, **one) for one in documents]
+    new = [one for one in recorded if one.is_new]
+    out = Console(highlight=False)
+    for line in (note for one in new for note in one.notes()):
+        print_text(out, printable(line))
+    n_figures = sum(one.n_figures for one in new)
+    print_text(
+        out,
+        f"{opened.address}: stored {counted(len(new), 'session')} with "
+        f"{counted(n_figures, 'figure')}, "
+        f"{len(recorded) - len(new)} were there",
+    )
+
+
+@history_app.command("export", cls=Command)
+def export_reports(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines, one a session.")],
+    *,
+    session: Annotated[
+        str | None,
+        typer.Option("--session", metavar="ID", help="Write this session's report alone."),
+    ] = None,
+    store: Store = None,
+) -> None:
+    """Write the kept reports to a file, which `asperf history import` reads."""
+    n, pruned = 0, set[str]()
+    with history_of(store) as opened, _writing(file) as stream:
+        if session is not None:
+            found = opened.find_session(session)
+            stream.write(json.dumps(opened.document(found.id), indent=1, ensure_ascii=False))
+            n = 1
+        else:
+            pruned = opened.pruned()
+            for one in (one for one in opened.sessions() if one.id not in pruned):
+                kept = {"kind": one.kind, "clock_back_s": one.clock_back_s}
+                line = {**kept, "document": opened.document(one.id)}
+                stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+                n += 1
+    left_out = f"; {len(pruned)} had no document any more" if pruned else ""
+    print_text(Console(highlight=False), f"wrote {counted(n, 'session')} to {file}{left_out}")
+
+
+@history_app.command("prune", cls=Command)
+def prune_history(
+    *,
+    older_than: Annotated[
+        int, typer.Option("--older-than", min=0, metavar="DAYS", help="Begun so many days ago.")
+    ],
+    only_documents: Annotated[
+        bool,
+        typer.Option("--only-documents", help="Remove raw runs and keep the points of series."),
+    ] = False,
+    really: Annotated[
+        bool, typer.Option("--yes", help="Remove them; without it they are only counted.")
+    ] = False,
+    store: Store = None,
+) -> None:
+    """Count or remove old sessions."""
+    before = time.time() - older_than * _DAY_S
+    with history_of(store) as opened:
+        n = sum(one.time < before for one in opened.sessions())
+        if really:
+            n = opened.prune(before, only_documents=only_documents)
+    what = counted(n, "document" if only_documents else "session")
+    done = f"removed {what}" if really else f"{what} would be removed; --yes removes them"
+    print_text(Console(highlight=False), f"{opened.address}: {done}")
+
+
+@history_app.command("send", cls=Command)
+def send_kept(*, store: Store = None) -> None:
+    """Send the reports that could not be stored yet, which are kept on this machine."""
+    from pytest_asperf.store.unsent import send, unsent_folder
+
+    folder = unsent_folder(open_project().cache, store_address(store))
+    with history_of(store, create=True) as opened:
+        n = send(opened, folder)
+    print_text(
+        Console(highlight=False), f"{opened.address}: stored {counted(n, 'report')} of {folder}"
+    )
+
+
+@contextmanager
+def _writing(file: Path) -> Iterator[TextIO]:
+    try:
+        with file.open("w", encoding="utf-8") as stream:
+            yield stream
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {file}: {error.strerror}",
+            why="the reports are in the history only",
+            remedy="name a file in a folder that exists",
+        ) from None
+
+
+def _documents(path: Path) -> Iterator[dict[str, Any]]:
+    """What `Store.record` takes, for each document in a file."""
+    lines = path.suffix == ".jsonl"
+    for number, one in enumerate(read_json(path, lines=lines), start=1):
+        where = f"{path}, line {number}" if lines else str(path)
+        if isinstance(one, dict) and "document" in one:
+            kind, back_s = str(one.get("kind", "session")), float(one.get("clock_back_s", 0))
+            yield {
+                "document": one["document"],
+                "kind": kind,
+                "clock_back_s": back_s,
+                "where": where,
+            }
+        else:
+            kind = "gate" if isinstance(one, dict) and "cells" in one else "session"
+            yield {"document": one, "kind": kind, "where": where}

@@ -1,0 +1,141 @@
+"""A series as lines of text: one for each session, with a change of what ran between them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.errors import printable
+from pytest_asperf.store.figures import LOG_RATIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.store.figures import Origin, SeriesValue
+    from pytest_asperf.store.stored import StoredPoint, StoredSeries, StoredSession
+
+_DAY: Final = "%Y-%m-%d"
+_LEAST_COLUMNS: Final = 12
+#: Of an id, enough to tell a few dozen apart.
+SHORT: Final = 8
+
+
+def day(time: float, form: str = f"{_DAY} %H:%M") -> str:
+    """A time in the reader's own zone."""
+    return dt.datetime.fromtimestamp(time).astimezone().strftime(form)
+
+
+def value_of(point: StoredPoint | SeriesValue, unit: str) -> Estimate:
+    """A point as an estimate; of a log ratio, the ratio."""
+    from pytest_asperf.analysis.stats.estimate import Estimate  # noqa: PLC0415  # numpy comes with it
+
+    low = -math.inf if point.low is None else point.low
+    high = math.inf if point.high is None else point.high
+    exact = {"confidence": 1.0} if low == high else {}
+    whole = Estimate(point.value, low, high, max(1, point.n), method="", unit=unit, **exact)
+    return whole.change_of_log().as_ratio() if unit == LOG_RATIO else whole
+
+
+def unit_text(value: SeriesValue) -> str:
+    """A value for a table, in the unit of its series."""
+    return value_text(value, value.key.unit)
+
+
+def value_text(point: StoredPoint | SeriesValue, unit: str) -> str:
+    """A point for a table."""
+    shown = value_of(point, unit)
+    return shown.text() if shown.has_interval else f"{shown.point:.4g} {shown.unit}".strip()
+
+
+def machine_names(sessions: Sequence[StoredSession | Origin]) -> dict[str, str]:
+    """A name for each machine: its host's latest, with the fingerprint where hosts share one."""
+    hosts = {one.machine: printable(one.host, 24) for one in sessions}
+    names = list(hosts.values())
+    return {
+        machine: f"{host} ({machine[:6]})" if names.count(host) > 1 else host
+        for machine, host in hosts.items()
+    }
+
+
+def series_rows(
+    listed: Sequence[tuple[StoredSeries, StoredPoint]], machines: dict[str, str]
+) -> list[tuple[str, ...]]:
+    """A table of series with their last points, under its head."""
+    several = len(machines) > 1
+    head = ("what", "series", *(("machine",) if several else ()), "points", "last value", "last")
+    rows = [
+        (
+            printable(series.key.title, 60),
+            series.id[:SHORT],
+            *((machines[series.key.machine],) if several else ()),
+            str(series.n),
+            value_text(last, series.key.unit),
+            day(series.last, _DAY),
+        )
+        for series, last in listed
+    ]
+    return [head, *rows]
+
+
+def counted(n: int, noun: str, more: str = "") -> str:
+    """A number of things: `1 session`, `2 sessions`."""
+    return f"{n} {noun if n == 1 else more or f'{noun}s'}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Columns that stand for values from `least` to `most`."""
+
+    least: float
+    most: float
+    columns: int
+
+    def at(self, value: float) -> int:
+        share = (value - self.least) / (self.most - self.least)
+        return min(self.columns - 1, max(0, round(share * (self.columns - 1))))
+
+
+def drawn(points: Sequence[StoredPoint], unit: str, width: int) -> Iterator[str]:
+    """A series, the first session at the top: its day, its value, and both on one scale.
+
+    Above a session stands what ran otherwise than in the one before.
+    """
+    if not points:
+        return
+    values = [value_of(point, unit) for point in points]
+    texts = [value_text(point, unit) for point in points]
+    wide = max(map(len, texts))
+    scale = _scale(values, max(_LEAST_COLUMNS, width - wide - 20))
+    before: StoredPoint | None = None
+    for point, value, text in zip(points, values, texts, strict=True):
+        yield from changes(before, point)
+        note = f" {point.outcome}" if point.outcome not in {"", "PASS"} else ""
+        yield f"{day(point.time)}  {text:{wide}}  {_bar(value, scale)}{note}"
+        before = point
+
+
+def changes(before: StoredPoint | None, point: StoredPoint) -> Iterator[str]:
+    """What ran otherwise than before, one line each."""
+    known = dict(before.provenance) if before else {}
+    for label, text in point.provenance:
+        if label in known and known[label] != text:
+            yield f"  {label}: {printable(known[label])} -> {printable(text)}"
+
+
+def _scale(values: Sequence[Estimate], columns: int) -> _Scale:
+    bounds = [b for v in values for b in (v.point, v.low, v.high) if math.isfinite(b)]
+    least, most = min(bounds), max(bounds)
+    room = 0.02 * (most - least) or 0.01 * abs(most) or 1.0
+    return _Scale(least - room, most + room, columns)
+
+
+def _bar(value: Estimate, scale: _Scale) -> str:
+    cells = [" "] * scale.columns
+    if value.has_interval:
+        low, high = scale.at(value.low), scale.at(value.high)
+        cells[low : high + 1] = "-" * (high + 1 - low)
+    cells[scale.at(value.point)] = "o"
+    return "".join(cells).rstrip()

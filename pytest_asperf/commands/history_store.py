@@ -1,0 +1,66 @@
+"""The store that a command reads or writes, and what it says of it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pytest_asperf.commands.console import print_text, stderr_console
+from pytest_asperf.commands.project import open_project
+from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.store.opening import open_store
+from pytest_asperf.store.unsent import keep
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pytest_asperf.commands.project import Project
+    from pytest_asperf.store.records import Store
+
+
+def store_address(store: str | None) -> str:
+    """The address of the store that an option or the project's configuration names."""
+    address = open_project(store=store).settings.store
+    if address is None:
+        raise ConfigError(
+            "no history is named",
+            why="reports are kept only where that is asked for",
+            remedy="give --asperf-store=FILE, or set `store` in [tool.asperf]",
+        )
+    return address
+
+
+def history_of(store: str | None, *, create: bool = False) -> Store:
+    """The store that is named, opened."""
+    return open_store(store_address(store), create=create)
+
+
+def store_report(document: Mapping[str, Any], project: Project, *, kind: str) -> None:
+    """Keep a report in the project's history, and say where it went."""
+    address = project.settings.store
+    if address is None:
+        return
+    kept = keep(document, address, kind=kind, cache=project.cache)
+    console = stderr_console()
+    for line in (*kept.lines(), kept.complaint):
+        if line:
+            print_text(console, printable(line))
+    if kept.error is not None and not kept.error.may_pass:
+        raise kept.error
+
+
+def read_json(path: Path, *, lines: bool = False) -> list[Any]:
+    """The JSON values of a file: one, or one a line; ConfigError if it cannot be read."""
+    try:
+        text = path.read_bytes()
+        return [json.loads(one) for one in (text.splitlines() if lines else [text])]
+    except OSError as error:
+        problem = f"{path} cannot be read: {error.strerror}"
+    except (ValueError, RecursionError) as error:
+        problem = f"{path} is not JSON: {printable(error, 200)}"
+    raise ConfigError(
+        problem,
+        why="its figures would be left out of their series",
+        remedy="name a file that --asperf-report=json:FILE or asperf gate --json FILE wrote",
+    )

@@ -1,0 +1,235 @@
+"""A database at this version's schema: SQLite by path, PostgreSQL by URL."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import sqlalchemy as sa
+
+from pytest_asperf.errors import ConfigError, StoreError, printable, without_passwords
+from pytest_asperf.store.schema import HEAD, VERSION_TABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: What SQLite keeps in a file's head for the program that it belongs to, and the key of the lock
+#: that one session at a time migrates a server's tables under: "aspf".
+_OURS: Final = 0x61737066
+_MIGRATIONS: Final = Path(__file__).parent / "migrations"
+_WRITES: Final = "asperf_writes"
+_LOST: Final = "what is measured would be in no history"
+_OTHER: Final = "name a file that does not exist yet, or one that --asperf-store made"
+
+#: By what a driver's message has: what happened, what to do, and whether it may pass by itself.
+_REASONS: Final[tuple[tuple[str, str, str, bool], ...]] = (
+    (r"locked", "another process keeps it locked", "run it again when that one is done", True),
+    (r"readonly|read-only", "it is read-only", "make file and folder writable", False),
+    (r"unable to open", "it cannot be opened", "make file and folder readable", False),
+    (r"is full|no space left|could not extend", "its disk is full", "free space", True),
+    (r"not a database", "it is a file of another program", _OTHER, False),
+    (
+        r"malformed|corrupt",
+        "it is corrupt",
+        "take a copy of before, or rescue what is left: sqlite3 FILE .recover",
+        False,
+    ),
+    (
+        r"starting up|shutting down|recovery mode|too many (clients|connections)",
+        "the server is not ready",
+        "run it again later",
+        True,
+    ),
+    (
+        r"FATAL:|permission denied|authentication",
+        "the server refuses",
+        "check user, password (PGPASSWORD or ~/.pgpass), database and rights",
+        False,
+    ),
+    (
+        r"connect|server closed|timeout|could not translate|resolve|terminat",
+        "the server is out of reach",
+        "check that it runs, and the host and port in the URL",
+        True,
+    ),
+)
+
+_UNKNOWN: Final = ("", "it cannot be used", "read what the driver says", False)
+
+
+class Database:
+    """An open store; every transaction is whole or not there.
+
+    Attributes:
+        address: path or URL for a reader, without its password.
+    """
+
+    def __init__(self, engine: sa.Engine, address: str) -> None:
+        self._engine = engine
+        self.address = address
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A transaction that reads."""
+        with self._explained(), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """A transaction that writes: committed at the end, or undone."""
+        engine = self._engine.execution_options(**{_WRITES: True})
+        with self._explained(), engine.begin() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sa.exc.DBAPIError as error:
+            raise _explained(self.address, str(error.orig)) from None
+
+
+def open_database(address: str, *, create: bool, wait_s: float) -> Database:
+    """The database at an address, brought to this version's schema.
+
+    Args:
+        address: a path, or a URL.
+        create: make a file that does not exist, and tables that do not.
+        wait_s: seconds to wait for other writers, and for a server.
+    """
+    if "://" in address:
+        database = _postgres(address, wait_s)
+    else:
+        database = _sqlite(Path(address), wait_s, create=create)
+    try:
+        _migrate(database, create=create)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _postgres(address: str, wait_s: float) -> Database:
+    try:
+        url = sa.make_url(re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", address))
+        engine = sa.create_engine(
+            url, poolclass=sa.NullPool, connect_args={"connect_timeout": max(2, round(wait_s))}
+        )
+    except (sa.exc.ArgumentError, ValueError):
+        raise ConfigError(
+            "the URL of the store cannot be read",
+            why=_LOST,
+            remedy="write it as in postgresql://user@host:5432/database",
+        ) from None
+    except ImportError:
+        raise ConfigError(
+            "a store on a PostgreSQL server needs psycopg, which is not installed",
+            why=_LOST,
+            remedy="pip install 'pytest-asperf[postgres]'",
+        ) from None
+    return Database(engine, printable(without_passwords(address)))
+
+
+def _sqlite(path: Path, wait_s: float, *, create: bool) -> Database:
+    shown = printable(path)
+    problem = ""
+    if path.is_dir():
+        problem = f"the store {shown} is a folder"
+    elif not path.parent.is_dir():
+        problem = f"the folder of the store {shown} does not exist"
+    elif not create and not path.exists():
+        problem = f"there is no store at {shown}"
+    if problem:
+        remedy = "name a file in a folder that exists" if create else "name a store that exists"
+        raise ConfigError(problem, why=_LOST, remedy=f"{remedy}, with --asperf-store or --store")
+    engine = sa.create_engine(
+        sa.URL.create("sqlite", database=str(path)),
+        poolclass=sa.NullPool,
+        connect_args={"timeout": wait_s},
+    )
+
+    # Python's driver would begin transactions by itself, and later than a writer must.
+    @sa.event.listens_for(engine, "connect")
+    def _prepare(connection: sa.engine.interfaces.DBAPIConnection, _: object) -> None:
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.execute("PRAGMA synchronous = FULL")
+        cursor.close()
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        writes = connection.get_execution_options().get(_WRITES)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return Database(engine, shown)
+
+
+def _migrate(database: Database, *, create: bool) -> None:
+    """Make the tables, or bring old ones to this version's schema."""
+    with database.reading() as connection:
+        revision = _revision(connection, database.address)
+    if revision == HEAD:
+        return
+    if not revision and not create:
+        raise ConfigError(
+            f"the store {database.address} is empty",
+            why="nothing was stored in it yet",
+            remedy="name one that --asperf-store wrote to",
+        )
+    with database.writing() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_OURS)))
+        if _revision(connection, database.address) == HEAD:
+            return  # by another session meanwhile
+        upgrade(connection, HEAD)
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql(f"PRAGMA application_id = {_OURS}")
+
+
+def upgrade(connection: sa.Connection, revision: str) -> None:
+    """Bring the tables to a revision."""
+    # Only the first session of a store needs it.
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    command.upgrade(config, revision)
+
+
+def _revision(connection: sa.Connection, address: str) -> str:
+    """The schema's revision; empty where there are no tables yet."""
+    inspector = sa.inspect(connection)
+    if connection.dialect.name == "sqlite":
+        owner = connection.exec_driver_sql("PRAGMA application_id").scalar()
+        if owner != _OURS and (owner or inspector.get_table_names()):
+            raise _explained(address, "not a database of ours")
+    if not inspector.has_table(VERSION_TABLE):
+        return ""
+    column: sa.ColumnClause[str] = sa.column("version_num")
+    revision = str(connection.scalar(sa.select(column).select_from(sa.table(VERSION_TABLE))))
+    if revision not in {f"{number:04}" for number in range(1, int(HEAD) + 1)}:
+        raise StoreError(
+            f"the store {address} has schema {printable(revision, 40)}, and this version knows "
+            f"up to {HEAD}",
+            why="a newer version of pytest-asperf made it, and its columns may mean something else",
+            remedy="update pytest-asperf here, or name another store",
+        )
+    return revision
+
+
+def _explained(address: str, message: str) -> StoreError:
+    known = (reason for reason in _REASONS if re.search(reason[0], message, re.IGNORECASE))
+    _, happened, remedy, may_pass = next(known, _UNKNOWN)
+    said = printable(message.strip().partition("\n")[0], 300)
+    error = StoreError(f"the store {address}: {happened} ({said})", why=_LOST, remedy=remedy)
+    error.may_pass = may_pass
+    return error

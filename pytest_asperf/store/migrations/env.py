@@ -1,0 +1,15 @@
+"""What alembic runs to bring a database to a revision; `database` gives it the connection."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from pytest_asperf.store.schema import VERSION_TABLE
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    version_table=VERSION_TABLE,
+    transactional_ddl=True,  # SQLite's is, where Python's driver does not interfere
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,13 @@
+"""An index for what a new series is compared with."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    """Make the index."""
+    op.create_index("asperf_series_by_metric", "asperf_series", ["metric"])

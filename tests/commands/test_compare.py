@@ -1,0 +1,133 @@
+"""`asperf compare`: what may be compared, and what of it is said."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_asperf.commands.compared_reports import UNPAIRED_CONFIDENCE, changes, read_compared
+from pytest_asperf.store.opening import open_store
+from tests.store.documents import gated, night, rate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.commands.conftest import Ended
+
+    RunAsperf = Callable[..., Ended]
+
+
+def _on(chip: str, tok_s: float, **changed: Any) -> dict[str, Any]:
+    """A report of TG and PP on a machine of a profile."""
+    tg = rate(tok_s)
+    tg["raw"] |= {"bytes_per_token": 11_000_000_000, "loaded": {}}
+    machine = {"id": f"id-{chip}", "hardware": chip, "profile": chip, **changed.pop("machine", {})}
+    return night(tg, rate(10 * tok_s, workload="pp512"), host=chip, machine=machine, **changed)
+
+
+@pytest.fixture
+def compare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_asperf: RunAsperf
+) -> Callable[..., Ended]:
+    """Return a function that compares documents, in files called a.json, b.json …."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*documents: dict[str, Any]) -> Ended:
+        names = [f"{letter}.json" for letter in "abcd"[: len(documents)]]
+        for name, document in zip(names, documents, strict=True):
+            Path(name).write_text(json.dumps(document))
+        return run_asperf("compare", *names)
+
+    return run
+
+
+def test_two_nights_of_one_machine_are_a_hint(compare: Callable[..., Ended]) -> None:
+    """The change has an unpaired interval, what ran otherwise is named, and nothing fails."""
+    done = compare(_on("m4", 40), _on("m4", 20, number=1, machine={"os_version": "15.2"}))
+    assert done.returncode == 0
+    (tg,) = (line for line in done.stdout.splitlines() if line.startswith("tg128 m"))
+    assert "-50.0 % [-51.0, -49.0]" in tg
+    assert "os: macOS 15.1 -> macOS 15.2" in done.stdout
+    assert "a hint, and no verdict" in done.stdout
+    assert "FAIL" not in done.stdout
+
+
+def test_machines_are_a_table(compare: Callable[..., Ended]) -> None:
+    """Each has its value and its share of its own bandwidth; no change is worked out."""
+    done = compare(_on("m4-10", 8), _on("m4pro-20", 20))
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("tg128 m")]
+    assert [(line[2], line[-5], line[-4]) for line in lines] == [
+        ("m4-10", "88", "73.33"),
+        ("m4pro-20", "220", "80.59"),
+    ]
+    assert "no verdict on either" in done.stdout
+    assert "change" not in done.stdout
+
+
+def test_published_statements_are_judged_by_reports_of_their_machines(
+    compare: Callable[..., Ended],
+) -> None:
+    """With all machines of a statement there, its check gets the measured rates."""
+    three = [_on(chip, rate) for chip, rate in (("m2ultra-76", 42.4), ("m1max-32", 21.8))]
+    done = compare(*three, _on("m2pro-19", 12.7))
+    assert "PASS m2ultra-twice-m2pro: " in done.stdout
+    assert "FAIL tg-proportional-to-bandwidth: " in done.stdout
+    done = compare(*three, _on("m2pro-19", 25.0))
+    assert "FAIL m2ultra-twice-m2pro: " in done.stdout
+    assert "m2ultra-twice-m2pro" not in compare(*three).stdout
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (night(rate(1, threads=2)), "tg128 m: other settings"),
+        (night(rate(1) | {"raw": rate(1)["raw"] | {"sha256": "x"}}), "tg128 m: another model file"),
+        (night(rate(1, workload="tg16")), "tg128 m: only in a.json"),
+        (night(gated(1, base="0"), number=1), "tg128 ratio m: another baseline build"),
+    ],
+)
+def test_what_may_not_be_compared_is_named(
+    other: dict[str, Any], reason: str, compare: Callable[..., Ended]
+) -> None:
+    """With the reason: other settings, another file, another baseline, or not measured."""
+    done = compare(night(rate(1), gated(1)), other)
+    assert done.returncode == 0
+    assert f"not compared: {reason}\n" in done.stdout
+
+
+def test_stored_sessions_are_named_by_their_ids(tmp_path: Path, run_asperf: RunAsperf) -> None:
+    """A session's id stands for its document; what is neither file nor session is refused."""
+    path = str(tmp_path / "h.db")
+    with open_store(path) as store:
+        ids = [store.record(_on("m4", tok_s)).session for tok_s in (40, 20)]
+    done = run_asperf("compare", ids[0][:10], ids[1][:10], "--store", path)
+    assert "-50.0 %" in done.stdout
+    refused = run_asperf("compare", ids[0][:10], "nothing", "--store", path)
+    assert (refused.returncode, "0 sessions of " in refused.stderr) == (2, True)
+    assert "name two or more" in run_asperf("compare", ids[0]).stderr
+    assert "nothing is no file" in run_asperf("compare", "nothing", "other").stderr
+
+
+POSITIVE = st.floats(1e-3, 1e6)
+
+
+@given(one=POSITIVE, other=POSITIVE, unknown=st.booleans())
+def test_the_interval_of_a_change_holds_all_that_both_intervals_allow(
+    one: float, other: float, *, unknown: bool
+) -> None:
+    """The bounds are those of the quotient, and open where one side has none."""
+    documents = [night(rate(one)), night(rate(other), number=1)]
+    if unknown:
+        documents[0]["rows"][0]["raw"]["estimate"]["low"] = None
+    (found,) = changes(*(read_compared(str(n), document) for n, document in enumerate(documents)))
+    assert found.change.point == pytest.approx(other / one - 1, rel=1e-6, abs=1e-9)
+    assert found.change.low == pytest.approx(0.99 * other / (1.01 * one) - 1, rel=1e-6, abs=1e-9)
+    high = math.inf if unknown else 1.01 * other / (0.99 * one) - 1
+    assert found.change.high == pytest.approx(high, rel=1e-6, abs=1e-9)
+    assert found.change.confidence == UNPAIRED_CONFIDENCE
