@@ -55,12 +55,24 @@ _LOG_LINE_BYTES: Final = 2000
 class EngineBuild:
     """What a worker is started from: an engine in an interpreter that has it installed.
 
-    `tools` is the folder of the programs that an engine runs, if it runs programs.
+    Attributes:
+        tools: the folder of the programs that an engine runs, if it runs programs.
+        url: of the server that an engine asks, if it starts none itself.
+        key_variable: the environment's variable that holds that server's key.
     """
 
     engine: Engine
     python: Path
     tools: Path | None = None
+    url: str | None = None
+    key_variable: str = ""
+
+    @property
+    def opened_with(self) -> tuple[str, ...]:
+        """What the engine itself is opened with."""
+        if self.engine == "openai":
+            return (self.url or "", self.key_variable)
+        return () if self.tools is None else (str(self.tools),)
 
 
 class WorkerError(EngineError):
@@ -91,7 +103,13 @@ class EngineRefusedError(EngineError):
 
 
 #: Refusals in the middle of the work, whose figures would be of broken decodes.
-_BREAKING: Final = {"decode", "internal", "logits", "non-finite", "position", "rollback", "tool"}
+_BREAKING: Final = {
+    *("decode", "internal", "logits", "non-finite", "position", "rollback", "tool"),
+    *("server", "cached"),
+}
+
+#: Those after which the engine is not asked again. A server that failed may have ended or hang.
+_ENDING: Final = {"import", "protocol", "tools", "server"}
 
 #: What is no refusal, by its kind.
 _DONE: Final = {"memory": ("ran out of memory", ""), "internal": ("failed inside", "")}
@@ -108,6 +126,11 @@ _REMEDIES: Final = {
     "memory": "use a smaller model, level or context, or close other programs",
     "non-finite": "the model's output holds NaN or infinity or overflows: the file or kernel is "
     "broken",
+    "server": "see what the server logged, and whether it answers curl; a server that we do not "
+    "start has its own log",
+    "cached": "measure prompts that the server has not seen, or let it keep none "
+    "(llama-server: --cache-ram 0 --no-cache-prompt)",
+    "url": "name its URL with --asperf-url, or as `url` in [tool.asperf]",
     "settings": "leave them out, or give them for the engine that has them: "
     "settings.llama_cpp = {{ ... }} of the model",
     "rollback": "speculate with models of attention only, or leave rollback at auto, which uses "
@@ -122,7 +145,7 @@ _REMEDIES: Final = {
 
 
 #: Refusals that the engine's log explains further.
-_LOGGED: Final = {"decode", "import", "internal", "load", "memory", "quantize", "tool"}
+_LOGGED: Final = {"decode", "import", "internal", "load", "memory", "quantize", "tool", "server"}
 
 
 def usable_cores() -> tuple[int, ...]:
@@ -162,7 +185,7 @@ class EngineProcess:
             str(self.build.python),
             *("-I", "-c", _BOOTSTRAP, str(_WORKER_FOLDER), self.build.engine),
             *map(str, child_fds),
-            *([] if self.build.tools is None else [str(self.build.tools)]),
+            *self.build.opened_with,
         ]
         try:
             self._process = subprocess.Popen(
@@ -260,7 +283,7 @@ class EngineProcess:
             return result
         if reply.get("ok") is False:
             kind, message = str(reply.get("kind"))[:40], str(reply.get("message"))[:4000]
-            if kind in {"import", "protocol", "tools"}:
+            if kind in _ENDING:
                 self.close()
             trace = _indented(str(reply.get("trace", ""))[-4000:].splitlines()[-16:])
             log = self.log_tail if kind in _LOGGED and not trace else trace

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.metrics import ChunkScore
     from pytest_asperf.config.engine_settings import EngineSettings
+    from pytest_asperf.config.workload import Workload
 
 _LONGEST_RUN_NS: Final = 2**63
 
@@ -34,6 +35,8 @@ class RawRun:
         step_ns: wall time of each decode call.
         peak_rss_bytes: the worker's peak resident memory so far.
         logits: those after the last token, None where the engine shows none.
+        users_ns: of several users of a server the steps of each, the first one until its first
+            output where a prompt is timed.
     """
 
     n_tokens: int
@@ -42,6 +45,7 @@ class RawRun:
     context: ContextFacts
     peak_rss_bytes: int
     logits: LogitRow | None = None
+    users_ns: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,19 @@ class Worker(EngineProcess):
         """Time `tokens` decoded in batches until the next token is chosen; `n_ctx` as above."""
         return self._timed("first_token", name, tokens, 0, n_ctx=n_ctx or len(tokens))
 
+    def serve(self, name: str, text: str, workload: Workload) -> RawRun:
+        """Time one request of each user of a server, with prompts that are made of a text."""
+        answer = self.call(
+            "serve",
+            model=name,
+            kind=workload.kind,
+            n_tokens=workload.n_tokens,
+            depth=workload.depth,
+            users=workload.users,
+            text=text,
+        )
+        return self.parsed(f"{workload.name} {name}", lambda: _run(answer, workload.n_counted))
+
     def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int, **more: int) -> RawRun:
         answer = self.call(op, model=name, tokens=list(tokens), depth=depth, **more)
         return self.parsed(f"{op} {name}", lambda: _run(answer, len(tokens) - depth))
@@ -185,6 +202,7 @@ def _run(answer: Mapping[str, Any], n_tokens: int) -> RawRun:
         step_ns=tuple(map(int, answer["step_ns"])),
         context=ContextFacts.parse(answer["context"]),
         logits=_logit_row(answer["logits"]),
+        users_ns=tuple(tuple(map(int, steps)) for steps in answer.get("users_ns", ())),
     )
     if run.n_tokens != n_tokens or not 0 < run.elapsed_ns < _LONGEST_RUN_NS:
         raise ValueError(f"{run.n_tokens} tokens in {run.elapsed_ns} ns are impossible")

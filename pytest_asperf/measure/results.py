@@ -63,13 +63,14 @@ class Provenance:
         """Label and text of each fact, for a failure message."""
         memory, logits = self.memory, self.loaded.logits_seen
         return (
-            ("model", f"{self.model}, {self.description}, sha256 {self.sha256[:12]}"),
+            ("model", f"{self.model}, {self.description}, {self._file}"),
             ("engine", self.engine.release),
             ("build", self.engine.libraries),
             *self.made,
             ("device", self._devices()),
             ("settings", self._settings()),
             *((("memory", f"{memory}, by the engine's own count"),) if memory else ()),
+            *((("server", self.loaded.served),) if self.loaded.served else ()),
             *((("logits", logits),) if logits else ()),
         )
 
@@ -85,6 +86,10 @@ class Provenance:
         """What the engine says that it allocated, None where it does not say."""
         return self.context.memory if self.context else None
 
+    @property
+    def _file(self) -> str:
+        return f"sha256 {self.sha256[:12]}" if self.sha256 else "its file is not known"
+
     def _settings(self) -> str:
         loaded, context = self.loaded, self.context
         kv, flash_attn, n_ctx = "?/?", "unknown", None
@@ -94,7 +99,7 @@ class Provenance:
         return ", ".join(
             (
                 *((f"computed in {loaded.dtype}",) if loaded.dtype else ()),
-                f"{loaded.threads} threads",
+                f"{loaded.threads or '?'} threads",
                 f"KV {kv}",
                 f"flash attention {flash_attn}",
                 f"context {'?' if n_ctx is None else n_ctx}",
@@ -106,6 +111,8 @@ class Provenance:
     def _devices(self) -> str:
         buffers = [f"{name} {mib:g} MiB" for name, mib in self.loaded.weights_mib.items()]
         layers = f"{self.loaded.layers_offloaded}/{self.loaded.n_layers} layers on a GPU"
+        if not self.loaded.n_layers:
+            layers = "layers on a GPU unknown"
         return f"{', '.join(buffers[:_DEVICES_SHOWN]) or 'unknown'}; {layers}"
 
 
@@ -180,7 +187,7 @@ class ThroughputResult:
     @property
     def metric(self) -> metrics.Metric:
         """What the rate is a rate of."""
-        return metrics.TG if self.workload.kind == "tg" else metrics.PP
+        return metrics.TG if self.workload.generates else metrics.PP
 
 
 @dataclass(frozen=True)

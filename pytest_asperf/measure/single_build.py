@@ -20,7 +20,7 @@ from pytest_asperf.measure.model_locator import (
     work_of,
 )
 from pytest_asperf.measure.results import LadderResult, LevelResult, ThroughputResult
-from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
+from pytest_asperf.measure.throughput import fed_with, measure_throughput, workload_tokens
 from pytest_asperf.measure.validity import require_numbers
 
 if TYPE_CHECKING:
@@ -71,7 +71,13 @@ class SingleBuild:
         loads = measure_throughput(
             worker,
             {
-                name: workload_tokens(worker, name, self._corpus(model.ref.spec), workload)
+                name: fed_with(
+                    worker,
+                    name,
+                    self._corpus(model.ref.spec),
+                    workload,
+                    self._loaded.facts(model),
+                )
                 for name, model in by_name.items()
             },
             workload,

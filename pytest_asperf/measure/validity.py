@@ -97,8 +97,10 @@ def throughput_trips(
     """
     mean, sd, n = guards.coefficient_of_variation(result.judged)
     findings = [guards.spread(mean, sd, n, limit=max_cv)]
-    if peak_bandwidth is not None and result.workload.kind == "tg" and result.bytes_per_token:
-        read = (result.rate.point, result.bytes_per_token, peak_bandwidth.gbs)
+    if peak_bandwidth is not None and result.workload.generates and result.bytes_per_token:
+        # A step of a batch reads the weights once, and gives a token to each user.
+        rate = result.rate.point / result.workload.users
+        read = (rate, result.bytes_per_token, peak_bandwidth.gbs)
         findings.append(guards.roofline_high(*read, cache_bytes=peak_bandwidth.cache_bytes))
         findings.append(guards.roofline_low(*read, cache_bytes=peak_bandwidth.cache_bytes))
     return tuple(guard_finding for guard_finding in findings if guard_finding)
