@@ -37,6 +37,7 @@ class Meeting:
         self._all_here = threading.Barrier(n, timeout=5.0)
 
     def __call__(self, request: dict[str, Any]) -> Iterator[Step]:
+        """The reply to one of them."""
         self._all_here.wait()
         yield from streamed(sse(delta(str(request["n"])), last()))
 
