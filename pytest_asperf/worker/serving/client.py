@@ -23,6 +23,7 @@ from .record import Fault, FaultError, StreamRecord, Timeouts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from .framing import Framing
     from .record import Endpoint
 
 #: Bounds on one reply. A reply of 100,000 tokens has about 25 MB in as many reads.
@@ -128,6 +129,7 @@ class _Exchange:
         self.headers: list[tuple[str, str]] = []
         self.chunks: list[tuple[int, bytes]] = []
         self.fault: Fault | None = None
+        self._n_bytes = 0
 
     def run(self, endpoint: Endpoint, request: bytes) -> None:
         """Send the request and read the reply to its end."""
@@ -180,41 +182,85 @@ class _Exchange:
         self.status, self.headers = int(status[1]), [(k, str(v)) for k, v in parsed.items()]
 
     def _read_body(self, sock: socket.socket, first: tuple[int, bytes]) -> None:
-        framing, n_bytes = framing_of({name.lower(): value for name, value in self.headers}), 0
-        now, data = first
-        while True:
+        framing = framing_of({name.lower(): value for name, value in self.headers})
+        reads = [first] if first[1] else []
+        is_open = True
+        while not self._unframe(framing, reads) and is_open:
+            reads = []
+            try:
+                is_open = self._read_stretch(sock, framing, reads)
+            except FaultError:
+                if not self._unframe(framing, reads):
+                    raise
+                return
+        if not framing.is_complete and not framing.may_end:
+            what = f"after {self._n_bytes} bytes of an incomplete reply"
+            raise FaultError("truncated", f"the server closed the connection {what}")
+
+    def _unframe(self, framing: Framing, reads: list[tuple[int, bytes]]) -> bool:
+        """Keep the body's bytes of some reads; whether they have ended it."""
+        for now, data in reads:
             if body := framing.feed(data):
                 self.chunks.append((now, body))
-                n_bytes += len(body)
-            if framing.is_complete:
-                return
-            if n_bytes > MAX_BODY_BYTES or len(self.chunks) > MAX_READS:
-                what = f"{n_bytes} bytes in {len(self.chunks)} reads"
-                raise FaultError("too-long", f"the reply had no end after {what}")
-            now, data = self._read(sock, self._timeouts.idle_s, "nothing more")
-            if not data:
-                if framing.may_end:
-                    return
-                what = f"after {n_bytes} bytes of an incomplete reply"
-                raise FaultError("truncated", f"the server closed the connection {what}")
+                self._n_bytes += len(body)
+        if self._n_bytes > MAX_BODY_BYTES or len(self.chunks) > MAX_READS:
+            what = f"{self._n_bytes} bytes in {len(self.chunks)} reads"
+            raise FaultError("too-long", f"the reply had no end after {what}")
+        return framing.is_complete
+
+    def _read_stretch(
+        self, sock: socket.socket, framing: Framing, reads: list[tuple[int, bytes]]
+    ) -> bool:
+        """Read until the body may have ended or a bound may be reached; False at the end of all.
+
+        Other streams wait for what one does here, so it does nothing but stamp and keep.
+        """
+        idle_ns = round(self._timeouts.idle_s * 1e9)
+        timeout_s = self._wait_s(self._timeouts.idle_s)
+        sock.settimeout(timeout_s)
+        check_ns = self._until_ns - idle_ns
+        left, left_reads = framing.left(MAX_BODY_BYTES), MAX_READS
+        recv, keep, clock, mark = sock.recv, reads.append, perf_counter_ns, framing.mark
+        try:
+            while data := recv(_READ_BYTES):
+                now = clock()
+                keep((now, data))
+                left -= len(data)
+                left_reads -= 1
+                if left <= 0 or now > check_ns or not left_reads or data.endswith(mark):
+                    return True
+        except OSError as err:
+            raise self._lost(err, timeout_s, "nothing more") from err
+        return False
 
     def _read(self, sock: socket.socket, wait_s: float, lacking: str) -> tuple[int, bytes]:
-        left_s = (self._until_ns - perf_counter_ns()) / 1e9
-        if left_s <= 0:
-            total = f"{self._timeouts.total_s:g} s"
-            raise FaultError("deadline", f"the reply was not complete after {total}")
-        sock.settimeout(min(wait_s, left_s))
+        timeout_s = self._wait_s(wait_s)
+        sock.settimeout(timeout_s)
         try:
             data = sock.recv(_READ_BYTES)
-        except TimeoutError as err:
-            if left_s < wait_s:
-                return self._read(sock, wait_s, lacking)
-            raise FaultError("timeout", f"{lacking} within {wait_s:g} s") from err
-        except ssl.SSLError as err:
-            raise FaultError("tls", f"TLS failed: {_said(err)}") from err
         except OSError as err:
-            raise FaultError("lost", f"the connection was lost: {_said(err)}") from err
+            raise self._lost(err, timeout_s, lacking) from err
         return perf_counter_ns(), data
+
+    def _wait_s(self, wait_s: float) -> float:
+        """How long to wait for a read, within what is left of the request's time."""
+        left_s = (self._until_ns - perf_counter_ns()) / 1e9
+        if left_s <= 0:
+            raise self._overdue()
+        return min(wait_s, left_s)
+
+    def _overdue(self) -> FaultError:
+        return FaultError(
+            "deadline", f"the reply was not complete after {self._timeouts.total_s:g} s"
+        )
+
+    def _lost(self, err: OSError, timeout_s: float, lacking: str) -> FaultError:
+        if isinstance(err, TimeoutError):
+            if perf_counter_ns() >= self._until_ns:
+                return self._overdue()
+            return FaultError("timeout", f"{lacking} within {timeout_s:g} s")
+        kind = "tls" if isinstance(err, ssl.SSLError) else "lost"
+        return FaultError(kind, f"the connection was lost: {_said(err)}")
 
 
 def _connect(endpoint: Endpoint, timeout_s: float) -> socket.socket:

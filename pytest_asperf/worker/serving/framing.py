@@ -20,17 +20,24 @@ class Framing(Protocol):
     Attributes:
         is_complete: whether the body has ended.
         may_end: whether the connection's end is the body's.
+        mark: a read that ends the body ends with it; others may, too.
     """
 
     is_complete: bool
     may_end: bool
+    mark: bytes | tuple[()]
 
     def feed(self, data: bytes) -> bytes:
         """The part of a read that is of the body."""
 
+    def left(self, most: int) -> int:
+        """Bytes after which the body may have ended."""
+
 
 class Plain:
     """A body of a known length, or one that ends with the connection."""
+
+    mark: bytes | tuple[()] = ()
 
     def __init__(self, length: int | None) -> None:
         self._left = length
@@ -46,9 +53,15 @@ class Plain:
         self.is_complete = not self._left
         return body
 
+    def left(self, most: int) -> int:
+        """Bytes after which the body may have ended."""
+        return most if self._left is None else min(most, self._left)
+
 
 class Chunked:
     """A body in chunks, each after a line with its size."""
+
+    mark: bytes | tuple[()] = b"0\r\n\r\n"
 
     def __init__(self) -> None:
         self._left = 0
@@ -73,6 +86,10 @@ class Chunked:
             at += len(piece)
             self._left -= len(piece)
         return body
+
+    def left(self, most: int) -> int:
+        """Bytes after which the body may have ended."""
+        return most
 
     def _keep(self, rest: bytes) -> None:
         if len(rest) > _LONGEST_SIZE_LINE or rest.find(b"\r\n", 1) > 0:
