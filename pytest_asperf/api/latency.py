@@ -91,8 +91,8 @@ class LatencyReading:
         result = self.reading.result
         if result.workload.generates:
             return percentile_interval(self._tokens_ms(), percentile, unit="ms", counted="tokens")
-        runs_ms = [[ms] for ms in result.times_ms]
-        return percentile_interval(runs_ms, percentile, unit="ms", counted=result.counted)
+        counted = "requests" if result.workload.users > 1 else result.counted
+        return percentile_interval(result.samples_ms, percentile, unit="ms", counted=counted)
 
     @property
     def prefill_share(self) -> Figure:
@@ -130,7 +130,7 @@ class LatencyReading:
 
     def _tokens_ms(self) -> list[list[float]]:
         result = self.reading.result
-        steps = [[ns / 1e6 for ns in run.step_ns] for run in result.runs]
+        steps = result.samples_ms
         if not all(steps):
             raise ConfigError(
                 f"{result.ran.engine.release} does not time each token of {result.workload.name}",

@@ -68,6 +68,11 @@ class Workload:
         return self.kind in {"tg", "itl"}
 
     @property
+    def is_prompt(self) -> bool:
+        """Whether only a prompt is timed."""
+        return self.kind in {"pp", "ttft"}
+
+    @property
     def n_counted(self) -> int:
         """The tokens of a run, of all users together."""
         return self.n_tokens * self.users

@@ -105,7 +105,7 @@ class EngineRefusedError(EngineError):
 #: Refusals in the middle of the work, whose figures would be of broken decodes.
 _BREAKING: Final = {
     *("decode", "internal", "logits", "non-finite", "position", "rollback", "tool"),
-    *("server", "cached"),
+    "server",
 }
 
 #: Those after which the engine is not asked again. A server that failed may have ended or hang.
@@ -128,8 +128,6 @@ _REMEDIES: Final = {
     "broken",
     "server": "see what the server logged, and whether it answers curl; a server that we do not "
     "start has its own log",
-    "cached": "measure prompts that the server has not seen, or let it keep none "
-    "(llama-server: --cache-ram 0 --no-cache-prompt)",
     "url": "name its URL with --asperf-url, or as `url` in [tool.asperf]",
     "settings": "leave them out, or give them for the engine that has them: "
     "settings.llama_cpp = {{ ... }} of the model",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_asperf.analysis.metrics import ChunkScore
+    from pytest_asperf.analysis.serving_metrics import ServedRequest
     from pytest_asperf.config.engine_settings import EngineSettings
     from pytest_asperf.config.workload import Workload
 
@@ -35,8 +36,7 @@ class RawRun:
         step_ns: wall time of each decode call.
         peak_rss_bytes: the worker's peak resident memory so far.
         logits: those after the last token, None where the engine shows none.
-        users_ns: of several users of a server the steps of each, the first one until its first
-            output where a prompt is timed.
+        requests: those of a server's users, which were sent at once.
     """
 
     n_tokens: int
@@ -45,7 +45,7 @@ class RawRun:
     context: ContextFacts
     peak_rss_bytes: int
     logits: LogitRow | None = None
-    users_ns: tuple[tuple[int, ...], ...] = ()
+    requests: tuple[ServedRequest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +202,22 @@ def _run(answer: Mapping[str, Any], n_tokens: int) -> RawRun:
         step_ns=tuple(map(int, answer["step_ns"])),
         context=ContextFacts.parse(answer["context"]),
         logits=_logit_row(answer["logits"]),
-        users_ns=tuple(tuple(map(int, steps)) for steps in answer.get("users_ns", ())),
+        requests=_requests(answer["requests"]),
     )
     if run.n_tokens != n_tokens or not 0 < run.elapsed_ns < _LONGEST_RUN_NS:
         raise ValueError(f"{run.n_tokens} tokens in {run.elapsed_ns} ns are impossible")
     return run
+
+
+def _requests(rows: Sequence[Mapping[str, Any]]) -> tuple[ServedRequest, ...]:
+    if not rows:
+        return ()
+    from pytest_asperf.analysis.serving_metrics import ServedRequest  # noqa: PLC0415  # as below
+
+    return tuple(
+        ServedRequest(**plain(ServedRequest, row), event_ns=tuple(map(int, row["event_ns"])))
+        for row in rows
+    )
 
 
 def _logit_row(row: Mapping[str, Any] | None) -> LogitRow | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from pytest_asperf.measure.ab_arms import require_ran
 from pytest_asperf.measure.throughput import Fed, ServedText, fed_with, time_workload
-from pytest_asperf.measure.validity import require_numbers
+from pytest_asperf.measure.validity import require_sound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -173,7 +173,7 @@ class RunningArm(ArmProcess):
             n_tokens = workload.n_tokens // parts
             first = workload.depth + turn % parts * n_tokens
             run = self._part(tokens[: first + n_tokens], first, workload.n_ctx)
-        return require_numbers(f"{workload.name} {self._arm.name}", run)
+        return require_sound(f"{workload.name} {self._arm.name}", run, workload)
 
     def _part(self, tokens: Sequence[int], first: int, n_ctx: int) -> RawRun:
         """Time a part from its first token on, after a few before it."""

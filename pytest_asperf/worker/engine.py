@@ -46,15 +46,15 @@ class LogitRow:
 class Timing:
     """Raw counts and nanoseconds of one timed run, synchronised with the device.
 
-    The logits are those after the last token, read when the clock had stopped. `users_ns` has the
-    steps of each user, where several ask a server at once.
+    The logits are those after the last token, read when the clock had stopped. Of a server it has
+    each user's request, with the fields of `analysis.serving_metrics.ServedRequest`.
     """
 
     n_tokens: int
     elapsed_ns: int
     step_ns: tuple[int, ...]
     logits: LogitRow | None
-    users_ns: tuple[tuple[int, ...], ...] = ()
+    requests: tuple[Facts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

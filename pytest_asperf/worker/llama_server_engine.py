@@ -31,12 +31,14 @@ _OPTIONS: Final = {
 }
 #: Counts of `/v1/models`, by the names that they have here.
 _META: Final = {"n_params": "n_params", "size_bytes": "size", "n_vocab": "n_vocab"}
+#: Of `/props`, for proof of path: with the sampling by default.
+_PROPS: Final = ("build_info", "total_slots", "model_ftype", "default_generation_settings")
 _MAX_TEXT: Final = 200
 _THREADS: Final = re.compile(r"system_info: n_threads = (\d{1,5})")
 _LAYERS: Final = re.compile(r"print_info: n_layer += (\d{1,6})\b")
 _BOS: Final = re.compile(r"tokenizer\.ggml\.add_bos_token +bool += (true|false)")
 _SLOT_CONTEXT: Final = re.compile(r"n_ctx_(?:slot|seq) *= (\d{1,9})")
-_CACHE: Final = re.compile(r"prompt cache is (?:enabled, size limit: .{1,40}|disabled)")
+_CACHE: Final = re.compile(r"prompt cache is (?:enabled, size limit: )?(.{1,40})")
 _UNIFIED: Final = re.compile(r"kv_unified *= '?(true|false)")
 
 
@@ -97,7 +99,7 @@ class LlamaServerModel(StartedModel):
             layers_offloaded=layers_offloaded(log),
             buffers_mib=buffers_mib(log),
             threads=threads or 0,
-            props={key: props.get(key) for key in ("build_info", "total_slots", "model_ftype")},
+            props={key: props.get(key) for key in _PROPS},
             **{key: meta.get(of, 0) for key, of in _META.items()},
         )
         context = context_facts(log, self._settings)
@@ -114,10 +116,8 @@ def _served(props: Facts, log: list[str]) -> str:
         "slots": props.get("total_slots"),
         "context of a slot": settings.get("n_ctx"),
         "unified KV": _word(log, _UNIFIED),
-        "cache": next((m[0] for line in log if (m := _CACHE.search(line))), None),
+        "prompt cache": _word(log, _CACHE),
         "speculation": params.get("speculative.types"),
-        "samplers": ">".join(map(str, params.get("samplers") or ())) or None,
-        "temperature": params.get("temperature"),
     }
     return served_text("llama-server", parts)
 

@@ -207,7 +207,7 @@ def _timed(timing: Timing, model: LoadedModel) -> dict[str, Any]:
         "elapsed_ns": timing.elapsed_ns,
         "step_ns": list(timing.step_ns),
         "logits": None if timing.logits is None else asdict(timing.logits),
-        "users_ns": [list(steps_ns) for steps_ns in timing.users_ns],
+        "requests": list(timing.requests),
         "context": model.context,
         # A running server is a child that was not waited for, and is in no sum of the system's.
         "peak_rss_bytes": getattr(model, "peak_rss_bytes", 0) or _peak_rss_bytes(),

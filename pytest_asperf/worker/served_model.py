@@ -7,15 +7,15 @@ its own defaults. Tokens are counted by the server, never by the events of its s
 from __future__ import annotations
 
 import json
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from .engine import Facts, RefusalError, Request, Timing
-from .served_prompts import SHARED_TOKENS, Prompts, is_near
+from .served_answer import Answer, times_prompt, timing
+from .served_prompts import Prompts, is_near
 from .serving.client import stream_request
 from .serving.events import read_reply
+from .serving.load import closed_loop
 from .serving.record import Timeouts
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ _AFTER_PROMPT: Final = 4
 _SHORT_PROMPT: Final = 16
 #: Requests for one timed reply: a model may end its text before the tokens that were asked for.
 _TRIES: Final = 4
-#: Share of events to tokens below which the gaps between events are not those between tokens.
-_EVENTS_PER_TOKEN: Final = 0.9
 #: The context that a model was trained on, where its server does not say.
 UNBOUNDED: Final = 2**31
 #: Characters of a fact that are shown.
@@ -69,7 +67,7 @@ class Api:
     model: str = ""
     timeouts: Timeouts = field(default_factory=Timeouts)
 
-    def stream(self, prompt: str, n_tokens: int) -> StreamRecord:
+    def stream(self, prompt: str, n_tokens: int, intended_ns: int | None = None) -> StreamRecord:
         """Ask for so many tokens after a prompt."""
         is_chat = self.path.endswith("/chat/completions")
         asked = {"messages": [{"role": "user", "content": prompt}]} if is_chat else {
@@ -77,35 +75,13 @@ class Api:
         }  # fmt: skip
         body = {**asked, "max_tokens": n_tokens, "stream": True, **self.body}
         return stream_request(
-            self.endpoint, self.path, body, headers=self.headers, timeouts=self.timeouts
+            self.endpoint,
+            self.path,
+            body,
+            headers=self.headers,
+            timeouts=self.timeouts,
+            intended_ns=intended_ns,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Answered:
-    """One complete reply, its times relative to nothing."""
-
-    sent_ns: int
-    token_ns: tuple[int, ...]
-    n_output: int
-    reply: Reply
-
-    @property
-    def gaps_ns(self) -> tuple[int, ...]:
-        """The times between events with output; none where an event holds several tokens."""
-        if len(self.token_ns) < _EVENTS_PER_TOKEN * self.n_output:
-            return ()
-        return tuple(b - a for a, b in zip(self.token_ns, self.token_ns[1:], strict=False))
-
-    @property
-    def ttft_ns(self) -> int:
-        """From the request to the first output."""
-        return self.token_ns[0] - self.sent_ns
-
-    @property
-    def first_event_tokens(self) -> int:
-        """Tokens of the first event with output, where it says how many."""
-        return max(1, self.reply.events[0].n_tokens_so_far or 1)
 
 
 class ServedModel:
@@ -137,61 +113,49 @@ class ServedModel:
 
     def serve(self, work: Request) -> Timing:
         """Time one request of each user; see `AnswersRequests`."""
-        times_prompt = work.kind in {"pp", "ttft", "request"}
         n_prompt, n_output = _sizes(work)
-        prompts = [self._prompts.draw(work.text, n_prompt) for _ in range(work.users)]
-        answers = self._asked(prompts, n_output, lambda: self._prompts.draw(work.text, n_prompt))
-        for answer in answers:
-            self._require_prompt(answer.reply, n_prompt, is_timed=times_prompt)
-        self.context = {**self._fixed_context, "server": _server_facts(answers)}
-        return _timing(work, answers)
+        answers = self._answers(work, n_prompt, n_output)
+        counted = [answer.reply.counts.n_prompt for answer in answers]
+        if times_prompt(work.kind) and not all(is_near(n, n_prompt) for n in counted if n):
+            raise RefusalError(
+                "server", f"the server counted {counted} tokens of prompts of {n_prompt}"
+            )
+        self.context = {**self._fixed_context, "server": answers[-1].said}
+        return timing(work, answers)
 
     def billed(self, prompt: str) -> int:
         """The tokens of a prompt as a request for one token is billed."""
-        _, reply = self._checked(self._api.stream(prompt, 1))
-        if reply.counts.n_prompt is None:
+        counts = self._checked(self._api.stream(prompt, 1)).reply.counts
+        if counts.n_prompt is None:
             raise RefusalError("server", "the server does not say how many tokens a prompt has")
-        return reply.counts.n_prompt
+        return counts.n_prompt
 
-    def _asked(
-        self, prompts: Sequence[str], n_output: int, again: Callable[[], str]
-    ) -> list[_Answered]:
-        """The answers to requests sent at once; all are sent again if one ends early."""
+    def _answers(self, work: Request, n_prompt: int, n_output: int) -> list[Answer]:
+        """The replies to requests sent at once; all are asked again if one ends early."""
         for _ in range(_TRIES):
-            replies = [self._checked(record) for record in self._sent(prompts, n_output)]
-            answers = [_answered(record, reply, n_output) for record, reply in replies]
-            if all(answers):
-                return [answer for answer in answers if answer]
-            prompts = [again() for _ in prompts]
+            prompts = [self._prompts.draw(work.text, n_prompt) for _ in range(work.users)]
+            answers = [self._checked(record) for record in self._sent(prompts, n_output)]
+            if not (short := [answer for answer in answers if answer.is_shorter(n_output)]):
+                return [answer.counted(n_output) for answer in answers]
         raise RefusalError(
             "server",
             f"the server ended its reply before {n_output} tokens, {_TRIES} times: "
-            f"{_ends(replies)}; ask for fewer tokens, or have it ignore the end of the text",
+            f"{', '.join(map(str, short))}; ask for fewer tokens, or have it ignore the text's end",
         )
 
     def _sent(self, prompts: Sequence[str], n_output: int) -> list[StreamRecord]:
         self.require_alive()
-        if len(prompts) == 1:
-            return [self._api.stream(prompts[0], n_output)]
-        together = threading.Barrier(len(prompts))
+        n = len(prompts)
+        return closed_loop(lambda i, now: self._api.stream(prompts[i], n_output, now), n, n)
 
-        def send(prompt: str) -> StreamRecord:
-            together.wait()
-            return self._api.stream(prompt, n_output)
-
-        with ThreadPoolExecutor(len(prompts)) as pool:
-            return list(pool.map(send, prompts))
-
-    def _checked(self, record: StreamRecord) -> tuple[StreamRecord, Reply]:
+    def _checked(self, record: StreamRecord) -> Answer:
         reply = read_reply(record)
         if reply.faults:
             self.require_alive()
             fault = reply.faults[0]
             raise self.failure(f"{fault.kind}: {fault.text}")
-        if reply.is_cut:
-            raise RefusalError("context", "the server cut the prompt to fit its context")
         self._require_same(reply)
-        return record, reply
+        return Answer(record, reply, reply.counts.n_output)
 
     def _require_same(self, reply: Reply) -> None:
         """Refuse replies of another model, or of a server that was exchanged in between."""
@@ -203,21 +167,6 @@ class ServedModel:
                 "server", f"the server's build changed from {self._build} to {reply.build}"
             )
         self._build = reply.build
-
-    def _require_prompt(self, reply: Reply, n_prompt: int, *, is_timed: bool) -> None:
-        counts = reply.counts
-        if is_timed and counts.n_prompt is not None and not is_near(counts.n_prompt, n_prompt):
-            raise RefusalError(
-                "context",
-                f"the server counted {counts.n_prompt} tokens of a prompt of {n_prompt}",
-            )
-        most = min(SHARED_TOKENS, n_prompt // 4)
-        if is_timed and counts.n_cached is not None and counts.n_cached > most:
-            raise RefusalError(
-                "cached",
-                f"the server took {counts.n_cached} of {n_prompt} tokens of the prompt from its "
-                "cache",
-            )
 
     def require_alive(self) -> None:
         """Refuse to go on if the server has ended; of one that we do not start nothing is known."""
@@ -255,64 +204,6 @@ def _sizes(work: Request) -> tuple[int, int]:
     if work.kind == "request":
         return work.depth, work.n_tokens
     return work.depth or _SHORT_PROMPT, work.n_tokens + 1
-
-
-def _answered(record: StreamRecord, reply: Reply, n_output: int) -> _Answered | None:
-    """A reply with its times, None if it is shorter than was asked for."""
-    counted = reply.counts.n_output
-    if counted is None and reply.finish == "length":
-        counted = n_output  # the server says that it stopped there
-    if counted is None:
-        raise RefusalError("server", "the server does not say how many tokens it generated")
-    if counted < n_output or not reply.token_ns or record.sent_ns is None:
-        return None
-    return _Answered(record.sent_ns, reply.token_ns, counted, reply)
-
-
-def _ends(replies: Sequence[tuple[StreamRecord, Reply]]) -> str:
-    return ", ".join(
-        f"{reply.counts.n_output} tokens and {reply.finish or 'no reason'}" for _, reply in replies
-    )
-
-
-def _timing(work: Request, answers: Sequence[_Answered]) -> Timing:
-    """The time of all users' requests together, as the workload defines it."""
-    n = len(answers)
-    sent_ns = min(answer.sent_ns for answer in answers)
-    first_ns = min(answer.token_ns[0] for answer in answers)
-    last_ns = max(answer.token_ns[-1] for answer in answers)
-    steps_ns: list[tuple[int, ...]]
-    if work.kind == "pp":
-        elapsed_ns = max(answer.token_ns[0] for answer in answers) - sent_ns
-        steps_ns = [(answer.ttft_ns,) for answer in answers]
-    elif work.kind == "ttft":
-        elapsed_ns = sum(answer.ttft_ns for answer in answers) // n
-        steps_ns = [(answer.ttft_ns,) for answer in answers]
-    elif work.kind == "request":
-        elapsed_ns = sum(answer.token_ns[-1] - answer.sent_ns for answer in answers) // n
-        steps_ns = [(answer.ttft_ns, *answer.gaps_ns) for answer in answers]
-    else:
-        first = max(answer.first_event_tokens for answer in answers)
-        elapsed_ns = (last_ns - first_ns) * work.n_tokens // max(1, work.n_tokens + 1 - first)
-        steps_ns = [answer.gaps_ns for answer in answers]
-    of_run = steps_ns[0] if n == 1 else ()
-    if work.kind == "request" and n > 1:
-        of_run = (sum(steps[0] for steps in steps_ns) // n,)
-    return Timing(work.n_tokens * n, elapsed_ns, of_run, None, tuple(steps_ns) if n > 1 else ())
-
-
-def _server_facts(answers: Sequence[_Answered]) -> Facts:
-    """What the server said of the last run, by its own names."""
-    reply = answers[-1].reply
-    return {
-        "build": reply.build or None,
-        "model": reply.model or None,
-        "timings": reply.timings,
-        "n_prompt": reply.counts.n_prompt,
-        "n_cached": reply.counts.n_cached,
-        "n_output": [answer.n_output for answer in answers],
-        "n_events": [len(answer.token_ns) for answer in answers],
-    }
 
 
 def served_text(name: str, parts: Facts) -> str:

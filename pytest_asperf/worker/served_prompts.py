@@ -18,8 +18,6 @@ _WORDS: Final = (
     *("night", "point", "home", "water", "room", "mother", "area", "money", "story", "fact"),
 )
 _N_WORDS: Final = 6
-#: Tokens that two prompts may begin with alike: BOS, a chat's template, and a word by chance.
-SHARED_TOKENS: Final = 32
 #: By how much the number of tokens may differ from what is asked for.
 _WITHIN: Final = 0.02
 _TRIES: Final = 24
