@@ -15,16 +15,18 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from pytest_asperf.config.engines import EXTRAS, Engine
+from pytest_asperf.config.engines import EXTRAS
 from pytest_asperf.errors import EngineError, escaped, printable
 from pytest_asperf.worker import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+
+    from pytest_asperf.config.engines import Engine
+    from pytest_asperf.engine_process.engine_build import EngineBuild
 
 _WORKER_FOLDER: Final = Path(__file__).parent.parent / "worker"
 
@@ -49,30 +51,6 @@ Parsed = TypeVar("Parsed")
 
 _LOG_LINES: Final = 400
 _LOG_LINE_BYTES: Final = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class EngineBuild:
-    """What a worker is started from: an engine in an interpreter that has it installed.
-
-    Attributes:
-        tools: the folder of the programs that an engine runs, if it runs programs.
-        url: of the server that an engine asks, if it starts none itself.
-        key_variable: the environment's variable that holds that server's key.
-    """
-
-    engine: Engine
-    python: Path
-    tools: Path | None = None
-    url: str | None = None
-    key_variable: str = ""
-
-    @property
-    def opened_with(self) -> tuple[str, ...]:
-        """What the engine itself is opened with."""
-        if self.engine == "openai":
-            return (self.url or "", self.key_variable)
-        return () if self.tools is None else (str(self.tools),)
 
 
 class WorkerError(EngineError):

@@ -58,7 +58,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Asked:
     """What is asked of a server.
 
     Attributes:
@@ -193,7 +193,7 @@ class SpeculatesByItself(Protocol):
 class AnswersRequests(Protocol):
     """A model behind a server, which takes texts and generates what it samples."""
 
-    def serve(self, work: Request) -> Timing:
+    def serve(self, work: Asked) -> Timing:
         """Time one request of each user, all sent at once.
 
         Of `ttft` the time is that until the first output, of `request` until the last one, each

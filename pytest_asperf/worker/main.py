@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .engine import (
     AnswersRequests,
+    Asked,
     Engine,
     LoadedModel,
     RefusalError,
-    Request,
     ScoresInOrder,
     SpeculatesByItself,
     Timing,
@@ -134,7 +134,7 @@ class Server:
         served = self._model(model)
         if not isinstance(served, AnswersRequests):
             raise RefusalError("unsupported", "only a server answers requests")
-        return _timed(served.serve(Request(**request)), served)
+        return _timed(served.serve(Asked(**request)), served)
 
     def _score(
         self, models: list[str], tokens: list[int], first: int, concurrency: int

@@ -10,13 +10,13 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from .engine import Facts, RefusalError, Request, Timing
-from .served_answer import Answer, times_prompt, timing
+from .engine import Asked, Facts, RefusalError, Timing
 from .served_prompts import Prompts, is_near
 from .serving.client import stream_request
 from .serving.events import read_reply
 from .serving.load import closed_loop
 from .serving.record import Timeouts
+from .timed_reply import TimedReply, times_prompt, timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -111,7 +111,7 @@ class ServedModel:
         self.facts = facts
         self.context: Facts = dict(context)
 
-    def serve(self, work: Request) -> Timing:
+    def serve(self, work: Asked) -> Timing:
         """Time one request of each user; see `AnswersRequests`."""
         n_prompt, n_output = _sizes(work)
         answers = self._answers(work, n_prompt, n_output)
@@ -130,7 +130,7 @@ class ServedModel:
             raise RefusalError("server", "the server does not say how many tokens a prompt has")
         return counts.n_prompt
 
-    def _answers(self, work: Request, n_prompt: int, n_output: int) -> list[Answer]:
+    def _answers(self, work: Asked, n_prompt: int, n_output: int) -> list[TimedReply]:
         """The replies to requests sent at once; all are asked again if one ends early."""
         for _ in range(_TRIES):
             prompts = [self._prompts.draw(work.text, n_prompt) for _ in range(work.users)]
@@ -148,14 +148,14 @@ class ServedModel:
         n = len(prompts)
         return closed_loop(lambda i, now: self._api.stream(prompts[i], n_output, now), n, n)
 
-    def _checked(self, record: StreamRecord) -> Answer:
+    def _checked(self, record: StreamRecord) -> TimedReply:
         reply = read_reply(record)
         if reply.faults:
             self.require_alive()
             fault = reply.faults[0]
             raise self.failure(f"{fault.kind}: {fault.text}")
         self._require_same(reply)
-        return Answer(record, reply, reply.counts.n_output)
+        return TimedReply(record, reply, reply.counts.n_output)
 
     def _require_same(self, reply: Reply) -> None:
         """Refuse replies of another model, or of a server that was exchanged in between."""
@@ -193,7 +193,7 @@ class ServedModel:
     tokenize = prompt = generate = first_token = _refuse
 
 
-def _sizes(work: Request) -> tuple[int, int]:
+def _sizes(work: Asked) -> tuple[int, int]:
     """Tokens of the prompt, and of the output."""
     if work.kind in {"pp", "ttft"}:
         if work.depth:

@@ -38,7 +38,7 @@ def arm(cannot: dict[str, str] | None = None) -> RunningArm:
     running = object.__new__(RunningArm)
     running.worker = _Worker(cannot or {})  # type: ignore[assignment]  # of this file
     running._arm = SimpleNamespace(name="arm", workload=None)  # type: ignore[assignment]
-    running._tokens = {TG: list(range(48))}
+    running._fed = {TG: list(range(48))}
     return running
 
 

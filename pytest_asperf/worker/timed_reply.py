@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from .engine import Facts, RefusalError, Request, Timing
+from .engine import Asked, Facts, RefusalError, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TimedReply:
     """A reply without faults, and the tokens of its output."""
 
     record: StreamRecord
@@ -33,7 +33,7 @@ class Answer:
             return self.reply.finish != "length" or not self.reply.events
         return self.n_output < n_output or not self.reply.events
 
-    def counted(self, n_output: int) -> Answer:
+    def counted(self, n_output: int) -> TimedReply:
         """With the tokens that were asked for, where the server says that it stopped there."""
         return replace(self, n_output=n_output if self.n_output is None else self.n_output)
 
@@ -85,33 +85,33 @@ def times_prompt(kind: str) -> bool:
     return kind in {"pp", "ttft", "request"}
 
 
-def timing(work: Request, answers: Sequence[Answer]) -> Timing:
+def timing(work: Asked, answers: Sequence[TimedReply]) -> Timing:
     """The time of all users' requests together; see `AnswersRequests`."""
     elapsed_ns, steps_ns = _TIMED[work.kind](work, answers)
     requests = tuple(answer.facts for answer in answers)
     return Timing(work.n_tokens * len(answers), elapsed_ns, steps_ns, None, requests)
 
 
-def _prompt(_work: Request, answers: Sequence[Answer]) -> tuple[int, tuple[int, ...]]:
+def _prompt(_work: Asked, answers: Sequence[TimedReply]) -> tuple[int, tuple[int, ...]]:
     """Until every user has the first output."""
     began_ns = min(answer.start_ns for answer in answers)
     return max(answer.reply.token_ns[0] for answer in answers) - began_ns, ()
 
 
-def _first_token(_work: Request, answers: Sequence[Answer]) -> tuple[int, tuple[int, ...]]:
+def _first_token(_work: Asked, answers: Sequence[TimedReply]) -> tuple[int, tuple[int, ...]]:
     """The mean time until the first output."""
     elapsed_ns = round(fmean(answer.ttft_ns for answer in answers))
     return elapsed_ns, (elapsed_ns,)
 
 
-def _whole(_work: Request, answers: Sequence[Answer]) -> tuple[int, tuple[int, ...]]:
+def _whole(_work: Asked, answers: Sequence[TimedReply]) -> tuple[int, tuple[int, ...]]:
     """The mean time of a request, and the mean time until its first output."""
     elapsed_ns = round(fmean(answer.reply.token_ns[-1] - answer.start_ns for answer in answers))
     first_ns, _ = _first_token(_work, answers)
     return elapsed_ns, (first_ns, *_gaps_of_one(answers))
 
 
-def _generation(work: Request, answers: Sequence[Answer]) -> tuple[int, tuple[int, ...]]:
+def _generation(work: Asked, answers: Sequence[TimedReply]) -> tuple[int, tuple[int, ...]]:
     """From the first output of any user to the last of all, of the tokens that were asked for.
 
     One more was generated, as the first one ends the prompt; with some servers the first event has
@@ -125,7 +125,7 @@ def _generation(work: Request, answers: Sequence[Answer]) -> tuple[int, tuple[in
     return (last_ns - first_ns) * work.n_tokens // n_timed, _gaps_of_one(answers)
 
 
-def _gaps_of_one(answers: Sequence[Answer]) -> tuple[int, ...]:
+def _gaps_of_one(answers: Sequence[TimedReply]) -> tuple[int, ...]:
     return answers[0].gaps_ns if len(answers) == 1 else ()
 
 
