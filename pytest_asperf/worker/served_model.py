@@ -151,7 +151,6 @@ class ServedModel:
     def _checked(self, record: StreamRecord) -> TimedReply:
         reply = read_reply(record)
         if reply.faults:
-            self.require_alive()
             fault = reply.faults[0]
             raise self.failure(f"{fault.kind}: {fault.text}")
         self._require_same(reply)
