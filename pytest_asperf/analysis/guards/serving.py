@@ -1,0 +1,237 @@
+"""Guards on requests to a server: what the replies were, and what the client could see of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.guards.arms import path_mismatch
+from pytest_asperf.analysis.guards.guard_finding import Consequence, GuardFinding, figure
+from pytest_asperf.analysis.serving_metrics import complete, served_at_once
+from pytest_asperf.errors import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_asperf.analysis.serving_metrics import ServedRequest
+
+#: Share of a prompt that may come from the cache: a chat template's head is the same in all.
+CACHED_SHARE: Final = 0.05
+#: A cold prompt of the same length takes longer than this share of the time, or it was not cold.
+COLD_SHARE: Final = 0.5
+#: Share of tokens that may come with another: bytes of one character are sent together.
+JOINED_SHARE: Final = 0.05
+#: A first gap of so many later ones, and longer than TTFT, is the prompt's time.
+ROLE_GAP: Final = 5.0
+#: Share of the wall time in which the client's threads may compute, all under one lock. From there
+#: on a chunk waits on average for a sixth of another one's processing (M/D/1: rho / (2 (1 - rho))).
+CLIENT_SHARE: Final = 0.25
+#: Share of the gap between two tokens by which stamps may lag.
+LAG_SHARE: Final = 0.10
+#: Replies of fewer tokens hardly overlap, whatever the server does.
+_LEAST_OVERLAP: Final = 16
+
+
+def served_requests(
+    asked: Mapping[str, object],
+    done: Sequence[ServedRequest],
+    *,
+    n_users: int | None = None,
+    n_slots: int | None = None,
+) -> list[GuardFinding]:
+    """All guards that one series of requests allows; `asked` may have n_prompt, n_output, model."""
+    found = [
+        failed_requests(Counter(r.failure for r in done if r.failure), len(done)),
+        cached_prompt([(r.n_cached, r.n_prompt) for r in done]),
+        *_of_work(asked, done),
+        tokens_in_chunks([(len(r.event_ns), r.n_output) for r in complete(done)]),
+        queueing(done, n_users, n_slots) if n_users else None,
+    ]
+    return [finding for finding in found if finding is not None]
+
+
+def _of_work(
+    asked: Mapping[str, object], done: Sequence[ServedRequest]
+) -> Iterable[GuardFinding | None]:
+    n_output, n_prompt = asked.get("n_output"), asked.get("n_prompt")
+    if isinstance(n_output, int):
+        yield fewer_tokens([r.n_output for r in complete(done)], n_output)
+    yield context_cut(
+        [(r.n_prompt, r.is_cut) for r in complete(done)],
+        n_prompt if isinstance(n_prompt, int) else None,
+    )
+    if model := asked.get("model"):
+        others = [r.model for r in done if r.model and r.model != model]
+        yield path_mismatch({"model": model}, {"model": others[0]}) if others else None
+
+
+def failed_requests(failures: Mapping[str, int], n: int) -> GuardFinding | None:
+    """Trip if a request was refused, or its stream was cut off or ended in an error."""
+    n_failed = sum(failures.values())
+    if not n_failed:
+        return None
+    kinds = ", ".join(f"{printable(kind, 80)} {count}" for kind, count in failures.items())
+    return _invalid(
+        "failed-requests",
+        f"{n_failed} of {n} requests have no complete reply: {kinds}",
+        "every request has a complete reply; figures of the others are of a lighter load",
+    )
+
+
+def cached_prompt(prompts: Iterable[tuple[int | None, int | None]]) -> GuardFinding | None:
+    """Trip if a server took prompts from its cache, by (cached, all) tokens of each."""
+    cached = [(c, n) for c, n in prompts if c and n and c > CACHED_SHARE * n]
+    if not cached:
+        return None
+    most, of = max(cached)
+    return _invalid(
+        "cached-prompt",
+        f"{len(cached)} prompts came from the server's cache, up to {most} of {of} tokens",
+        f"at most {CACHED_SHARE:.0%} of a prompt is cached, unless the claim is about the cache",
+    )
+
+
+def short_ttft(ttft_ms: float, cold_ms: float, n_prompt: int) -> GuardFinding | None:
+    """Trip if TTFT is far below that of a prompt of the same length that was never sent before."""
+    if ttft_ms >= COLD_SHARE * cold_ms:
+        return None
+    return _invalid(
+        "cached-prompt",
+        f"TTFT of {n_prompt} tokens is {figure(ttft_ms)} ms, and {figure(cold_ms)} ms for a prompt "
+        "of that length that was new",
+        f"TTFT is at least {COLD_SHARE:.0%} of that of a new prompt",
+    )
+
+
+def tokens_in_chunks(counts: Iterable[tuple[int, int | None]]) -> GuardFinding | None:
+    """Trip if chunks are no tokens, by (chunks with output, tokens) of each reply."""
+    known = [(chunks, n) for chunks, n in counts if n]
+    off = [(chunks, n) for chunks, n in known if not _one_each(chunks, n)]
+    if not off:
+        return None
+    chunks, n = max(off, key=lambda one: abs(one[1] - one[0]) / one[1])
+    return _invalid(
+        "tokens-per-chunk",
+        f"{len(off)} of {len(known)} replies came in other chunks than tokens, such as {n} tokens "
+        f"in {chunks} chunks",
+        f"gaps between chunks are gaps between tokens where at most {JOINED_SHARE:.0%} of the "
+        "tokens, or one, came with another, and no chunk has none",
+    )
+
+
+def _one_each(chunks: int, n: int) -> bool:
+    return 0 <= n - chunks <= max(1, JOINED_SHARE * n)
+
+
+def first_chunk_early(replies: Iterable[tuple[float, Sequence[float]]]) -> GuardFinding | None:
+    """Trip if a first chunk without a token was counted, by (TTFT, later gaps) of each reply."""
+    long = [(ttft, gaps) for ttft, gaps in replies if len(gaps) > 2]
+    early = [
+        gaps[0] / median(gaps[1:])
+        for ttft, gaps in long
+        if gaps[0] > max(ttft, ROLE_GAP * median(gaps[1:]))
+    ]
+    if not early or len(early) < len(long) / 2:
+        return None
+    return _invalid(
+        "role-chunk",
+        f"in {len(early)} of {len(long)} replies the first gap is {figure(median(early))} times a "
+        "later one and longer than TTFT, as where the first chunk only names the role",
+        f"the first gap is at most {ROLE_GAP:g} later ones, or shorter than TTFT",
+    )
+
+
+def fewer_tokens(n_output: Iterable[int | None], asked: int) -> GuardFinding | None:
+    """Trip if a reply has another number of tokens than was asked for."""
+    other = [n for n in n_output if n is not None and n != asked]
+    if not other:
+        return None
+    return _invalid(
+        "other-length",
+        f"{len(other)} replies have {min(other)} to {max(other)} tokens, {asked} were asked for",
+        "each reply has the length that was asked for (end of text ignored)",
+    )
+
+
+def context_cut(
+    prompts: Iterable[tuple[int | None, bool]], asked: int | None
+) -> GuardFinding | None:
+    """Trip if a server read less of a prompt than was sent, by (tokens read, says so) of each."""
+    cut = [n for n, is_cut in prompts if is_cut or (asked and n is not None and n < asked)]
+    if not cut:
+        return None
+    least = min((n for n in cut if n is not None), default=0)
+    return _invalid(
+        "context-cut",
+        f"{len(cut)} prompts were cut, to as few as {least} tokens"
+        + (f" of {asked}" if asked else ""),
+        "the server reads the whole prompt",
+    )
+
+
+def queueing(
+    done: Sequence[ServedRequest], n_users: int, n_slots: int | None = None
+) -> GuardFinding | None:
+    """Trip if a server serves fewer users at once than there are: some wait in its queue.
+
+    If it does not say how many slots it has, the overlap of the replies is a hint, and no proof.
+    """
+    rule = "all users of a closed loop are served at once"
+    if n_slots is not None:
+        found = f"the server has {n_slots} slots for {n_users} users, and the others waited"
+        return _invalid("queueing", found, rule) if n_slots < n_users else None
+    long = [r for r in complete(done) if (r.n_output or 0) >= _LEAST_OVERLAP]
+    overlap = served_at_once(long)
+    if len(long) < n_users or overlap >= n_users:
+        return None
+    found = f"at most {overlap} replies of {n_users} users were generated at one time"
+    return GuardFinding("queueing", Consequence.WARNING, found, rule)
+
+
+def restarted(before: Mapping[str, object], after: Mapping[str, object]) -> GuardFinding | None:
+    """Trip if a server is another than before: its identity changed, or a counter went back."""
+    changed = [
+        f"{printable(name, 80)} was {printable(before[name], 80)} and is {printable(now, 80)}"
+        for name, now in after.items()
+        if name in before and before[name] is not None and _is_other(name, before[name], now)
+    ]
+    if not changed:
+        return None
+    return _invalid(
+        "server-restarted", "; ".join(changed), "one server, with one start, answers all requests"
+    )
+
+
+def _is_other(name: str, before: object, now: object) -> bool:
+    is_counter = name.endswith("_total")
+    if is_counter and isinstance(before, int | float) and isinstance(now, int | float):
+        return now < before
+    return before != now
+
+
+def client_bound(
+    *, cpu_ns: float, elapsed_ns: float, lag_ns: float, gap_ns: float
+) -> GuardFinding | None:
+    """Trip if the client cannot follow the server: busy, or late by much of a gap between tokens.
+
+    Args:
+        cpu_ns: CPU time of all the client's streams.
+        elapsed_ns: time in which they were read.
+        lag_ns: median lag of the client's stamps, against a server of known pace.
+        gap_ns: median gap between two chunks of one stream.
+    """
+    share = cpu_ns / elapsed_ns
+    if share <= CLIENT_SHARE and lag_ns <= LAG_SHARE * gap_ns:
+        return None
+    return _invalid(
+        "client-bound",
+        f"the client computed {share:.1%} of the time, and its stamps lag by "
+        f"{figure(lag_ns / 1e3)} us where tokens are {figure(gap_ns / 1e3)} us apart",
+        f"the client computes at most {CLIENT_SHARE:.0%} of the time, and lags by at most "
+        f"{LAG_SHARE:.0%} of a gap",
+    )
+
+
+def _invalid(guard: str, found: str, rule: str) -> GuardFinding:
+    return GuardFinding(guard, Consequence.INVALID, found, rule)

@@ -1,0 +1,249 @@
+"""Latency and throughput of requests to a server.
+
+Tools use the same names for different quantities (docs/audit.md, section "Load generators"). Here
+each function states its definition, and tokens are the server's own count, never the number of
+chunks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate
+from pytest_asperf.analysis.stats.samples import nothing_measured
+from pytest_asperf.errors import MeasurementError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_NS_PER_MS: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class ServedRequest:
+    """One request and its reply, in ns of one clock.
+
+    Attributes:
+        start_ns: what latency counts from: when it was sent; in an open loop when it was intended.
+        event_ns: times of the chunks with output.
+        closed_ns: when the reply had ended.
+        n_output: output tokens by the server's count; None where it does not say.
+        n_prompt: tokens of the prompt by the server's count, with those from its cache.
+        n_cached: of these, tokens that the server took from its cache.
+        failure: what went wrong, its name first; empty for a complete reply.
+        is_cut: whether the server says that it cut the context.
+        model: the model that the reply names.
+        cpu_ns: CPU time that it took of the client.
+    """
+
+    start_ns: int
+    event_ns: tuple[int, ...]
+    closed_ns: int
+    n_output: int | None
+    n_prompt: int | None = None
+    n_cached: int | None = None
+    failure: str = ""
+    is_cut: bool = False
+    model: str = ""
+    cpu_ns: int = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has an output that ended as it should."""
+        return not self.failure and bool(self.event_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLimits:
+    """Limits of a service level, in ms; None is no limit."""
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    e2e_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPoint:
+    """One load of a sweep: users of a closed loop, or requests per second of an open one."""
+
+    load: float
+    output_rate: float
+    mean_e2e_ms: float
+
+    @property
+    def power(self) -> float:
+        """Throughput over latency (Kleinrock, *ICC* 1979): highest at the knee."""
+        return self.output_rate / self.mean_e2e_ms
+
+
+def ttft_ns(request: ServedRequest) -> int:
+    """Time to first token: from the start to the first chunk with output.
+
+    A role chunk, progress or a comment is no output; vLLM's client and server-bench.py count them.
+    """
+    return _times(request)[0] - request.start_ns
+
+
+def e2e_ns(request: ServedRequest) -> int:
+    """End-to-end latency: from the start to the last chunk with output, as in vLLM.
+
+    llm-grill counts to the end of the stream.
+    """
+    return _times(request)[-1] - request.start_ns
+
+
+def itl_ns(request: ServedRequest) -> list[int]:
+    """Inter-token latency: the gaps between chunks with output, where each holds one token.
+
+    vLLM pools the same gaps. GuideLLM and AIPerf call TPOT so; llmperf's has TTFT in it.
+    """
+    return [after - before for before, after in pairwise(_times(request))]
+
+
+def tpot_ns(request: ServedRequest) -> float:
+    """Time per output token: (last - first chunk) / (n - 1), as in vLLM.
+
+    GuideLLM's has TTFT in it. A MeasurementError for a reply of one token, which has none.
+    """
+    n, times = output_tokens(request), _times(request)
+    if n < 2:
+        raise MeasurementError(
+            f"a reply of {n} token has no time per token after the first",
+            why="vLLM's client counts it as 0 ms, which meets every limit",
+            remedy="ask for two tokens or more, or claim TTFT",
+        )
+    return (times[-1] - times[0]) / (n - 1)
+
+
+def user_rate(request: ServedRequest) -> float:
+    """Generation as its user sees it, in tok/s: 1 / TPOT."""
+    return 1e9 / tpot_ns(request)
+
+
+def whole_request_rate(request: ServedRequest) -> float:
+    """Output tokens over the end-to-end latency, in tok/s; the prompt's time lowers it."""
+    return output_tokens(request) * 1e9 / e2e_ns(request)
+
+
+def output_tokens(request: ServedRequest) -> int:
+    """Output tokens by the server's count; a MeasurementError where it gives none."""
+    if request.n_output is None:
+        raise MeasurementError(
+            "the server does not say how many tokens it generated",
+            why="a chunk may hold several tokens or none, so that chunks are no count of them",
+            remedy="use a server that sends usage with stream_options.include_usage",
+        )
+    return request.n_output
+
+
+def duration_s(requests: Sequence[ServedRequest]) -> float:
+    """From the first request's start to the end of the last reply."""
+    if not requests:
+        raise nothing_measured("requests")
+    first, last = min(r.start_ns for r in requests), max(r.closed_ns for r in requests)
+    return (last - first) / 1e9
+
+
+def output_rate(requests: Sequence[ServedRequest]) -> float:
+    """Total rate in tok/s: output tokens of complete replies over the duration, as in vLLM."""
+    return sum(map(output_tokens, complete(requests))) / duration_s(requests)
+
+
+def request_throughput(requests: Sequence[ServedRequest]) -> float:
+    """Complete replies per second of the duration, as in vLLM and AIPerf."""
+    return len(complete(requests)) / duration_s(requests)
+
+
+def goodput(requests: Sequence[ServedRequest], limits: ServiceLimits) -> float:
+    """Replies per second that meet every limit (DistServe, OSDI 2024; as in vLLM and AIPerf)."""
+    return sum(meets(r, limits) for r in complete(requests)) / duration_s(requests)
+
+
+def meets(request: ServedRequest, limits: ServiceLimits) -> bool:
+    """Whether a complete reply meets every limit; one of a single token has no TPOT to judge."""
+    figures = (
+        (limits.ttft_ms, ttft_ns),
+        (limits.tpot_ms, tpot_ns),
+        (limits.e2e_ms, e2e_ns),
+    )
+    return all(limit is None or of(request) <= limit * _NS_PER_MS for limit, of in figures)
+
+
+def mean_concurrency(requests: Sequence[ServedRequest]) -> float:
+    """Requests under way at a time, on average: the sum of their times over the duration."""
+    total_ns = sum(request.closed_ns - request.start_ns for request in requests)
+    return total_ns / 1e9 / duration_s(requests)
+
+
+def served_at_once(requests: Sequence[ServedRequest]) -> int:
+    """The most replies that were generated at one time, each from its first token to its last."""
+    steps = [
+        step
+        for request in complete(requests)
+        for step in ((request.event_ns[0], 1), (request.event_ns[-1], -1))
+    ]
+    now = most = 0
+    for _, step in sorted(steps):  # an end sorts before a beginning of the same time
+        now += step
+        most = max(most, now)
+    return most
+
+
+def ttft_percentile(
+    requests: Sequence[ServedRequest],
+    percentile: float,
+    confidence: float = DECISION_CONFIDENCE,
+) -> Estimate:
+    """A percentile of TTFT in ms over complete replies, with the interval of order statistics."""
+    from pytest_asperf.analysis.stats.percentiles import percentile_interval  # noqa: PLC0415  # numpy
+
+    values = [[ttft_ns(request) / _NS_PER_MS] for request in complete(requests)]
+    return percentile_interval(values, percentile, confidence, unit="ms", counted="requests")
+
+
+def itl_percentile(
+    requests: Sequence[ServedRequest],
+    percentile: float,
+    confidence: float = DECISION_CONFIDENCE,
+) -> Estimate:
+    """A percentile of the gaps in ms of complete replies, where those of one are dependent."""
+    from pytest_asperf.analysis.stats.percentiles import percentile_interval  # noqa: PLC0415  # numpy
+
+    values = [[gap / _NS_PER_MS for gap in itl_ns(request)] for request in complete(requests)]
+    return percentile_interval(values, percentile, confidence, unit="ms", counted="gaps")
+
+
+def complete(requests: Sequence[ServedRequest]) -> list[ServedRequest]:
+    """The requests with a complete reply."""
+    return [request for request in requests if request.is_complete]
+
+
+def load_point(load: float, requests: Sequence[ServedRequest]) -> LoadPoint:
+    """What a server did at one load of a sweep."""
+    latencies = [e2e_ns(request) for request in complete(requests)]
+    if not latencies:
+        raise nothing_measured("complete replies")
+    return LoadPoint(load, output_rate(requests), fmean(latencies) / _NS_PER_MS)
+
+
+def knee(points: Sequence[LoadPoint]) -> LoadPoint:
+    """The load of highest power: more load brings more latency than throughput (Kleinrock 1979).
+
+    If it is the last load of the sweep, the knee may lie beyond.
+    """
+    if len({point.load for point in points}) < 3:
+        raise MeasurementError(
+            f"{len(points)} loads have no knee",
+            why="it lies between a lighter and a heavier load",
+            remedy="sweep three loads or more, such as 1, 2, 4 and 8 users",
+        )
+    return max(points, key=lambda point: point.power)
+
+
+def _times(request: ServedRequest) -> tuple[int, ...]:
+    if not request.event_ns:
+        raise nothing_measured("output in the reply")
+    return request.event_ns

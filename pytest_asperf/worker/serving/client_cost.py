@@ -1,0 +1,65 @@
+"""What this client itself costs: its lag behind a server that streams at a known pace."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from .client import stream_request
+from .events import read_reply
+from .load import closed_loop
+from .record import Endpoint, StreamRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCost:
+    """The client's lag and CPU time for each chunk of several streams at once.
+
+    The lag is from just before a chunk was sent, by another process of this machine, to its stamp:
+    the kernel's way, the thread's wake-up, and its wait for the other streams.
+    """
+
+    n_streams: int
+    n_chunks: int
+    lag_p50_ns: int
+    lag_p95_ns: int
+    lag_max_ns: int
+    cpu_ns_per_chunk: int
+
+
+def measure_client_cost(n_streams: int, n_chunks: int = 50, pace_us: int = 4000) -> ClientCost:
+    """Stream from a server of known pace, in a process of its own; takes `n_chunks * pace_us`."""
+    numbers = (str(number) for number in (n_streams, n_chunks, pace_us))
+    program = Path(__file__).with_name("pace_server.py")
+    with subprocess.Popen(
+        [sys.executable, "-I", str(program), *numbers], stdout=subprocess.PIPE
+    ) as process:
+        try:
+            port = process.stdout.readline() if process.stdout else b""
+            endpoint = Endpoint("http", "127.0.0.1", int(port))
+            records = closed_loop(
+                lambda _, now: stream_request(endpoint, "/", {}, intended_ns=now),
+                n_streams, n_streams,
+            )  # fmt: skip
+        finally:
+            process.kill()
+    return _cost_of(records)
+
+
+def _cost_of(records: list[StreamRecord]) -> ClientCost:
+    replies = [read_reply(record) for record in records]
+    if faults := [fault for reply in replies for fault in reply.faults]:
+        raise RuntimeError(f"the client's own server failed: {faults[0].text}")
+    lags = sorted(event.ns - int(event.text) for reply in replies for event in reply.events)
+    n_reads = sum(len(record.chunks) for record in records)
+    return ClientCost(
+        n_streams=len(records),
+        n_chunks=len(lags) // len(records),
+        lag_p50_ns=round(statistics.median(lags)),
+        lag_p95_ns=lags[len(lags) * 95 // 100],
+        lag_max_ns=lags[-1],
+        cpu_ns_per_chunk=sum(record.cpu_ns for record in records) // n_reads,
+    )

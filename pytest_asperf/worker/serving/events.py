@@ -1,0 +1,236 @@
+"""What a streamed reply says, parsed after its end: tokens with their times, counts, faults.
+
+Reads server-sent events and JSON lines, of the APIs of OpenAI, llama-server, Ollama and LM Studio.
+An event has the time of the read that completed it. Role chunks, progress, comments and empty
+deltas are no tokens, and an event with output may hold several: tokens are counted by the server's
+own counts, never by events.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from .event_stream import SHOWN, JsonLines, ServerSentEvents, quoted
+from .payload import (
+    OLLAMA_TIMES,
+    TokenCounts,
+    as_dict,
+    counts_of,
+    error_of,
+    error_text,
+    finish_of,
+    numbers,
+    output_parts,
+    outputs,
+)
+from .record import Fault
+
+if TYPE_CHECKING:
+    from .record import StreamRecord
+
+
+_OF_STATUS: Final = {
+    401: ("unauthorised", "the server refused the API key, or wants one"),
+    403: ("unauthorised", "the server forbids the request to this API key"),
+    404: ("not-found", "the server does not have the model or the path"),
+    429: ("rate-limit", "the server refuses more requests for now"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OutputEvent:
+    """An event with output: its time, its text, and how many tokens there were, if it says so."""
+
+    ns: int
+    text: str
+    n_tokens_so_far: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a reply said.
+
+    Attributes:
+        events: those with output, in order.
+        counts: of tokens.
+        timings: what the server says of its own times and counts, by its own names: llama-server's
+            `timings`, Ollama's durations, LM Studio's stats.
+        model: the model's name in the reply.
+        build: the server's `system_fingerprint`.
+        finish: why it ended: `length`, `stop` or the server's own word; empty if it did not.
+        n_role: events with a role and no output.
+        n_progress: events on the prompt's progress.
+        n_comments: comments, such as keep-alives.
+        is_cut: the server says that it cut the context.
+        faults: what was wrong, in order; a reply with any is no measurement.
+    """
+
+    events: tuple[OutputEvent, ...]
+    counts: TokenCounts
+    timings: dict[str, float]
+    model: str
+    build: str
+    finish: str
+    n_role: int
+    n_progress: int
+    n_comments: int
+    is_cut: bool
+    faults: tuple[Fault, ...]
+
+    @property
+    def text(self) -> str:
+        """The whole output."""
+        return "".join(event.text for event in self.events)
+
+    @property
+    def token_ns(self) -> tuple[int, ...]:
+        """The times of the events with output."""
+        return tuple(event.ns for event in self.events)
+
+    @property
+    def first_token_ns(self) -> int | None:
+        """The time of the first output."""
+        return self.events[0].ns if self.events else None
+
+    @property
+    def last_token_ns(self) -> int | None:
+        """The time of the last output."""
+        return self.events[-1].ns if self.events else None
+
+
+def read_reply(record: StreamRecord) -> Reply:
+    """Parse a reply; whatever is wrong with it is among its faults."""
+    reading = _Reading()
+    if record.fault:
+        reading.fault(record.fault.kind, record.fault.text)
+    if (problem := _problem_of_head(record)) is not None:
+        reading.faults.append(problem)
+    else:
+        reading.read(record)
+    return reading.reply()
+
+
+def _problem_of_head(record: StreamRecord) -> Fault | None:
+    """What the status or the type of the reply says is wrong."""
+    status, kind = record.status, record.header("content-type").partition(";")[0].strip().lower()
+    if status is None:
+        return None
+    if status != 200:
+        word, what = _OF_STATUS.get(status, ("server-error", "the server failed"))
+        if 300 <= status < 400:
+            word, what = "redirect", f"the server sends to {record.header('location')[:SHOWN]!r}"
+        said = error_text(record.body, kind)
+        return Fault(word, f"{what} (HTTP {status})" + (f": {said}" if said else ""))
+    if kind in {"text/html", "application/xhtml+xml"} or record.body[:200].lstrip()[:1] == b"<":
+        return Fault("html", f"the reply is a web page: {quoted(record.body)}")
+    if (encoding := record.header("content-encoding")) not in {"", "identity"}:
+        return Fault(
+            "encoding", f"the reply is encoded as {encoding[:SHOWN]!r}; none was asked for"
+        )
+    return None
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A reply as far as it was read."""
+
+    events: list[OutputEvent] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    timings: dict[str, float] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
+    noticed: dict[str, int] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    is_cut: bool = False
+
+    def fault(self, kind: str, text: str) -> None:
+        """Add a fault; one of each kind says enough."""
+        if all(known.kind != kind for known in self.faults):
+            self.faults.append(Fault(kind, text))
+
+    def read(self, record: StreamRecord) -> None:
+        """Read the body, event by event."""
+        kind = record.header("content-type").partition(";")[0].strip().lower()
+        if kind == "application/json":
+            self._read_whole(record)
+            return
+        split = JsonLines(record.chunks) if "json" in kind else ServerSentEvents(record.chunks)
+        for ns, data in split:
+            if data is None:
+                self.noticed["comments"] = self.noticed.get("comments", 0) + 1
+            elif data == b"[DONE]":
+                self.words.setdefault("finish", "done")
+            else:
+                self._take_event(ns, data)
+        if split.problem and not self.faults:
+            self.faults.append(split.problem)
+        if "finish" not in self.words and not self.faults:
+            self.fault("truncated", "the stream ended before the server said that it was complete")
+
+    def reply(self) -> Reply:
+        """Freeze what was read."""
+        if not self.faults and not self.events and not self.counts.get("n_output"):
+            self.fault("no-output", "the reply has no output")
+        return Reply(
+            events=tuple(self.events),
+            counts=TokenCounts(**self.counts),
+            timings=self.timings,
+            model=self.words.get("model", ""),
+            build=self.words.get("build", ""),
+            finish=self.words.get("finish", ""),
+            n_role=self.noticed.get("role", 0),
+            n_progress=self.noticed.get("progress", 0),
+            n_comments=self.noticed.get("comments", 0),
+            is_cut=self.is_cut,
+            faults=tuple(self.faults),
+        )
+
+    def _read_whole(self, record: StreamRecord) -> None:
+        """Read a reply that is one JSON document: an error, or an answer that was not streamed."""
+        if record.chunks and not record.fault:
+            self._take_event(record.chunks[-1][0], record.body)
+        if not self.faults:
+            self.fault("not-streamed", "the server sent its reply as one document, not as a stream")
+
+    def _take_event(self, ns: int, data: bytes) -> None:
+        try:
+            payload = json.loads(data.decode())
+        except UnicodeDecodeError:
+            self.fault("utf-8", f"an event is not UTF-8: {quoted(data)}")
+        except (ValueError, RecursionError):
+            self.fault("json", f"an event is not JSON: {quoted(data)}")
+        else:
+            self._take_payload(ns, payload)
+
+    def _take_payload(self, ns: int, payload: Any) -> None:
+        if not isinstance(payload, dict):
+            self.fault("json", f"an event is no object: {quoted(json.dumps(payload).encode())}")
+            return
+        if (said := error_of(payload)) is not None:
+            self.fault("stream-error", f"the server failed within its reply: {said}")
+            return
+        self._take_facts(payload)
+        parts = output_parts(payload)
+        text = "".join(outputs(parts))
+        if text:
+            self.events.append(OutputEvent(ns, text, counts_of(payload)["n_output"]))
+        elif "prompt_progress" in payload or "progress" in str(payload.get("type", "")):
+            self.noticed["progress"] = self.noticed.get("progress", 0) + 1
+        elif any("role" in part for part in parts):
+            self.noticed["role"] = self.noticed.get("role", 0) + 1
+
+    def _take_facts(self, payload: dict[str, Any]) -> None:
+        """Counts, times and names; later events know more than earlier ones."""
+        result = as_dict(payload.get("result"))  # LM Studio's last event
+        for source in (payload, result):
+            for counts in (as_dict(source.get("timings")), as_dict(source.get("stats"))):
+                self.timings |= numbers(counts)
+            self.timings |= {k: v for k, v in numbers(source).items() if k in OLLAMA_TIMES}
+        self.counts |= {k: v for k, v in counts_of({**payload, **result}).items() if v is not None}
+        self.is_cut |= payload.get("truncated") is True
+        words = {"model": payload.get("model"), "build": payload.get("system_fingerprint")}
+        finish = finish_of(payload)
+        for name, word in {**words, "finish": finish}.items():
+            if isinstance(word, str) and word:
+                self.words[name] = word[:SHOWN]
