@@ -13,7 +13,6 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate
-from pytest_asperf.analysis.stats.percentiles import percentile_interval
 from pytest_asperf.analysis.stats.samples import nothing_measured
 from pytest_asperf.errors import MeasurementError
 
@@ -199,6 +198,8 @@ def ttft_percentile(
     confidence: float = DECISION_CONFIDENCE,
 ) -> Estimate:
     """A percentile of TTFT in ms over complete replies, with the interval of order statistics."""
+    from pytest_asperf.analysis.stats.percentiles import percentile_interval  # noqa: PLC0415  # numpy
+
     values = [[ttft_ns(request) / _NS_PER_MS] for request in complete(requests)]
     return percentile_interval(values, percentile, confidence, unit="ms", counted="requests")
 
@@ -209,6 +210,8 @@ def itl_percentile(
     confidence: float = DECISION_CONFIDENCE,
 ) -> Estimate:
     """A percentile of the gaps in ms of complete replies, where those of one are dependent."""
+    from pytest_asperf.analysis.stats.percentiles import percentile_interval  # noqa: PLC0415  # numpy
+
     values = [[gap / _NS_PER_MS for gap in itl_ns(request)] for request in complete(requests)]
     return percentile_interval(values, percentile, confidence, unit="ms", counted="gaps")
 

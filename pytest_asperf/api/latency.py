@@ -63,13 +63,13 @@ class LatencyReading:
     def name(self) -> str:
         """What is timed, and the model."""
         result = self.reading.result
-        of_token = "time per token of " if result.workload.kind == "tg" else ""
+        of_token = "time per token of " if result.workload.generates else ""
         return f"{of_token}{result.workload.name} {result.ran.model}"
 
     @property
     def time(self) -> Estimate:
         """The median time with its interval, ms: of a run, or of a token where `tg…` is timed."""
-        if self.reading.result.workload.kind == "tg":
+        if self.reading.result.workload.generates:
             return self.percentile(_MEDIAN)
         return self.reading.result.time
 
@@ -89,10 +89,10 @@ class LatencyReading:
                 remedy="write 95 for p95",
             )
         result = self.reading.result
-        if result.workload.kind == "tg":
+        if result.workload.generates:
             return percentile_interval(self._tokens_ms(), percentile, unit="ms", counted="tokens")
-        runs_ms = [[ms] for ms in result.times_ms]
-        return percentile_interval(runs_ms, percentile, unit="ms", counted=result.counted)
+        counted = "requests" if result.workload.users > 1 else result.counted
+        return percentile_interval(result.samples_ms, percentile, unit="ms", counted=counted)
 
     @property
     def prefill_share(self) -> Figure:
@@ -130,7 +130,7 @@ class LatencyReading:
 
     def _tokens_ms(self) -> list[list[float]]:
         result = self.reading.result
-        steps = [[ns / 1e6 for ns in run.step_ns] for run in result.runs]
+        steps = result.samples_ms
         if not all(steps):
             raise ConfigError(
                 f"{result.ran.engine.release} does not time each token of {result.workload.name}",
@@ -172,7 +172,7 @@ def assert_latency(
     subject = Subject(name, "live", result.ran.rows())
     verdict = judge_within(estimate, subject, at_least=low, at_most=high)
     if is_median:  # a tail is what a spread is about
-        per = result.workload.n_tokens if result.workload.kind == "tg" else 1
+        per = result.workload.n_tokens if result.workload.generates else 1
         runs_ms = [ms / per for ms in result.times_ms]
         runs = GuardedRates(runs_ms, reading.reading.guard_findings)
         verdict = vetted(verdict, runs, (low, high))

@@ -15,11 +15,13 @@ from pytest_asperf.config.build_sources import (
     Checkout,
     Interpreter,
     Packages,
+    ServerUrl,
     Source,
     ToolsFolder,
     runs_on,
     source_text,
 )
+from pytest_asperf.config.engines import PROGRAM_ENGINES
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.errors import AsperfError, ConfigError, printable
 from pytest_asperf.hardware.machine_lock import MachineQueue
@@ -80,6 +82,8 @@ class BuildCache:
         require_engine(build, engine)
         if isinstance(source, Interpreter):
             return ReadyBuild(EngineBuild(engine, source.python))
+        if isinstance(source, ServerUrl):
+            return ReadyBuild(EngineBuild(engine, Path(sys.executable), url=source.url))
         if isinstance(source, ToolsFolder):
             return ReadyBuild(EngineBuild(engine, Path(sys.executable), source.folder))
         made = self.made(source)
@@ -155,13 +159,14 @@ def require_engine(build: Build, engine: Engine) -> None:
     """Raise ConfigError for a build of one engine and a model of another."""
     if runs_on(build.source, engine):
         return
-    if engine == "llama_tools" or not isinstance(build.source, Packages):
+    if engine in PROGRAM_ENGINES or not isinstance(build.source, Packages):
         raise ConfigError(
             f"the engine is {engine}, and the build {build.name} is {source_text(build.source)}",
-            why="programs feed random tokens and load for each run; what they time is comparable "
-            "with each other's alone",
+            why="programs, servers and libraries time different things; what one of them times "
+            "is comparable with its own kind alone",
             remedy="name two folders of programs, or two commits of a checkout, with "
-            "--asperf-engine=llama_tools, or two builds of a library without",
+            "--asperf-engine=llama_tools or llama_server; two URLs with openai; or two builds of "
+            "a library without",
         )
     (own, *_) = sorted(build.source.engines)
     raise ConfigError(

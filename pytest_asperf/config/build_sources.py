@@ -11,8 +11,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias
 
-from pytest_asperf.config.engines import DISTRIBUTIONS, parse_engine
-from pytest_asperf.config.settings import has_separator, path_rule, setting_rules
+from pytest_asperf.config.engines import (
+    DISTRIBUTIONS,
+    LIBRARIES,
+    PROGRAM_ENGINES,
+    parse_engine,
+)
+from pytest_asperf.config.settings import (
+    URL_RULE,
+    has_separator,
+    is_url,
+    path_rule,
+    setting_rules,
+)
 from pytest_asperf.config.table import TABLE, TEXTS, CheckedTable, Rule, matching, unusable
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
 
@@ -31,6 +42,7 @@ _KEYS: Final = {
     "requirements": ("requirements", "env", "python", "engine"),
     "checkout": ("checkout", "commit", "cmake", "env"),
     "tools": ("tools",),
+    "url": ("url",),
     "python": ("python",),
 }
 #: Keys of a build's table, without its settings.
@@ -80,6 +92,13 @@ class ToolsFolder:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerUrl:
+    """A running server."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class Packages:
     """Packages to install in an environment of their own.
 
@@ -106,16 +125,18 @@ class Checkout:
     env: tuple[tuple[str, str], ...] = ()
 
 
-Source: TypeAlias = Interpreter | ToolsFolder | Packages | Checkout
+Source: TypeAlias = Interpreter | ToolsFolder | ServerUrl | Packages | Checkout
 
 
 def runs_on(source: Source, engine: Engine) -> bool:
     """Whether a build of this source may be of an engine."""
     if isinstance(source, ToolsFolder | Checkout):
-        return engine == "llama_tools"
+        return engine in PROGRAM_ENGINES
+    if isinstance(source, ServerUrl) or engine == "openai":
+        return isinstance(source, ServerUrl) and engine == "openai"
     if isinstance(source, Packages) and source.engines:
-        return engine in source.engines
-    return engine != "llama_tools"
+        return LIBRARIES.get(engine, engine) in source.engines
+    return engine not in PROGRAM_ENGINES
 
 
 def source_text(source: Source) -> str:
@@ -125,6 +146,8 @@ def source_text(source: Source) -> str:
             return f"the interpreter {source.python}"
         case ToolsFolder():
             return f"the programs in {source.folder}"
+        case ServerUrl():
+            return f"the server at {source.url}"
         case Checkout():
             return f"{source.repository} at {source.commit}"
         case Packages():
@@ -152,6 +175,8 @@ def parse_source(text: str, folder: Path, *, where: str, known: Collection[str])
     folder of programs, or of a checkout with `@COMMIT` behind it. `known` are builds that have
     names.
     """
+    if is_url(text) and not text.lower().endswith(ARCHIVES):
+        return ServerUrl(URL_RULE.checked(text, where))
     if _URL_REQUIREMENT.match(text):
         return _packages([text], folder, where=where)
     if has_separator(text) or text.lower().endswith(ARCHIVES):
@@ -180,6 +205,8 @@ def parse_table(keys: Mapping[str, Any], folder: Path, *, where: str) -> Source:
     rules = setting_rules(folder)
     if kind == "tools":
         return ToolsFolder(table.need("tools", rules["tools"]))
+    if kind == "url":
+        return ServerUrl(table.need("url", rules["url"]))
     env = tuple(sorted((table.get("env", _ENV) or {}).items()))
     if kind == "checkout":
         checkout = table.need("checkout", path_rule(folder))
@@ -231,7 +258,8 @@ def _place(text: str, folder: Path, *, where: str) -> Source:
         )
     if not path.is_dir():
         return Interpreter(setting_rules(folder)["python"].checked(text, where))
-    if (path / ".git").exists() and not (path / "llama-bench").exists():
+    programs = ("llama-bench", "llama-server")
+    if (path / ".git").exists() and not any((path / name).exists() for name in programs):
         raise unusable(where, text, f"write the commit to build behind it, such as {text}@HEAD")
     if (path / "pyproject.toml").is_file():
         remedy = "name a wheel or source distribution of it (pip wheel --no-deps FOLDER makes one)"

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.config.build_sources import (
     Interpreter,
+    ServerUrl,
     ToolsFolder,
     parse_source,
     parse_table,
     split_build,
 )
 from pytest_asperf.config.engine_settings import EngineSettings, parse_settings
-from pytest_asperf.config.engines import ENGINES, parse_engine, parse_level
+from pytest_asperf.config.engines import ENGINES, MLX_ENGINES, parse_engine, parse_level
 from pytest_asperf.config.roles import is_role, model_of
 from pytest_asperf.config.settings import (
     Settings,
@@ -42,12 +43,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from pytest_asperf.config.build_sources import Source
     from pytest_asperf.config.engines import Engine
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _SOURCES: Final = ("hf", "gguf", "files")
 _SETTINGS: Final = tuple(field.name for field in fields(Settings))
 _MODEL_KEYS: Final = (*_SOURCES, "corpus", "engine", "settings")
+#: The model that a running server names first, where the user names none.
+SERVED: Final = "served"
 #: A model of the Hugging Face hub, `owner/name`.
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
@@ -95,7 +99,11 @@ class Catalogue:
         for MLX the path of a folder, or a hub's `owner/name`; `name+layers=8`, with or without
         `:LEVEL`, is a variant of a model; `@role` is the model that the user gives for that role.
         """
-        name, level = split_address(self.resolved(address, where=where))
+        address = self.resolved(address, where=where)
+        if (engine or self.settings.engine) == "openai":
+            # Settings read a name with a slash as a path, and it may be the server's own name.
+            return ModelRef(_served(address.removeprefix(f"{self.folder}/")))
+        name, level = split_address(address)
         if is_path(name):
             engine = engine or self.settings.engine
             spec = self._from_path(name, engine, where=where)
@@ -129,7 +137,12 @@ class Catalogue:
             {key.strip(): _value(value.strip()) for key, _, value in pairs}, where=where
         )
         tools = self.settings.tools_of(engine or self.settings.engine)
-        current = Interpreter(self.settings.python) if tools is None else ToolsFolder(tools)
+        url = self.settings.url_of(engine or self.settings.engine)
+        current: Source = Interpreter(self.settings.python)
+        if tools is not None:
+            current = ToolsFolder(tools)
+        elif url is not None:
+            current = ServerUrl(url)
         known = {"current": Build("current", current), **{b.name: b for b in self.builds}}
         build = known.get(name) or Build(
             name, parse_source(name, self.folder, where=where, known=known)
@@ -158,9 +171,15 @@ class Catalogue:
             raise unusable(where, text, "write the path of a file") from None
         name = self.names.get(path, path.name)
         name = re.sub(r"[^A-Za-z0-9._/-]", "_", name).lstrip(".-")[-64:] or "_"
-        if engine == "mlx" and not text.lower().endswith(".gguf"):
+        if engine in MLX_ENGINES and not text.lower().endswith(".gguf"):
             return ModelSpec(name=name, hf_folder=path, hub_id=_hub_id(text))
         return ModelSpec(name=name, gguf=path)
+
+
+def _served(address: str) -> ModelSpec:
+    """The model that a running server knows by a name of its own, colons and slashes included."""
+    is_default = address == Settings().default_model
+    return ModelSpec(name=SERVED if is_default else printable(address, 200), engine="openai")
 
 
 def at_level(ref: ModelRef, level: str, *, where: str) -> ModelRef:

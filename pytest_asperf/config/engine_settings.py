@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -70,6 +71,8 @@ class EngineSettings:
             quantised.
         kv_group_size: elements of it that share a scale, one of `MLX_KV_GROUP_SIZES`.
         slow_by: share of each step's time that is added to it, to see that a gate finds it.
+        parallel: requests that a server that we start works on at once.
+        server_args: further options of such a server, as on its command line.
     """
 
     threads: int | None = None
@@ -82,6 +85,8 @@ class EngineSettings:
     n_batch: int | None = None
     n_ubatch: int | None = None
     slow_by: float | None = None
+    parallel: int | None = None
+    server_args: str | None = None
 
     def merged(self, other: EngineSettings) -> EngineSettings:
         """These settings with every value that `other` sets taken from it."""
@@ -116,6 +121,9 @@ class EngineSettings:
         return replace(self, **{name: getattr(other, name) for name in _OF_KV})
 
 
+#: Options of a server that decide where it listens, and what it serves.
+_OURS: Final = frozenset({"--port", "--host", "-m", "--model", "--api-key"})
+
 #: The settings that decide the type of the KV cache.
 _OF_KV: Final = ("type_k", "type_v", "kv_bits", "kv_group_size")
 
@@ -129,6 +137,16 @@ def _one_number(numbers: tuple[int, ...]) -> Rule[int]:
     return Rule(read, listing(map(str, numbers)))
 
 
+def _options(value: object) -> str:
+    """Read words for a server's command line; where it listens is ours to choose."""
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError
+    for word in shlex.split(value):
+        if word.partition("=")[0] in _OURS:
+            raise ValueError(f": {word} is chosen by the session")
+    return value
+
+
 _RULES: Final[Mapping[str, Rule[Any]]] = {
     "threads": whole(1, _LARGEST),
     "n_gpu_layers": whole(0, _LARGEST),
@@ -139,6 +157,8 @@ _RULES: Final[Mapping[str, Rule[Any]]] = {
     "kv_group_size": _one_number(MLX_KV_GROUP_SIZES),
     "n_batch": whole(1, _LARGEST),
     "n_ubatch": whole(1, _LARGEST),
+    "parallel": whole(1, 1024),
+    "server_args": Rule(_options, 'options of the server, such as "--cache-ram 0"'),
     "slow_by": number("a share from 0 to 10, such as 0.07", usable=lambda share: 0 <= share <= 10),
 }
 

@@ -12,15 +12,43 @@ from typing import Any, Final, Literal, get_args
 
 from pytest_asperf.errors import ConfigError, UnfitError, listing, shown, suggest
 
-Engine = Literal["llama_cpp", "llama_tools", "mlx", "scripted"]
+Engine = Literal[
+    "llama_cpp",
+    "llama_tools",
+    "mlx",
+    "scripted",
+    "llama_server",
+    "llama_cpp_server",
+    "mlx_server",
+    "openai",
+]
 
 ENGINES: Final[tuple[Engine, ...]] = get_args(Engine)
 
-#: Engines of llama.cpp's files and levels: its library, and its own programs.
-GGUF_ENGINES: Final[frozenset[Engine]] = frozenset({"llama_cpp", "llama_tools"})
+#: Engines of llama.cpp's files and levels: its library, its own programs, and its servers.
+GGUF_ENGINES: Final[frozenset[Engine]] = frozenset(
+    {"llama_cpp", "llama_tools", "llama_server", "llama_cpp_server"}
+)
+
+#: Engines of MLX's folders and levels.
+MLX_ENGINES: Final[frozenset[Engine]] = frozenset({"mlx", "mlx_server"})
+
+#: Engines that consist of llama.cpp's programs.
+PROGRAM_ENGINES: Final[frozenset[Engine]] = frozenset({"llama_tools", "llama_server"})
+
+#: Engines that answer requests over HTTP; all but `openai` are started and ended by us.
+SERVER_ENGINES: Final[frozenset[Engine]] = frozenset(
+    {"llama_server", "llama_cpp_server", "mlx_server", "openai"}
+)
 
 #: Real engines, with the extra of this package that installs each.
-EXTRAS: Final[dict[Engine, str]] = {"llama_cpp": "llama", "mlx": "mlx"}
+EXTRAS: Final[dict[Engine, str]] = {
+    **dict.fromkeys(("llama_cpp", "llama_cpp_server"), "llama"),
+    **dict.fromkeys(MLX_ENGINES, "mlx"),
+}
+
+#: Servers that are part of a library, and the library.
+LIBRARIES: Final[dict[Engine, Engine]] = {"llama_cpp_server": "llama_cpp", "mlx_server": "mlx"}
 
 #: Packages that bring an engine, by the name that an index lists them under.
 DISTRIBUTIONS: Final[dict[str, Engine]] = {
@@ -117,10 +145,8 @@ _NEAREST_GGUF: Final = {
 }  # fmt: skip
 #: For each engine, the level that is nearest in bits to another engine's.
 _NEAREST: Final[dict[Engine, dict[str, str]]] = {
-    "llama_cpp": _NEAREST_GGUF,
-    "llama_tools": _NEAREST_GGUF,
-    "mlx": {bits: f"{bits}bit" for bits in "234568"},
-    "scripted": {},
+    **dict.fromkeys(GGUF_ENGINES, _NEAREST_GGUF),
+    **{engine: {bits: f"{bits}bit" for bits in "234568"} for engine in MLX_ENGINES},
 }
 
 
@@ -139,9 +165,9 @@ def level_engines(name: str) -> tuple[str, frozenset[Engine]] | None:
     if level in LLAMA_FTYPES:
         engines |= GGUF_ENGINES
     if level in FLOAT_LEVELS:
-        engines |= {"mlx"}
+        engines |= MLX_ENGINES
     elif scheme := mlx_scheme(name):
-        level, engines = scheme.level, {"mlx"}
+        level, engines = scheme.level, {*MLX_ENGINES}
     # A script stands for any level.
     return (level, frozenset({*engines, "scripted"})) if engines else None
 
@@ -182,7 +208,7 @@ def parse_level(name: str, *, where: str, engine: Engine | None = None) -> str:
     if engine is not None and engine not in engines:
         raise UnfitError(
             f"{where}: {engine} has no level {level}{_nearest(level, engine)}",
-            why=f"{level} is a level of {listing(engines - {'scripted'})}, and levels of two "
+            why=f"{level} is a level of {listing(_libraries(engines))}, and levels of two "
             "engines are not the same weights",
             remedy=f"use one of {listing(level_names(engine))}, or measure on the other engine "
             "with --asperf-engine",
@@ -194,14 +220,14 @@ def level_names(engine: Engine | None) -> tuple[str, ...]:
     """The names to choose a level from; of MLX's group sizes one as the example."""
     if engine in GGUF_ENGINES:
         return tuple(LLAMA_FTYPES)
-    if engine == "mlx":
+    if engine in MLX_ENGINES:
         return _MLX_NAMES
     return tuple(dict.fromkeys((*LLAMA_FTYPES, *_MLX_NAMES)))
 
 
 def level_recipe(level: str, engine: Engine) -> dict[str, Any]:
     """The arguments of an engine's `quantize` for one of its levels."""
-    if engine != "mlx":
+    if engine not in MLX_ENGINES:
         return {"ftype": LLAMA_FTYPES[level]}
     if level in FLOAT_LEVELS:
         return {"dtype": FLOAT_LEVELS[level]}
@@ -211,7 +237,12 @@ def level_recipe(level: str, engine: Engine) -> dict[str, Any]:
     return {"bits": scheme.bits, "group_size": scheme.group_size, "mode": scheme.mode}
 
 
+def _libraries(engines: frozenset[Engine]) -> list[Engine]:
+    """The engines among some that are neither a server nor a script."""
+    return [e for e in ENGINES if e in engines and e not in {*SERVER_ENGINES, "scripted"}]
+
+
 def _nearest(level: str, engine: Engine) -> str:
     bits = re.search(r"\d", level)
-    near = _NEAREST[engine].get(bits[0]) if bits else None
+    near = _NEAREST.get(engine, {}).get(bits[0]) if bits else None
     return f"; did you mean {near!r}?" if near else ""

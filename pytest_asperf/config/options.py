@@ -12,7 +12,11 @@ OPTIONS: Final = {
         "NAME|auto",
         "hardware profile to compare numbers with; auto is this machine (default: auto)",
     ),
-    "--asperf-engine": ("engine", "NAME", "llama_cpp, llama_tools or mlx (default: llama_cpp)"),
+    "--asperf-engine": (
+        "engine",
+        "NAME",
+        "llama_cpp, llama_tools, mlx, or a server, as in llama_server (default: llama_cpp)",
+    ),
     "--asperf-source": (
         "source",
         "auto|live|recorded",
@@ -49,7 +53,17 @@ OPTIONS: Final = {
         "PATH",
         "interpreter that the engine runs in (default: the one that runs pytest)",
     ),
-    "--asperf-tools": ("tools", "PATH", "folder of llama.cpp's programs, for llama_tools"),
+    "--asperf-tools": (
+        "tools",
+        "PATH",
+        "folder of llama.cpp's programs, for llama_tools and llama_server",
+    ),
+    "--asperf-url": ("url", "URL", "server that the engine openai asks; it must be running"),
+    "--asperf-api-key-variable": (
+        "api_key_variable",
+        "NAME",
+        "variable of the environment that holds its key (default: OPENAI_API_KEY)",
+    ),
     "--asperf-baseline": (
         "baseline",
         "BUILD",

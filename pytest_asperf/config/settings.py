@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from urllib.parse import urlsplit
 
 from pytest_asperf.analysis.guards.surroundings import CV_LIMIT
 from pytest_asperf.analysis.limit_verdict import parse_percent
-from pytest_asperf.config.engines import ENGINES, Engine, level_engines
+from pytest_asperf.config.engines import ENGINES, PROGRAM_ENGINES, Engine, level_engines
 from pytest_asperf.config.roles import ROLES, is_role
 from pytest_asperf.config.table import Rule, list_of, matching, one_of, whole
 from pytest_asperf.errors import ConfigError, listing, suggest
@@ -28,6 +29,9 @@ Source = Literal["auto", "live", "recorded"]
 Scope = Literal["here", "all"]
 Inconclusive = Literal["fail", "xfail", "skip"]
 ReportFormat = Literal["json", "html", "plots"]
+
+#: Where the key of a server is looked for.
+API_KEY_VARIABLE: Final = "OPENAI_API_KEY"
 
 _MOST: Final = 10**9
 _WEEK_S: Final = 7 * 24 * 3600
@@ -75,7 +79,9 @@ class Settings:
         call_timeout_s: seconds after which a call to the engine, or its start, is given up.
         wait: seconds after which waiting for another measurement on this machine is given up.
         cache: folder for files that are made once, or None for the platform's own.
-        tools: folder of llama.cpp's programs, for the engine that runs those.
+        tools: folder of llama.cpp's programs, for the engines that run those.
+        url: of the server that the engine `openai` asks.
+        api_key_variable: the environment's variable that holds its key.
         findings: a project's own files of findings, beside the shipped ones.
         records: its own files of recorded figures.
     """
@@ -102,6 +108,8 @@ class Settings:
     cache: Path | None = None
     python: Path = field(default_factory=lambda: Path(sys.executable))
     tools: Path | None = None
+    url: str | None = None
+    api_key_variable: str = API_KEY_VARIABLE
     report: tuple[ReportTarget, ...] = ()
     findings: tuple[Path, ...] = ()
     records: tuple[Path, ...] = ()
@@ -114,7 +122,11 @@ class Settings:
 
     def tools_of(self, engine: Engine) -> Path | None:
         """The folder of programs that an engine consists of; None for a library."""
-        return self.tools if engine == "llama_tools" else None
+        return self.tools if engine in PROGRAM_ENGINES else None
+
+    def url_of(self, engine: Engine) -> str | None:
+        """The URL of an engine that is a server which we do not start."""
+        return self.url if engine == "openai" else None
 
 
 def parse_path(value: object, folder: Path) -> Path:
@@ -246,9 +258,34 @@ def _interpreter(value: object, folder: Path) -> Path:
 
 def _tools(value: object, folder: Path) -> Path:
     path = parse_path(value, folder)
-    if not (path / "llama-bench").is_file():
-        raise ValueError(": no llama-bench is in it")
+    if not any((path / name).is_file() for name in ("llama-bench", "llama-server")):
+        raise ValueError(": neither llama-bench nor llama-server is in it")
     return path
+
+
+def is_url(text: str) -> bool:
+    """Whether a text is meant as the URL of a server."""
+    return text.lower().startswith(("http://", "https://"))
+
+
+def _url(value: object) -> str:
+    """Read the URL of a server; its key does not belong into it."""
+    text = _text(value)
+    parts = urlsplit(text)
+    if parts.username or parts.password or parts.query:
+        # A message may be published, and shows nothing of it.
+        raise ConfigError(
+            "the URL of a server holds a user, a password or a query",
+            why="it would be printed and stored with each result",
+            remedy="write the URL alone; a key is read from a variable, --asperf-api-key-variable",
+        )
+    if not is_url(text) or not parts.hostname or parts.port == 0 or parts.fragment:
+        raise ValueError
+    return text.rstrip("/")
+
+
+#: What a key or option accepts that names a server.
+URL_RULE: Final = Rule(_url, "the URL of a server, such as http://127.0.0.1:8080")
 
 
 def _report(value: object, folder: Path) -> ReportTarget:
@@ -323,8 +360,14 @@ def setting_rules(folder: Path) -> dict[str, Rule[Any]]:
         "records": files.because("findings rest on the figures in them"),
         "tools": Rule(
             partial(_tools, folder=folder),
-            "the path of a folder that has llama-bench, llama-perplexity and llama-quantize",
-            "llama_tools runs the programs in that folder",
+            "the path of a folder that has llama.cpp's programs",
+            "llama_tools and llama_server run the programs in that folder",
+        ),
+        "url": URL_RULE.because("the engine openai asks that server"),
+        "api_key_variable": Rule(
+            matching(re.compile(r"[A-Za-z_]\w*", re.ASCII)),
+            "the name of a variable of the environment",
+            "a key itself does not belong into a file or on a command line",
         ),
         "report": list_of(
             report,

@@ -10,6 +10,7 @@ from pathlib import Path  # noqa: TC003  # dataclass fields are resolved at run 
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.engines import SERVER_ENGINES
 
 if TYPE_CHECKING:
     from pytest_asperf.config.build_sources import Source
@@ -65,6 +66,12 @@ class ModelSpec:
         return replace(self, settings=self.settings.merged(settings))
 
 
+def _on(engine: Engine | None) -> str:
+    """The engine as a title names it; llama.cpp's library and programs go without saying."""
+    named = engine == "mlx" or engine in SERVER_ENGINES
+    return f" on {engine}" if named else ""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelRef:
     """A model at a level (`asperf-target:Q6_K`); level None is the model's own file as it is."""
@@ -81,7 +88,7 @@ class ModelRef:
     def title(self) -> str:
         """The address, with what does not go without saying: the KV cache, and the engine."""
         kv = f" KV {name}" if (name := self.spec.settings.kv_name) else ""
-        return f"{self.label}{kv}{' on mlx' if self.spec.engine == 'mlx' else ''}"
+        return f"{self.label}{kv}{_on(self.spec.engine)}"
 
     def with_kv(self, settings: EngineSettings) -> ModelRef:
         """The same weights with the KV cache of these settings."""

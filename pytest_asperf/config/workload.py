@@ -1,4 +1,4 @@
-"""Workloads: `pp512`, `tg128@d1024`, `ttft512`, `pp512+tg128`."""
+"""Workloads: `pp512`, `tg128@d1024`, `ttft512`, `itl128`, `pp512+tg128`, `tg128@c4`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ from typing import Final, Literal
 
 from pytest_asperf.errors import ConfigError, shown
 
-WorkloadKind = Literal["pp", "tg", "ttft", "request", "sd"]
+WorkloadKind = Literal["pp", "tg", "itl", "ttft", "request", "sd"]
 
 #: What is measured where none is named.
 DEFAULT_WORKLOAD: Final = "tg128"
 
-_KINDS: Final[dict[str, WorkloadKind]] = {"pp": "pp", "tg": "tg", "ttft": "ttft"}
+_KINDS: Final[dict[str, WorkloadKind]] = {"pp": "pp", "tg": "tg", "itl": "itl", "ttft": "ttft"}
+
+_USERS: Final = r"(@c(?P<users>[1-9]\d{0,3}))?"
 
 _WORKLOAD: Final = re.compile(
-    r"(?P<kind>pp|tg|ttft)(?P<tokens>[1-9]\d{0,6})(@d(?P<depth>\d{1,7}))?"
+    rf"(?P<kind>pp|tg|itl|ttft)(?P<tokens>[1-9]\d{{0,6}})(@d(?P<depth>\d{{1,7}}))?{_USERS}"
 )
 
 #: A prompt and at least two tokens after it: the first one is what TTFT times.
-_REQUEST: Final = re.compile(r"pp(?P<prompt>[1-9]\d{0,6})\+tg(?P<tokens>[2-9]|[1-9]\d{1,6})")
+_REQUEST: Final = re.compile(
+    rf"pp(?P<prompt>[1-9]\d{{0,6}})\+tg(?P<tokens>[2-9]|[1-9]\d{{1,6}}){_USERS}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,31 +32,50 @@ class Workload:
     """One timed piece of work: `pp512`, `tg128`, `tg128@d1024`, `ttft512`, `pp512+tg128`.
 
     Attributes:
-        kind: `pp`, tokens of a prompt in batches; `tg`, tokens one at a time; `ttft`, a prompt
-            until its first output token is chosen; `request`, a prompt and all output tokens;
-            `sd`, tokens generated with a draft.
+        kind: `pp`, tokens of a prompt in batches; `tg`, tokens one at a time; `itl`, the same,
+            judged by the time of each; `ttft`, a prompt until its first output token is chosen;
+            `request`, a prompt and all output tokens; `sd`, tokens generated with a draft.
         n_tokens: tokens counted and timed; of a request, its output.
         depth: tokens of context in the KV cache beforehand, prefilled untimed; of a request, the
             prompt, which is timed.
+        users: that ask a server for it at the same time.
     """
 
     kind: WorkloadKind
     n_tokens: int
     depth: int = 0
+    users: int = 1
 
     @property
     def name(self) -> str:
         """The name that a test asks for."""
         if self.kind == "sd":
             return self.kind
+        users = f"@c{self.users}" if self.users > 1 else ""
         if self.kind == "request":
-            return f"pp{self.depth}+tg{self.n_tokens}"
-        return f"{self.kind}{self.n_tokens}" + (f"@d{self.depth}" if self.depth else "")
+            return f"pp{self.depth}+tg{self.n_tokens}{users}"
+        depth = f"@d{self.depth}" if self.depth else ""
+        return f"{self.kind}{self.n_tokens}{depth}{users}"
 
     @property
     def is_rate(self) -> bool:
         """Whether it is judged by tokens per second; else by the time of a run."""
         return self.kind in {"pp", "tg"}
+
+    @property
+    def generates(self) -> bool:
+        """Whether tokens are timed one at a time, and no prompt."""
+        return self.kind in {"tg", "itl"}
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether only a prompt is timed."""
+        return self.kind in {"pp", "ttft"}
+
+    @property
+    def n_counted(self) -> int:
+        """The tokens of a run, of all users together."""
+        return self.n_tokens * self.users
 
     @property
     def n_ctx(self) -> int:
@@ -68,15 +91,17 @@ def is_workload(name: str) -> bool:
 def parse_workload(name: str, *, where: str) -> Workload:
     """Read a workload's name; a ConfigError shows the forms that there are."""
     if request := _REQUEST.fullmatch(name):
-        return Workload("request", int(request["tokens"]), int(request["prompt"]))
+        prompt, users = int(request["prompt"]), int(request["users"] or 1)
+        return Workload("request", int(request["tokens"]), prompt, users)
     match = _WORKLOAD.fullmatch(name)
     if match is None or (match["kind"] == "ttft" and match["depth"]):
         raise ConfigError(
             f"{where}: {shown(name, 80)} is not a workload",
             why="the name says what is timed: prompt or generation, how many tokens, at what depth",
             remedy="write pp512, tg128, tg128@d1024 (generation after 1024 tokens of context), or "
-            "ttft512 (a prompt of 512 tokens until the first output token), pp512+tg128 (a whole "
-            "request)",
+            "ttft512 (a prompt of 512 tokens until the first output token), itl128 (the time of "
+            "each of 128 tokens), pp512+tg128 (a whole request); with @c4 for 4 users of a server",
         )
     kind: WorkloadKind = _KINDS[match["kind"]]
-    return Workload(kind, int(match["tokens"]), int(match["depth"] or 0))
+    depth, users = int(match["depth"] or 0), int(match["users"] or 1)
+    return Workload(kind, int(match["tokens"]), depth, users)

@@ -1,5 +1,6 @@
 """The parent's end of a worker: its process, what it answers, and the types of the answers."""
 
+from pytest_asperf.engine_process.engine_build import EngineBuild
 from pytest_asperf.engine_process.facts import (
     ContextFacts,
     Device,
@@ -9,7 +10,6 @@ from pytest_asperf.engine_process.facts import (
 )
 from pytest_asperf.engine_process.pair import Margin, StepCosts, WorkerPair
 from pytest_asperf.engine_process.process import (
-    EngineBuild,
     EngineRefusedError,
     WorkerError,
     usable_cores,

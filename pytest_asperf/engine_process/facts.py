@@ -129,6 +129,7 @@ class LoadedFacts:
     Attributes:
         layers_offloaded: layers on a GPU, the output head counted as one.
         tokens: what the engine is fed with, where it chooses that by itself.
+        served: the server in words, if it is one: its build and slots, and what is not known of it.
         slow_by: share by which the engine was asked to be slower.
         logits_seen: what showed that logits are numbers, where timed runs do not show them.
         bytes_per_token: bytes that a step reads, of a model whose file does not say.
@@ -149,6 +150,7 @@ class LoadedFacts:
     tokens: str | None = None
     slow_by: float = 0.0
     logits_seen: str | None = None
+    served: str | None = None
     bytes_per_token: int | None = None
     loads_each_run: bool = False
     weights_mib: Mapping[str, float] = field(default_factory=dict)

@@ -15,16 +15,18 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from pytest_asperf.config.engines import EXTRAS, Engine
+from pytest_asperf.config.engines import EXTRAS
 from pytest_asperf.errors import EngineError, escaped, printable
 from pytest_asperf.worker import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+
+    from pytest_asperf.config.engines import Engine
+    from pytest_asperf.engine_process.engine_build import EngineBuild
 
 _WORKER_FOLDER: Final = Path(__file__).parent.parent / "worker"
 
@@ -49,18 +51,6 @@ Parsed = TypeVar("Parsed")
 
 _LOG_LINES: Final = 400
 _LOG_LINE_BYTES: Final = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class EngineBuild:
-    """What a worker is started from: an engine in an interpreter that has it installed.
-
-    `tools` is the folder of the programs that an engine runs, if it runs programs.
-    """
-
-    engine: Engine
-    python: Path
-    tools: Path | None = None
 
 
 class WorkerError(EngineError):
@@ -91,7 +81,13 @@ class EngineRefusedError(EngineError):
 
 
 #: Refusals in the middle of the work, whose figures would be of broken decodes.
-_BREAKING: Final = {"decode", "internal", "logits", "non-finite", "position", "rollback", "tool"}
+_BREAKING: Final = {
+    *("decode", "internal", "logits", "non-finite", "position", "rollback", "tool"),
+    "server",
+}
+
+#: Those after which the engine is not asked again. A server that failed may have ended or hang.
+_ENDING: Final = {"import", "protocol", "tools", "server"}
 
 #: What is no refusal, by its kind.
 _DONE: Final = {"memory": ("ran out of memory", ""), "internal": ("failed inside", "")}
@@ -108,6 +104,9 @@ _REMEDIES: Final = {
     "memory": "use a smaller model, level or context, or close other programs",
     "non-finite": "the model's output holds NaN or infinity or overflows: the file or kernel is "
     "broken",
+    "server": "see what the server logged, and whether it answers curl; a server that we do not "
+    "start has its own log",
+    "url": "name its URL with --asperf-url, or as `url` in [tool.asperf]",
     "settings": "leave them out, or give them for the engine that has them: "
     "settings.llama_cpp = {{ ... }} of the model",
     "rollback": "speculate with models of attention only, or leave rollback at auto, which uses "
@@ -122,7 +121,7 @@ _REMEDIES: Final = {
 
 
 #: Refusals that the engine's log explains further.
-_LOGGED: Final = {"decode", "import", "internal", "load", "memory", "quantize", "tool"}
+_LOGGED: Final = {"decode", "import", "internal", "load", "memory", "quantize", "tool", "server"}
 
 
 def usable_cores() -> tuple[int, ...]:
@@ -162,7 +161,7 @@ class EngineProcess:
             str(self.build.python),
             *("-I", "-c", _BOOTSTRAP, str(_WORKER_FOLDER), self.build.engine),
             *map(str, child_fds),
-            *([] if self.build.tools is None else [str(self.build.tools)]),
+            *self.build.opened_with,
         ]
         try:
             self._process = subprocess.Popen(
@@ -260,7 +259,7 @@ class EngineProcess:
             return result
         if reply.get("ok") is False:
             kind, message = str(reply.get("kind"))[:40], str(reply.get("message"))[:4000]
-            if kind in {"import", "protocol", "tools"}:
+            if kind in _ENDING:
                 self.close()
             trace = _indented(str(reply.get("trace", ""))[-4000:].splitlines()[-16:])
             log = self.log_tail if kind in _LOGGED and not trace else trace

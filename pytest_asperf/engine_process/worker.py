@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_asperf.analysis.metrics import ChunkScore
+    from pytest_asperf.analysis.serving_metrics import ServedRequest
     from pytest_asperf.config.engine_settings import EngineSettings
+    from pytest_asperf.config.workload import Workload
 
 _LONGEST_RUN_NS: Final = 2**63
 
@@ -34,6 +36,7 @@ class RawRun:
         step_ns: wall time of each decode call.
         peak_rss_bytes: the worker's peak resident memory so far.
         logits: those after the last token, None where the engine shows none.
+        requests: those of a server's users, which were sent at once.
     """
 
     n_tokens: int
@@ -42,6 +45,7 @@ class RawRun:
     context: ContextFacts
     peak_rss_bytes: int
     logits: LogitRow | None = None
+    requests: tuple[ServedRequest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,19 @@ class Worker(EngineProcess):
         """Time `tokens` decoded in batches until the next token is chosen; `n_ctx` as above."""
         return self._timed("first_token", name, tokens, 0, n_ctx=n_ctx or len(tokens))
 
+    def serve(self, name: str, text: str, workload: Workload) -> RawRun:
+        """Time one request of each user of a server, with prompts that are made of a text."""
+        answer = self.call(
+            "serve",
+            model=name,
+            kind=workload.kind,
+            n_tokens=workload.n_tokens,
+            depth=workload.depth,
+            users=workload.users,
+            text=text,
+        )
+        return self.parsed(f"{workload.name} {name}", lambda: _run(answer, workload.n_counted))
+
     def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int, **more: int) -> RawRun:
         answer = self.call(op, model=name, tokens=list(tokens), depth=depth, **more)
         return self.parsed(f"{op} {name}", lambda: _run(answer, len(tokens) - depth))
@@ -185,10 +202,22 @@ def _run(answer: Mapping[str, Any], n_tokens: int) -> RawRun:
         step_ns=tuple(map(int, answer["step_ns"])),
         context=ContextFacts.parse(answer["context"]),
         logits=_logit_row(answer["logits"]),
+        requests=_requests(answer["requests"]),
     )
     if run.n_tokens != n_tokens or not 0 < run.elapsed_ns < _LONGEST_RUN_NS:
         raise ValueError(f"{run.n_tokens} tokens in {run.elapsed_ns} ns are impossible")
     return run
+
+
+def _requests(rows: Sequence[Mapping[str, Any]]) -> tuple[ServedRequest, ...]:
+    if not rows:
+        return ()
+    from pytest_asperf.analysis.serving_metrics import ServedRequest  # noqa: PLC0415  # as below
+
+    return tuple(
+        ServedRequest(**plain(ServedRequest, row), event_ns=tuple(map(int, row["event_ns"])))
+        for row in rows
+    )
 
 
 def _logit_row(row: Mapping[str, Any] | None) -> LogitRow | None:

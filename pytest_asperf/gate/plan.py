@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.build_sources import runs_on
 from pytest_asperf.config.engine_settings import EngineSettings, FlashAttention
-from pytest_asperf.config.engines import ENGINES
+from pytest_asperf.config.engines import ENGINES, GGUF_ENGINES, MLX_ENGINES, SERVER_ENGINES
 from pytest_asperf.config.spec import ModelRef, Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import ConfigError
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from pytest_asperf.config.spec import Build
 
 #: Levels that the shipped models are gated at: a quantised one, whose kernels most people run.
-_LEVELS: Final[dict[Engine, str]] = {"llama_cpp": "Q4_K_M", "llama_tools": "Q4_K_M", "mlx": "4bit"}
+_LEVELS: Final[dict[Engine, str]] = {
+    **dict.fromkeys(GGUF_ENGINES, "Q4_K_M"),
+    **dict.fromkeys(MLX_ENGINES, "4bit"),
+}
 _TARGET: Final = "asperf-target"
 _MOE: Final = "asperf-target+experts"
 #: Of the shipped pair: as floats, batches differ least from single tokens, and outputs agree.
@@ -38,6 +41,14 @@ _KV: Final[dict[Engine, EngineSettings]] = {
 _FLASH: Final[tuple[FlashAttention, ...]] = ("on", "off")
 #: Context at which decoding is timed, the largest that leaves room.
 _DEPTHS: Final = (4096, 1024, 256)
+#: What the users of a server wait for, one at a time and four at once.
+_SERVED: Final = (
+    Workload("ttft", 512),
+    Workload("tg", 128),
+    Workload("request", 128, 512),
+    Workload("ttft", 128, users=4),
+    Workload("tg", 64, users=4),
+)
 _PP: Final = Workload("pp", 512)
 _TG: Final = Workload("tg", 128)
 
@@ -124,6 +135,10 @@ def default_cells(
         pairs: whose speculation is gated.
         depth_of: gives the context at which a model's decoding is timed.
     """
+    if engine in SERVER_ENGINES:
+        served = (GateCell(ref, workload) for ref in models for workload in _SERVED)
+        what = "PPL, logits, speculation and other settings"
+        return GatePlan(tuple(served), (LeftOut(what, "a server shows times and no logits"),))
     cells = [cell for ref in models for cell in _model_cells(ref, depth_of(ref), engine)]
     if moe is not None:
         cells += [GateCell(moe, work) for work in (_PP, _TG, GateCheck.PPL, GateCheck.LOGITS)]
@@ -155,12 +170,16 @@ def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[GateCell]:
 
 def shipped_models_of(
     engine: Engine, catalogue: Catalogue, *, where: str
-) -> tuple[ModelRef, ModelRef]:
+) -> tuple[ModelRef, ModelRef | None]:
     """The shipped target and its mixture of experts, at the level that is gated.
+
+    Servers are gated on the target; of one that we do not start it is the one that it serves.
 
     Raises:
         ConfigError: the engine cannot run them.
     """
+    if engine == "openai":
+        return catalogue.find(_TARGET, where=where, engine=engine), None
     if engine not in _LEVELS:
         raise ConfigError(
             f"{where}: the engine {engine} has no model by default",
@@ -171,7 +190,7 @@ def shipped_models_of(
     dense, moe = (
         catalogue.find(f"{name}:{level}", where=where, engine=engine) for name in (_TARGET, _MOE)
     )
-    return dense, moe
+    return dense, None if engine in SERVER_ENGINES else moe
 
 
 def shipped_pairs(engine: Engine, catalogue: Catalogue, *, where: str) -> tuple[Pairing, ...]:

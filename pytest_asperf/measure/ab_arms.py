@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_asperf.builds.build_cache import ReadyBuild
@@ -65,7 +65,9 @@ class ArmFactory:
         """
         if build is None:
             return ReadyBuild(self._own)
-        return self._build_cache.ready(build, self._own.engine)
+        ready = self._build_cache.ready(build, self._own.engine)
+        keyed = replace(ready.engine, key_variable=self._own.key_variable)
+        return replace(ready, engine=keyed)
 
     def arm(
         self, ref: ModelRef, build: Build | None, ready: ReadyBuild, baseline: ReadyBuild

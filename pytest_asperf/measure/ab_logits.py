@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure.running_arms import MODEL, SMALL_BYTES, RunningArm
+from pytest_asperf.measure.throughput import workload_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,9 +126,12 @@ class LogitsExperiment:
 def _drift(arm: Arm, lease: MachineLease) -> Drift:
     with RunningArm(arm, lease) as running:
         worker = running.worker
-        settings = arm.settings.merged(_ONE_AT_A_TIME[arm.build.engine.engine])
+        settings = arm.settings.merged(
+            _ONE_AT_A_TIME.get(arm.build.engine.engine, EngineSettings())
+        )
+        wanted = Workload("pp", min(_TOKENS, running.loaded.n_ctx_train))
+        tokens = workload_tokens(worker, MODEL, lease.corpus, wanted)
         worker.load(_SINGLY, arm.model.path, settings)
-        tokens = running.fed(Workload("pp", min(_TOKENS, running.loaded.n_ctx_train)))
         row = worker.score([_SINGLY, MODEL], tokens, 0)
         batched, context = row[MODEL]
         return Drift(batched, running.ran(context))

@@ -12,7 +12,7 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_asperf.config.build_sources import ToolsFolder
+from pytest_asperf.config.build_sources import ServerUrl, ToolsFolder
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus
 
@@ -53,7 +53,13 @@ def engine_build(settings: Settings, engine: Engine) -> EngineBuild:
     """An engine in the interpreter, or folder of programs, that the settings name."""
     from pytest_asperf.engine_process import EngineBuild
 
-    return EngineBuild(engine, settings.python, settings.tools_of(engine))
+    return EngineBuild(
+        engine,
+        settings.python,
+        settings.tools_of(engine),
+        settings.url_of(engine),
+        settings.api_key_variable,
+    )
 
 
 def machine_queue(settings: Settings, on_wait: Callable[[str], None]) -> MachineQueue:
@@ -83,7 +89,8 @@ def open_runner(
 ) -> MeasurementRunner:
     """What measures on an engine; no process is started before the first measurement.
 
-    The folder of programs of a gate's `baseline` makes the models if the settings name none.
+    The folder of programs of a gate's `baseline` makes the models if the settings name none; its
+    server says which models there are.
     """
     from pytest_asperf.hardware.machine_lock import machine_lock_path
     from pytest_asperf.measure.plan import MeasurementPlan
@@ -91,6 +98,8 @@ def open_runner(
 
     if settings.tools is None and baseline and isinstance(baseline.source, ToolsFolder):
         settings = replace(settings, tools=baseline.source.folder)
+    if settings.url is None and baseline and isinstance(baseline.source, ServerUrl):
+        settings = replace(settings, url=baseline.source.url)
     return MeasurementRunner(
         engine_build(settings, engine),
         cache=cache_folder(settings),

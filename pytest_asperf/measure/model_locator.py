@@ -6,10 +6,11 @@ import hashlib
 import json
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
-from pytest_asperf.config.engines import level_recipe
+from pytest_asperf.config.engines import MLX_ENGINES, level_recipe
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.errors import AsperfError, ModelError, UnfitError
 from pytest_asperf.modelfiles.cache import folder_sha256
@@ -23,7 +24,6 @@ from pytest_asperf.modelfiles.same_weights import float_types, same_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from pytest_asperf.config.spec import ModelRef, ModelSpec
     from pytest_asperf.engine_process import ContextFacts, EngineBuild, EngineFacts, LoadedFacts
@@ -119,8 +119,13 @@ class ModelLocator:
         known_sources, known = self._located.get(ref, (None, None))
         if known is not None and known_sources == sources and is_unchanged(known):
             return known
-        locate = {"scripted": self._locate_script, "mlx": self._locate_folder}
-        located = locate.get(self._build.engine, self._locate_gguf)(ref)
+        engine = self._build.engine
+        locate = {
+            "scripted": self._locate_script,
+            "openai": _locate_served,
+            **dict.fromkeys(MLX_ENGINES, self._locate_folder),
+        }
+        located = locate.get(engine, self._locate_gguf)(ref)
         self._located[ref] = (sources, located)
         return located
 
@@ -176,6 +181,11 @@ class ModelLocator:
     def _quantize(self, source: Path, target: Path, level: str) -> None:
         with Worker(self._build, call_timeout_s=self._call_timeout_s) as worker:
             worker.quantize(source, target, level_recipe(level, self._build.engine))
+
+
+def _locate_served(ref: ModelRef) -> LocatedModel:
+    """A model of a running server, whose file is not known here."""
+    return LocatedModel(ref, Path(ref.spec.name), "", 0, None)
 
 
 def is_unchanged(model: LocatedModel) -> bool:

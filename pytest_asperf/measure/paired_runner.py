@@ -125,7 +125,7 @@ class PairLength:
 
 def most_parts(workload: Workload) -> int:
     """The most equal parts that a workload's run can be timed in."""
-    if workload.kind != "tg":
+    if not workload.generates:
         return 1
     most = min(_MOST_PARTS, workload.n_tokens // _LEAST_PART)
     return max((n for n in range(1, most + 1) if workload.n_tokens % n == 0), default=1)
@@ -147,6 +147,10 @@ class PairedRunner:
         self._usable_cores = usable_cores()
         # Of the others each run has a load and a warm-up of its own.
         self._kept = [arm for arm in self._arms if not arm.loaded.loads_each_run]
+        # A server generates from a prompt, and does not go on where it ended.
+        is_served = any(arm.loaded.served for arm in self._arms)
+        self._has_parts = len(self._kept) == len(self._arms) and not is_served
+        self._may_share_cores = not is_served
         self.reloads = not self._kept
         self.n_cores: int | None = None
         self.contexts: dict[TimedArm, ContextFacts] = {}
@@ -157,7 +161,7 @@ class PairedRunner:
     def rehearse(self, workloads: Sequence[Workload]) -> None:
         """Run everything uncounted, and decide lengths and reloads from how long it takes."""
         for workload in workloads:
-            parts = most_parts(workload) if len(self._kept) == len(self._arms) else 1
+            parts = most_parts(workload) if self._has_parts else 1
             slowest_ns = max(self._rehearsed_ns(arm, workload, parts) for arm in self._arms)
             self.lengths[workload] = PairLength.of(parts * slowest_ns, parts)
         if self._kept:
@@ -226,7 +230,12 @@ class PairedRunner:
         return order
 
     def _fewest_cores(self) -> int | None:
-        """Cores that suffice for either arm; None where one needs all of them, or a device."""
+        """Cores that suffice for either arm; None where one needs all of them, or a device.
+
+        A server is a process of its own beside the one that asks it.
+        """
+        if not self._may_share_cores:
+            return None
         wanted = 0
         for arm in self._arms:
             threads = self.contexts[arm].threads

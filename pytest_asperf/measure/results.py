@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
+from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import metrics
+from pytest_asperf.analysis.serving_metrics import e2e_ns, itl_ns, ttft_ns, user_rate
 from pytest_asperf.analysis.stats.estimate import SHARE
 from pytest_asperf.analysis.stats.intervals import median_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_asperf.analysis.metrics import ChunkScore
@@ -63,13 +66,14 @@ class Provenance:
         """Label and text of each fact, for a failure message."""
         memory, logits = self.memory, self.loaded.logits_seen
         return (
-            ("model", f"{self.model}, {self.description}, sha256 {self.sha256[:12]}"),
+            ("model", f"{self.model}, {self.description}, {self._file}"),
             ("engine", self.engine.release),
             ("build", self.engine.libraries),
             *self.made,
             ("device", self._devices()),
             ("settings", self._settings()),
             *((("memory", f"{memory}, by the engine's own count"),) if memory else ()),
+            *((("server", self._server),) if self.loaded.served else ()),
             *((("logits", logits),) if logits else ()),
         )
 
@@ -85,6 +89,19 @@ class Provenance:
         """What the engine says that it allocated, None where it does not say."""
         return self.context.memory if self.context else None
 
+    @property
+    def _server(self) -> str:
+        """The server in words, with what it drafted in the last run."""
+        said = self.context.verbatim.get("server") if self.context else None
+        timings = said.get("timings", {}) if isinstance(said, dict) else {}
+        drafted = timings.get("draft_n")
+        accepted = f"; {timings.get('draft_n_accepted')} of {drafted} drafted tokens accepted"
+        return f"{self.loaded.served}{accepted if drafted else ''}"
+
+    @property
+    def _file(self) -> str:
+        return f"sha256 {self.sha256[:12]}" if self.sha256 else "its file is not known"
+
     def _settings(self) -> str:
         loaded, context = self.loaded, self.context
         kv, flash_attn, n_ctx = "?/?", "unknown", None
@@ -94,7 +111,7 @@ class Provenance:
         return ", ".join(
             (
                 *((f"computed in {loaded.dtype}",) if loaded.dtype else ()),
-                f"{loaded.threads} threads",
+                f"{loaded.threads or '?'} threads",
                 f"KV {kv}",
                 f"flash attention {flash_attn}",
                 f"context {'?' if n_ctx is None else n_ctx}",
@@ -106,6 +123,8 @@ class Provenance:
     def _devices(self) -> str:
         buffers = [f"{name} {mib:g} MiB" for name, mib in self.loaded.weights_mib.items()]
         layers = f"{self.loaded.layers_offloaded}/{self.loaded.n_layers} layers on a GPU"
+        if not self.loaded.n_layers:
+            layers = "layers on a GPU unknown"
         return f"{', '.join(buffers[:_DEVICES_SHOWN]) or 'unknown'}; {layers}"
 
 
@@ -155,6 +174,24 @@ class ThroughputResult:
         """What its workload is judged by, of each counted run: its rate, or its time."""
         return self.rates if self.workload.is_rate else self.times_ms
 
+    @cached_property
+    def user_rate(self) -> Estimate:
+        """What each of a server's users gets: the mean of a run's users, tok/s."""
+        rates = [fmean(map(user_rate, run.requests)) for run in self.runs]
+        return self.over_runs(rates, "tok/s")
+
+    @property
+    def samples_ms(self) -> list[list[float]]:
+        """By run what percentiles are of: tokens of a generation, else users' requests, or runs."""
+        return [[ns / 1e6 for ns in self._samples_ns(run)] for run in self.runs]
+
+    def _samples_ns(self, run: RawRun) -> Iterable[int]:
+        requests = run.requests
+        of = e2e_ns if self.workload.kind == "request" else ttft_ns
+        if self.workload.generates:
+            return chain.from_iterable(map(itl_ns, requests)) if requests else run.step_ns
+        return [of(request) for request in requests] or (run.elapsed_ns,)
+
     @property
     def prefill_share(self) -> Estimate:
         """The share of a whole request until its first output token."""
@@ -180,7 +217,7 @@ class ThroughputResult:
     @property
     def metric(self) -> metrics.Metric:
         """What the rate is a rate of."""
-        return metrics.TG if self.workload.kind == "tg" else metrics.PP
+        return metrics.TG if self.workload.generates else metrics.PP
 
 
 @dataclass(frozen=True)

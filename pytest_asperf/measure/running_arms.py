@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from pytest_asperf.measure.ab_arms import require_ran
-from pytest_asperf.measure.throughput import time_workload, workload_tokens
-from pytest_asperf.measure.validity import require_numbers
+from pytest_asperf.measure.throughput import Fed, ServedText, fed_with, time_workload
+from pytest_asperf.measure.validity import require_sound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -134,7 +134,7 @@ class RunningArm(ArmProcess):
 
     def __init__(self, arm: Arm, lease: MachineLease) -> None:
         self._corpus = lease.corpus
-        self._tokens: dict[Workload, list[int]] = {}
+        self._fed: dict[Workload, Fed] = {}
         super().__init__(arm, lease)
         try:
             self.load()
@@ -155,24 +155,25 @@ class RunningArm(ArmProcess):
         self.worker.unload(MODEL)
         return self.load()
 
-    def fed(self, workload: Workload) -> Sequence[int]:
-        """The tokens that a workload is fed with."""
+    def fed(self, workload: Workload) -> Fed:
+        """The tokens that a workload is fed with, or the text of a server's prompts."""
         workload = self._arm.workload or workload
-        if workload not in self._tokens:
-            self._tokens[workload] = workload_tokens(self.worker, MODEL, self._corpus, workload)
-        return self._tokens[workload]
+        if workload not in self._fed:
+            args = self.worker, MODEL, self._corpus, workload, self.loaded
+            self._fed[workload] = fed_with(*args)
+        return self._fed[workload]
 
     def run(self, workload: Workload, turn: int, parts: int) -> RawRun:
         """Time one run of a workload; of a generation in parts the next one, in turn."""
         workload = self._arm.workload or workload
         tokens = self.fed(workload)
-        if parts == 1:
+        if parts == 1 or isinstance(tokens, ServedText):
             run = time_workload(self.worker, MODEL, tokens, workload)
         else:
             n_tokens = workload.n_tokens // parts
             first = workload.depth + turn % parts * n_tokens
             run = self._part(tokens[: first + n_tokens], first, workload.n_ctx)
-        return require_numbers(f"{workload.name} {self._arm.name}", run)
+        return require_sound(f"{workload.name} {self._arm.name}", run, workload)
 
     def _part(self, tokens: Sequence[int], first: int, n_ctx: int) -> RawRun:
         """Time a part from its first token on, after a few before it."""

@@ -20,8 +20,8 @@ from pytest_asperf.measure.model_locator import (
     work_of,
 )
 from pytest_asperf.measure.results import LadderResult, LevelResult, ThroughputResult
-from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
-from pytest_asperf.measure.validity import require_numbers
+from pytest_asperf.measure.throughput import fed_with, measure_throughput, workload_tokens
+from pytest_asperf.measure.validity import require_numbers, require_sound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,7 +71,13 @@ class SingleBuild:
         loads = measure_throughput(
             worker,
             {
-                name: workload_tokens(worker, name, self._corpus(model.ref.spec), workload)
+                name: fed_with(
+                    worker,
+                    name,
+                    self._corpus(model.ref.spec),
+                    workload,
+                    self._loaded.facts(model),
+                )
                 for name, model in by_name.items()
             },
             workload,
@@ -128,7 +134,7 @@ class SingleBuild:
         self, model: LocatedModel, workload: Workload, loads: tuple[TimedLoad, ...]
     ) -> ThroughputResult:
         for run in (run for load in loads for run in load.every):
-            require_numbers(f"{workload.name} {model.ref.title}", run)
+            require_sound(f"{workload.name} {model.ref.title}", run, workload)
         context = loads[-1].runs[-1].context
         ran = self._loaded.ran(model, context)
         # The cache grows under the run: on average half of its own tokens are in it.

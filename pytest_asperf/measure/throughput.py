@@ -11,9 +11,9 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pytest_asperf.errors import ModelError
+from pytest_asperf.errors import ModelError, UnfitError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -59,6 +59,36 @@ def load_is_cheap(load_ns: float, measured_ns: float) -> bool:
     return load_ns < _CHEAP_LOAD * max(measured_ns, _SHORTEST_NS)
 
 
+@dataclass(frozen=True, slots=True)
+class ServedText:
+    """What prompts for a server are made of. No two prompts are the same."""
+
+    text: str
+
+
+Fed: TypeAlias = "Sequence[int] | ServedText"
+
+
+def fed_with(
+    worker: Worker, name: str, corpus: Corpus, workload: Workload, loaded: LoadedFacts
+) -> Fed:
+    """What a workload is fed with: tokens, or the text that a server's prompts are made of.
+
+    Raises:
+        UnfitError: several users, of an engine that is no server.
+        ModelError: the corpus is too short.
+    """
+    if loaded.served is not None:
+        return ServedText(corpus.text[: workload.n_ctx * _CHARACTERS_PER_TOKEN])
+    if workload.users > 1:
+        raise UnfitError(
+            f"{workload.name} has {workload.users} users, and {worker.build.engine} is no server",
+            why="a library works for one at a time",
+            remedy="measure it with --asperf-engine=llama_server, mlx_server or openai",
+        )
+    return workload_tokens(worker, name, corpus, workload)
+
+
 def workload_tokens(worker: Worker, name: str, corpus: Corpus, workload: Workload) -> list[int]:
     """The tokens a workload is fed with: real text, so that experts route as they do.
 
@@ -79,7 +109,7 @@ def workload_tokens(worker: Worker, name: str, corpus: Corpus, workload: Workloa
 
 def measure_throughput(
     worker: Worker,
-    tokens: Mapping[str, Sequence[int]],
+    tokens: Mapping[str, Fed],
     workload: Workload,
     *,
     repetitions: int,
@@ -126,8 +156,10 @@ def _by_load(warm_ups: Sequence[RawRun], runs: Sequence[RawRun]) -> tuple[TimedL
     return tuple(TimedLoad(w, (run,)) for w, run in zip(warm_ups, runs, strict=True))
 
 
-def time_workload(worker: Worker, name: str, tokens: Sequence[int], workload: Workload) -> RawRun:
+def time_workload(worker: Worker, name: str, tokens: Fed, workload: Workload) -> RawRun:
     """Time one run of a workload on a loaded model."""
+    if isinstance(tokens, ServedText):
+        return worker.serve(name, tokens.text, workload)
     if workload.kind == "ttft":
         return worker.first_token(name, tokens)
     if workload.kind == "request":
@@ -149,7 +181,7 @@ def _time_request(worker: Worker, name: str, tokens: Sequence[int], workload: Wo
     )
 
 
-def _warm_up(worker: Worker, name: str, tokens: Sequence[int], workload: Workload) -> RawRun:
-    if workload.kind != "tg":
+def _warm_up(worker: Worker, name: str, tokens: Fed, workload: Workload) -> RawRun:
+    if isinstance(tokens, ServedText) or not workload.generates:
         return time_workload(worker, name, tokens, workload)
     return worker.generate(name, tokens[: workload.depth + _WARM_UP_STEPS], workload.depth)

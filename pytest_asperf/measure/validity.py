@@ -13,9 +13,11 @@ from pytest_asperf.measure.model_locator import is_unchanged
 from pytest_asperf.worker.logits import LARGEST_LOGIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_asperf.analysis.guards import GuardFinding
+    from pytest_asperf.analysis.serving_metrics import ServedRequest
+    from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import RawRun
     from pytest_asperf.hardware.in_force import BandwidthBound
     from pytest_asperf.measure.model_locator import LocatedModel
@@ -23,7 +25,14 @@ if TYPE_CHECKING:
 
 #: A setting that leaves the choice to the engine, and a fact that the engine does not know.
 _UNDECIDED: Final = ("auto", "unknown")
+#: Tokens that two prompts may begin with alike: BOS, a chat's head, a word by chance.
+_ALIKE: Final = 8
 _REMEDIES: Final = {
+    "cached-prompt": "let the server keep no prompts: llama-server has --cache-ram 0 "
+    "--no-cache-prompt, mlx_lm.server --prompt-cache-size 0",
+    "context-cut": "give the server a longer context, or ask for a shorter prompt",
+    "other-length": "use a server that stops where it is asked to",
+    "tokens-per-chunk": "claim the rate (tg128), or TTFT; this server shows no single tokens",
     "broken-logits": "compare the model file with its source; if it is intact, the kernel is "
     "broken: measure another build",
     "path-mismatch": "install an engine build that can do it (asperf doctor), or ask for what runs",
@@ -88,6 +97,30 @@ def require_numbers(what: str, run: RawRun) -> RawRun:
     return run
 
 
+def require_sound(what: str, run: RawRun, workload: Workload) -> RawRun:
+    """A timed run, if its logits are numbers and its requests are those of the workload.
+
+    A server's prompts are new to it and not cut, and its replies as long as asked for.
+    """
+    if run.requests:
+        require_valid(what, filter(None, _of_requests(run.requests, workload)))
+    return require_numbers(what, run)
+
+
+def _of_requests(
+    requests: Sequence[ServedRequest], workload: Workload
+) -> Iterator[GuardFinding | None]:
+    n_output = None if workload.is_prompt else workload.n_tokens + workload.generates
+    if n_output is not None:
+        yield guards.fewer_tokens([r.n_output for r in requests], n_output)
+    yield guards.context_cut([(r.n_prompt, r.is_cut) for r in requests], None)
+    if not workload.generates:
+        cached = ((r.n_cached or 0, r.n_prompt) for r in requests)
+        yield guards.cached_prompt((n if n > _ALIKE else 0, of) for n, of in cached)
+    if workload.kind == "itl":
+        yield guards.tokens_in_chunks([(len(r.event_ns), r.n_output) for r in requests])
+
+
 def throughput_trips(
     result: ThroughputResult, peak_bandwidth: BandwidthBound | None, max_cv: float
 ) -> tuple[GuardFinding, ...]:
@@ -97,8 +130,10 @@ def throughput_trips(
     """
     mean, sd, n = guards.coefficient_of_variation(result.judged)
     findings = [guards.spread(mean, sd, n, limit=max_cv)]
-    if peak_bandwidth is not None and result.workload.kind == "tg" and result.bytes_per_token:
-        read = (result.rate.point, result.bytes_per_token, peak_bandwidth.gbs)
+    if peak_bandwidth is not None and result.workload.generates and result.bytes_per_token:
+        # A step of a batch reads the weights once, and gives a token to each user.
+        rate = result.rate.point / result.workload.users
+        read = (rate, result.bytes_per_token, peak_bandwidth.gbs)
         findings.append(guards.roofline_high(*read, cache_bytes=peak_bandwidth.cache_bytes))
         findings.append(guards.roofline_low(*read, cache_bytes=peak_bandwidth.cache_bytes))
     return tuple(guard_finding for guard_finding in findings if guard_finding)

@@ -22,8 +22,12 @@ _QAT_LEVELS: Final = ("4bit", "3bit")
 def shipped_models() -> tuple[ModelSpec, ...]:
     """The shipped models, which are always addressable by name."""
     # So small that a thread waits at barriers for longer than it works.
-    engines: tuple[Engine, ...] = ("llama_cpp", "llama_tools")
-    own = tuple((engine, EngineSettings(threads=1)) for engine in engines)
+    engines: tuple[Engine, ...] = ("llama_cpp", "llama_tools", "llama_cpp_server")
+    own = (
+        *((engine, EngineSettings(threads=1)) for engine in engines),
+        # With a number of its own, llama-server gives each slot the whole of their short context.
+        ("llama_server", EngineSettings(threads=1, parallel=4)),
+    )
     models = _data() / "models"
     tuned = ((level, models / _QAT_NAME / level) for level in _QAT_LEVELS)
     files = (("F16", models / "asperf-target"), *tuned)

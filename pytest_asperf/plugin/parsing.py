@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from pytest_asperf.config import markers
+from pytest_asperf.config.engines import PROGRAM_ENGINES
 from pytest_asperf.config.markers import Marks
 from pytest_asperf.config.options import OPTIONS
 from pytest_asperf.config.settings import Settings, parse_values, read_word
@@ -46,12 +47,19 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
     chosen.check_named(values, where=options.__getitem__, engine=None)
     if "engine" in values:
         chosen.find(settings.default_model, where=options["engine"])
-    if "tools" in values and settings.engine != "llama_tools":
+    if "url" in values and settings.engine != "openai":
+        raise ConfigError(
+            f"--asperf-url names a server, and the engine is {settings.engine}",
+            why="it would not be asked",
+            remedy="give --asperf-engine=openai as well; where single models name that engine, "
+            "write `url` in the configuration file",
+        )
+    if "tools" in values and settings.engine not in PROGRAM_ENGINES:
         raise ConfigError(
             f"--asperf-tools names a folder, and the engine is {settings.engine}",
             why="its programs would not be run",
-            remedy="give --asperf-engine=llama_tools as well; where single models name that engine,"
-            " write `tools` in the configuration file",
+            remedy="give --asperf-engine=llama_tools or llama_server as well; where single models "
+            "name that engine, write `tools` in the configuration file",
         )
     return settings
 

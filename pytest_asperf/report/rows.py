@@ -157,6 +157,8 @@ def throughput_row(result: ThroughputResult, note: str = "") -> ReportRow:
     if result.workload.kind == "request":
         share = 100 * result.prefill_share.point
         measured += f", {share:.2g} % of it prefill, {result.rate.point:.4g} tok/s in effect"
+    elif result.workload.users > 1 and result.workload.generates:
+        measured += f" in all, {result.user_rate.point:.4g} a user"
     return ReportRow(
         result.ran.model, name, measured, basis, ran=result.ran.rows(), note=note, raw=raw
     )
@@ -210,8 +212,19 @@ def memory_row(result: MemoryResult) -> ReportRow:
     return ReportRow(result.ran.model, what, measured, "1 run", ran=result.ran.rows(), raw=raw)
 
 
-def _run(run: RawRun, load: int) -> dict[str, int]:
-    return {"n_tokens": run.n_tokens, "elapsed_ns": run.elapsed_ns, "load": load}
+def _run(run: RawRun, load: int) -> dict[str, Any]:
+    """A run as plain data; of a server's users each request, timed from its start."""
+    requests = [
+        {
+            "event_ns": [ns - request.start_ns for ns in request.event_ns],
+            "n_prompt": request.n_prompt,
+            "n_cached": request.n_cached,
+            "n_output": request.n_output,
+        }
+        for request in run.requests
+    ]
+    counted = {"n_tokens": run.n_tokens, "elapsed_ns": run.elapsed_ns, "load": load}
+    return {**counted, "requests": requests} if requests else counted
 
 
 def estimate_data(estimate: Estimate) -> dict[str, Any]:

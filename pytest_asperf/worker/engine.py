@@ -46,13 +46,34 @@ class LogitRow:
 class Timing:
     """Raw counts and nanoseconds of one timed run, synchronised with the device.
 
-    The logits are those after the last token, read when the clock had stopped.
+    The logits are those after the last token, read when the clock had stopped. Of a server it has
+    each user's request, with the fields of `analysis.serving_metrics.ServedRequest`.
     """
 
     n_tokens: int
     elapsed_ns: int
     step_ns: tuple[int, ...]
     logits: LogitRow | None
+    requests: tuple[Facts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of a server.
+
+    Attributes:
+        kind: `pp`, `ttft`, `tg`, `itl` or `request`, as in the workload's name.
+        n_tokens: of the prompt for `pp` and `ttft`, else of the output that is counted.
+        depth: tokens of the prompt, for the others.
+        users: that ask at the same time.
+        text: what prompts are made of.
+    """
+
+    kind: str
+    n_tokens: int
+    depth: int
+    users: int
+    text: str
 
 
 class Stepper(Protocol):
@@ -166,6 +187,19 @@ class SpeculatesByItself(Protocol):
 
     def batch_costs(self, sizes: Sequence[int], depth: int, n_steps: int) -> dict[int, int]:
         """The time of `n_steps` decodes of each batch size, in ns."""
+
+
+@runtime_checkable
+class AnswersRequests(Protocol):
+    """A model behind a server, which takes texts and generates what it samples."""
+
+    def serve(self, work: Asked) -> Timing:
+        """Time one request of each user, all sent at once.
+
+        Of `ttft` the time is that until the first output, of `request` until the last one, each
+        the mean over the users; of `pp` until every user has the first output; of `tg` and `itl`
+        from the first output of any user to the last one of all.
+        """
 
 
 class Engine(Protocol):

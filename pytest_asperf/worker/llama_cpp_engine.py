@@ -17,7 +17,7 @@ import llama_cpp
 import numpy as np
 
 from . import llama_cpp_compat as compat
-from .engine import Facts, RefusalError, Timing, require_context
+from .engine import Facts, LoadedModel, RefusalError, Timing, require_context
 from .identity import files_sha256
 from .llama_cpp_log import LibraryLog
 from .llama_cpp_prefix import SavedPrefix
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # ggml.h and llama.h; part of the ABI.
-_GGML_TYPES: Final = {
+GGML_TYPES: Final = {
     "f32": 0, "f16": 1, "bf16": 30,
     "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20,
 }  # fmt: skip
@@ -73,7 +73,7 @@ class LlamaCppEngine:
             "cannot": dict(compat.CANNOT),
         }
 
-    def load(self, path: str, settings: dict[str, Any]) -> LlamaCppModel:
+    def load(self, path: str, settings: dict[str, Any]) -> LoadedModel:
         """Load a GGUF file."""
         if unknown := sorted(set(settings) - _SETTINGS):
             raise RefusalError(
@@ -302,8 +302,8 @@ class LlamaCppModel:
         params.n_ubatch = min(settings.get("n_ubatch", 512), n_batch)
         params.n_threads = params.n_threads_batch = self._threads
         compat.set_flash_attention(params, settings.get("flash_attn"))
-        params.type_k = _GGML_TYPES[settings.get("type_k", "f16")]
-        params.type_v = _GGML_TYPES[settings.get("type_v", "f16")]
+        params.type_k = GGML_TYPES[settings.get("type_k", "f16")]
+        params.type_v = GGML_TYPES[settings.get("type_v", "f16")]
         params.no_perf = True
         if n_outputs is not None:
             compat.set_outputs(params, n_outputs)

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .engine import Facts, RefusalError, Timing, require_context
+from .engine import Facts, LoadedModel, RefusalError, Timing, require_context
 from .identity import files_sha256
 from .printed.engine_log import buffers_mib, context_facts, layers_offloaded
 from .saved_scores import PROGRAM, SavedScores, Text
@@ -65,13 +65,16 @@ class LlamaToolsEngine:
 
     def describe(self) -> Facts:
         """Version, devices and a hash of the programs."""
+        return {**self.facts_of(BENCH), "engine": "llama_tools", "cannot": _CANNOT}
+
+    def facts_of(self, program: str) -> Facts:
+        """What a program says of its build, and a hash of all programs."""
         folder = self._tools.folder
-        version = self._version()
+        version = self._version(program)
         commit = _COMMIT.search(version)
-        threads = _THREADS.search(self._tools.help(BENCH))
+        threads = _THREADS.search(self._tools.help(program))
         programs = [path for path in sorted(folder.glob("llama-*")) if path.is_file()]
         return {
-            "engine": "llama_tools",
             "library": "llama.cpp tools",
             "version": version,
             "llama_version": version,
@@ -81,23 +84,22 @@ class LlamaToolsEngine:
             "library_path": str(folder),
             "library_sha256": files_sha256(sorted({*_resolved(programs), *_libraries(folder)})),
             "tools": [path.name for path in programs],
-            "devices": self._devices(),
+            "devices": self._devices(program),
             "default_threads": int(threads[1]) if threads else None,
-            "cannot": _CANNOT,
         }
 
-    def _version(self) -> str:
+    def _version(self, program: str) -> str:
         """Version, build and commit; `unknown` for a build made outside a checkout."""
-        if "--version" not in self._tools.help(BENCH):
+        if "--version" not in self._tools.help(program):
             return "unknown"
-        run = self._tools.run(BENCH, "--version")
+        run = self._tools.run(program, "--version")
         version = _VERSION.search("\n".join([run.output, *run.log]))
         return version[1].strip()[:_MAX_TEXT] if version else "unknown"
 
-    def _devices(self) -> list[Facts]:
+    def _devices(self, program: str) -> list[Facts]:
         devices: list[Facts] = [{"name": "CPU", "description": platform.machine(), "type": "CPU"}]
-        if "--list-devices" in self._tools.help(BENCH):
-            listed = self._tools.run(BENCH, "--list-devices").output
+        if "--list-devices" in self._tools.help(program):
+            listed = self._tools.run(program, "--list-devices").output
             devices += [
                 {
                     "name": name[:_MAX_TEXT],
@@ -110,7 +112,7 @@ class LlamaToolsEngine:
             ]
         return devices
 
-    def load(self, path: str, settings: dict[str, Any]) -> LlamaToolsModel:
+    def load(self, path: str, settings: dict[str, Any]) -> LoadedModel:
         """Load a GGUF file with llama-bench, for its facts."""
         for key, value in settings.items():
             if key in _CANNOT and value:

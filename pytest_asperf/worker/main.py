@@ -17,7 +17,16 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from .engine import Engine, LoadedModel, RefusalError, ScoresInOrder, SpeculatesByItself, Timing
+from .engine import (
+    AnswersRequests,
+    Asked,
+    Engine,
+    LoadedModel,
+    RefusalError,
+    ScoresInOrder,
+    SpeculatesByItself,
+    Timing,
+)
 from .wire import LOG_ENDS, MAX_LINE_BYTES, WireError, decode, encode, write_all
 
 if TYPE_CHECKING:
@@ -31,6 +40,10 @@ ENGINES: Final = {
     "mlx": (".mlx_engine", "MlxEngine"),
     "llama_tools": (".llama_tools_engine", "LlamaToolsEngine"),
     "scripted": (".scripted_engine", "ScriptedEngine"),
+    "llama_server": (".llama_server_engine", "LlamaServerEngine"),
+    "llama_cpp_server": (".llama_cpp_server_engine", "LlamaCppServerEngine"),
+    "mlx_server": (".mlx_server_engine", "MlxServerEngine"),
+    "openai": (".openai_engine", "OpenAiEngine"),
 }
 
 
@@ -49,6 +62,7 @@ class Server:
             "prompt": self._prompt,
             "generate": self._generate,
             "first_token": self._first_token,
+            "serve": self._serve,
             "score": self._score,
             "quantize": self._quantize,
             "speculate": self._speculate,
@@ -115,6 +129,12 @@ class Server:
             raise RefusalError("protocol", "TTFT is timed from an empty context")
         loaded = self._model(model)
         return _timed(loaded.first_token(tokens, n_ctx), loaded)
+
+    def _serve(self, model: str, **request: Any) -> dict[str, Any]:
+        served = self._model(model)
+        if not isinstance(served, AnswersRequests):
+            raise RefusalError("unsupported", "only a server answers requests")
+        return _timed(served.serve(Asked(**request)), served)
 
     def _score(
         self, models: list[str], tokens: list[int], first: int, concurrency: int
@@ -187,8 +207,10 @@ def _timed(timing: Timing, model: LoadedModel) -> dict[str, Any]:
         "elapsed_ns": timing.elapsed_ns,
         "step_ns": list(timing.step_ns),
         "logits": None if timing.logits is None else asdict(timing.logits),
+        "requests": list(timing.requests),
         "context": model.context,
-        "peak_rss_bytes": _peak_rss_bytes(),
+        # A running server is a child that was not waited for, and is in no sum of the system's.
+        "peak_rss_bytes": getattr(model, "peak_rss_bytes", 0) or _peak_rss_bytes(),
     }
 
 

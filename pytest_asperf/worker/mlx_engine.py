@@ -30,7 +30,7 @@ from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_p
 from mlx_lm.utils import get_total_parameters, load_model
 
 from . import mlx_compat as compat
-from .engine import Facts, LogitRow, RefusalError, Timing, require_context
+from .engine import Facts, LoadedModel, LogitRow, RefusalError, Timing, require_context
 from .identity import files_sha256
 from .logits import seen
 from .mlx_bos import BOS_KEY, find_bos
@@ -86,7 +86,7 @@ class MlxEngine:
             "default_threads": 1,
         }
 
-    def load(self, path: str, settings: dict[str, Any]) -> MlxModel:
+    def load(self, path: str, settings: dict[str, Any]) -> LoadedModel:
         """Load a model's folder."""
         if unknown := sorted(set(settings) - _SETTINGS):
             raise RefusalError(

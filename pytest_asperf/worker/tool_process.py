@@ -33,6 +33,8 @@ _NOISE: Final = re.compile(
 )
 #: The first line about the model. Errors before it belong to the search for devices.
 _BEGINS: Final = "llama_model_loader: loaded meta data"
+#: The last three are of llama_cpp.server.
+_SETS_OPTIONS: Final = re.compile(r"LLAMA_|(HOST|PORT|CONFIG_FILE)$")
 _ERROR: Final = re.compile(
     r"\berror\b ?:|\bfailed to\b|\bfailed to decode|GGML_ASSERT|ggml_abort|[Oo]ut of memory|"
     r"OutOfMemory"
@@ -41,16 +43,25 @@ _METADATA: Final = "llama_model_loader: - kv"
 
 
 class ToolRun:
-    """One running program, which inherits the descriptors `pass_fds`."""
+    """One running program, which inherits the descriptors `pass_fds`.
+
+    `name` is what messages call it. A failure of a server has a kind of its own.
+    """
 
     def __init__(
-        self, program: Path, arguments: Sequence[str], *, pass_fds: Sequence[int] = ()
+        self,
+        program: Path,
+        arguments: Sequence[str],
+        *,
+        pass_fds: Sequence[int] = (),
+        name: str = "",
+        kind: str = "tool",
     ) -> None:
-        self._name = program.name
+        self._name, self._kind = name or program.name, kind
         self._lines: deque[str] = deque(maxlen=_MAX_LINES)
         self._output = bytearray()
         # Variables that set options would have the tools run something else than was asked for.
-        env = {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_")}
+        env = {key: value for key, value in os.environ.items() if not _SETS_OPTIONS.match(key)}
         try:
             self._process = subprocess.Popen(
                 [str(program), *arguments],
@@ -61,7 +72,7 @@ class ToolRun:
                 env=env,
             )
         except OSError as err:
-            raise RefusalError("tool", f"cannot start {program}: {err.strerror}") from err
+            raise RefusalError(kind, f"cannot start {program}: {err.strerror}") from err
         readers = (self._read_output, self._read_log)
         self._readers = [threading.Thread(target=reader, daemon=True) for reader in readers]
         for reader in self._readers:
@@ -91,6 +102,16 @@ class ToolRun:
         """Lines of its log so far, without the clock that begins them."""
         return [LOG_PREFIX.sub("", line) for line in list(self._lines)]
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it runs no more."""
+        return self._process.poll() is not None
+
     def pause(self) -> None:
         """Stop it, so that it takes no cores from other work."""
         with suppress(ProcessLookupError):
@@ -109,15 +130,20 @@ class ToolRun:
     def finish(self) -> None:
         """Wait for its end; refuse a crash, a failure or a logged error."""
         self.wait()
-        status = self._process.returncode
-        if status < 0:
-            name = signal.Signals(-status).name
-            memory = " (mostly the kernel's, when memory runs out)" if name == "SIGKILL" else ""
-            raise self.failure(f"was ended by {name}{memory}")
-        if status:
-            raise self.failure(f"exited with status {status}")
+        if self._process.returncode:
+            raise self.failure(self.how_it_ended())
         if wrong := self.first_error():
             raise self.failure(f"exited with 0 and said: {wrong}")
+
+    def how_it_ended(self) -> str:
+        """Its signal or exit status, in words; it has ended."""
+        self.wait()
+        status = self._process.returncode
+        if status >= 0:
+            return f"exited with status {status}"
+        name = signal.Signals(-status).name
+        memory = " (mostly the kernel's, when memory runs out)" if name == "SIGKILL" else ""
+        return f"was ended by {name}{memory}"
 
     def failure(self, what: str) -> RefusalError:
         """The error for a failure of this program, with its last lines."""
@@ -125,7 +151,7 @@ class ToolRun:
             -_QUOTED_LINES:
         ]
         quoted = " | ".join(line[:_QUOTED_CHARS] for line in last_lines) or "it logged nothing"
-        return RefusalError("tool", f"{self._name} {what}; its last words: {quoted}")
+        return RefusalError(self._kind, f"{self._name} {what}; its last words: {quoted}")
 
     def first_error(self) -> str:
         """The first error line of its log, else an empty string."""

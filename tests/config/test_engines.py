@@ -18,17 +18,20 @@ from pytest_asperf.config.engines import (
 )
 from pytest_asperf.errors import ConfigError
 
+GGUF: set[Engine] = {"llama_cpp", "llama_tools", "llama_server", "llama_cpp_server"}
+MLX: set[Engine] = {"mlx", "mlx_server"}
+
 
 @pytest.mark.parametrize(
     ("name", "level", "engines"),
     [
-        ("q4_k_m", "Q4_K_M", {"llama_cpp", "llama_tools"}),
-        ("4BIT", "4bit", {"mlx"}),
-        ("4bit-g64", "4bit", {"mlx"}),
-        ("3bit-g32", "3bit-g32", {"mlx"}),
-        ("MXFP4", "mxfp4", {"mlx"}),
-        ("bf16", "BF16", {"llama_cpp", "llama_tools", "mlx"}),
-        ("F16", "F16", {"llama_cpp", "llama_tools", "mlx"}),
+        ("q4_k_m", "Q4_K_M", GGUF),
+        ("4BIT", "4bit", MLX),
+        ("4bit-g64", "4bit", MLX),
+        ("3bit-g32", "3bit-g32", MLX),
+        ("MXFP4", "mxfp4", MLX),
+        ("bf16", "BF16", GGUF | MLX),
+        ("F16", "F16", GGUF | MLX),
     ],
 )
 def test_a_name_says_which_engines_have_it(name: str, level: str, engines: set[Engine]) -> None:

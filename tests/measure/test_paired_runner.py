@@ -69,6 +69,7 @@ class FakeArm:
         loads_each_run: whether each run has a load of its own.
         load_s: what a load takes.
         layers_offloaded: layers on a GPU.
+        served: of a server, what it is.
         worker: notes the cores that it is confined to.
     """
 
@@ -78,12 +79,15 @@ class FakeArm:
     loads_each_run: bool = False
     load_s: float = 9.0
     layers_offloaded: int = 1
+    served: str | None = None
     loaded: SimpleNamespace = field(init=False)
     worker: SimpleNamespace = field(init=False)
 
     def __post_init__(self) -> None:
         self.loaded = SimpleNamespace(
-            loads_each_run=self.loads_each_run, layers_offloaded=self.layers_offloaded
+            loads_each_run=self.loads_each_run,
+            layers_offloaded=self.layers_offloaded,
+            served=self.served,
         )
         self.worker = SimpleNamespace(confine=self._confine)
 

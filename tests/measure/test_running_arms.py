@@ -38,7 +38,7 @@ def arm(cannot: dict[str, str] | None = None) -> RunningArm:
     running = object.__new__(RunningArm)
     running.worker = _Worker(cannot or {})  # type: ignore[assignment]  # of this file
     running._arm = SimpleNamespace(name="arm", workload=None)  # type: ignore[assignment]
-    running._tokens = {TG: list(range(48))}
+    running._fed = {TG: list(range(48))}
     return running
 
 
@@ -47,7 +47,7 @@ TG = Workload("tg", 32, depth=16)
 
 def test_every_token_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tokens before a part are decoded again and not counted."""
-    monkeypatch.setattr("pytest_asperf.measure.running_arms.require_numbers", lambda _, run: run)
+    monkeypatch.setattr("pytest_asperf.measure.running_arms.require_sound", lambda _, run, __: run)
     runs = [arm().run(TG, turn, 4) for turn in range(5)]
     assert [run.step_ns for run in runs[:4]] == [tuple(range(n, n + 8)) for n in (16, 24, 32, 40)]
     assert [run.elapsed_ns for run in runs] == [sum(run.step_ns) for run in runs]
@@ -57,6 +57,6 @@ def test_every_token_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_engine_that_times_no_steps_begins_at_the_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it decodes cannot be told from what is counted."""
-    monkeypatch.setattr("pytest_asperf.measure.running_arms.require_numbers", lambda _, run: run)
+    monkeypatch.setattr("pytest_asperf.measure.running_arms.require_sound", lambda _, run, __: run)
     run = arm({"step_ns": "times whole runs"}).run(TG, 1, 4)
     assert (run.n_tokens, run.elapsed_ns) == (8, 8)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from pytest_asperf.errors import MeasurementError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     Values = Sequence[float] | NDArray[np.float64]
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 
 def finite_array(values: Values, counted: str) -> NDArray[np.float64]:
     """The values as an array; MeasurementError without any, or with one that is not finite."""
+    import numpy as np  # noqa: PLC0415  # guards import this module, and most need none
+
     array = np.asarray(values, dtype=np.float64)
     if not array.size:
         raise nothing_measured(counted)

@@ -1,0 +1,35 @@
+"""What a worker is started from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_asperf.config.engines import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class EngineBuild:
+    """What a worker is started from: an engine in an interpreter that has it installed.
+
+    Attributes:
+        tools: the folder of the programs that an engine runs, if it runs programs.
+        url: of the server that an engine asks, if it starts none itself.
+        key_variable: the environment's variable that holds that server's key.
+    """
+
+    engine: Engine
+    python: Path
+    tools: Path | None = None
+    url: str | None = None
+    key_variable: str = ""
+
+    @property
+    def opened_with(self) -> tuple[str, ...]:
+        """What the engine itself is opened with."""
+        if self.engine == "openai":
+            return (self.url or "", self.key_variable)
+        return () if self.tools is None else (str(self.tools),)

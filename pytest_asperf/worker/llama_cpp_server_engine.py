@@ -1,0 +1,103 @@
+"""llama-cpp-python's own server, of the interpreter's environment.
+
+Its own defaults hold but for one: a second request would end the first one, and waits instead.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from .llama_cpp_engine import GGML_TYPES, LlamaCppEngine
+from .printed.engine_log import buffers_mib, context_facts, layers_offloaded
+from .served_model import CANNOT, UNBOUNDED, Api, answered_object, served_facts, served_text
+from .server_process import ServerProcess
+from .serving.client import stream_request
+from .started_server import StartedModel, options_of
+
+if TYPE_CHECKING:
+    from .engine import Facts, LoadedModel
+    from .serving.record import Endpoint
+
+_NAME: Final = "llama_cpp.server"
+#: By setting: the server's option.
+_OPTIONS: Final = {
+    "threads": "--n_threads",
+    "n_gpu_layers": "--n_gpu_layers",
+    "flash_attn": "--flash_attn",
+    "type_k": "--type_k",
+    "type_v": "--type_v",
+    "n_batch": "--n_batch",
+    "n_ubatch": "--n_ubatch",
+}
+_INFO: Final = re.compile(r"print_info: (n_layer|n_ctx_train|n_vocab) += (\d{1,9})\b")
+_CONTEXT: Final = re.compile(r"llama_context: n_ctx +(?:=) (\d{1,9})")
+
+
+class LlamaCppServerEngine(LlamaCppEngine):
+    """The engine: the library, whose server runs in a process of its own."""
+
+    def describe(self) -> Facts:
+        """Versions, devices and a hash of the libraries."""
+        return {**super().describe(), "engine": "llama_cpp_server", "cannot": CANNOT}
+
+    def load(self, path: str, settings: dict[str, Any]) -> LoadedModel:
+        """Start a server for a GGUF file."""
+        own = {key: _value(key, value) for key, value in settings.items()}
+        options = ["--model", path, "--interrupt_requests", "false"]
+        options += options_of(_NAME, own, _OPTIONS)
+
+        def command(port: int) -> tuple[Path, list[str]]:
+            where = ["--host", "127.0.0.1", "--port", str(port)]
+            return Path(sys.executable), ["-I", "-m", "llama_cpp.server", *where, *options]
+
+        return LlamaCppServerModel(lambda: ServerProcess(_NAME, command, "/v1/models"), settings)
+
+
+def _value(key: str, value: object) -> str:
+    if key in {"type_k", "type_v"}:
+        return str(GGML_TYPES[str(value)])
+    if key == "flash_attn":
+        return "true" if value == "on" else "false"
+    return str(value)
+
+
+class LlamaCppServerModel(StartedModel):
+    """A GGUF file in a server of its own."""
+
+    def __init__(self, start: Any, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        super().__init__(start)
+
+    def api(self, endpoint: Endpoint) -> Api:
+        """Completions. Its streams hold no counts, but say when the number asked for is reached."""
+        return Api(endpoint, "/v1/completions")
+
+    def count(self, endpoint: Endpoint, prompt: str) -> int:
+        """The tokens of a prompt, by the server's tokenizer."""
+        record = stream_request(endpoint, "/extras/tokenize/count", {"input": prompt})
+        n_tokens = answered_object(record.body).get("count")
+        if not isinstance(n_tokens, int):
+            raise self.failure("/extras/tokenize/count gave no count")
+        return n_tokens
+
+    def learn(self, server: ServerProcess) -> tuple[Facts, Facts]:
+        """What the load and the context resolved to, by the log."""
+        log = server.run.log
+        info = {match[1]: int(match[2]) for line in log if (match := _INFO.search(line))}
+        n_ctx = next((int(m[1]) for line in log if (m := _CONTEXT.search(line))), None)
+        threads = self._settings.get("threads")
+        facts = served_facts(
+            served_text(_NAME, {"slots": 1, "context": n_ctx, "cache": None}),
+            description="GGUF",
+            n_vocab=info.get("n_vocab", 0),
+            n_layers=info.get("n_layer", 0),
+            n_ctx_train=info.get("n_ctx_train", UNBOUNDED),
+            layers_offloaded=layers_offloaded(log),
+            buffers_mib=buffers_mib(log),
+            threads=threads or 0,
+        )
+        context = context_facts(log, self._settings)
+        return facts, {**context, "n_ctx": n_ctx, "threads": threads}

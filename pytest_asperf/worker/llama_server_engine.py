@@ -1,0 +1,131 @@
+"""llama.cpp's own server, from a folder of its programs.
+
+It is started with the options that were set, and else with its own defaults: slots, prompt cache,
+context and sampling are those of its users. Its log is more verbose than by default, for proof of
+path; that adds some lines a request and none a token.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from .llama_tools_engine import LlamaToolsEngine
+from .printed.engine_log import buffers_mib, context_facts, layers_offloaded
+from .served_model import CANNOT, UNBOUNDED, Api, answered_object, served_facts, served_text
+from .server_process import ServerProcess
+from .serving.client import get_request, stream_request
+from .serving.payload import as_dict
+from .started_server import StartedModel, options_of
+from .tool_bench import OPTIONS
+
+if TYPE_CHECKING:
+    from .engine import Facts, LoadedModel
+    from .serving.record import Endpoint
+
+PROGRAM: Final = "llama-server"
+#: By setting: the server's option.
+_OPTIONS: Final = {
+    **{key: names[1] or names[0] for key, names in OPTIONS.items()},
+    "parallel": "--parallel",
+}
+#: Counts of `/v1/models`, by the names that they have here.
+_META: Final = {"n_params": "n_params", "size_bytes": "size", "n_vocab": "n_vocab"}
+#: Of `/props`, for proof of path: with the sampling by default.
+_PROPS: Final = ("build_info", "total_slots", "model_ftype", "default_generation_settings")
+_MAX_TEXT: Final = 200
+_THREADS: Final = re.compile(r"system_info: n_threads = (\d{1,5})")
+_LAYERS: Final = re.compile(r"print_info: n_layer += (\d{1,6})\b")
+_BOS: Final = re.compile(r"tokenizer\.ggml\.add_bos_token +bool += (true|false)")
+_SLOT_CONTEXT: Final = re.compile(r"n_ctx_(?:slot|seq) *= (\d{1,9})")
+_CACHE: Final = re.compile(r"prompt cache is (?:enabled, size limit: )?(.{1,40})")
+_UNIFIED: Final = re.compile(r"kv_unified *= '?(true|false)")
+
+
+class LlamaServerEngine(LlamaToolsEngine):
+    """The engine: llama-server, and the programs beside it."""
+
+    def describe(self) -> Facts:
+        """Version and a hash of the programs."""
+        return {**self.facts_of(PROGRAM), "engine": "llama_server", "cannot": CANNOT}
+
+    def load(self, path: str, settings: dict[str, Any]) -> LoadedModel:
+        """Start a server for a GGUF file."""
+        options = ["-m", path, "-lv", "4", *options_of(PROGRAM, settings, _OPTIONS)]
+        program = self._tools.path(PROGRAM)
+
+        def command(port: int) -> tuple[Any, list[str]]:
+            return program, ["--host", "127.0.0.1", "--port", str(port), *options]
+
+        return LlamaServerModel(lambda: ServerProcess(PROGRAM, command, "/health"), path, settings)
+
+
+class LlamaServerModel(StartedModel):
+    """A GGUF file in a llama-server of its own."""
+
+    def __init__(self, start: Any, path: str, settings: dict[str, Any]) -> None:
+        self._path, self._settings = path, settings
+        super().__init__(start)
+
+    def api(self, endpoint: Endpoint) -> Api:
+        """Completions; the end of the text is ignored, as the number of tokens is what is asked."""
+        options = {"include_usage": True}
+        return Api(endpoint, "/v1/completions", {"ignore_eos": True, "stream_options": options})
+
+    def count(self, endpoint: Endpoint, prompt: str) -> int:
+        """The tokens of a prompt, by the server's tokenizer."""
+        body = {"content": prompt, "add_special": True}
+        record = stream_request(endpoint, "/tokenize", body)
+        tokens = answered_object(record.body).get("tokens")
+        if not isinstance(tokens, list):
+            raise self.failure("/tokenize gave no tokens")
+        return len(tokens)
+
+    def learn(self, server: ServerProcess) -> tuple[Facts, Facts]:
+        """What the load and the context resolved to, by log and `/props`."""
+        log = server.run.log
+        props = answered_object(get_request(server.endpoint, "/props").body)
+        if props.get("model_path") not in {self._path, None}:
+            raise self.failure(f"it serves {str(props['model_path'])[:_MAX_TEXT]}")
+        models = answered_object(get_request(server.endpoint, "/v1/models").body).get("data")
+        meta = models[0].get("meta") or {} if isinstance(models, list) and models else {}
+        threads = _number(log, _THREADS)
+        facts = served_facts(
+            _served(props, log),
+            description=str(props.get("model_ftype") or "unknown")[:_MAX_TEXT],
+            n_layers=_number(log, _LAYERS) or 0,
+            n_ctx_train=meta.get("n_ctx_train", UNBOUNDED),
+            add_bos=_word(log, _BOS) == "true" if _word(log, _BOS) else None,
+            layers_offloaded=layers_offloaded(log),
+            buffers_mib=buffers_mib(log),
+            threads=threads or 0,
+            props={key: props.get(key) for key in _PROPS},
+            **{key: meta.get(of, 0) for key, of in _META.items()},
+        )
+        context = context_facts(log, self._settings)
+        n_ctx = _number(log, _SLOT_CONTEXT)
+        return facts, {**context, "n_ctx": n_ctx, "threads": threads}
+
+
+def _served(props: Facts, log: list[str]) -> str:
+    """The server in words, and what could not be learned of it."""
+    settings = as_dict(props.get("default_generation_settings"))
+    params = as_dict(settings.get("params"))
+    parts = {
+        "build": props.get("build_info"),
+        "slots": props.get("total_slots"),
+        "context of a slot": settings.get("n_ctx"),
+        "unified KV": _word(log, _UNIFIED),
+        "prompt cache": _word(log, _CACHE),
+        "speculation": params.get("speculative.types"),
+    }
+    return served_text("llama-server", parts)
+
+
+def _number(log: list[str], pattern: re.Pattern[str]) -> int | None:
+    word = _word(log, pattern)
+    return int(word) if word else None
+
+
+def _word(log: list[str], pattern: re.Pattern[str]) -> str | None:
+    return next((match[1] for line in log if (match := pattern.search(line))), None)

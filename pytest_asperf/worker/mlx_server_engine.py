@@ -1,0 +1,74 @@
+"""mlx-lm's own server, of the interpreter's environment, with its own defaults."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from . import mlx_compat as compat
+from .mlx_engine import MlxEngine
+from .served_model import CANNOT, Api, served_facts, served_text, unseen_context
+from .server_process import ServerProcess
+from .started_server import StartedModel, options_of
+
+if TYPE_CHECKING:
+    from .engine import Facts, LoadedModel
+    from .serving.record import Endpoint
+
+_NAME: Final = "mlx_lm.server"
+#: By setting: the server's option.
+_OPTIONS: Final = {
+    "kv_bits": "--kv-bits",
+    "kv_group_size": "--kv-group-size",
+    "n_batch": "--prefill-step-size",
+    "parallel": "--decode-concurrency",
+}
+
+
+class MlxServerEngine(MlxEngine):
+    """The engine: the library, whose server runs in a process of its own."""
+
+    def describe(self) -> Facts:
+        """Versions, the device, and a hash of the libraries."""
+        return {**super().describe(), "engine": "mlx_server", "cannot": CANNOT}
+
+    def load(self, path: str, settings: dict[str, Any]) -> LoadedModel:
+        """Start a server for a model's folder."""
+        options = options_of(_NAME, settings, _OPTIONS)
+
+        def command(port: int) -> tuple[Path, list[str]]:
+            where = ["--model", path, "--host", "127.0.0.1", "--port", str(port)]
+            return Path(sys.executable), ["-I", "-m", "mlx_lm", "server", *where, *options]
+
+        return MlxServerModel(lambda: ServerProcess(_NAME, command, "/health"), path, settings)
+
+
+class MlxServerModel(StartedModel):
+    """A model's folder in a server of its own."""
+
+    def __init__(self, start: Any, path: str, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        self._tokenizer = compat.load_tokenizer(Path(path))
+        super().__init__(start)
+
+    def api(self, endpoint: Endpoint) -> Api:
+        """Completions of the server's only model."""
+        return Api(endpoint, "/v1/completions", {"stream_options": {"include_usage": True}})
+
+    def count(self, _endpoint: Endpoint, prompt: str) -> int:
+        """The tokens of a prompt, by the tokenizer that the server loads too."""
+        return len(self._tokenizer.encode(prompt))
+
+    def learn(self, _server: ServerProcess) -> tuple[Facts, Facts]:
+        """What the load and the context resolved to: the server says nothing of it."""
+        settings = self._settings
+        parts = {
+            "decode concurrency": settings.get("parallel", "by default"),
+            "slots": None,
+            "context": None,
+            "memory": None,
+        }
+        bits = settings.get("kv_bits")
+        facts = served_facts(served_text(_NAME, parts), description="MLX")
+        return facts, unseen_context(None, "f16" if bits is None else f"{bits}bit")

@@ -1,0 +1,187 @@
+"""Any server that speaks OpenAI's API, which we neither start nor stop.
+
+What it says beyond that is taken where it comes: llama-server's `/props`, the tokenizer of
+llama-server or vLLM, Ollama's version. What it does not say is named as not known.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from .engine import Facts, RefusalError
+from .served_model import (
+    CANNOT,
+    UNBOUNDED,
+    Api,
+    ServedModel,
+    answered_object,
+    served_facts,
+    served_text,
+    unseen_context,
+)
+from .serving.client import get_request, stream_request
+from .serving.record import Endpoint, Timeouts
+
+_COMPLETIONS: Final = "/completions"
+_CHAT: Final = "/chat/completions"
+_LOOPBACK: Final = {"127.0.0.1", "localhost", "::1"}
+_ASKING: Final = Timeouts(connect_s=5.0, headers_s=30.0, idle_s=30.0, total_s=30.0)
+_MODEL_NAMES_SHOWN: Final = 8
+
+
+class OpenAiEngine:
+    """The engine: an address, and the name of the variable that holds its key."""
+
+    def __init__(self, url: str = "", key_variable: str = "") -> None:
+        if not url:
+            raise RefusalError("url", "no server is named")
+        try:
+            endpoint = Endpoint.parse(url)
+        except ValueError as err:
+            raise RefusalError("url", str(err)) from err
+        self._path = ""
+        for path in (_CHAT, _COMPLETIONS):  # an address may name how it is asked
+            if endpoint.base.endswith(path):
+                self._path = path
+                endpoint = _at(endpoint, endpoint.base.removesuffix(path))
+                break
+        self.root = _at(endpoint, endpoint.base.removesuffix("/v1"))
+        self.endpoint = _at(endpoint, endpoint.base or "/v1")
+        self.headers = _authorization(endpoint, key_variable)
+
+    def describe(self) -> Facts:
+        """The server's address, and the version that it names."""
+        return {
+            "engine": "openai",
+            "library": "server",
+            "version": self._version(),
+            "library_path": str(self.endpoint),
+            "library_sha256": None,
+            "devices": [],
+            "default_threads": None,
+            "cannot": CANNOT,
+        }
+
+    def _version(self) -> str:
+        """Its version by llama-server's, vLLM's or Ollama's way to say it."""
+        for path, key in (("/props", "build_info"), ("/version", "version")):
+            version = self.ask(self.root, path).get(key)
+            if isinstance(version, str):
+                return version[:80]
+        version = self.ask(self.root, "/api/version").get("version")
+        return f"Ollama {version}"[:80] if isinstance(version, str) else "unknown"
+
+    def ask(self, endpoint: Endpoint, path: str) -> Facts:
+        """An object that a path answers with; empty where it does not."""
+        return answered_object(
+            get_request(endpoint, path, headers=self.headers, timeouts=_ASKING).body
+        )
+
+    def load(self, path: str, settings: dict[str, Any]) -> OpenAiModel:
+        """Find a model by its name; `served` is the one that the server names first."""
+        if settings:
+            raise RefusalError(
+                "settings",
+                f"{', '.join(sorted(settings))}: a server that we do not start has its own",
+            )
+        record = get_request(self.endpoint, "/models", headers=self.headers, timeouts=_ASKING)
+        if record.fault is not None:
+            raise RefusalError("server", f"{self.endpoint}: {record.fault.text}")
+        if record.status in {401, 403}:
+            key = "the key was refused" if self.headers else "it asks for a key, and there is none"
+            raise RefusalError("server", f"{self.endpoint}: {key} (HTTP {record.status})")
+        listed = answered_object(record.body).get("data")
+        names = [str(m.get("id")) for m in listed if isinstance(m, dict)] if listed else []
+        if path == "served":
+            if not names:
+                raise RefusalError(
+                    "load", f"{self.endpoint} lists no model (HTTP {record.status}): name one"
+                )
+            path = names[0]
+        elif names and path not in names:
+            known = ", ".join(names[:_MODEL_NAMES_SHOWN])
+            raise RefusalError("load", f"{self.endpoint} has no model {path}; it has {known}")
+        return OpenAiModel(self, path, self._path or self._found_path(path))
+
+    def _found_path(self, model: str) -> str:
+        """Completions where the server has them, else a chat's."""
+        body = {"model": model, "prompt": "1", "max_tokens": 1}
+        record = stream_request(self.endpoint, _COMPLETIONS, body, headers=self.headers)
+        return _CHAT if record.status in {404, 405} else _COMPLETIONS
+
+    def quantize(self, *_: object) -> None:
+        """Refuse: the server has the files."""
+        raise RefusalError("unsupported", "a server that we do not start makes no levels")
+
+
+class OpenAiModel(ServedModel):
+    """A model by the name that the server has for it."""
+
+    def __init__(self, engine: OpenAiEngine, name: str, path: str) -> None:
+        self._engine = engine
+        self._name = name
+        self._has_tokenizer = self._tokenized("a b c") is not None
+        body: Facts = {"model": name, "stream_options": {"include_usage": True}}
+        props = engine.ask(engine.root, "/props")
+        if isinstance(props.get("build_info"), str):
+            body["ignore_eos"] = True
+        settings = props.get("default_generation_settings")
+        n_ctx = settings.get("n_ctx") if isinstance(settings, dict) else None
+        api = Api(engine.endpoint, path, body, engine.headers, name)
+        super().__init__(
+            api,
+            self._count,
+            self._facts(props, n_ctx),
+            unseen_context(n_ctx, "?"),
+            counts_cheaply=self._has_tokenizer,
+        )
+
+    def _facts(self, props: Facts, n_ctx: int | None) -> Facts:
+        parts = {
+            "build": props.get("build_info"),
+            "slots": props.get("total_slots"),
+            "context of a slot": n_ctx,
+            "model file": props.get("model_path"),
+            "cache": None,
+            "device": None,
+            "threads": None,
+        }
+        return served_facts(
+            served_text(str(self._engine.endpoint), parts),
+            description=self._name,
+            n_ctx_train=n_ctx or UNBOUNDED,
+        )
+
+    def _tokenized(self, prompt: str) -> int | None:
+        """Tokens by `/tokenize` of llama-server or vLLM; None where there is none."""
+        body = {
+            "content": prompt, "add_special": True, "prompt": prompt, "model": self._name
+        }  # fmt: skip
+        record = stream_request(
+            self._engine.root, "/tokenize", body, headers=self._engine.headers, timeouts=_ASKING
+        )
+        answer = answered_object(record.body)
+        tokens = answer.get("tokens")
+        return len(tokens) if record.status == 200 and isinstance(tokens, list) else None
+
+    def _count(self, prompt: str) -> int:
+        """The tokens of a prompt, by a tokenizer or by what a request is billed as."""
+        counted = self._tokenized(prompt) if self._has_tokenizer else None
+        return self.billed(prompt) if counted is None else counted
+
+
+def _at(endpoint: Endpoint, base: str) -> Endpoint:
+    return Endpoint(endpoint.scheme, endpoint.host, endpoint.port, base.rstrip("/"))
+
+
+def _authorization(endpoint: Endpoint, variable: str) -> dict[str, str]:
+    """The header with the key of a variable; none where there is no key."""
+    key = os.environ.get(variable, "")
+    if not key:
+        return {}
+    if endpoint.scheme != "https" and endpoint.host not in _LOOPBACK:
+        raise RefusalError(
+            "url", f"{variable} holds a key, and {endpoint} would send it readable: use https"
+        )
+    return {"Authorization": f"Bearer {key}"}

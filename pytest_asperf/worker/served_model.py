@@ -1,0 +1,245 @@
+"""A model behind a server: requests, their times, and what makes them no measurement.
+
+Prompts are texts, as users send them, and no two begin alike. Output is what the server samples by
+its own defaults. Tokens are counted by the server, never by the events of its stream.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from .engine import Asked, Facts, RefusalError, Timing
+from .served_prompts import Prompts, is_near
+from .serving.client import stream_request
+from .serving.events import read_reply
+from .serving.load import closed_loop
+from .serving.record import Timeouts
+from .timed_reply import TimedReply, times_prompt, timing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .serving.events import Reply
+    from .serving.record import Endpoint, StreamRecord
+
+#: Tokens of output where only the prompt is timed: the first one's text may come with the next.
+_AFTER_PROMPT: Final = 4
+#: Tokens of the prompt where only the output is timed and no depth is named.
+_SHORT_PROMPT: Final = 16
+#: Requests for one timed reply: a model may end its text before the tokens that were asked for.
+_TRIES: Final = 4
+#: The context that a model was trained on, where its server does not say.
+UNBOUNDED: Final = 2**31
+#: Characters of a fact that are shown.
+_SHOWN: Final = 200
+#: What no server can do over its API, and what can.
+CANNOT: Final = {
+    **dict.fromkeys(
+        ("tokenize", "prompt", "generate", "first_token"),
+        "a server takes texts, and generates what it samples; the engines llama_cpp and mlx are "
+        "fed with tokens",
+    ),
+    **dict.fromkeys(
+        ("logits", "score"),
+        "a server shows no logits; measure quality with llama_cpp, llama_tools or mlx",
+    ),
+    "step": "a server cannot be stepped and rolled back; speculation is its own, and its flags",
+    "slow_by": "a server cannot be slowed by a share; the engines llama_cpp and scripted can",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """Where and how a model is asked.
+
+    Attributes:
+        path: of completions, or of a chat's.
+        body: what every request holds besides prompt and number of tokens.
+        model: the name that replies must have; empty for any.
+    """
+
+    endpoint: Endpoint
+    path: str
+    body: dict[str, Any] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    model: str = ""
+    timeouts: Timeouts = field(default_factory=Timeouts)
+
+    def stream(self, prompt: str, n_tokens: int, intended_ns: int | None = None) -> StreamRecord:
+        """Ask for so many tokens after a prompt."""
+        is_chat = self.path.endswith("/chat/completions")
+        asked = {"messages": [{"role": "user", "content": prompt}]} if is_chat else {
+            "prompt": prompt
+        }  # fmt: skip
+        body = {**asked, "max_tokens": n_tokens, "stream": True, **self.body}
+        return stream_request(
+            self.endpoint,
+            self.path,
+            body,
+            headers=self.headers,
+            timeouts=self.timeouts,
+            intended_ns=intended_ns,
+        )
+
+
+class ServedModel:
+    """A model that a server has loaded.
+
+    Args:
+        api: how it is asked.
+        count: the tokens that the server makes of a prompt.
+        facts: what loading it resolved to.
+        context: what its context resolved to.
+        counts_cheaply: whether counting takes no work of the model.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        count: Callable[[str], int],
+        facts: Facts,
+        context: Facts,
+        *,
+        counts_cheaply: bool = True,
+    ) -> None:
+        self._api = api
+        self._prompts = Prompts(count, is_cheap=counts_cheaply)
+        self._fixed_context = context
+        self._build = ""
+        self.facts = facts
+        self.context: Facts = dict(context)
+
+    def serve(self, work: Asked) -> Timing:
+        """Time one request of each user; see `AnswersRequests`."""
+        n_prompt, n_output = _sizes(work)
+        answers = self._answers(work, n_prompt, n_output)
+        counted = [answer.reply.counts.n_prompt for answer in answers]
+        if times_prompt(work.kind) and not all(is_near(n, n_prompt) for n in counted if n):
+            raise RefusalError(
+                "server", f"the server counted {counted} tokens of prompts of {n_prompt}"
+            )
+        self.context = {**self._fixed_context, "server": answers[-1].said}
+        return timing(work, answers)
+
+    def billed(self, prompt: str) -> int:
+        """The tokens of a prompt as a request for one token is billed."""
+        counts = self._checked(self._api.stream(prompt, 1)).reply.counts
+        if counts.n_prompt is None:
+            raise RefusalError("server", "the server does not say how many tokens a prompt has")
+        return counts.n_prompt
+
+    def _answers(self, work: Asked, n_prompt: int, n_output: int) -> list[TimedReply]:
+        """The replies to requests sent at once; all are asked again if one ends early."""
+        for _ in range(_TRIES):
+            prompts = [self._prompts.draw(work.text, n_prompt) for _ in range(work.users)]
+            answers = [self._checked(record) for record in self._sent(prompts, n_output)]
+            if not (short := [answer for answer in answers if answer.is_shorter(n_output)]):
+                return [answer.counted(n_output) for answer in answers]
+        raise RefusalError(
+            "server",
+            f"the server ended its reply before {n_output} tokens, {_TRIES} times: "
+            f"{', '.join(map(str, short))}; ask for fewer tokens, or have it ignore the text's end",
+        )
+
+    def _sent(self, prompts: Sequence[str], n_output: int) -> list[StreamRecord]:
+        self.require_alive()
+        n = len(prompts)
+        return closed_loop(lambda i, now: self._api.stream(prompts[i], n_output, now), n, n)
+
+    def _checked(self, record: StreamRecord) -> TimedReply:
+        reply = read_reply(record)
+        if reply.faults:
+            self.require_alive()
+            fault = reply.faults[0]
+            raise self.failure(f"{fault.kind}: {fault.text}")
+        self._require_same(reply)
+        return TimedReply(record, reply, reply.counts.n_output)
+
+    def _require_same(self, reply: Reply) -> None:
+        """Refuse replies of another model, or of a server that was exchanged in between."""
+        wanted = self._api.model
+        if wanted and reply.model and not reply.model.startswith(wanted):
+            raise RefusalError("server", f"{wanted} was asked and {reply.model} replied")
+        if self._build and reply.build != self._build:
+            raise RefusalError(
+                "server", f"the server's build changed from {self._build} to {reply.build}"
+            )
+        self._build = reply.build
+
+    def require_alive(self) -> None:
+        """Refuse to go on if the server has ended; of one that we do not start nothing is known."""
+
+    def failure(self, what: str) -> RefusalError:
+        """The error for a reply that is none."""
+        return RefusalError("server", f"{self._api.endpoint}: {what}")
+
+    @property
+    def peak_rss_bytes(self) -> int:
+        """The server's peak resident memory; 0 where it is not known."""
+        return 0
+
+    def close(self) -> None:
+        """Leave the server as it is."""
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise RefusalError("unsupported", CANNOT["generate"])
+
+    def logits(self, *_: object) -> NoReturn:
+        """Refuse: no API shows them."""
+        raise RefusalError("unsupported", CANNOT["logits"])
+
+    tokenize = prompt = generate = first_token = _refuse
+
+
+def _sizes(work: Asked) -> tuple[int, int]:
+    """Tokens of the prompt, and of the output."""
+    if work.kind in {"pp", "ttft"}:
+        if work.depth:
+            raise RefusalError(
+                "unsupported", "a server's prompt is timed from an empty context: leave out @d"
+            )
+        return work.n_tokens, _AFTER_PROMPT
+    if work.kind == "request":
+        return work.depth, work.n_tokens
+    return work.depth or _SHORT_PROMPT, work.n_tokens + 1
+
+
+def served_text(name: str, parts: Facts) -> str:
+    """A server in words, and what could not be learned of it."""
+    known = [f"{what} {_short(value)}" for what, value in parts.items() if value is not None]
+    unknown = [what for what, value in parts.items() if value is None]
+    not_known = [f"not known: {', '.join(unknown)}"] if unknown else []
+    return "; ".join([", ".join([name, *known]), *not_known])
+
+
+def _short(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)[:_SHOWN]
+
+
+def served_facts(served: str, **known: Any) -> Facts:
+    """What a load resolved to, 0 for what a server does not say."""
+    counts = ("n_params", "size_bytes", "n_vocab", "n_layers", "layers_offloaded", "threads")
+    unknown: Facts = {"n_ctx_train": UNBOUNDED, "add_bos": None, "load_ns": 1}
+    return {**dict.fromkeys(counts, 0), **unknown, "served": served, **known}
+
+
+def unseen_context(n_ctx: int | None, kv_type: str) -> Facts:
+    """What a context resolved to, of a server that says at most its length."""
+    return {
+        "n_ctx": n_ctx,
+        "type_k": kv_type,
+        "type_v": kv_type,
+        "flash_attn": "unknown",
+        "threads": None,
+    }
+
+
+def answered_object(body: bytes) -> Facts:
+    """A reply that is an object; empty where it is none."""
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}

@@ -1,0 +1,79 @@
+"""Prompts of a given number of tokens, each of which no server has seen before."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final
+
+from .engine import RefusalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: A prompt begins with words of these in random order, so that no cache holds its beginning.
+_WORDS: Final = (
+    *("time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world"),
+    *("school", "state", "family", "student", "group", "country", "problem", "hand", "part"),
+    *("place", "case", "week", "company", "system", "program", "question", "work", "number"),
+    *("night", "point", "home", "water", "room", "mother", "area", "money", "story", "fact"),
+)
+_N_WORDS: Final = 6
+#: By how much the number of tokens may differ from what is asked for.
+_WITHIN: Final = 0.02
+_TRIES: Final = 24
+
+
+class Prompts:
+    """Makes prompts of a text.
+
+    Args:
+        count: the tokens that the server makes of a prompt.
+        is_cheap: whether counting takes no work of the model.
+    """
+
+    def __init__(self, count: Callable[[str], int], *, is_cheap: bool = True) -> None:
+        self._count = count
+        self._is_cheap = is_cheap
+        # Unguessable: a server that runs for days must not have seen them in an earlier session.
+        self._draw = random.SystemRandom()
+        self._n_characters: dict[int, int] = {}
+
+    def draw(self, text: str, n_tokens: int) -> str:
+        """A prompt of about so many tokens, that begins like no other one.
+
+        Raises:
+            RefusalError: the text is too short.
+        """
+        words = self._draw.sample(_WORDS, min(_N_WORDS, max(1, n_tokens // 2)))
+        begins = " ".join(words) + "\n"
+        if self._is_cheap or n_tokens not in self._n_characters:
+            self._n_characters[n_tokens] = self._fitted(begins, text, n_tokens)
+        return begins + text[: self._n_characters[n_tokens]]
+
+    def _fitted(self, begins: str, text: str, n_tokens: int) -> int:
+        """The characters of the text that make the prompt nearest to so many tokens."""
+        low, high = 0, len(text)
+        best = (n_tokens, 0)
+        middle = self._n_characters.get(n_tokens) or self._guess(begins, text, n_tokens)
+        for _ in range(_TRIES):
+            off = self._count(begins + text[:middle]) - n_tokens
+            best = min(best, (abs(off), middle))
+            if off == 0 or high - low <= 1:
+                break
+            low, high = (middle, high) if off < 0 else (low, middle)
+            step = middle - round(off * max(1.0, middle / (n_tokens + off)))
+            middle = step if low < step < high else (low + high) // 2
+        return best[1]
+
+    def _guess(self, begins: str, text: str, n_tokens: int) -> int:
+        n_all = self._count(begins + text)
+        if n_all < n_tokens:
+            raise RefusalError(
+                "context", f"the text has {n_all} tokens, and {n_tokens} were asked for"
+            )
+        return round(len(text) * n_tokens / n_all)
+
+
+def is_near(counted: int, wanted: int) -> bool:
+    """Whether a server counted as many tokens of a prompt as were asked for, or nearly."""
+    return abs(counted - wanted) <= max(4, _WITHIN * wanted)

@@ -1,0 +1,95 @@
+"""A server that we start: on a free port of the loopback, waited for, and ended."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from .engine import RefusalError
+from .serving.client import get_request
+from .serving.record import Endpoint, Timeouts
+from .tool_process import ToolRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_HOST: Final = "127.0.0.1"
+_ASK_EVERY_S: Final = 0.02
+_ASKING: Final = Timeouts(connect_s=1.0, headers_s=5.0, idle_s=5.0, total_s=5.0)
+#: Another process may take a free port before the server does.
+_PORTS_TRIED: Final = 3
+_PORT_TAKEN: Final = re.compile(r"address already in use|couldn't bind", re.IGNORECASE)
+_PEAK: Final = re.compile(r"^VmHWM:\s+(\d{1,12}) kB", re.MULTILINE)
+
+#: What starts a server on a port.
+Command = tuple[Path, "Sequence[str]"]
+
+
+class ServerProcess:
+    """A running server, ready for requests.
+
+    Args:
+        name: what messages call it.
+        command: its program and arguments, for a port.
+        ready_path: what it answers with 200 once it is ready.
+
+    Raises:
+        RefusalError: it ended before it was ready; with the last lines of its log.
+    """
+
+    def __init__(self, name: str, command: Callable[[int], Command], ready_path: str) -> None:
+        began_ns = time.perf_counter_ns()
+        for tried in range(_PORTS_TRIED):
+            self.endpoint = Endpoint("http", _HOST, _free_port())
+            program, arguments = command(self.endpoint.port)
+            self.run = ToolRun(program, arguments, name=name, kind="server")
+            if self._is_ready(ready_path):
+                break
+            how = self.run.how_it_ended()
+            is_taken = any(map(_PORT_TAKEN.search, self.run.log))
+            if not is_taken or tried == _PORTS_TRIED - 1:
+                failure = self.run.failure(f"{how} before it was ready")
+                raise RefusalError("load", str(failure))
+        self.load_ns = time.perf_counter_ns() - began_ns
+
+    def _is_ready(self, path: str) -> bool:
+        """Wait until it is; False if it ends. The parent's deadline bounds the wait."""
+        while not self.run.has_ended:
+            record = get_request(self.endpoint, path, timeouts=_ASKING)
+            # Something else may have taken the port, and answer.
+            if record.status == 200 and not self.run.has_ended:
+                return True
+            time.sleep(_ASK_EVERY_S)
+        return False
+
+    def require_alive(self) -> None:
+        """Refuse to go on if it has ended."""
+        if self.run.has_ended:
+            raise self.run.failure(f"{self.run.how_it_ended()} between two requests")
+
+    @property
+    def peak_rss_bytes(self) -> int:
+        """Its peak resident memory so far; 0 where the system does not say."""
+        if sys.platform != "linux":
+            return 0
+        try:
+            status = Path(f"/proc/{self.run.pid}/status").read_text("ascii", "replace")
+        except OSError:
+            return 0
+        peak = _PEAK.search(status)
+        return int(peak[1]) * 1024 if peak else 0
+
+    def end(self) -> None:
+        """End it."""
+        self.run.end()
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind((_HOST, 0))
+        port: int = sock.getsockname()[1]
+        return port
