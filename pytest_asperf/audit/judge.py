@@ -15,6 +15,7 @@ from pytest_asperf.analysis.stats.intervals import (
     median_interval,
     summary_interval_t,
 )
+from pytest_asperf.audit.judge_load import judge_loads
 from pytest_asperf.audit.judge_table import judge_table
 from pytest_asperf.audit.known import CACHE_BYTES, DEFAULT_REPETITIONS, Known
 from pytest_asperf.audit.result import FileFindings
@@ -53,6 +54,7 @@ def judge_file(reading: FileReading, known: Known) -> FileFindings:
         _judge_log(reading.log, known, findings)
     if reading.power is not None:
         _judge_power(reading.power, findings)
+    judge_loads(reading.load, known, findings)
     if reading.table:
         judge_table(reading.table, known, findings)
     return findings

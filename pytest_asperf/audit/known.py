@@ -106,6 +106,7 @@ class Known:
                 logged.setdefault(model.file_name, model)
                 names.add(model.file_name)
             names.update(row.model for row in reading.measurement)
+            names.update(str(run.work.get("model", "")) for run in reading.load)
         _check_models(options.models, names)
         return cls(options, alone, logged)
 

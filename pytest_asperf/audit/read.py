@@ -13,6 +13,11 @@ from pytest_asperf.audit.llama_bench import (
     rows_of_json_lines,
     rows_of_sql,
 )
+from pytest_asperf.audit.load_generators import (
+    LoadRun,
+    load_runs_of_document,
+    load_runs_of_lines,
+)
 from pytest_asperf.audit.log import Log, read_log
 from pytest_asperf.audit.powermetrics import PowerLog, read_power
 from pytest_asperf.audit.sniff import HEAD_BYTES, Kind, Lines, UnreadableError, read_document, sniff
@@ -46,6 +51,7 @@ class FileReading:
     log: Log | None = None
     power: PowerLog | None = None
     table: tuple[TableRow, ...] = ()
+    load: tuple[LoadRun, ...] = ()
     cut_lines: int = 0
 
 
@@ -85,17 +91,27 @@ def _read(path: Path) -> FileReading:
         if kind is Kind.SQL:
             return _of_bench(path, "SQL", rows_of_sql(lines), lines.cut)
         if kind is Kind.JSON_LINES:
-            first = lines.first()  # a server's log in JSON has another
-            is_bench = all(f'"{column}"' in first for column in COLUMNS)
-            if is_bench and (rows := rows_of_json_lines(lines)):
-                return _of_bench(path, "JSON lines", rows, lines.cut)
-            lines.restart()
+            return _read_json_lines(path, lines)
         return _read_text(path, lines)
+
+
+def _read_json_lines(path: Path, lines: Lines) -> FileReading:
+    first = lines.first()  # a server's log in JSON has another
+    is_bench = all(f'"{column}"' in first for column in COLUMNS)
+    if is_bench and (rows := rows_of_json_lines(lines)):
+        return _of_bench(path, "JSON lines", rows, lines.cut)
+    lines.restart()
+    if load := load_runs_of_lines(lines):
+        return _of_load(path, load, lines.cut)
+    lines.restart()
+    return _read_text(path, lines)
 
 
 def _read_document(path: Path, document: object) -> FileReading:
     if rows := rows_of_document(document):
         return _of_bench(path, "JSON", rows)
+    if load := load_runs_of_document(document):
+        return _of_load(path, load)
     if table := table_rows_of_document(document):
         return FileReading(path, "a table of results, JSON", table=table)
     if request := request_of(document):
@@ -121,6 +137,12 @@ def _of_bench(path: Path, form: str, rows: tuple[BenchRow, ...], cut_lines: int 
     if not rows:
         raise UnreadableError(f"llama-bench, {form}, without a test: the run measured nothing")
     return FileReading(path, f"llama-bench, {form}", measurement=rows, cut_lines=cut_lines)
+
+
+def _of_load(path: Path, load: tuple[LoadRun, ...], cut_lines: int = 0) -> FileReading:
+    if not any(run.figures or run.requests for run in load):
+        raise UnreadableError(f"{load[0].tool}, without a figure: no request was measured")
+    return FileReading(path, load[0].tool, load=load, cut_lines=cut_lines)
 
 
 def _read_text(path: Path, lines: Lines) -> FileReading:

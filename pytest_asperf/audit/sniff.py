@@ -151,7 +151,8 @@ def read_document(file: BinaryIO, encoding: str) -> Any:
     if len(data) > MAX_DOCUMENT_BYTES:
         raise UnreadableError(
             f"a JSON document of more than {MAX_DOCUMENT_BYTES >> 20} MiB; "
-            "llama-bench -o jsonl writes one that is read line by line"
+            "llama-bench -o jsonl writes one that is read line by line, and load generators a "
+            "summary without each request"
         )
     try:
         return json.loads(data.decode(encoding, errors="replace"))

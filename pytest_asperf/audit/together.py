@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.stats.chunk_intervals import delta_ppl
 from pytest_asperf.audit.judge import judge_file
+from pytest_asperf.audit.judge_load import compare_loads
 from pytest_asperf.audit.known import Known, Options
 from pytest_asperf.audit.read import FileReading, read_file
 from pytest_asperf.audit.result import Audit, FileFindings
@@ -52,7 +53,11 @@ def _together(readings: Sequence[FileReading], options: Options) -> Iterable[Fil
     _compare_arms(readings, arms)
     counts = FileFindings("rates in a table and the logs they come from", "llama-speculative")
     _account_tokens(readings, counts)
-    return [found for found in (pairs, arms, counts) if found.figures or found.guard_findings]
+    loads = FileFindings("load generators, figures of one definition", "load generators")
+    compare_loads(readings, options, loads)
+    return [
+        found for found in (pairs, arms, counts, loads) if found.figures or found.guard_findings
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ FAULTS: dict[str, tuple[str | None, list[list[Step]]]] = {
                       "prompt_tokens_details": {"cached_tokens": 48}})],
     ),
     "several tokens in a chunk": ("tokens-per-chunk", [reply(chunks=N_OUTPUT // 2)]),
-    "a chunk that is no token": ("tokens-per-chunk", [reply(chunks=N_OUTPUT + 1)]),
+    "chunks that are no tokens": ("tokens-per-chunk", [reply(chunks=N_OUTPUT + 2)]),
     "stream cut off": ("failed-requests", [reply(), reply()[:-9]]),
     "stream reset": ("failed-requests", [reply(), [*reply()[:9], None]]),
     "error in the stream": ("failed-requests", [reply(), reply(before=[{"error": "oom"}])]),

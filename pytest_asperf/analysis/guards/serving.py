@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 CACHED_SHARE: Final = 0.05
 #: A cold prompt of the same length takes longer than this share of the time, or it was not cold.
 COLD_SHARE: Final = 0.5
-#: Share of tokens that may come with another: bytes of one character are sent together.
+#: Share of tokens that may come with another: bytes of one character are sent together, and the
+#: end of the text has no chunk, or an empty one.
 JOINED_SHARE: Final = 0.05
 #: A first gap of so many later ones, and longer than TTFT, is the prompt's time.
 ROLE_GAP: Final = 5.0
@@ -115,13 +116,13 @@ def tokens_in_chunks(counts: Iterable[tuple[int, int | None]]) -> GuardFinding |
         "tokens-per-chunk",
         f"{len(off)} of {len(known)} replies came in other chunks than tokens, such as {n} tokens "
         f"in {chunks} chunks",
-        f"gaps between chunks are gaps between tokens where at most {JOINED_SHARE:.0%} of the "
-        "tokens, or one, came with another, and no chunk has none",
+        f"gaps between chunks are gaps between tokens where both counts differ by at most "
+        f"{JOINED_SHARE:.0%}, or one",
     )
 
 
 def _one_each(chunks: int, n: int) -> bool:
-    return 0 <= n - chunks <= max(1, JOINED_SHARE * n)
+    return abs(n - chunks) <= max(1, JOINED_SHARE * n)
 
 
 def first_chunk_early(replies: Iterable[tuple[float, Sequence[float]]]) -> GuardFinding | None:

@@ -1,0 +1,149 @@
+"""Guards on a load generator's runs, and comparisons of those whose definitions are equal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.guards import Consequence, GuardFinding
+from pytest_asperf.analysis.serving_metrics import (
+    complete,
+    itl_ns,
+    itl_percentile,
+    ttft_ns,
+    ttft_percentile,
+)
+from pytest_asperf.audit.known import CACHE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_asperf.audit.known import Known, Options
+    from pytest_asperf.audit.load_definitions import Definition
+    from pytest_asperf.audit.load_generators import LoadFigure, LoadRun
+    from pytest_asperf.audit.read import FileReading
+    from pytest_asperf.audit.result import FileFindings
+
+#: Latency from the schedule may exceed that from sending by so much before it is another quantity.
+_LATE: Final = 0.10
+
+
+def judge_loads(runs: Sequence[LoadRun], known: Known, findings: FileFindings) -> None:
+    """Show the figures of all runs by our names, what differs from ours, and the guards."""
+    for number, run in enumerate(runs, 1):
+        _judge_run(run, f"run {number}: " if len(runs) > 1 else "", known, findings)
+    defined = {figure.definition: None for run in runs for figure in run.figures}
+    findings.notes += [
+        f"{definition.quantity} here: {definition.text}; {definition.differs}"
+        for definition in defined
+        if definition.differs
+    ]
+
+
+def _judge_run(run: LoadRun, prefix: str, known: Known, findings: FileFindings) -> None:
+    if load := ", ".join(f"{name} {value}" for name, value in run.work.items()):
+        findings.ran.append((f"{prefix}load", load))
+    for figure in run.figures:
+        own = f"{figure.value:.4g} {figure.unit} ({figure.field})"
+        findings.measured(prefix + figure.name, text=own)
+    findings.add(
+        f"{prefix}requests", guards.failed_requests({"failed": run.n_failed}, run.n_requests)
+    )
+    findings.add(f"{prefix}load", _omitted(run))
+    _judge_requests(run, known, findings)
+    _judge_roofline(run, known, findings)
+
+
+def _judge_requests(run: LoadRun, known: Known, findings: FileFindings) -> None:
+    done = complete(run.requests)
+    if not done:
+        return
+    confidence = known.options.confidence
+    for percentile in (50, 95):
+        ttft = ttft_percentile(done, percentile, confidence)
+        findings.measured(f"TTFT p{percentile}, recomputed", ttft)
+    if any(map(itl_ns, done)):
+        findings.measured("ITL p50, recomputed", itl_percentile(done, 50, confidence))
+    findings.add("requests", guards.cached_prompt([(r.n_cached, r.n_prompt) for r in done]))
+    counts = [(len(request.event_ns), request.n_output) for request in done]
+    findings.add("requests", guards.tokens_in_chunks(counts))
+    early = guards.first_chunk_early([(ttft_ns(r), itl_ns(r)) for r in done])
+    findings.add("requests", early)
+
+
+def _judge_roofline(run: LoadRun, known: Known, findings: FileFindings) -> None:
+    tpot_ms, bandwidth_gbs = run.value("TPOT", "median"), known.bandwidth_gbs([])
+    least = known.least_step_bytes(str(run.work.get("model", "")))
+    if tpot_ms and bandwidth_gbs and least:
+        high = guards.roofline_high(1e3 / tpot_ms, least, bandwidth_gbs, cache_bytes=CACHE_BYTES)
+        findings.add("TPOT, a step for each token", high)
+
+
+def _omitted(run: LoadRun) -> GuardFinding | None:
+    """Trip if requests of an open loop waited in the client, and their latency leaves that out."""
+    queued, sent = run.value("E2E from schedule"), run.value("E2E")
+    if queued and sent and queued > (1 + _LATE) * sent:
+        found = f"E2E is {queued:.4g} ms from the schedule, and {sent:.4g} ms is given"
+    elif isinstance(run.work.get("requests/s"), int | float) and run.work.get("users"):
+        found = "requests have a rate and a limit on those under way; latency begins after the wait"
+    else:
+        return None
+    return GuardFinding(
+        "coordinated-omission",
+        Consequence.WARNING,
+        found,
+        f"latency counts from the intended time (within {_LATE:.0%})",
+    )
+
+
+def compare_loads(
+    readings: Sequence[FileReading], options: Options, findings: FileFindings
+) -> None:
+    """Compare every run with the baseline: `--baseline`, else the first run of all files."""
+    runs = [(reading.path, run) for reading in readings for run in reading.load]
+    named = [one for one in runs if one[0] == options.baseline]
+    if options.baseline and not named:
+        return
+    for path, base in (named or runs)[:1]:
+        for other_path, other in runs:
+            if other_path != path:
+                name = f"{other_path.name} vs {path.name}"
+                _compare(name, base, other, findings, is_asked=bool(named))
+
+
+def _compare(
+    name: str, base: LoadRun, other: LoadRun, findings: FileFindings, *, is_asked: bool
+) -> None:
+    unequal = guards.unequal_work(other.work, base.work)
+    if unequal is not None:
+        findings.add(name, unequal if is_asked else None)
+        return
+    against = {figure.name: figure for figure in base.figures}
+    shared = [(against[f.name], f) for f in other.figures if f.name in against]
+    unequal_definitions = {}
+    for ours, theirs in shared:
+        if ours.definition == theirs.definition:
+            _compare_figure(name, ours, theirs, findings)
+        else:
+            unequal_definitions[theirs.definition] = ours.definition
+    for definition, base_definition in unequal_definitions.items():
+        if is_asked:
+            findings.add(name, _unequal_definitions(base_definition, definition))
+        else:
+            findings.notes.append(f"{name}: {definition.quantity} has two definitions, left out")
+
+
+def _compare_figure(name: str, base: LoadFigure, other: LoadFigure, findings: FileFindings) -> None:
+    if base.value:
+        ratio = other.value / base.value
+        text = f"{ratio:.4g} x ({other.value:.4g} and {base.value:.4g} {other.unit}, no interval)"
+        findings.measured(f"{other.name}: {name}", text=text)
+
+
+def _unequal_definitions(base: Definition, other: Definition) -> GuardFinding:
+    return GuardFinding(
+        "unequal-definition",
+        Consequence.INVALID,
+        f"{other.quantity} is {other.text}, and {base.text} in the baseline",
+        "figures that are compared have one definition",
+    )

@@ -1,0 +1,334 @@
+"""Result files of load generators: vLLM, SGLang, GuideLLM, AIPerf and llama.cpp's server bench."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.analysis.serving_metrics import ServedRequest
+from pytest_asperf.audit import load_definitions as defined
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from pytest_asperf.audit.load_definitions import Definition, Field
+
+    #: Yields a tool's own field, the name under which it is defined, its statistic and its value.
+    Stats = Callable[[Mapping[str, Any]], Iterator[tuple[str, str, str, object]]]
+
+_MAX_RUNS: Final = 100
+_MAX_REQUESTS: Final = 10_000
+_GAPS: Final = "inter_chunk_latency"
+_FLAT: Final = re.compile(r"(mean|median|p\d{1,2}(?:\.\d+)?)_(\w+)_ms")
+_STATISTICS: Final = {
+    "avg": "mean", "mean": "mean", "med": "median", "median": "median", "p50": "median",
+    "p95": "p95", "p99": "p99", "p(95)": "p95",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFigure:
+    """One figure of a run, in our unit. `statistic` is empty for a rate of the whole run."""
+
+    field: str
+    statistic: str
+    value: float
+    unit: str
+    definition: Definition
+
+    @property
+    def name(self) -> str:
+        """Our name of it."""
+        return f"{self.definition.quantity} {self.statistic}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRun:
+    """One run of a load generator.
+
+    Attributes:
+        work: the load, the prompts and the outputs, as far as the file has them.
+        requests: each one's chunks by the tool's own clock, where the file has them.
+        n_failed: requests that the tool counts as failed.
+    """
+
+    tool: str
+    figures: tuple[LoadFigure, ...]
+    work: Mapping[str, object]
+    requests: tuple[ServedRequest, ...] = ()
+    n_requests: int = 0
+    n_failed: int = 0
+
+    def value(self, quantity: str, statistic: str = "mean") -> float | None:
+        """One of its figures by our name; None if the file does not have it."""
+        figures = (f for f in self.figures if f.definition.quantity == quantity)
+        return next((f.value for f in figures if f.statistic == statistic), None)
+
+
+def load_runs_of_document(document: object) -> tuple[LoadRun, ...]:
+    """The runs in a JSON document; none if no load generator wrote it."""
+    if not isinstance(document, dict):
+        return ()
+    for telling, read in _TOOLS:
+        if telling <= document.keys():
+            return read(document)
+    return ()
+
+
+def load_runs_of_lines(lines: Iterable[str]) -> tuple[LoadRun, ...]:
+    """The runs in JSON lines, one run each, as SGLang and vLLM's --append-result write them."""
+    runs: list[LoadRun] = []
+    requests: list[ServedRequest] = []
+    for line in lines:
+        try:
+            document = json.loads(line or "null")
+        except (ValueError, RecursionError):
+            continue
+        runs += load_runs_of_document(document)
+        requests += _aiperf_request(document)
+        if not 0 < len(runs) + len(requests) < _MAX_REQUESTS:  # another tool's log, or enough
+            break
+    n_failed = sum(bool(request.failure) for request in requests)
+    alone = LoadRun("AIPerf, records", (), {}, tuple(requests), len(requests), n_failed)
+    return (*runs[:_MAX_RUNS], *([alone] if requests else []))
+
+
+def _flat(tool: str, fields: Mapping[str, Field], document: Mapping[str, Any]) -> LoadRun:
+    """A run of vLLM or SGLang, which write one object without levels."""
+    completed, failed = _number(document.get("completed")), _number(document.get("failed"))
+    errors = [error for error in _list(document.get("errors")) if error]
+    n_failed = int(failed if failed is not None else len(errors))
+    work = {
+        "users": document.get("max_concurrency"),
+        "requests/s": _number(document.get("request_rate")),  # or "inf"
+        "prompt tokens": document.get("total_input_tokens"),
+        "output tokens": document.get("total_output_tokens"),
+        "model": document.get("model_id"),
+    }
+    return LoadRun(
+        tool,
+        _figures(fields, _flat_stats, document),
+        _known(work),
+        tuple(_requests(document)),
+        int(completed or 0) + n_failed,
+        n_failed,
+    )
+
+
+def _flat_stats(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str, object]]:
+    for key, value in document.items():
+        statistic = _FLAT.fullmatch(str(key))
+        yield (key, statistic[2], statistic[1], value) if statistic else (key, key, "", value)
+
+
+def _requests(document: Mapping[str, Any]) -> Iterator[ServedRequest]:
+    """Requests as vLLM's --save-detailed and SGLang's --output-details keep them, in seconds."""
+    ttfts = _list(document.get("ttfts"))[:_MAX_REQUESTS]
+    columns = ("start_times", "itls", "output_lens", "input_lens", "errors")
+    for number, ttft in enumerate(ttfts):
+        start, gaps, n_output, n_prompt, error = (
+            _at(_list(document.get(column)), number) for column in columns
+        )
+        steps = [_number(step) for step in (start or 0.0, ttft, *_list(gaps))]
+        at_ns = [round(1e9 * at) for at in accumulate(step for step in steps if step is not None)]
+        has_output = bool(ttft) and None not in steps
+        yield ServedRequest(
+            start_ns=at_ns[0],
+            event_ns=tuple(at_ns[1:]) if has_output else (),
+            closed_ns=at_ns[-1],
+            n_output=_integer(n_output),
+            n_prompt=_integer(n_prompt),
+            failure=str(error)[:200] if error else "",
+        )
+
+
+def _guidellm(document: Mapping[str, Any]) -> tuple[LoadRun, ...]:
+    benchmarks = [b for b in _list(document["benchmarks"]) if isinstance(b, dict)]
+    return tuple(map(_guidellm_run, benchmarks[:_MAX_RUNS]))
+
+
+def _guidellm_run(benchmark: Mapping[str, Any]) -> LoadRun:
+    metrics = _dict(benchmark.get("metrics"))
+    totals = _dict(metrics.get("request_totals"))
+    strategy = _dict(_dict(benchmark.get("config")).get("strategy"))
+    lost = [int(_number(totals.get(name)) or 0) for name in ("errored", "incomplete")]
+    work = {
+        "strategy": strategy.get("type_"),
+        "users": strategy.get("streams"),
+        "requests/s": strategy.get("rate"),
+        **{
+            name: _dict(_dict(metrics.get(field)).get("successful")).get("total_sum")
+            for name, field in (
+                ("prompt tokens", "prompt_token_count"),
+                ("output tokens", "output_token_count"),
+            )
+        },
+    }
+    return LoadRun(
+        "GuideLLM",
+        _figures(defined.GUIDELLM, _guidellm_stats, metrics),
+        _known(work),
+        n_requests=int(_number(totals.get("total")) or 0),
+        n_failed=sum(lost),
+    )
+
+
+def _guidellm_stats(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str, str, object]]:
+    for name, by_status in metrics.items():
+        summary = _dict(_dict(by_status).get("successful"))
+        for statistic, value in {**summary, **_dict(summary.get("percentiles"))}.items():
+            yield f"{name}.{statistic}", name, statistic, value
+
+
+def _aiperf(document: Mapping[str, Any]) -> tuple[LoadRun, ...]:
+    counts = {
+        name: int(_number(_dict(document.get(name)).get("avg")) or 0)
+        for name in ("request_count", "error_request_count")
+    }
+    is_whole = document.get("is_complete") is not False and not document.get("was_cancelled")
+    work = {
+        **{
+            name: _dict(document.get(field)).get("avg")
+            for name, field in (
+                ("prompt tokens each", "input_sequence_length"),
+                ("output tokens each", "output_sequence_length"),
+            )
+        },
+        "users": _find(_dict(document.get("input_config")), "concurrency"),
+        "requests/s": _find(_dict(document.get("input_config")), "request_rate"),
+    }
+    n_failed = counts["error_request_count"] + (not is_whole)
+    run = LoadRun(
+        "AIPerf",
+        _figures(defined.AIPERF, _nested_stats, document),
+        _known(work),
+        n_requests=counts["request_count"] + n_failed,
+        n_failed=n_failed,
+    )
+    return (run,)
+
+
+def _aiperf_request(record: object) -> list[ServedRequest]:
+    """The request of a line of AIPerf's `profile_export.jsonl`; times are in ms there."""
+    metrics = _dict(_dict(record).get("metrics"))
+    if not metrics or "benchmark_phase" not in _dict(_dict(record).get("metadata")):
+        return []
+    value = {name: _dict(metric).get("value") for name, metric in metrics.items()}
+    steps = [_number(s) for s in (value.get("time_to_first_token"), *_list(value.get(_GAPS)))]
+    at_ns = [round(1e6 * at) for at in accumulate(step for step in steps if step is not None)]
+    error = _dict(record).get("error")
+    request = ServedRequest(
+        start_ns=0,
+        event_ns=() if None in steps else tuple(at_ns),
+        closed_ns=max(at_ns, default=0),
+        n_output=_integer(value.get("output_sequence_length")),
+        n_prompt=_integer(value.get("input_sequence_length")),
+        n_cached=_integer(value.get("usage_prompt_cache_read_tokens")),
+        failure=str(error)[:200] if error else "",
+    )
+    return [request]
+
+
+def _llama_bench(document: Mapping[str, Any]) -> tuple[LoadRun, ...]:
+    metrics = _dict(document["metrics"])
+    checks = _dict(metrics.get("checks"))
+    n_failed = int(_number(checks.get("fails")) or 0)
+    totals = ("llamacpp_prompt_tokens_total_counter", "llamacpp_completion_tokens_total_counter")
+    prompt, output = (_dict(metrics.get(name)).get("count") for name in totals)
+    users = _dict(metrics.get("vus_max")).get("max")
+    run = LoadRun(
+        "llama.cpp server bench",
+        _figures(defined.LLAMA_BENCH, _nested_stats, metrics),
+        _known({"users": users, "prompt tokens": prompt, "output tokens": output}),
+        n_requests=int(_number(checks.get("passes")) or 0) + n_failed,
+        n_failed=n_failed,
+    )
+    return (run,)
+
+
+def _nested_stats(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str, object]]:
+    for name, summary in document.items():
+        for statistic, value in _dict(summary).items():
+            yield f"{name}.{statistic}", name, statistic, value
+
+
+def _figures(
+    fields: Mapping[str, Field], stats: Stats, document: Mapping[str, Any]
+) -> tuple[LoadFigure, ...]:
+    figures: dict[str, LoadFigure] = {}
+    for own_name, stem, statistic, value in stats(document):
+        field, number = fields.get(stem), _number(value)
+        name = _STATISTICS.get(statistic, "" if not statistic else None)
+        if field is None or number is None or name is None:
+            continue
+        if field.unit.endswith("/s") and stem not in _SPREAD_RATES:
+            if name not in {"mean", ""}:
+                continue
+            name = ""
+        figure = LoadFigure(own_name, name, number * field.factor, field.unit, field.definition)
+        figures.setdefault(figure.name, figure)
+    return tuple(figures.values())
+
+
+#: Rates that are one for each request, so that their mean is no rate of the run.
+_SPREAD_RATES: Final = {
+    "output_token_throughput_per_user",
+    "llamacpp_tokens_second",
+    "llamacpp_prompt_processing_second",
+}
+_TOOLS: Final[tuple[tuple[set[str], Callable[[Mapping[str, Any]], tuple[LoadRun, ...]]], ...]] = (
+    ({"benchmarks", "metadata", "config"}, _guidellm),
+    ({"request_throughput", "request_latency", "input_config"}, _aiperf),
+    ({"metrics", "root_group"}, _llama_bench),
+    (
+        {"median_ttft_ms", "median_e2e_latency_ms", "completed"},
+        lambda document: (_flat("SGLang bench_serving", defined.SGLANG, document),),
+    ),
+    (
+        {"request_throughput", "completed", "endpoint_type"},
+        lambda document: (_flat("vLLM bench serve", defined.VLLM, document),),
+    ),
+)
+
+
+def _find(config: Mapping[str, Any], name: str) -> object:
+    """A setting wherever a configuration has it."""
+    if name in config:
+        return config[name]
+    parts = (part for value in config.values() for part in (value, *_list(value)[:8]))
+    found = (_find(part, name) for part in parts if isinstance(part, dict))
+    return next((value for value in found if value is not None), None)
+
+
+def _known(work: Mapping[str, object]) -> dict[str, object]:
+    return {k: v for k, v in work.items() if isinstance(v, str) or _number(v) is not None}
+
+
+def _dict(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _at(values: list[Any], number: int) -> Any:
+    return values[number] if number < len(values) else None
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
