@@ -69,7 +69,7 @@ class Tally:
 
 def report(writer: int, number: int) -> dict[str, Any]:
     """A report that no other writer has."""
-    engine = {
+    engine: dict[str, Any] = {
         "engine": "llama_cpp",
         "library": "lib",
         "version": "1",
@@ -84,7 +84,7 @@ def report(writer: int, number: int) -> dict[str, Any]:
         rows.append({"test": f"test_{n}", "outcome": "", "source": "live", "raw": raw})
     machine = {"id": f"writer{writer % 4}", "hardware": "m4", "os": "macOS", "gpus": []}
     began = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(_FIRST + number))
-    meta = {"version": "0.1.0", "time": began, "host": "mini", "machine": machine}
+    meta: dict[str, Any] = {"version": "0.1.0", "time": began, "host": "mini", "machine": machine}
     meta["seed"] = writer * 10**9 + number
     return {"schema": 1, "meta": meta, "rows": rows, "padding": "x" * RAW_BYTES}
 
