@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from pytest_asperf.modelfiles.shipped import shipped_models
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
     from pytest_asperf.config.engines import Engine
 
 BUILD: Final = EngineBuild("llama_cpp", Path(sys.executable))
@@ -29,6 +32,8 @@ BUILD: Final = EngineBuild("llama_cpp", Path(sys.executable))
 SETTINGS: Final = EngineSettings(threads=1)
 
 _HEAD_SIZE: Final = 64
+#: Weights of one matrix that are drawn.
+_MOST_DRAWN: Final = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +67,11 @@ def level_files(
     return {level: locator.locate(ModelRef(spec, level)).path for level in levels}
 
 
-def write_random_llama(path: Path, shape: Shape, *, seed: int = 0) -> ModelSpec:
+def write_random_llama(path: Path, shape: Shape, *, seed: int = 0, n_ctx: int = 2048) -> ModelSpec:
     """Write a Llama model with random F16 weights; its speed and memory are those of a real one."""
     writer = GGUFWriter(path, "llama")
     writer.add_file_type(LlamaFileType.MOSTLY_F16)
-    writer.add_context_length(2048)
+    writer.add_context_length(n_ctx)
     writer.add_vocab_size(shape.n_vocab)
     writer.add_embedding_length(shape.n_embd)
     writer.add_feed_forward_length(shape.n_ff)
@@ -80,13 +85,19 @@ def write_random_llama(path: Path, shape: Shape, *, seed: int = 0) -> ModelSpec:
     rng = np.random.default_rng(seed)
     for name, size in _tensors(shape):
         norm = len(size) == 1
-        values = np.ones(size, np.float32) if norm else rng.standard_normal(size, np.float32)
-        writer.add_tensor(name, values if norm else (values * 0.05).astype(np.float16))
+        writer.add_tensor(name, np.ones(size, np.float32) if norm else _random(rng, size))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return ModelSpec(path.stem, gguf=path, settings=SETTINGS)
+
+
+def _random(rng: np.random.Generator, size: tuple[int, ...]) -> NDArray[np.float16]:
+    """Random weights; those of a large matrix repeat, because drawing billions takes minutes."""
+    n = math.prod(size)
+    drawn = (rng.standard_normal(min(n, _MOST_DRAWN), np.float32) * 0.05).astype(np.float16)
+    return np.resize(drawn, size)
 
 
 def _tensors(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
