@@ -79,7 +79,7 @@ class MachineQueue:
 
     def _acquire(self, lock: FileLock) -> None:
         began_s = time.monotonic()
-        holder, since_s, next_s, told_pid = None, began_s, 0.0, None
+        holder, since_s, next_s, named_pid = None, began_s, 0.0, None
         while not _taken(lock):
             now_s = time.monotonic()
             newest = holder_of(self._path)
@@ -89,9 +89,9 @@ class MachineQueue:
             if left_s <= 0 or holder in self._given_up:
                 self._given_up = [holder]
                 raise _busy(self._path, holder, self._limit_s)
-            # A process that takes many turns is told of once, and then as often as others.
-            if now_s >= next_s or (holder and holder.pid != told_pid):
-                next_s, told_pid = now_s + self._repeat_s, holder and holder.pid
+            # A process that takes many turns is named once, and again as often as others.
+            if now_s >= next_s or (holder and holder.pid != named_pid):
+                next_s, named_pid = now_s + self._repeat_s, holder and holder.pid
                 self._on_wait(
                     f"another measurement is running on this machine: {holder or self._path}; "
                     f"giving up after {self._limit_s:.0f} s"

@@ -110,7 +110,7 @@ class ProgressLine:
         shown: RenderableType = self._progress or ""
         if self._waiting is not None:
             reason, began_s = self._waiting
-            shown = Text(f"waiting for {_clock(time.monotonic() - began_s)}: {reason}")
+            shown = Text(f"waiting, {_clock(time.monotonic() - began_s)}: {reason}")
         # On some terminals a line that fills the last column begins another.
         return Constrain(shown, self._console.width - 1)
 

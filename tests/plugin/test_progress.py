@@ -216,7 +216,7 @@ def test_a_wait_is_counted_and_cleared() -> None:
     line.wait("pid 12 of anna (pytest test_it.py), since 12:00:00")
     line.clear()
     shown = " ".join(file.getvalue().partition("\x1b")[0].split())
-    assert shown.startswith("waiting for 0:00: pid 12 of anna (pytest test_it.py), since 12:00:00")
+    assert shown.startswith("waiting, 0:00: pid 12 of anna (pytest test_it.py), since 12:00:00")
     assert screen(file.getvalue()) == 2 * [""]
 
 
