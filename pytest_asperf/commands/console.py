@@ -38,7 +38,7 @@ _OUTCOME_STYLES: Final = {
     Outcome.INCONCLUSIVE: "yellow", Outcome.INVALID: "magenta",
 }  # fmt: skip
 _LEAST_STATE_COLUMNS: Final = 4
-_MOST_NAME_COLUMNS: Final = 16
+_MOST_NAME_COLUMNS: Final = 30
 _LEAST_TEXT_COLUMNS: Final = 24
 
 

@@ -79,18 +79,19 @@ class MachineQueue:
 
     def _acquire(self, lock: FileLock) -> None:
         began_s = time.monotonic()
-        holder, since_s, next_s = None, began_s, 0.0
+        holder, since_s, next_s, named_pid = None, began_s, 0.0, None
         while not _taken(lock):
             now_s = time.monotonic()
             newest = holder_of(self._path)
             if newest != holder:
-                holder, since_s, next_s = newest, now_s, 0.0
+                holder, since_s = newest, now_s
             left_s = self._limit_s - (now_s - since_s)
             if left_s <= 0 or holder in self._given_up:
                 self._given_up = [holder]
                 raise _busy(self._path, holder, self._limit_s)
-            if now_s >= next_s:
-                next_s = now_s + self._repeat_s
+            # A process that takes many turns is named once, and again as often as others.
+            if now_s >= next_s or (holder and holder.pid != named_pid):
+                next_s, named_pid = now_s + self._repeat_s, holder and holder.pid
                 self._on_wait(
                     f"another measurement is running on this machine: {holder or self._path}; "
                     f"giving up after {self._limit_s:.0f} s"

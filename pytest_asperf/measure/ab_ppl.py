@@ -15,7 +15,7 @@ from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
 from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.config.progress import SoFar
 from pytest_asperf.errors import MeasurementError
-from pytest_asperf.measure.experiment import Visit
+from pytest_asperf.measure.experiment import Visit, shown
 from pytest_asperf.measure.ladder import scored_chunks
 from pytest_asperf.measure.running_arms import MODEL, RunningArm, open_together
 
@@ -96,8 +96,7 @@ class PplExperiment:
                 for chunk in order[test.n :]:
                     if test.outcome is not None or time.monotonic() > deadline:
                         break
-                    change = test.estimate if test.n else None
-                    figure = f"Δ {change}" if change and change.has_interval else ""
+                    figure = f"Δ {shown(test.estimate)}" if test.n else ""
                     lease.progress("ppl", test.n, len(chunks), SoFar(figure, "chunks"))
                     test.update(_delta_nll(arms, chunk, contexts))
             except KeyboardInterrupt:

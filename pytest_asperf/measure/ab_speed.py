@@ -26,7 +26,7 @@ from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.config.progress import SoFar
 from pytest_asperf.hardware.readiness import readiness
-from pytest_asperf.measure.experiment import Visit
+from pytest_asperf.measure.experiment import Visit, shown
 from pytest_asperf.measure.paired_runner import Pair, PairedRunner
 from pytest_asperf.measure.running_arms import RunningArm, open_together
 from pytest_asperf.measure.surroundings import Surroundings
@@ -266,9 +266,9 @@ def _so_far(test: PairedTest | RatioTest, max_pairs: int) -> SoFar:
     """The ratio that the pairs show, and how many will probably decide."""
     if not test.n:
         return SoFar(counted="pairs")
-    ratio, left = test.estimate.as_ratio(), test.expected_pairs_left
-    figure = ratio.text() if ratio.has_interval else f"{ratio.point:.2f}"
-    return SoFar(figure, "pairs", None if left is None else min(test.n + left, max_pairs))
+    left = test.expected_pairs_left
+    expected = None if left is None else min(test.n + left, max_pairs)
+    return SoFar(shown(test.estimate.as_ratio()), "pairs", expected)
 
 
 def _run_pair(

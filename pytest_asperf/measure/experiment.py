@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.config.progress import Progress
     from pytest_asperf.measure.ab_arms import Arm
     from pytest_asperf.measure.corpus import Corpus
@@ -51,6 +52,11 @@ class MachineLease:
     def corpus(self) -> Corpus:
         """The text that the first model is fed from."""
         return read_corpus(self.sides[0][0].model.ref.spec, self.shipped_corpus)
+
+
+def shown(estimate: Estimate) -> str:
+    """An estimate for a progress line: without a word about an interval that is not there yet."""
+    return estimate.text() if estimate.has_interval else estimate.text().partition(" (")[0]
 
 
 class Experiment(Protocol[Result_co]):

@@ -87,7 +87,7 @@ class SingleBuild:
             workload,
             repetitions=self._plan.repetitions,
             seed=self._plan.seed,
-            progress=lambda runs: self._tell_rates(label, workload, runs),
+            progress=lambda runs: self._show_rates(label, workload, runs),
             loaded={name: self._loaded.facts(model) for name, model in by_name.items()},
             reload=lambda name: self._loaded.reload(worker, by_name[name]),
         )
@@ -151,7 +151,7 @@ class SingleBuild:
     ) -> dict[ModelRef, LevelResult]:
         loaded = self._loaded
         names = {model.ref.title: model for model in models}
-        # The model's name is told once, its levels each.
+        # The model is named once, and each of its levels.
         others = ", ".join(names).replace(f", {base.ref.spec.name}:", ", ")
         label = f"PPL {others} vs {base.ref.title.removeprefix(f'{base.ref.spec.name}:')}"
         worker = loaded.only([base, *models])
@@ -166,7 +166,7 @@ class SingleBuild:
             [base.ref.title, *names],
             chunks,
             concurrency=self._concurrency(base),
-            progress=lambda scores: self._tell_change(label, len(chunks), scores),
+            progress=lambda scores: self._show_change(label, len(chunks), scores),
         )
         base_chunks, base_context = scores[base.ref.title]
         base_ran = loaded.ran(base, base_context)
@@ -188,17 +188,17 @@ class SingleBuild:
             for scored, context in [scores[name]]
         }
 
-    def _tell_rates(
+    def _show_rates(
         self, label: str, workload: Workload, runs: Mapping[str, Sequence[RawRun]]
     ) -> None:
         """Show how far a workload is, and the rate where there is one model."""
         done, total = sum(map(len, runs.values())), self._plan.repetitions * len(runs)
-        rates = [1e9 * run.n_tokens / run.elapsed_ns for of in runs.values() for run in of]
+        rates = [1e9 * run.n_tokens / max(1, run.elapsed_ns) for of in runs.values() for run in of]
         is_shown = done and len(runs) == 1 and workload.is_rate
         figure = f"{median(rates):.3g} tok/s" if is_shown else ""
         self._notify.progress(label, done, total, SoFar(figure, "runs"))
 
-    def _tell_change(
+    def _show_change(
         self, label: str, n_chunks: int, scores: Mapping[str, Sequence[ChunkScore]]
     ) -> None:
         """Show how far a ladder is, and the last rung's ΔPPL once there is an interval."""

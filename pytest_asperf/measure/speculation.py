@@ -20,6 +20,7 @@ from pytest_asperf.config.progress import SoFar
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.errors import UnfitError
 from pytest_asperf.measure.draft_target import TARGET, OpenPair, room_after_prompt
+from pytest_asperf.measure.experiment import shown
 from pytest_asperf.measure.model_locator import same_tokenizer
 from pytest_asperf.measure.prompts import read_prompts, tokenized
 from pytest_asperf.measure.results import Provenance
@@ -118,8 +119,7 @@ def run_speculation(
         deadline = time.monotonic() + budget.max_seconds
         try:
             while test.outcome is None and time.monotonic() < deadline:
-                figure = f"gain {test.estimate.text()}" if test.n else ""
-                so_far = SoFar(figure, "pairs")
+                so_far = SoFar(f"gain {shown(test.estimate)}" if test.n else "", "pairs")
                 lease.progress(f"speculation {pairing.label}", test.n, budget.max_pairs, so_far)
                 pair = paired.run_pair()
                 # The target alone as the candidate: what it is slower by is the gain.

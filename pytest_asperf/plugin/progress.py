@@ -92,10 +92,12 @@ class TerminalNotify:
         with self._uncaptured():
             writer = self._terminal._tw  # noqa: SLF001  # as above
             writer.flush()
-            encoding = getattr(writer._file, "encoding", None)  # noqa: SLF001  # as above
-            file = os.fdopen(os.dup(writer._file.fileno()), "w", encoding=encoding)  # noqa: SLF001
-            # A terminal that is as wide as the line would begin another.
-            width = writer.fullwidth - 1
+            own = writer._file  # noqa: SLF001  # as above
+            # Of a name's letters the terminal's encoding may lack some.
+            file = os.fdopen(
+                os.dup(own.fileno()), "w", encoding=own.encoding, errors="backslashreplace"
+            )
+            width = writer.fullwidth
         file.write("\n")
         self._file, self._place = file, self._test()
         self._line = ProgressLine(CursorConsole(file=file, force_terminal=True, width=width))

@@ -104,12 +104,15 @@ class ProgressLine:
         self._live.start(refresh=True)
 
     def _rendered(self) -> RenderableType:
+        from rich.constrain import Constrain
         from rich.text import Text
 
+        shown: RenderableType = self._progress or ""
         if self._waiting is not None:
             reason, began_s = self._waiting
-            return Text(f"waiting for {_clock(time.monotonic() - began_s)}: {reason}")
-        return self._progress or ""
+            shown = Text(f"waiting, {_clock(time.monotonic() - began_s)}: {reason}")
+        # On some terminals a line that fills the last column begins another.
+        return Constrain(shown, self._console.width - 1)
 
 
 def _progress(console: Console) -> Progress:
