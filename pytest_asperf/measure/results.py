@@ -96,7 +96,10 @@ class Provenance:
         timings = said.get("timings", {}) if isinstance(said, dict) else {}
         drafted = timings.get("draft_n")
         accepted = f"; {timings.get('draft_n_accepted')} of {drafted} drafted tokens accepted"
-        return f"{self.loaded.served}{accepted if drafted else ''}"
+        client = (
+            f"; client: {said['client']}" if isinstance(said, dict) and "client" in said else ""
+        )
+        return f"{self.loaded.served}{accepted if drafted else ''}{client}"
 
     @property
     def _file(self) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from .engine import Asked, Facts, RefusalError, Timing
 from .served_prompts import Prompts, is_near
 from .serving.client import stream_request
+from .serving.client_cost import client_cost
 from .serving.events import read_reply
 from .serving.load import closed_loop
 from .serving.record import Timeouts
@@ -114,14 +115,15 @@ class ServedModel:
     def serve(self, work: Asked) -> Timing:
         """Time one request of each user; see `AnswersRequests`."""
         n_prompt, n_output = _sizes(work)
+        cost = client_cost(work.users)
         answers = self._answers(work, n_prompt, n_output)
         counted = [answer.reply.counts.n_prompt for answer in answers]
         if times_prompt(work.kind) and not all(is_near(n, n_prompt) for n in counted if n):
             raise RefusalError(
                 "server", f"the server counted {counted} tokens of prompts of {n_prompt}"
             )
-        self.context = {**self._fixed_context, "server": answers[-1].said}
-        return timing(work, answers)
+        self.context = {**self._fixed_context, "server": {**answers[-1].said, "client": str(cost)}}
+        return timing(work, answers, cost.lag_p50_ns)
 
     def billed(self, prompt: str) -> int:
         """The tokens of a prompt as a request for one token is billed."""

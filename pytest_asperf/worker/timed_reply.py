@@ -85,10 +85,13 @@ def times_prompt(kind: str) -> bool:
     return kind in {"pp", "ttft", "request"}
 
 
-def timing(work: Asked, answers: Sequence[TimedReply]) -> Timing:
-    """The time of all users' requests together; see `AnswersRequests`."""
+def timing(work: Asked, answers: Sequence[TimedReply], lag_ns: int) -> Timing:
+    """The time of all users' requests together; see `AnswersRequests`.
+
+    The lag is that of our own stamps.
+    """
     elapsed_ns, steps_ns = _TIMED[work.kind](work, answers)
-    requests = tuple(answer.facts for answer in answers)
+    requests = tuple({**answer.facts, "lag_ns": lag_ns} for answer in answers)
     return Timing(work.n_tokens * len(answers), elapsed_ns, steps_ns, None, requests)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -152,22 +153,34 @@ def test_a_server_that_restarted_is_found() -> None:
 
 
 def test_a_cached_prompt_shows_in_its_time() -> None:
-    """A prompt that takes less than half of the time of a new one was not computed."""
-    found = guards.short_ttft(4.0, 10.0, 512)
+    """Where a server does not say what it cached, one prompt in a third of the time is a hint."""
+    times = [30, 31, 10, 29, 32, 30]
+    done = [ServedRequest(0, (1_000_000 * t,), 1_000_000 * t, 1) for t in times]
+    found = guards.short_ttft(done)
     assert found is not None
-    assert "512 tokens" in found.found
-    assert guards.short_ttft(6.0, 10.0, 512) is None
+    assert found.consequence is guards.Consequence.WARNING
+    assert guards.short_ttft([*done[:2], *done[3:]]) is None
+    assert guards.short_ttft([replace(one, n_cached=0) for one in done]) is None
+
+
+def test_chunks_that_were_read_at_once_show_no_gaps() -> None:
+    """A reply whose chunks mostly came in one read has no inter-token times."""
+    apart = ServedRequest(0, (10, 20, 30, 40, 40), 50, 5)
+    assert guards.joined_stamps([apart]) is None
+    found = guards.joined_stamps([replace(apart, event_ns=(10, 40, 40, 40, 40))])
+    assert found is not None
+    assert "5 chunks in 2 reads" in found.found
 
 
 @pytest.mark.parametrize(
-    ("cpu_share", "lag_us", "bound"), [(0.1, 20, False), (0.3, 20, True), (0.1, 60, True)]
+    ("cpu_us", "lag_us", "is_bound"), [(100, 20, False), (600, 20, True), (100, 150, True)]
 )
-def test_a_client_that_cannot_follow_is_found(cpu_share: float, lag_us: int, bound: bool) -> None:  # noqa: FBT001
+def test_a_client_that_cannot_follow_is_found(cpu_us: int, lag_us: int, *, is_bound: bool) -> None:
     """A busy client, or stamps that lag by much of a gap of 500 us, measure the client."""
-    found = guards.client_bound(
-        cpu_ns=cpu_share * 1e9, elapsed_ns=1e9, lag_ns=lag_us * 1e3, gap_ns=500e3
-    )
-    assert (found is not None) is bound
+    times = tuple(500_000 * n for n in range(1, 5))
+    done = ServedRequest(0, times, 2_000_000, 4, cpu_ns=cpu_us * 1000, lag_ns=lag_us * 1000)
+    assert (guards.client_bound([done]) is not None) is is_bound
+    assert guards.client_bound([replace(done, event_ns=times[:1], cpu_ns=0)]) is None
 
 
 def test_gaps_are_those_of_the_chunks() -> None:

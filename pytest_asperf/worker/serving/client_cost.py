@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from .client import stream_request
@@ -28,6 +29,17 @@ class ClientCost:
     lag_p95_ns: int
     lag_max_ns: int
     cpu_ns_per_chunk: int
+
+    def __str__(self) -> str:
+        lag_us, cpu_us = self.lag_p50_ns / 1e3, self.cpu_ns_per_chunk / 1e3
+        streams = f"{self.n_streams} stream{'s' * (self.n_streams > 1)}"
+        return f"stamps lag by {lag_us:.0f} us with {streams}, {cpu_us:.0f} us of CPU a chunk"
+
+
+@cache
+def client_cost(n_streams: int) -> ClientCost:
+    """The cost with so many streams, measured once in this process."""
+    return measure_client_cost(n_streams)
 
 
 def measure_client_cost(n_streams: int, n_chunks: int = 50, pace_us: int = 4000) -> ClientCost:
