@@ -38,8 +38,8 @@ _SHOWN: Final = 200
 CANNOT: Final = {
     **dict.fromkeys(
         ("tokenize", "prompt", "generate", "first_token"),
-        "a server takes texts, and generates what it samples; the engines llama_cpp and mlx are "
-        "fed with tokens",
+        "a server takes texts, generates what it samples and shows no logits: PPL, logits and "
+        "speculation step by step need the engine llama_cpp, llama_tools or mlx",
     ),
     **dict.fromkeys(
         ("logits", "score"),
