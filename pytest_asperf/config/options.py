@@ -15,7 +15,10 @@ OPTIONS: Final = {
     "--asperf-engine": (
         "engine",
         "NAME",
-        "llama_cpp, llama_tools, mlx, or a server, as in llama_server (default: llama_cpp)",
+        (
+            "llama_cpp, llama_tools, mlx; or a server: llama_server, llama_cpp_server, mlx_server, "
+            "openai (default: llama_cpp)"
+        ),
     ),
     "--asperf-source": (
         "source",

@@ -105,6 +105,8 @@ class EngineFacts:
     @property
     def release(self) -> str:
         """The library's name and version, and those of the library below it."""
+        if self.engine == "openai":
+            return f"{self.library}, version {self.version}"
         if self.mlx_version is not None:
             below = f"mlx {self.mlx_version}"
         else:

@@ -169,8 +169,9 @@ class ThroughputResult:
 
     @cached_property
     def times_ms(self) -> tuple[float, ...]:
-        """Time of each counted run."""
-        return tuple(run.elapsed_ns / 1e6 for run in self.runs)
+        """Time of each counted run; of `itl…` that of a token."""
+        per = self.workload.n_tokens if self.workload.kind == "itl" else 1
+        return tuple(run.elapsed_ns / 1e6 / per for run in self.runs)
 
     @property
     def judged(self) -> tuple[float, ...]:

@@ -240,14 +240,18 @@ def _end_with_parent(request_fd: int) -> None:
         poll = select.poll()
         poll.register(request_fd, 0)  # a hang-up is reported whatever is asked for
         poll.poll()
-        if os.getpgrp() == os.getpid():
-            os.killpg(0, signal.SIGHUP)
-            os.killpg(0, signal.SIGCONT)  # a stopped program receives it when it resumes
+        _end_programs()
         os._exit(0)
 
     # A handler, unlike ignoring, is not inherited by programs.
     signal.signal(signal.SIGHUP, lambda *_: None)
     threading.Thread(target=watch, daemon=True).start()
+
+
+def _end_programs() -> None:
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGHUP)
+        os.killpg(0, signal.SIGCONT)  # a stopped program receives it when it resumes
 
 
 def main(arguments: list[str]) -> None:
@@ -288,3 +292,4 @@ def main(arguments: list[str]) -> None:
                 failure = _failure("non-finite", f"the result is not a number: {err}")
                 answer = encode({"id": request.get("id"), **failure})
             write_all(reply_fd, answer)
+        _end_programs()  # between two calls, this thread sees the end first

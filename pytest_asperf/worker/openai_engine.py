@@ -54,7 +54,7 @@ class OpenAiEngine:
         """The server's address, and the version that it names."""
         return {
             "engine": "openai",
-            "library": "server",
+            "library": f"server {self.endpoint}",
             "version": self._version(),
             "library_path": str(self.endpoint),
             "library_sha256": None,
@@ -87,7 +87,7 @@ class OpenAiEngine:
             )
         record = get_request(self.endpoint, "/models", headers=self.headers, timeouts=_ASKING)
         if record.fault is not None:
-            raise RefusalError("server", f"{self.endpoint}: {record.fault.text}")
+            raise RefusalError("server", record.fault.text)
         if record.status in {401, 403}:
             key = "the key was refused" if self.headers else "it asks for a key, and there is none"
             raise RefusalError("server", f"{self.endpoint}: {key} (HTTP {record.status})")

@@ -39,8 +39,8 @@ _SHOWN: Final = 200
 CANNOT: Final = {
     **dict.fromkeys(
         ("tokenize", "prompt", "generate", "first_token"),
-        "a server takes texts, and generates what it samples; the engines llama_cpp and mlx are "
-        "fed with tokens",
+        "a server takes texts, generates what it samples and shows no logits: PPL, logits and "
+        "speculation step by step need the engine llama_cpp, llama_tools or mlx",
     ),
     **dict.fromkeys(
         ("logits", "score"),
@@ -153,7 +153,6 @@ class ServedModel:
     def _checked(self, record: StreamRecord) -> TimedReply:
         reply = read_reply(record)
         if reply.faults:
-            self.require_alive()
             fault = reply.faults[0]
             raise self.failure(f"{fault.kind}: {fault.text}")
         self._require_same(reply)

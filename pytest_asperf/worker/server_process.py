@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _HOST: Final = "127.0.0.1"
 _ASK_EVERY_S: Final = 0.02
 _ASKING: Final = Timeouts(connect_s=1.0, headers_s=5.0, idle_s=5.0, total_s=5.0)
+#: A connection is lost before its server's process has ended.
+_DYING_S: Final = 0.5
 #: Another process may take a free port before the server does.
 _PORTS_TRIED: Final = 3
 _PORT_TAKEN: Final = re.compile(r"address already in use|couldn't bind", re.IGNORECASE)
@@ -70,6 +72,14 @@ class ServerProcess:
         """Refuse to go on if it has ended."""
         if self.run.has_ended:
             raise self.run.failure(f"{self.run.how_it_ended()} between two requests")
+
+    def failure(self, what: str) -> RefusalError:
+        """The error for a reply that is none; how the server ended, if it did."""
+        until_s = time.monotonic() + _DYING_S
+        while not self.run.has_ended and time.monotonic() < until_s:
+            time.sleep(_ASK_EVERY_S)
+        ended = f"{self.run.how_it_ended()}: " if self.run.has_ended else ""
+        return self.run.failure(f"{ended}{what}")
 
     @property
     def peak_rss_bytes(self) -> int:

@@ -55,7 +55,7 @@ class StartedModel(ServedModel):
 
     def failure(self, what: str) -> RefusalError:
         """The error for a reply that is none, with the server's last lines."""
-        return self._server.run.failure(what)
+        return self._server.failure(what)
 
     @property
     def peak_rss_bytes(self) -> int:

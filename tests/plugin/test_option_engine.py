@@ -23,5 +23,8 @@ def test_an_unknown_engine_is_a_usage_error(project: Project) -> None:
     result = project.run("--asperf-engine=lama_cpp")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        ["*'lama_cpp'*did you mean 'llama_cpp'?", "*llama_cpp, llama_tools, mlx, scripted*"]
+        [
+            "*'lama_cpp'*did you mean 'llama_cpp'?",
+            "*llama_cpp, llama_cpp_server, llama_server, llama_tools, mlx, mlx_server, openai*",
+        ]
     )

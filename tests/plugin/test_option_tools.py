@@ -71,7 +71,9 @@ def test_a_folder_without_programs_is_a_usage_error(project: Project) -> None:
     project.test(SOUND)
     result = project.run("--asperf-engine=llama_tools", "--asperf-tools=.")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--asperf-tools: '.' is not usable: no llama-bench is in it*"])
+    result.stderr.fnmatch_lines(
+        ["*--asperf-tools: '.' is not usable: neither llama-bench nor llama-server*"]
+    )
 
 
 def test_a_folder_that_no_engine_runs_is_a_usage_error(project: Project) -> None:

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.served import WordServer
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+KEY = "sk-a-secret-of-24-letters"
+SPEED = 'def test_it(throughput):\n    throughput("tg16")\n'
+
+
+def test_a_key_is_sent_and_never_shown(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server gets the key of the named variable; no output and no file has it."""
+    monkeypatch.setenv("MY_KEY", KEY)
+    server = WordServer(key=KEY)
+    project.config(engine="openai", default_model="asperf-target", max_cv="1000%")
+    project.test(SPEED)
+    url = f"--asperf-url=http://{server.endpoint.authority}"
+    refused = project.run(url, "-vv")
+    refused.stdout.fnmatch_lines(["*it asks for a key, and there is none (HTTP 401)*"])
+    result = project.run(url, "--asperf-api-key-variable=MY_KEY", "--asperf-report=json:out.json")
+    result.assert_outcomes(passed=1)
+    written = (project.path / "out.json").read_text("utf-8")
+    assert KEY not in written + result.stdout.str() + result.stderr.str()
+
+
+def test_what_is_no_variable_is_a_usage_error(project: Project) -> None:
+    """A key in its place is refused."""
+    project.test(SPEED)
+    result = project.run("--asperf-api-key-variable=sk-123")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*takes the name of a variable of the environment*"])

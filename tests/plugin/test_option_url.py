@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.served import WordServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.plugin.conftest import Project
+
+SOUND = "def test_sound():\n    pass\n"
+SPEED = """
+def test_speed(throughput, latency):
+    throughput("tg16@c2")
+    assert_latency(latency("ttft64"), at_most="5 s")
+    assert_latency(latency("itl16"), at_most="5 s", percentile=90)
+"""
+GATE = """
+def test_gate(gate):
+    assert_no_regression(gate("tg16@c2"), tolerance="1000%")
+"""
+
+
+@pytest.fixture
+def served() -> Iterator[WordServer]:
+    """A running server."""
+    server = WordServer()
+    yield server
+    server.close()
+
+
+def asked(project: Project, source: str) -> Project:
+    """A project with a test that asks servers, for the model that a server names first."""
+    project.config(engine="openai", default_model="asperf-target", max_cv="1000%")
+    project.test(source)
+    return project
+
+
+def test_a_running_server_is_measured(
+    project: Project, served: WordServer, rows: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """Users ask at once, each request is kept, and what the server does not say is named."""
+    asked(project, SPEED)
+    row, *others = rows(
+        f"--asperf-url=http://{served.endpoint.authority}", "--asperf-repetitions=5"
+    )
+    assert "a user" in row["measured"]
+    assert [len(run["requests"]) for run in row["raw"]["runs"]] == [2] * 5
+    assert "not known: build, slots" in dict(row["ran"])["server"]
+    assert [other["outcome"] for other in others if other["outcome"]] == ["PASS", "PASS"]
+    assert len({r["prompt"] for r in served.requests if "prompt" in r}) > 15
+
+
+def test_two_urls_gate_each_other(project: Project, served: WordServer) -> None:
+    """A build of a gate may be the URL of a running server."""
+    asked(project, GATE)
+    base, url = (f"http://{host}:{served.endpoint.port}" for host in ("127.0.0.1", "localhost"))
+    result = project.run(f"--asperf-baseline={base}", f"--asperf-candidate={url}")
+    result.stdout.fnmatch_lines([f"* tg16@c2 served on openai in {url} / *"])
+    result.assert_outcomes(passed=1)
+
+
+def test_a_cached_prompt_is_invalid(project: Project) -> None:
+    """A server that had the prompt already has not computed it."""
+    server = WordServer(cached=60)
+    asked(project, 'def test_it(latency):\n    latency("ttft64")\n')
+    result = project.run(f"--asperf-url=http://{server.endpoint.authority}")
+    result.stdout.fnmatch_lines(["*cached-prompt: 1 prompts came from the server's cache*"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_chat_is_asked_where_there_is_nothing_else(project: Project) -> None:
+    """A server without completions is asked as a chat."""
+    server = WordServer(has_completions=False)
+    asked(project, 'def test_it(throughput):\n    throughput("tg16")\n')
+    project.run(f"--asperf-url=http://{server.endpoint.authority}/v1").assert_outcomes(passed=1)
+    assert any("messages" in request for request in server.requests)
+
+
+def test_a_server_that_is_not_there_is_named(project: Project) -> None:
+    """The test says where nothing answered; the session goes on."""
+    asked(project, f'{SOUND}\ndef test_it(throughput):\n    throughput("tg16")\n')
+    result = project.run("--asperf-url=http://127.0.0.1:9")
+    result.stdout.fnmatch_lines(["*no connection to http://127.0.0.1:9/v1: Connection refused*"])
+    result.stdout.fnmatch_lines(["*1 passed, 1 invalid*"])
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("127.0.0.1:8080", "*--asperf-url: '127.0.0.1:8080' is not usable*"),
+        ("http://user:secret@host", "*holds a user, a password or a query*"),
+    ],
+)
+def test_what_is_no_url_is_a_usage_error(project: Project, url: str, says: str) -> None:
+    """A URL with a password is not shown."""
+    project.test(SOUND)
+    result = project.run("--asperf-engine=openai", f"--asperf-url={url}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([says])
+    assert "secret" not in result.stderr.str()
+
+
+def test_a_url_for_another_engine_is_a_usage_error(project: Project) -> None:
+    """It would not be asked."""
+    project.test(SOUND)
+    result = project.run("--asperf-url=http://127.0.0.1:8080")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*names a server, and the engine is scripted*"])

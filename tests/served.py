@@ -1,0 +1,146 @@
+"""Servers for the engines that ask one: their tokens are words, and each fault is chosen."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tests.serving.fake_server import FakeServer, Step, chunked, head, sse
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def answer(payload: Any, status: str = "200 OK") -> list[Step]:
+    """A reply that is one JSON document."""
+    body = json.dumps(payload).encode()
+    return [head(status, "application/json", f"Content-Length: {len(body)}", chunked=False), body]
+
+
+class WordServer(FakeServer):
+    """An OpenAI-compatible server of one model, `fake`, whose tokens are words.
+
+    Args:
+        cached: tokens of each prompt that it says came from its cache.
+        key: that it asks for; empty for none.
+        has_completions: whether it has more than a chat.
+    """
+
+    def __init__(self, *, cached: int = 0, key: str = "", has_completions: bool = True) -> None:
+        self._cached, self._key, self._has_completions = cached, key, has_completions
+        super().__init__(self._reply)
+
+    def _read(self, connection: socket.socket) -> dict[str, Any]:
+        body = super()._read(connection)
+        lines = self.heads[-1].splitlines()
+        return {**body, "path": lines[0].split()[1], "head": lines[1:]}
+
+    def _reply(self, request: dict[str, Any]) -> Iterator[Step]:
+        if self._key and f"Authorization: Bearer {self._key}" not in request["head"]:
+            yield from answer({"error": {"message": "no such key"}}, "401 Unauthorized")
+        elif request["path"] == "/v1/models":
+            yield from answer({"data": [{"id": "fake"}, {"id": "other"}]})
+        elif request["path"] == "/v1/chat/completions":
+            yield from self._stream(request, request["messages"][0]["content"])
+        elif request["path"] == "/v1/completions" and self._has_completions:
+            yield from self._stream(request, request["prompt"])
+        else:
+            yield from answer({"error": "not found"}, "404 Not Found")
+
+    def _stream(self, request: dict[str, Any], prompt: str) -> Iterator[Step]:
+        if not request.get("stream"):
+            yield from answer({"choices": [{"text": "word"}]})
+            return
+        n = request["max_tokens"]
+        parts: list[Step] = []
+        for event in sse(*({"choices": [{"text": "word "}]} for _ in range(n)), done=False):
+            parts += [event, 0.002]
+        usage = {
+            "prompt_tokens": len(prompt.split()),
+            "completion_tokens": n,
+            "prompt_tokens_details": {"cached_tokens": self._cached},
+        }
+        ends = {"choices": [{"text": "", "finish_reason": "length"}], "usage": usage}
+        yield head()
+        yield from chunked([*parts, *sse({**ends, "model": "fake"})])
+
+
+#: A program that speaks as llama-server does, and does one kind of harm.
+_PROGRAM = """#!{python} -IS
+import json, os, signal, sys, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+plan = json.loads({plan!r})
+
+def option(name):
+    return sys.argv[sys.argv.index(name) + 1]
+
+if "--help" in sys.argv or "--version" in sys.argv:
+    sys.exit(print("--version\\nversion: 1 (abcdef1)"))
+with open(plan["pid_file"], "w") as file:
+    file.write(str(os.getpid()))
+sys.stderr.write("llama_model_loader: loaded meta data\\nprint_info: n_layer = 2\\n")
+sys.stderr.flush()
+if plan["harm"] == "exit":
+    sys.exit("error: the model is broken")
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def document(self, payload, status=200):
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps(payload).encode())
+
+    def do_GET(self):
+        if self.path == "/health" and plan["harm"] == "loading":
+            return self.document({{}}, 503)
+        props = {{"model_path": option("-m"), "total_slots": 4, "build_info": "b1",
+                 "default_generation_settings": {{"n_ctx": 2048, "params": {{}}}}}}
+        meta = {{"n_params": 7, "size": 14, "n_vocab": 2, "n_ctx_train": 2048}}
+        known = {{"/props": props, "/v1/models": {{"data": [{{"meta": meta}}]}}}}
+        self.document(known.get(self.path, {{}}))
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/tokenize":
+            return self.document({{"tokens": [0] * len(body["content"].split())}})
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        n = body["max_tokens"] - (plan["harm"] == "short")
+        for number in range(n):
+            self.event({{"choices": [{{"text": "word "}}]}})
+            time.sleep(0.002)
+            if number == 2 and plan["harm"] == "die":
+                sys.stderr.write("GGML_ASSERT failed\\n")
+                sys.stderr.flush()
+                os.kill(os.getpid(), signal.SIGKILL)
+            if number == 2 and plan["harm"] == "hang":
+                time.sleep(3600)
+        cached = plan.get("cached", 0)
+        n_new = len(body["prompt"].split()) - cached
+        timings = {{"cache_n": cached, "prompt_n": n_new, "predicted_n": n}}
+        self.event({{"choices": [{{"finish_reason": "length"}}], "timings": timings}})
+        self.wfile.write(b"data: [DONE]\\n\\n")
+
+    def event(self, payload):
+        self.wfile.write(b"data: %b\\n\\n" % json.dumps(payload).encode())
+        self.wfile.flush()
+
+ThreadingHTTPServer(("127.0.0.1", int(option("--port"))), Handler).serve_forever()
+"""
+
+
+def write_llama_server(folder: Path, harm: str = "", **plan: Any) -> Path:
+    """Write a folder of programs whose llama-server does that harm; gives the file of its pid."""
+    pid_file = folder / "pid"
+    plan = {"harm": harm, "pid_file": str(pid_file), **plan}
+    program = folder / "llama-server"
+    program.write_text(_PROGRAM.format(python=sys.executable, plan=json.dumps(plan)))
+    program.chmod(0o755)
+    return pid_file

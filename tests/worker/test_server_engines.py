@@ -1,0 +1,151 @@
+"""What servers as engines time, and what becomes of one that fails.
+
+A program in llama-server's place speaks as it does; the real servers are in test_real_servers.py.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.workload import parse_workload
+from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker, WorkerError
+from pytest_asperf.errors import EngineError, MeasurementError
+from pytest_asperf.measure.validity import require_sound
+from tests.processes import wait_for_end
+from tests.served import write_llama_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TEXT = "def area ( width , height ) : return width * height\n" * 40
+MODEL = Path("/models/some.gguf")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder for programs, of which no server is left."""
+    yield tmp_path
+    if (tmp_path / "pid").exists():
+        wait_for_end(int((tmp_path / "pid").read_text()))
+
+
+def server(folder: Path, timeout_s: float = 20.0) -> Worker:
+    """A worker that runs the server in a folder."""
+    build = EngineBuild("llama_server", Path(sys.executable), folder)
+    return Worker(build, call_timeout_s=timeout_s)
+
+
+def test_each_workload_is_one_request_of_each_user(folder: Path) -> None:
+    """Counts are the workload's, prompts differ, and requests of several users overlap."""
+    write_llama_server(folder)
+    with server(folder) as worker:
+        loaded = worker.load("m", MODEL, EngineSettings(parallel=4, server_args="--cache-ram 0"))
+        assert loaded.served is not None
+        assert "slots 4" in loaded.served
+        assert (loaded.n_layers, loaded.n_params) == (2, 7)
+        for name in ("pp64", "ttft64", "tg16", "itl16", "pp64+tg16", "tg16@c3", "ttft64@c2"):
+            workload = parse_workload(name, where="test")
+            run = require_sound(name, worker.serve("m", TEXT, workload), workload)
+            assert (run.n_tokens, len(run.requests)) == (workload.n_counted, workload.users)
+            assert sum(run.step_ns) <= run.elapsed_ns
+            if not workload.generates:
+                prompt = workload.depth or workload.n_tokens
+                assert {request.n_prompt for request in run.requests} == {prompt}
+            firsts = [request.event_ns[0] for request in run.requests]
+            lasts = [request.event_ns[-1] for request in run.requests]
+            assert max(firsts) < min(lasts)
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        ("die", "SIGKILL"),
+        ("hang", "no answer within 2 s"),
+        ("short", "before 17 tokens"),
+    ],
+)
+def test_a_server_that_fails_is_a_named_result(folder: Path, harm: str, says: str) -> None:
+    """The error has the reason and the server's last lines; nothing of it is left."""
+    write_llama_server(folder, harm)
+    workload = parse_workload("tg16", where="test")
+    with server(folder, timeout_s=2) as worker:
+        worker.load("m", MODEL, EngineSettings())
+        with pytest.raises(EngineError, match=says) as error:
+            worker.serve("m", TEXT, workload)
+        assert error.value.breaks_measurement
+        assert not worker.alive
+    log = f"{error.value} {error.value.detail}"
+    assert harm != "die" or "GGML_ASSERT failed" in log
+
+
+@pytest.mark.parametrize(
+    ("harm", "kind", "says"),
+    [
+        ("exit", EngineRefusedError, "exited with status 1 before it was ready.*model is broken"),
+        ("loading", WorkerError, "no answer within 2 s"),
+    ],
+)
+def test_a_server_that_does_not_start_is_a_named_result(
+    folder: Path, harm: str, kind: type[EngineError], says: str
+) -> None:
+    """One that ends says why, one that never becomes ready is given up."""
+    write_llama_server(folder, harm)
+    with server(folder, timeout_s=2) as worker, pytest.raises(kind, match=f"(?s){says}"):
+        worker.load("m", MODEL, EngineSettings())
+
+
+def test_a_prompt_from_the_cache_is_no_measurement(folder: Path) -> None:
+    """The server says that it had most of the prompt; what is generated after it still counts."""
+    write_llama_server(folder, cached=60)
+    prompt, output = (parse_workload(name, where="test") for name in ("ttft64", "tg16"))
+    with server(folder) as worker:
+        worker.load("m", MODEL, EngineSettings())
+        run = worker.serve("m", TEXT, prompt)
+        with pytest.raises(MeasurementError, match=r"cached-prompt: .* 60 of 64 tokens"):
+            require_sound("ttft64", run, prompt)
+        require_sound("tg16", worker.serve("m", TEXT, output), output)
+
+
+def test_what_a_server_cannot_do_is_refused_by_name(folder: Path) -> None:
+    """It takes no tokens, shows no logits, and has only settings of its own."""
+    write_llama_server(folder)
+    with server(folder) as worker:
+        assert {"logits", "tokenize", "step", "slow_by"} <= worker.describe().cannot.keys()
+        worker.load("m", MODEL, EngineSettings())
+        refused = (
+            lambda: worker.tokenize("m", TEXT),
+            lambda: worker.generate("m", [1, 2], 0),
+            lambda: worker.score(["m"], [1, 2], 0),
+            lambda: worker.load("n", MODEL, EngineSettings(slow_by=0.1)),
+        )
+        for ask in refused:
+            with pytest.raises(EngineRefusedError, match="unsupported"):
+                ask()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_no_server_outlives_the_session(folder: Path, number: signal.Signals) -> None:
+    """It ends with the process that asked for it, however that ended."""
+    pid_file = write_llama_server(folder)
+    code = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from pytest_asperf.config.engine_settings import EngineSettings\n"
+        "from pytest_asperf.engine_process import EngineBuild, Worker\n"
+        f"build = EngineBuild('llama_server', Path(sys.executable), Path({str(folder)!r}))\n"
+        "worker = Worker(build)\nworker.load('m', Path('/m.gguf'), EngineSettings())\n"
+        "print('loaded', flush=True)\ntime.sleep(60)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "loaded\n"
+    os.kill(process.pid, number)
+    process.communicate()
+    wait_for_end(int(pid_file.read_text()))
