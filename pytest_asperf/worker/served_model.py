@@ -169,6 +169,14 @@ class ServedModel:
             )
         self._build = reply.build
 
+    def new_prompt(self, text: str, n_tokens: int) -> str:
+        """A prompt of about so many tokens that the server has not seen."""
+        return self._prompts.draw(text, n_tokens)
+
+    def request(self, prompt: str, n_output: int, intended_ns: int | None = None) -> StreamRecord:
+        """Send one request, and read its reply whatever it is."""
+        return self._api.stream(prompt, n_output, intended_ns)
+
     def require_alive(self) -> None:
         """Refuse to go on if the server has ended; of one that we do not start nothing is known."""
 

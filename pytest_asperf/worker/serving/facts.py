@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .record import StreamRecord
 
 
-def request_facts(record: StreamRecord, *, from_intended: bool) -> dict[str, Any]:
+def request_facts(record: StreamRecord, *, from_intended: bool, lag_ns: int = 0) -> dict[str, Any]:
     """The fields of `analysis.serving_metrics.ServedRequest`.
 
     Latency counts from the intended time in an open loop, else from sending.
@@ -28,4 +28,5 @@ def request_facts(record: StreamRecord, *, from_intended: bool) -> dict[str, Any
         "is_cut": reply.is_cut,
         "model": reply.model,
         "cpu_ns": record.cpu_ns,
+        "lag_ns": lag_ns,
     }
