@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_asperf.worker.serving.client_cost import ClientCost
 from tests.serving.fake_server import chunked, delta, head, last, serving, sse, streamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
     from pathlib import Path
 
     from tests.commands.conftest import Ended
@@ -28,10 +28,12 @@ def answer(document: object) -> list[Step]:
 
 
 @pytest.fixture(autouse=True)
-def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for no other measurement of this machine."""
+def undisturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for no other measurement of this machine, and take the client for a fast one."""
     lock = tmp_path / "lock"
     monkeypatch.setattr("pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: lock)
+    cost = ClientCost(1, 1, 10_000, 20_000, 30_000, 20_000)
+    monkeypatch.setattr("pytest_asperf.measure.load_sweep.client_cost", lambda _: cost)
 
 
 class Served:
