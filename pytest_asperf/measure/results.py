@@ -91,12 +91,14 @@ class Provenance:
 
     @property
     def _server(self) -> str:
-        """The server in words, with what it drafted in the last run."""
+        """The server in words, with its options and what it drafted in the last run."""
         said = self.context.verbatim.get("server") if self.context else None
         timings = said.get("timings", {}) if isinstance(said, dict) else {}
         drafted = timings.get("draft_n")
         accepted = f"; {timings.get('draft_n_accepted')} of {drafted} drafted tokens accepted"
-        return f"{self.loaded.served}{accepted if drafted else ''}"
+        args = self.requested.server_args
+        options = f"; options {args}" if args else ""
+        return f"{self.loaded.served}{options}{accepted if drafted else ''}"
 
     @property
     def _file(self) -> str:
