@@ -19,6 +19,7 @@ from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.openai_engine import OpenAiEngine
 from pytest_asperf.worker.serving.client import get_request
 from pytest_asperf.worker.serving.client_cost import client_cost
+from pytest_asperf.worker.serving.events import read_reply
 from pytest_asperf.worker.serving.facts import request_facts
 from pytest_asperf.worker.serving.load import closed_loop, open_loop, poisson_arrivals
 
@@ -117,7 +118,11 @@ def _measured(
     else:
         records = closed_loop(ask, users, n)
     done = tuple(
-        ServedRequest(**request_facts(record, from_intended=work.is_open, lag_ns=cost.lag_p50_ns))
+        ServedRequest(
+            **request_facts(
+                record, read_reply(record), from_intended=work.is_open, lag_ns=cost.lag_p50_ns
+            )
+        )
         for record in records
     )
     after = _identity(engine)

@@ -12,6 +12,7 @@ import pytest
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.serving_metrics import ServedRequest, itl_ns, ttft_ns
 from pytest_asperf.worker.serving.client import stream_request
+from pytest_asperf.worker.serving.events import read_reply
 from pytest_asperf.worker.serving.facts import request_facts
 from pytest_asperf.worker.serving.load import closed_loop, open_loop
 from tests.serving.fake_server import delta, last, role, serving, sse, streamed
@@ -42,7 +43,7 @@ def load(server: FakeServer, n: int, n_users: int = 1) -> list[ServedRequest]:
     records = closed_loop(
         lambda _, now: stream_request(server.endpoint, "/", {}, intended_ns=now), n_users, n
     )
-    return [ServedRequest(**request_facts(record, from_intended=False)) for record in records]
+    return [ServedRequest(**request_facts(record, read_reply(record))) for record in records]
 
 
 FAULTS: dict[str, tuple[str | None, list[list[Step]]]] = {
@@ -135,8 +136,9 @@ def test_an_open_loop_counts_what_a_slow_server_makes_others_wait() -> None:
             lambda _, now: stream_request(server.endpoint, "/", {}, intended_ns=now),
             [0, 0], max_open=1,
         )  # fmt: skip
+    second = records[1]
     waited, own = (
-        ttft_ns(ServedRequest(**request_facts(records[1], from_intended=kind)))
+        ttft_ns(ServedRequest(**request_facts(second, read_reply(second), from_intended=kind)))
         for kind in (True, False)
     )
     assert waited >= own + 50_000_000
