@@ -25,6 +25,7 @@ from pytest_asperf.commands.findings import list_findings
 from pytest_asperf.commands.gate import gate_builds
 from pytest_asperf.commands.history import history_app
 from pytest_asperf.commands.init import init_project
+from pytest_asperf.commands.load import load_server
 from pytest_asperf.commands.models import models_app
 from pytest_asperf.commands.options import ERROR, GateCommand
 from pytest_asperf.commands.predict import predict_models
@@ -48,6 +49,7 @@ app.command("gate", cls=GateCommand)(gate_builds)
 app.command("doctor", cls=Command)(doctor)
 app.command("calibrate", cls=Command)(calibrate_machine)
 app.command("predict", cls=Command)(predict_models)
+app.command("load", cls=Command)(load_server)
 app.command("audit", cls=Command)(audit_files)
 app.command("findings", cls=Command)(list_findings)
 app.command("report", cls=Command)(report_files)

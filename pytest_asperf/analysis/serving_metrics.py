@@ -37,6 +37,7 @@ class ServedRequest:
         is_cut: whether the server says that it cut the context.
         model: the model that the reply names.
         cpu_ns: CPU time that it took of the client.
+        lag_ns: median lag of the client's stamps with as many streams; 0 if not measured.
     """
 
     start_ns: int
@@ -49,6 +50,7 @@ class ServedRequest:
     is_cut: bool = False
     model: str = ""
     cpu_ns: int = 0
+    lag_ns: int = 0
 
     @property
     def is_complete(self) -> bool:

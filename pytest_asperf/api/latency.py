@@ -172,7 +172,7 @@ def assert_latency(
     subject = Subject(name, "live", result.ran.rows())
     verdict = judge_within(estimate, subject, at_least=low, at_most=high)
     if is_median:  # a tail is what a spread is about
-        per = result.workload.n_tokens if result.workload.generates else 1
+        per = result.workload.n_tokens if result.workload.kind == "tg" else 1
         runs_ms = [ms / per for ms in result.times_ms]
         runs = GuardedRates(runs_ms, reading.reading.guard_findings)
         verdict = vetted(verdict, runs, (low, high))

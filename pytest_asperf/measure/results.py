@@ -92,12 +92,17 @@ class Provenance:
 
     @property
     def _server(self) -> str:
-        """The server in words, with what it drafted in the last run."""
+        """The server in words, with its options and what it drafted in the last run."""
         said = self.context.verbatim.get("server") if self.context else None
         timings = said.get("timings", {}) if isinstance(said, dict) else {}
         drafted = timings.get("draft_n")
         accepted = f"; {timings.get('draft_n_accepted')} of {drafted} drafted tokens accepted"
-        return f"{self.loaded.served}{accepted if drafted else ''}"
+        args = self.requested.server_args
+        options = f"; options {args}" if args else ""
+        client = (
+            f"; client: {said['client']}" if isinstance(said, dict) and "client" in said else ""
+        )
+        return f"{self.loaded.served}{options}{accepted if drafted else ''}{client}"
 
     @property
     def _file(self) -> str:
@@ -167,8 +172,9 @@ class ThroughputResult:
 
     @cached_property
     def times_ms(self) -> tuple[float, ...]:
-        """Time of each counted run."""
-        return tuple(run.elapsed_ns / 1e6 for run in self.runs)
+        """Time of each counted run; of `itl…` that of a token."""
+        per = self.workload.n_tokens if self.workload.kind == "itl" else 1
+        return tuple(run.elapsed_ns / 1e6 / per for run in self.runs)
 
     @property
     def judged(self) -> tuple[float, ...]:

@@ -30,6 +30,7 @@ _ALIKE: Final = 8
 _REMEDIES: Final = {
     "cached-prompt": "let the server keep no prompts: llama-server has --cache-ram 0 "
     "--no-cache-prompt, mlx_lm.server --prompt-cache-size 0",
+    "client-bound": "ask for fewer users, or run the client on another machine than the server",
     "context-cut": "give the server a longer context, or ask for a shorter prompt",
     "other-length": "use a server that stops where it is asked to",
     "tokens-per-chunk": "claim the rate (tg128), or TTFT; this server shows no single tokens",
@@ -114,11 +115,13 @@ def _of_requests(
     if n_output is not None:
         yield guards.fewer_tokens([r.n_output for r in requests], n_output)
     yield guards.context_cut([(r.n_prompt, r.is_cut) for r in requests], None)
+    yield guards.client_bound(requests)
     if not workload.generates:
         cached = ((r.n_cached or 0, r.n_prompt) for r in requests)
         yield guards.cached_prompt((n if n > _ALIKE else 0, of) for n, of in cached)
     if workload.kind == "itl":
         yield guards.tokens_in_chunks([(len(r.event_ns), r.n_output) for r in requests])
+        yield guards.joined_stamps(requests)
 
 
 def throughput_trips(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from .engine import Asked, Facts, RefusalError, Timing
 from .served_prompts import Prompts, is_near
 from .serving.client import stream_request
+from .serving.client_cost import client_cost
 from .serving.events import read_reply
 from .serving.load import closed_loop
 from .serving.record import Timeouts
@@ -38,8 +39,8 @@ _SHOWN: Final = 200
 CANNOT: Final = {
     **dict.fromkeys(
         ("tokenize", "prompt", "generate", "first_token"),
-        "a server takes texts, and generates what it samples; the engines llama_cpp and mlx are "
-        "fed with tokens",
+        "a server takes texts, generates what it samples and shows no logits: PPL, logits and "
+        "speculation step by step need the engine llama_cpp, llama_tools or mlx",
     ),
     **dict.fromkeys(
         ("logits", "score"),
@@ -114,14 +115,15 @@ class ServedModel:
     def serve(self, work: Asked) -> Timing:
         """Time one request of each user; see `AnswersRequests`."""
         n_prompt, n_output = _sizes(work)
+        cost = client_cost(work.users)
         answers = self._answers(work, n_prompt, n_output)
         counted = [answer.reply.counts.n_prompt for answer in answers]
         if times_prompt(work.kind) and not all(is_near(n, n_prompt) for n in counted if n):
             raise RefusalError(
                 "server", f"the server counted {counted} tokens of prompts of {n_prompt}"
             )
-        self.context = {**self._fixed_context, "server": answers[-1].said}
-        return timing(work, answers)
+        self.context = {**self._fixed_context, "server": {**answers[-1].said, "client": str(cost)}}
+        return timing(work, answers, cost.lag_p50_ns)
 
     def billed(self, prompt: str) -> int:
         """The tokens of a prompt as a request for one token is billed."""
@@ -166,6 +168,14 @@ class ServedModel:
                 "server", f"the server's build changed from {self._build} to {reply.build}"
             )
         self._build = reply.build
+
+    def new_prompt(self, text: str, n_tokens: int) -> str:
+        """A prompt of about so many tokens that the server has not seen."""
+        return self._prompts.draw(text, n_tokens)
+
+    def request(self, prompt: str, n_output: int, intended_ns: int | None = None) -> StreamRecord:
+        """Send one request, and read its reply whatever it is."""
+        return self._api.stream(prompt, n_output, intended_ns)
 
     def require_alive(self) -> None:
         """Refuse to go on if the server has ended; of one that we do not start nothing is known."""

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from .engine import Asked, Facts, RefusalError, Timing
+from .serving.facts import request_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,16 +62,7 @@ class TimedReply:
     @property
     def facts(self) -> Facts:
         """The fields of `analysis.serving_metrics.ServedRequest`."""
-        return {
-            "start_ns": self.start_ns,
-            "event_ns": list(self.reply.token_ns),
-            "closed_ns": self.record.closed_ns,
-            **asdict(self.reply.counts),
-            "n_output": self.n_output,
-            "is_cut": self.reply.is_cut,
-            "model": self.reply.model,
-            "cpu_ns": self.record.cpu_ns,
-        }
+        return {**request_facts(self.record, self.reply), "n_output": self.n_output}
 
     @property
     def said(self) -> Facts:
@@ -85,10 +77,13 @@ def times_prompt(kind: str) -> bool:
     return kind in {"pp", "ttft", "request"}
 
 
-def timing(work: Asked, answers: Sequence[TimedReply]) -> Timing:
-    """The time of all users' requests together; see `AnswersRequests`."""
+def timing(work: Asked, answers: Sequence[TimedReply], lag_ns: int) -> Timing:
+    """The time of all users' requests together; see `AnswersRequests`.
+
+    The lag is that of our own stamps.
+    """
     elapsed_ns, steps_ns = _TIMED[work.kind](work, answers)
-    requests = tuple(answer.facts for answer in answers)
+    requests = tuple({**answer.facts, "lag_ns": lag_ns} for answer in answers)
     return Timing(work.n_tokens * len(answers), elapsed_ns, steps_ns, None, requests)
 
 

@@ -118,7 +118,7 @@ class FakeServer:
             0,
         )
         body: dict[str, Any] = json.loads(stream.read(length) or b"{}")
-        return body
+        return {**body, "path": lines[0].split()[1].decode()}
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pytest
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.serving_metrics import ServedRequest, itl_ns, ttft_ns
 from pytest_asperf.worker.serving.client import stream_request
+from pytest_asperf.worker.serving.events import read_reply
 from pytest_asperf.worker.serving.facts import request_facts
 from pytest_asperf.worker.serving.load import closed_loop, open_loop
 from tests.serving.fake_server import delta, last, role, serving, sse, streamed
@@ -41,7 +43,7 @@ def load(server: FakeServer, n: int, n_users: int = 1) -> list[ServedRequest]:
     records = closed_loop(
         lambda _, now: stream_request(server.endpoint, "/", {}, intended_ns=now), n_users, n
     )
-    return [ServedRequest(**request_facts(record, from_intended=False)) for record in records]
+    return [ServedRequest(**request_facts(record, read_reply(record))) for record in records]
 
 
 FAULTS: dict[str, tuple[str | None, list[list[Step]]]] = {
@@ -134,8 +136,9 @@ def test_an_open_loop_counts_what_a_slow_server_makes_others_wait() -> None:
             lambda _, now: stream_request(server.endpoint, "/", {}, intended_ns=now),
             [0, 0], max_open=1,
         )  # fmt: skip
+    second = records[1]
     waited, own = (
-        ttft_ns(ServedRequest(**request_facts(records[1], from_intended=kind)))
+        ttft_ns(ServedRequest(**request_facts(second, read_reply(second), from_intended=kind)))
         for kind in (True, False)
     )
     assert waited >= own + 50_000_000
@@ -152,22 +155,34 @@ def test_a_server_that_restarted_is_found() -> None:
 
 
 def test_a_cached_prompt_shows_in_its_time() -> None:
-    """A prompt that takes less than half of the time of a new one was not computed."""
-    found = guards.short_ttft(4.0, 10.0, 512)
+    """Where a server does not say what it cached, one prompt in a third of the time is a hint."""
+    times = [30, 31, 10, 29, 32, 30]
+    done = [ServedRequest(0, (1_000_000 * t,), 1_000_000 * t, 1) for t in times]
+    found = guards.short_ttft(done)
     assert found is not None
-    assert "512 tokens" in found.found
-    assert guards.short_ttft(6.0, 10.0, 512) is None
+    assert found.consequence is guards.Consequence.WARNING
+    assert guards.short_ttft([*done[:2], *done[3:]]) is None
+    assert guards.short_ttft([replace(one, n_cached=0) for one in done]) is None
+
+
+def test_chunks_that_were_read_at_once_show_no_gaps() -> None:
+    """A reply whose chunks mostly came in one read has no inter-token times."""
+    apart = ServedRequest(0, (10, 20, 30, 40, 40), 50, 5)
+    assert guards.joined_stamps([apart]) is None
+    found = guards.joined_stamps([replace(apart, event_ns=(10, 40, 40, 40, 40))])
+    assert found is not None
+    assert "5 chunks in 2 reads" in found.found
 
 
 @pytest.mark.parametrize(
-    ("cpu_share", "lag_us", "bound"), [(0.1, 20, False), (0.3, 20, True), (0.1, 60, True)]
+    ("cpu_us", "lag_us", "is_bound"), [(100, 20, False), (600, 20, True), (100, 150, True)]
 )
-def test_a_client_that_cannot_follow_is_found(cpu_share: float, lag_us: int, bound: bool) -> None:  # noqa: FBT001
+def test_a_client_that_cannot_follow_is_found(cpu_us: int, lag_us: int, *, is_bound: bool) -> None:
     """A busy client, or stamps that lag by much of a gap of 500 us, measure the client."""
-    found = guards.client_bound(
-        cpu_ns=cpu_share * 1e9, elapsed_ns=1e9, lag_ns=lag_us * 1e3, gap_ns=500e3
-    )
-    assert (found is not None) is bound
+    times = tuple(500_000 * n for n in range(1, 5))
+    done = ServedRequest(0, times, 2_000_000, 4, cpu_ns=cpu_us * 1000, lag_ns=lag_us * 1000)
+    assert (guards.client_bound([done]) is not None) is is_bound
+    assert guards.client_bound([replace(done, event_ns=times[:1], cpu_ns=0)]) is None
 
 
 def test_gaps_are_those_of_the_chunks() -> None:

@@ -219,7 +219,7 @@ class _Exchange:
         timeout_s = self._wait_s(self._timeouts.idle_s)
         sock.settimeout(timeout_s)
         check_ns = self._until_ns - idle_ns
-        left, left_reads = framing.left(MAX_BODY_BYTES), MAX_READS
+        left, left_reads = framing.left(MAX_BODY_BYTES + 1 - self._n_bytes), MAX_READS
         recv, keep, clock, mark = sock.recv, reads.append, perf_counter_ns, framing.mark
         try:
             while data := recv(_READ_BYTES):

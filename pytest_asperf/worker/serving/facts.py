@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .events import read_reply
-
 if TYPE_CHECKING:
+    from .events import Reply
     from .record import StreamRecord
 
 
-def request_facts(record: StreamRecord, *, from_intended: bool) -> dict[str, Any]:
+def request_facts(
+    record: StreamRecord, reply: Reply, *, from_intended: bool = False, lag_ns: int = 0
+) -> dict[str, Any]:
     """The fields of `analysis.serving_metrics.ServedRequest`.
 
     Latency counts from the intended time in an open loop, else from sending.
     """
-    reply = read_reply(record)
     sent_ns = record.intended_ns if from_intended else record.sent_ns
     return {
         "start_ns": record.intended_ns if sent_ns is None else sent_ns,
@@ -28,4 +28,5 @@ def request_facts(record: StreamRecord, *, from_intended: bool) -> dict[str, Any
         "is_cut": reply.is_cut,
         "model": reply.model,
         "cpu_ns": record.cpu_ns,
+        "lag_ns": lag_ns,
     }

@@ -1,0 +1,216 @@
+"""`asperf load`: a server's latency and throughput over users or rates, and the knee."""
+
+# ruff: noqa: PLC0415  # the package's docstring says why
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from pytest_asperf.commands.command_words import in_own_words
+from pytest_asperf.commands.console import (
+    print_sections,
+    print_table,
+    print_waiting,
+    stderr_console,
+)
+from pytest_asperf.commands.options import CANNOT_MEASURE
+from pytest_asperf.commands.project import open_project
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_asperf.analysis.serving_metrics import LoadPoint, ServiceLimits
+    from pytest_asperf.measure.load_sweep import MeasuredLoad
+    from pytest_asperf.report.sections import Section
+
+_USERS: Final = "1,2,4,8"
+_BAR: Final = 16
+_MOST_LOADS: Final = 20
+
+
+def load_server(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Such as http://127.0.0.1:8080.")],
+    *,
+    users: Annotated[
+        str, typer.Option("--users", metavar="N,...", help="Users of a closed loop.")
+    ] = _USERS,
+    rates: Annotated[
+        str,
+        typer.Option("--rate", metavar="R,...", help="Instead: arrivals per second, Poisson."),
+    ] = "",
+    model: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="The model [the first that is served].")
+    ] = "",
+    prompt: Annotated[
+        int, typer.Option("--prompt", min=1, max=10**6, help="Tokens of each prompt.")
+    ] = 128,
+    output: Annotated[
+        int, typer.Option("--output", min=2, max=10**6, help="Tokens of each reply.")
+    ] = 64,
+    requests: Annotated[
+        int, typer.Option("--requests", min=1, max=10_000, help="Requests of each load.")
+    ] = 16,
+    ttft: Annotated[
+        float | None, typer.Option("--ttft-ms", min=0, help="Limit of goodput on TTFT.")
+    ] = None,
+    tpot: Annotated[
+        float | None, typer.Option("--tpot-ms", min=0, help="Limit of goodput on TPOT.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Put a running server under load: latency, throughput, and the knee of the curve.
+
+    No prompt is sent twice. A key is read from OPENAI_API_KEY, or from the variable that the
+    setting api_key_variable names.
+
+    Exits with 1 if a guard finds a load INVALID.
+    """
+    from pytest_asperf.analysis.serving_metrics import ServiceLimits
+    from pytest_asperf.measure.load_sweep import LoadWork, sweep
+    from pytest_asperf.modelfiles.shipped import shipped_corpus
+
+    project = open_project()
+    loads = _loads(rates, "--rate") if rates else [float(int(n)) for n in _loads(users, "--users")]
+    limits = ServiceLimits(ttft_ms=ttft, tpot_ms=tpot)
+    work = LoadWork(
+        is_open=bool(rates),
+        n_prompt=prompt,
+        n_output=output,
+        n_requests=requests,
+        limits=limits,
+        text=shipped_corpus().read_text("utf-8")[: 40 * prompt + 4000],
+        seed=project.draw_seed(),
+    )
+    console = stderr_console()
+    with console.status("asking") as status, project.queue(partial(print_waiting, console)).turn():
+        measured = sweep(
+            url,
+            model,
+            loads,
+            work,
+            key_variable=project.settings.api_key_variable,
+            on_load=lambda load: status.update(_name(load, is_open=work.is_open)),
+        )
+    if as_json:
+        typer.echo(in_own_words(json.dumps(_as_json(measured, limits), indent=2)))
+    else:
+        _print(measured, limits, is_open=work.is_open)
+    if any(found.consequence == "INVALID" for one in measured for found in one.findings):
+        raise typer.Exit(CANNOT_MEASURE)
+
+
+def _loads(text: str, option: str) -> list[float]:
+    """Loads, ascending; a ConfigError for what are none."""
+    from pytest_asperf.errors import ConfigError, shown
+
+    try:
+        loads = sorted({float(part) for part in text.split(",")})
+    except ValueError:
+        loads = []
+    least = 1 if option == "--users" else 0.01
+    if not loads or len(loads) > _MOST_LOADS or not least <= loads[0] <= loads[-1] <= 1000:
+        raise ConfigError(
+            f"{option}: {shown(text, 80)} are no loads",
+            why="the curve has a point for each",
+            remedy=f"write {option}={_USERS}: up to {_MOST_LOADS} numbers from {least} to 1000",
+        )
+    return loads
+
+
+def _print(measured: Sequence[MeasuredLoad], limits: ServiceLimits, *, is_open: bool) -> None:
+    print_table(_rows(measured, limits, is_open=is_open))
+    print_sections(_sections(measured, is_open=is_open), last_line=_knee_text(measured, is_open))
+
+
+def _rows(
+    measured: Sequence[MeasuredLoad], limits: ServiceLimits, *, is_open: bool
+) -> list[list[str]]:
+    from statistics import median
+
+    from pytest_asperf.analysis import serving_metrics as metrics
+
+    best = max((one.point.output_rate for one in measured if one.point), default=1.0)
+    head = ["load, output rate", "TTFT p50", "p95 ms", "TPOT ms", "tok/s each", "tok/s", "good/s"]
+    rows = [head]
+    for one in measured:
+        name = _name(one.load, is_open=is_open)
+        if one.point is None:
+            rows.append([name, *["-"] * (len(head) - 1)])
+            continue
+        bar = "#" * max(1, round(_BAR * one.point.output_rate / best))
+        done = metrics.complete(one.requests)
+        ttfts = [metrics.ttft_percentile(done, p).point for p in (50, 95)]
+        tpot_ms = median(map(metrics.tpot_ns, done)) / 1e6
+        figures = [*ttfts, tpot_ms, 1e3 / tpot_ms, one.point.output_rate]
+        good = metrics.goodput(one.requests, limits)
+        rows.append([f"{name:<9} {bar}", *(f"{f:.4g}" for f in figures), f"{good:.3g}"])
+    return rows
+
+
+def _sections(measured: Sequence[MeasuredLoad], *, is_open: bool) -> list[Section]:
+    from pytest_asperf.report.sections import CheckLine, Section
+
+    found = [
+        CheckLine(
+            finding.guard,
+            "invalid" if finding.consequence == "INVALID" else "warning",
+            f"{_name(one.load, is_open=is_open)}: {finding.found} (rule: {finding.rule})",
+        )
+        for one in measured
+        for finding in one.findings
+    ]
+    return [Section("guards", tuple(found))] if found else []
+
+
+def _knee_text(measured: Sequence[MeasuredLoad], is_open: bool) -> str:  # noqa: FBT001
+    knee = _knee(measured)
+    if knee is None:
+        return "knee: three loads with replies are needed"
+    where = {measured[0].load: "or below, ", measured[-1].load: "or beyond, "}.get(knee.load, "")
+    name = _name(knee.load, is_open=is_open)
+    return f"knee: {name}, {where}where output rate over latency is highest"
+
+
+def _knee(measured: Sequence[MeasuredLoad]) -> LoadPoint | None:
+    from pytest_asperf.analysis.serving_metrics import knee
+    from pytest_asperf.errors import MeasurementError
+
+    try:
+        return knee([one.point for one in measured if one.point])
+    except MeasurementError:
+        return None
+
+
+def _name(load: float, *, is_open: bool) -> str:
+    if is_open:
+        return f"{load:g}/s"
+    return f"{load:g} user" + ("s" if load > 1 else "")
+
+
+def _as_json(measured: Sequence[MeasuredLoad], limits: ServiceLimits) -> dict[str, Any]:
+    from pytest_asperf.analysis import serving_metrics as metrics
+    from pytest_asperf.report.rows import estimate_data
+
+    points = []
+    for one in measured:
+        data: dict[str, Any] = {"load": one.load, "n_requests": len(one.requests)}
+        data["guards"] = [str(finding) for finding in one.findings]
+        if one.point:
+            data |= {
+                "ttft_ms": {
+                    f"p{p}": estimate_data(metrics.ttft_percentile(one.requests, p))
+                    for p in (50, 95)
+                },
+                "itl_ms": {"p50": estimate_data(metrics.itl_percentile(one.requests, 50))},
+                "mean_e2e_ms": one.point.mean_e2e_ms,
+                "output_rate": one.point.output_rate,
+                "requests_per_s": metrics.request_throughput(one.requests),
+                "goodput_per_s": metrics.goodput(one.requests, limits),
+            }
+        points.append(data)
+    knee = _knee(measured)
+    return {"schema": 1, "loads": points, "knee": knee and knee.load}

@@ -1,0 +1,157 @@
+"""A sweep over loads of a running server: users of a closed loop, or rates of an open one.
+
+Loads run in random order, so that a drift of the machine is no effect of the load.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis import guards
+from pytest_asperf.analysis import serving_metrics as metrics
+from pytest_asperf.analysis.serving_metrics import ServedRequest
+from pytest_asperf.errors import MeasurementError
+from pytest_asperf.worker.engine import RefusalError
+from pytest_asperf.worker.openai_engine import OpenAiEngine
+from pytest_asperf.worker.serving.client import get_request
+from pytest_asperf.worker.serving.client_cost import client_cost
+from pytest_asperf.worker.serving.events import read_reply
+from pytest_asperf.worker.serving.facts import request_facts
+from pytest_asperf.worker.serving.load import closed_loop, open_loop, poisson_arrivals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_asperf.analysis.guards import GuardFinding
+    from pytest_asperf.analysis.serving_metrics import LoadPoint, ServiceLimits
+    from pytest_asperf.worker.openai_engine import OpenAiModel
+    from pytest_asperf.worker.serving.record import StreamRecord
+
+#: Replies that each user gets at least, so that all are under way for most of the time.
+_EACH: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class LoadWork:
+    """What is asked at every load.
+
+    Attributes:
+        is_open: whether loads are requests per second; else users.
+        text: what prompts are made of.
+    """
+
+    is_open: bool
+    n_prompt: int
+    n_output: int
+    n_requests: int
+    limits: ServiceLimits
+    text: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class MeasuredLoad:
+    """What a server did at one load."""
+
+    load: float
+    requests: tuple[ServedRequest, ...]
+    findings: tuple[GuardFinding, ...]
+
+    @cached_property
+    def point(self) -> LoadPoint | None:
+        """The point of the curve; None where no request was answered."""
+        if not metrics.complete(self.requests):
+            return None
+        return metrics.load_point(self.load, self.requests)
+
+
+def sweep(
+    url: str,
+    model: str,
+    loads: Sequence[float],
+    work: LoadWork,
+    *,
+    key_variable: str = "",
+    on_load: Callable[[float], None] = lambda _: None,
+) -> list[MeasuredLoad]:
+    """Measure a server at each load, and give them in ascending order.
+
+    Raises:
+        MeasurementError: the server cannot be asked at all.
+    """
+    try:
+        engine = OpenAiEngine(url, key_variable)
+        served = engine.load(model or "served", {})
+        served.request(served.new_prompt(work.text, work.n_prompt), work.n_output)  # warm-up
+        found = []
+        shuffled = random.Random(work.seed).sample(loads, len(loads))  # noqa: S311  # repeatable
+        for load in shuffled:
+            on_load(load)
+            found.append(_measured(engine, served, load, work))
+    except RefusalError as refusal:
+        raise MeasurementError(
+            f"{url}: {refusal}",
+            why="a load needs a server that answers",
+            remedy="look whether the server runs, and at the URL, the model and the key",
+        ) from refusal
+    return sorted(found, key=lambda one: one.load)
+
+
+def _measured(
+    engine: OpenAiEngine, served: OpenAiModel, load: float, work: LoadWork
+) -> MeasuredLoad:
+    users = None if work.is_open else int(load)
+    n = work.n_requests if users is None else max(work.n_requests, _EACH * users)
+    prompts = [served.new_prompt(work.text, work.n_prompt) for _ in range(n)]
+    cost = client_cost(users or 1)
+    before = _identity(engine)
+
+    def ask(number: int, intended_ns: int) -> StreamRecord:
+        return served.request(prompts[number], work.n_output, intended_ns)
+
+    if users is None:
+        records = open_loop(ask, poisson_arrivals(load, n, work.seed))
+    else:
+        records = closed_loop(ask, users, n)
+    done = tuple(
+        ServedRequest(
+            **request_facts(
+                record, read_reply(record), from_intended=work.is_open, lag_ns=cost.lag_p50_ns
+            )
+        )
+        for record in records
+    )
+    after = _identity(engine)
+    slots = after["slots"]
+    found = guards.served_requests(
+        {"n_output": work.n_output},
+        done,
+        n_users=users,
+        n_slots=slots if isinstance(slots, int) else None,
+    )
+    restarted = guards.restarted(before, after)
+    return MeasuredLoad(load, done, (*found, *([restarted] if restarted else [])))
+
+
+def _identity(engine: OpenAiEngine) -> dict[str, object]:
+    """What stays, or only grows, while a server lives; None where it does not say."""
+    props = engine.ask(engine.root, "/props")
+    build, slots, model = (props.get(name) for name in ("build_info", "total_slots", "model_path"))
+    return {"build": build, "slots": slots, "model": model, "tasks_total": _tasks(engine)}
+
+
+def _tasks(engine: OpenAiEngine) -> int | None:
+    """The number of the last task that llama-server began, counted from its start."""
+    body = get_request(engine.root, "/slots", headers=engine.headers).body
+    try:
+        slots = json.loads(body)
+    except ValueError:
+        return None
+    if not isinstance(slots, list):
+        return None
+    numbers = [slot.get("id_task") for slot in slots if isinstance(slot, dict)]
+    return max((number for number in numbers if isinstance(number, int)), default=None)

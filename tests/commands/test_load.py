@@ -1,0 +1,142 @@
+"""`asperf load` against a server on a real socket."""
+
+from __future__ import annotations
+
+import json
+import threading
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_asperf.worker.serving.client_cost import ClientCost
+from tests.serving.fake_server import chunked, delta, head, last, serving, sse, streamed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from tests.commands.conftest import Ended
+    from tests.serving.fake_server import Step
+
+_SMALL = ("--prompt", "16", "--output", "20", "--requests", "2")
+
+
+def answer(document: object) -> list[Step]:
+    """A reply that is one document."""
+    return [head(kind="application/json"), *chunked([json.dumps(document).encode()])]
+
+
+@pytest.fixture(autouse=True)
+def undisturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for no other measurement of this machine, and take the client for a fast one."""
+    lock = tmp_path / "lock"
+    monkeypatch.setattr("pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: lock)
+    cost = ClientCost(1, 1, 10_000, 20_000, 30_000, 20_000)
+    monkeypatch.setattr("pytest_asperf.measure.load_sweep.client_cost", lambda _: cost)
+
+
+class Served:
+    """A server of llama-server's paths, with so many slots.
+
+    `tasks` numbers its tasks; `broken` replaces the reply to a completion.
+    """
+
+    def __init__(self, n_slots: int = 4, broken: list[Step] | None = None) -> None:
+        self._slots = threading.Semaphore(n_slots)
+        self._n_slots = n_slots
+        self._broken = broken
+        self.tasks = count(1)
+        self.prompts: list[str] = []
+
+    def __call__(self, request: dict[str, Any]) -> Iterable[Step]:
+        """The reply to one request."""
+        path = request["path"]
+        if path == "/props":
+            return answer({"build_info": "b1", "total_slots": self._n_slots, "model_path": "m"})
+        if path == "/slots":
+            return answer([{"id": 0, "id_task": next(self.tasks)}])
+        if path == "/v1/models":
+            return answer({"data": [{"id": "m"}]})
+        if path == "/tokenize":
+            return answer({"tokens": request["content"].split()})
+        if path != "/v1/completions":
+            return [b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n"]
+        self.prompts.append(request["prompt"])
+        return self._broken or self._stream(request)
+
+    def _stream(self, request: dict[str, Any]) -> Iterable[Step]:
+        n_prompt, n_output = len(request["prompt"].split()), request["max_tokens"]
+        parts: list[Step] = [0.01]
+        for part in sse(*[delta("x ")] * n_output, last(n_prompt, n_output, model="m")):
+            parts += [part, 0.001]
+        with self._slots:
+            yield from streamed(parts)
+
+
+def test_a_sweep_draws_the_curve(run_asperf: Callable[..., Ended]) -> None:
+    """Each load has a line, in ascending order, and the knee is named."""
+    server = Served()
+    with serving(server) as listening:
+        ended = run_asperf("load", str(listening.endpoint), "--users", "4,1,2", *_SMALL)
+    lines = ended.stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["1", "2", "4"]
+    assert "knee: " in lines[-1]
+    assert ended.returncode == 0, ended.stdout
+    assert len(set(server.prompts)) == len(server.prompts)  # none is sent twice
+
+
+def test_an_open_loop_has_rates(run_asperf: Callable[..., Ended]) -> None:
+    """Arrivals per second, as JSON with intervals and goodput."""
+    with serving(Served()) as server:
+        arguments = ("load", str(server.endpoint), "--rate", "50,100", *_SMALL, "--json")
+        ended = run_asperf(*arguments, "--ttft-ms", "0")
+    data = json.loads(ended.stdout)
+    assert [point["load"] for point in data["loads"]] == [50, 100]
+    assert data["loads"][0]["ttft_ms"]["p50"]["point"] >= 10
+    assert data["loads"][0]["goodput_per_s"] == 0
+    assert data["knee"] is None
+
+
+def test_users_that_wait_are_found(run_asperf: Callable[..., Ended]) -> None:
+    """A server with one slot serves no two users at once."""
+    with serving(Served(n_slots=1)) as server:
+        ended = run_asperf("load", str(server.endpoint), "--users", "2", *_SMALL)
+    assert ended.returncode == 1
+    assert "INVALID queueing  2 users: the server has 1 slots for 2 users" in ended.stdout
+
+
+def test_a_server_that_restarted_is_found(run_asperf: Callable[..., Ended]) -> None:
+    """Tasks of llama-server are numbered from its start."""
+    server = Served()
+    server.tasks = iter([9, 3])  # type: ignore[assignment]
+    with serving(server) as listening:
+        ended = run_asperf("load", str(listening.endpoint), "--users", "1", *_SMALL)
+    assert "server-restarted" in ended.stdout
+
+
+def test_requests_that_fail_are_counted(run_asperf: Callable[..., Ended]) -> None:
+    """A server that fails each request has a line, without figures, and the fault's name."""
+    with serving(Served(broken=streamed(sse({"error": "oom"})))) as server:
+        ended = run_asperf("load", str(server.endpoint), "--users", "1", *_SMALL)
+    assert ended.returncode == 1
+    assert "2 of 2 requests have no complete reply: stream-error" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["http://127.0.0.1:9"], "no connection to http://127.0.0.1:9"),
+        (["nonsense"], "is no URL"),
+        (["http://127.0.0.1:9", "--users", "0"], "--users"),
+        (["http://127.0.0.1:9", "--rate", "fast"], "--rate"),
+    ],
+)
+def test_wrong_input_is_an_error(
+    run_asperf: Callable[..., Ended], arguments: list[str], message: str
+) -> None:
+    """What cannot be asked is named, without a traceback."""
+    ended = run_asperf("load", *arguments)
+    assert ended.returncode == 2
+    assert message in " ".join(ended.stderr.split())
+    assert "Traceback" not in ended.stderr
