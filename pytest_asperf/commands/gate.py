@@ -8,6 +8,7 @@ wait.
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,13 +18,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from pytest_asperf import __version__
 from pytest_asperf.commands.command_words import in_own_words
 from pytest_asperf.commands.console import print_error, stderr_console
 from pytest_asperf.commands.gate_output import (
     print_outcome,
     print_plan,
     print_progress,
-    require_writable,
     write_outcome,
 )
 from pytest_asperf.commands.gate_request import GateOptions, read_request
@@ -38,6 +39,7 @@ from pytest_asperf.commands.options import (
     Wait,
 )
 from pytest_asperf.commands.project import open_project
+from pytest_asperf.commands.report_targets import read_targets
 from pytest_asperf.errors import (
     AsperfError,
     ConfigError,
@@ -50,10 +52,12 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from pytest_asperf.commands.gate_request import GateRequest
+    from pytest_asperf.commands.project import Project
     from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.gate.plan import GatePlan
     from pytest_asperf.gate.summary import GateOutcome
     from pytest_asperf.measure.runner import MeasurementRunner
+    from pytest_asperf.report.session_meta import SessionMeta
 
 
 def gate_builds(
@@ -112,6 +116,10 @@ def gate_builds(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
     ] = None,
+    report: Annotated[
+        list[str] | None,
+        typer.Option("--report", metavar="FORMAT:FILE", help="Write html, csv, …; repeatable."),
+    ] = None,
     only_list: Annotated[
         bool, typer.Option("--list", help="Say which cells there are, and measure nothing.")
     ] = False,
@@ -146,8 +154,7 @@ def gate_builds(
         )
         named = [*(models or ()), project.settings.default_model, *([draft] if draft else [])]
         project = replace(project, catalogue=project.catalogue.telling_apart(named))
-        for file in (summary, json_file):
-            require_writable(file)
+        targets = read_targets(report or (), "--report", ("md", summary), ("json", json_file))
         gate = read_request(options, project)
         with (
             console.status("gating") as status,
@@ -168,7 +175,7 @@ def gate_builds(
         print_error(error)
         raise typer.Exit(UNDECIDED) from None
     print_outcome(outcome)
-    write_outcome(outcome, summary, json_file)
+    write_outcome(outcome, targets, lambda: _meta(gate, project, outcome.elapsed_s))
     raise typer.Exit(outcome.exit_code)
 
 
@@ -209,6 +216,23 @@ def _run(
     elapsed_s = time.monotonic() - began
     return GateOutcome(
         (base, candidate), plan, gate.limits_text, tuple(results), elapsed_s, interrupted
+    )
+
+
+def _meta(gate: GateRequest, project: Project, elapsed_s: float) -> SessionMeta:
+    """When, where and how it was run."""
+    from pytest_asperf.hardware.detect import detect
+    from pytest_asperf.hardware.in_force import in_force
+    from pytest_asperf.report.session_meta import SessionMeta
+
+    return SessionMeta(
+        __version__,
+        tuple(sys.argv[2:]),
+        time.time() - elapsed_s,
+        elapsed_s,
+        gate.limits.budget.seed,
+        in_force(project.settings.hardware, detect()),
+        ("asperf", "gate"),
     )
 
 

@@ -4,26 +4,23 @@
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from pytest_asperf.commands.console import print_text, print_whole, stderr_console
-from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.errors import AsperfError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_asperf.commands.gate_request import GateRequest
+    from pytest_asperf.config.settings import ReportTarget
     from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.gate.plan import GatePlan
     from pytest_asperf.gate.summary import GateOutcome
     from pytest_asperf.measure.surroundings import Calibration
-
-_STEP_SUMMARY: Final = "GITHUB_STEP_SUMMARY"
+    from pytest_asperf.report.session_meta import SessionMeta
 
 
 def print_plan(
@@ -71,36 +68,29 @@ def print_outcome(outcome: GateOutcome) -> None:
         print_whole(out, line)
 
 
-def require_writable(path: Path | None) -> None:
-    """Refuse a file whose folder does not exist, before anything is measured."""
-    if path is not None and (not path.parent.is_dir() or path.is_dir()):
-        raise ConfigError(
-            f"cannot write {path}: "
-            + ("it is a folder" if path.is_dir() else "its folder does not exist"),
-            why="the report would be lost after everything was measured",
-            remedy="name a file in a folder that exists",
-        )
+def write_outcome(
+    outcome: GateOutcome, targets: Sequence[ReportTarget], meta: Callable[[], SessionMeta]
+) -> None:
+    """Write the reports that were asked for, and tell GitHub, if this is one of its jobs."""
+    from pytest_asperf.gate.pages import UNIT
+    from pytest_asperf.gate.summary import facts, noted_rows
+    from pytest_asperf.report import github
+    from pytest_asperf.report.formats import write
+    from pytest_asperf.report.json_report import document
+    from pytest_asperf.report.read_report import read_report
 
-
-def write_outcome(outcome: GateOutcome, summary: Path | None, json_file: Path | None) -> None:
-    """Write the files that were named, and the summary that GitHub shows of a job."""
-    from pytest_asperf.gate.pages import markdown
-    from pytest_asperf.gate.summary import document
-
-    text = markdown(outcome)
-    step = os.environ.get(_STEP_SUMMARY)
-    if summary is not None:
-        _put(summary, text)
-    if step:
-        _put(Path(step), text, mode="a")
-    if json_file is not None:
-        _put(json_file, json.dumps(document(outcome), indent=2, default=str) + "\n")
-
-
-def _put(path: Path, text: str, *, mode: str = "w") -> None:
-    try:
-        with path.open(mode, encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        message = f"{path} could not be written: {error.strerror}; the verdicts above stand"
-        print_text(stderr_console(), printable(message))
+    if not targets and not github.is_job():
+        return
+    headline = [outcome.answer, f"{outcome.limits} {UNIT}"]
+    headline += [f"left out: {left.what}: {left.reason}" for left in outcome.plan.left_out]
+    made = document(noted_rows(outcome), headline, meta().as_dict(), facts(outcome))
+    report = read_report(made, name="asperf gate")
+    for target in targets:
+        try:
+            write(target, [report])
+        except AsperfError as error:
+            message = f"{error.what}; the verdicts above stand"
+            print_text(stderr_console(), printable(message))
+    out = Console(highlight=False)
+    for line in github.tell(report) if github.is_job() else ():
+        print_whole(out, line)

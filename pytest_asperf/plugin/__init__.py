@@ -254,7 +254,7 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     reports, ours = _measured(config), _reports(config)
     session = opened_session(config)
     untried = any(hasattr(report, "asperf_untried") for report in ours)
-    if session and (reports or untried or session.unwritten):
+    if session and (reports or untried or session.unwritten or session.closing):
         from pytest_asperf.plugin.summary import summarise
 
         summarise(terminalreporter, session, reports, ours)

@@ -37,6 +37,7 @@ class Session:
     Attributes:
         written: at the end of the session, the report files.
         unwritten: at the end of the session, the reports that could not be written, and why.
+        closing: lines that the session ends with, whatever its verbosity.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -44,6 +45,7 @@ class Session:
         self.notify = TerminalNotify(config)
         self.written: list[Path] = []
         self.unwritten: dict[Path, AsperfError] = {}
+        self.closing: list[str] = []
         # Without a pytest configuration, `--pyargs` puts the root into site-packages.
         folder = config.rootpath if config.inipath else config.invocation_params.dir
         catalogue = load_catalogue(folder, shipped_models())

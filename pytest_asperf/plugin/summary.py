@@ -46,6 +46,8 @@ def summarise(
             terminal.line(f"asperf: wrote {path}")
     _print_comparison(terminal)
     _print_list(terminal, undecided)
+    for line in session.closing:
+        terminal.line(line)
     for error in session.unwritten.values():
         terminal.line(f"asperf: {error}", red=True)
 
