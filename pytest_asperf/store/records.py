@@ -76,7 +76,7 @@ class Store:
         """Store a document, all of it or nothing; one that is there already stays as it is.
 
         Args:
-            document: a report with `meta` and `rows`, or what `asperf gate --json` wrote.
+            document: a report, of a session or a gate.
             kind: what wrote it: `session`, `gate`, `nightly`.
             is_live: it was measured just now on this machine. If the clock is then behind what
                 the machine stored before, the session is put after that.
