@@ -7,10 +7,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.verdict import Outcome, Subject
-from pytest_asperf.commands.history_lines import estimate_of
 from pytest_asperf.published.findings.evidence import Evidence
 from pytest_asperf.published.records.model import Spread
 from pytest_asperf.published.records.printed import PrintedValue
+from pytest_asperf.report.history import estimate_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from pytest_asperf import __version__
 from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.report import github
 from pytest_asperf.report.formats import write
+from pytest_asperf.report.history import DRAWN, history_series
 from pytest_asperf.report.json_report import document
 from pytest_asperf.report.read_report import read_report
 from pytest_asperf.report.rows import noted_rows
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.plugin.session import Session
     from pytest_asperf.report.json_report import JsonReport
+    from pytest_asperf.report.report_data import Series
 
 
 def write_reports(
@@ -39,35 +42,41 @@ def write_reports(
     # Without a measurement there may be no engine to describe, as after Ctrl-C during its import.
     headline = session.headline() if noted else []
     made = document(noted, headline, _meta(pytest_session.config, session, began).as_dict())
+    history = _store(made, settings.store, session) if noted and settings.store else ()
     for target in settings.report:
         try:
-            written = write(target, [read_report(made, name=target.path.name)])
+            report = replace(read_report(made, name=target.path.name), history=history)
+            written = write(target, [report])
         except AsperfError as error:
             session.unwritten[target.path] = error
             continue
         session.written += written
         if not written:
             session.closing.append("asperf: plots: speculation was not measured, nothing to draw")
-    if noted and settings.store:
-        _store(made, settings.store, session)
     if noted and github.is_job():
         session.closing += github.tell(read_report(made, name="pytest"))
     if session.unwritten and pytest_session.exitstatus == pytest.ExitCode.OK:
         pytest_session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def _store(report: JsonReport, address: str, session: Session) -> None:
-    """Keep the report in the history; one that waits for its store is no failure."""
+def _store(report: JsonReport, address: str, session: Session) -> tuple[Series, ...]:
+    """Keep the report in the history, and give its series if a page shows them.
+
+    One that waits for its store is no failure.
+    """
+    is_shown = any(target.format == "html" for target in session.settings.report)
+    n_points = DRAWN if is_shown else 0
     try:
-        kept = keep(report, address, kind="session", cache=session.cache)
+        kept = keep(report, address, kind="session", cache=session.cache, n_points=n_points)
     except AsperfError as error:
         session.unwritten[Path(address)] = error
-        return
+        return ()
     session.stored += kept.lines()
     if kept.error is not None:
         session.closing.append(f"asperf: {printable(kept.complaint)}")
         if not kept.error.may_pass:
             session.unwritten[Path(address)] = kept.error
+    return history_series(kept.history)
 
 
 def _meta(config: pytest.Config, session: Session, began: float) -> SessionMeta:

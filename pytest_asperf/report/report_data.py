@@ -138,6 +138,7 @@ class ReportData:
         level_sets: of models of which several levels were measured.
         speculation: measurements of speculation.
         records: its claims as a table, and its measurements as another.
+        history: of a report that was stored, the series that it adds to.
     """
 
     document: Mapping[str, Any]
@@ -149,3 +150,4 @@ class ReportData:
     level_sets: tuple[LevelSet, ...]
     speculation: tuple[SpeculationPoint, ...]
     records: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+    history: tuple[Series, ...] = ()

@@ -155,6 +155,13 @@ class Store:
             rows = connection.execute(query).mappings().all()
         return [_stored_point(row) for row in reversed(rows)]
 
+    def history(
+        self, document: Mapping[str, Any], *, last: int
+    ) -> list[tuple[SeriesKey, list[StoredPoint]]]:
+        """So many points of each series that a report adds to, in the report's order."""
+        keys = {one.key.id: one.key for one in figures_of(document, "the report")}
+        return [(key, self.points(id_, last=last)) for id_, key in keys.items()]
+
     def sessions(self, *, kind: str = "", machine: str = "") -> list[StoredSession]:
         """Sessions in the order of their time; of one kind, or one machine, if these are named."""
         query = sa.select(*_OF_A_SESSION).order_by(sessions.c.time, sessions.c.id)

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from pytest_asperf.store.figures import SeriesKey
     from pytest_asperf.store.records import Store
-    from pytest_asperf.store.stored import Recorded
+    from pytest_asperf.store.stored import Recorded, StoredPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Kept:
         sent: how many earlier reports that were kept here are in the store now.
         error: why it could not be stored.
         path: the file that it is kept in.
+        history: the latest points of the series that it adds to, if they were asked for.
     """
 
     address: str
@@ -37,6 +39,7 @@ class Kept:
     sent: int = 0
     error: StoreError | None = None
     path: Path | None = None
+    history: tuple[tuple[SeriesKey, list[StoredPoint]], ...] = ()
 
     @property
     def complaint(self) -> str:
@@ -72,8 +75,12 @@ def check_store(address: str) -> None:
             raise
 
 
-def keep(document: Mapping[str, Any], address: str, *, kind: str, cache: Path) -> Kept:
+def keep(
+    document: Mapping[str, Any], address: str, *, kind: str, cache: Path, n_points: int = 0
+) -> Kept:
     """Store a report and those that were kept before; if that fails, keep it in the cache.
+
+    With `n_points`, so many of the latest points of its series are read back.
 
     Raises:
         CacheError: it could neither be stored nor kept.
@@ -84,7 +91,9 @@ def keep(document: Mapping[str, Any], address: str, *, kind: str, cache: Path) -
     try:
         with open_store(address, wait_s=WAIT_S) as store:
             sent = send(store, folder)
-            return Kept(shown, store.record(document, kind=kind), sent)
+            recorded = store.record(document, kind=kind)
+            history = store.history(document, last=n_points) if n_points else ()
+            return Kept(shown, recorded, sent, history=tuple(history))
     except StoreError as error:
         path = folder / f"{document_digest(document)}.json"
         store_record(path, {"kind": kind, "document": document}, what="a report for the store")
