@@ -84,6 +84,18 @@ def test_published_statements_are_judged_by_reports_of_their_machines(
 
 
 @pytest.mark.parametrize(
+    ("m5_tok_s", "outcome"), [(24, "PASS"), (20, "FAIL"), (30, "FAIL"), (22.1, "INCONCLUSIVE")]
+)
+def test_a_statement_about_two_machines_is_judged_by_their_ratio(
+    m5_tok_s: float, outcome: str, compare: Callable[..., Ended]
+) -> None:
+    """An M5 is said to generate a fifth faster than an M4: 10 to 28 %, whichever is named first."""
+    done = compare(_on("m5-10", m5_tok_s), _on("m4-10", 20))
+    assert f"{outcome} m5-faster-than-m4: " in done.stdout
+    assert "m4pro-follows-bandwidth" not in done.stdout
+
+
+@pytest.mark.parametrize(
     ("other", "reason"),
     [
         (night(rate(1, threads=2)), "tg128 m: other settings"),
