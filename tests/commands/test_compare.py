@@ -61,10 +61,10 @@ def test_two_nights_of_one_machine_are_a_hint(compare: Callable[..., Ended]) -> 
 def test_machines_are_a_table(compare: Callable[..., Ended]) -> None:
     """Each has its value and its share of its own bandwidth; no change is worked out."""
     done = compare(_on("m4-10", 8), _on("m4pro-20", 20))
-    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("tg128 m")]
-    assert [(line[2], line[-5], line[-4]) for line in lines] == [
-        ("m4-10", "88", "73.33"),
-        ("m4pro-20", "220", "80.59"),
+    lines = [line.split() for line in done.stdout.splitlines() if line.endswith(" %")]
+    assert [(line[0], *line[-3:]) for line in lines] == [
+        ("m4-10", "88", "73.3", "%"),
+        ("m4pro-20", "220", "80.6", "%"),
     ]
     assert "no verdict on either" in done.stdout
     assert "change" not in done.stdout
