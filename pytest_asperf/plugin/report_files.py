@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from pytest_asperf.report.json_report import JsonReport
     from pytest_asperf.report.report_data import Series
 
+#: Sources of rows that a session measured; others replay what was recorded.
+_MEASURED: Final = {"live", "elsewhere"}
+
 
 def write_reports(
     pytest_session: pytest.Session, session: Session, reports: Sequence[Any], began: float
@@ -42,7 +45,8 @@ def write_reports(
     # Without a measurement there may be no engine to describe, as after Ctrl-C during its import.
     headline = session.headline() if noted else []
     made = document(noted, headline, _meta(pytest_session.config, session, began).as_dict())
-    history = _store(made, settings.store, session) if noted and settings.store else ()
+    measured = any(row.source in _MEASURED for _, row in noted)
+    history = _store(made, settings.store, session) if measured and settings.store else ()
     for target in settings.report:
         try:
             report = replace(read_report(made, name=target.path.name), history=history)

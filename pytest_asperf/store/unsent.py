@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_asperf.errors import StoreError, without_passwords
+from pytest_asperf.errors import ConfigError, StoreError, without_passwords
 from pytest_asperf.hardware.records import store_record
 from pytest_asperf.store.figures import document_digest
 from pytest_asperf.store.opening import START_WAIT_S, WAIT_S, open_store
@@ -90,8 +90,8 @@ def keep(
     shown = without_passwords(address)
     try:
         with open_store(address, wait_s=WAIT_S) as store:
-            sent = send(store, folder)
             recorded = store.record(document, kind=kind)
+            sent = send(store, folder)
             history = store.history(document, last=n_points) if n_points else ()
             return Kept(shown, recorded, sent, history=tuple(history))
     except StoreError as error:
@@ -109,14 +109,19 @@ def unsent_folder(cache: Path, address: str) -> Path:
 def send(store: Store, folder: Path) -> int:
     """Store the reports that wait in a folder; how many.
 
-    Several sessions may do so at once: a report that is there already is not stored again.
+    Several sessions may do so at once: a report that is there already is not stored again. A file
+    that is no report gets another name, so that it is not tried again.
     """
     sent = 0
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
+            recorded = store.record(kept["document"], kind=str(kept["kind"]), where=str(path))
         except FileNotFoundError:
             continue  # another session has sent it
-        sent += store.record(kept["document"], kind=kept["kind"], where=str(path)).is_new
+        except (ValueError, TypeError, KeyError, ConfigError):
+            path.replace(path.with_suffix(".refused"))
+            continue
+        sent += recorded.is_new
         path.unlink(missing_ok=True)
     return sent
