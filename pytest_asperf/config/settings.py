@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Source = Literal["auto", "live", "recorded"]
 Scope = Literal["here", "all"]
 Inconclusive = Literal["fail", "xfail", "skip"]
-ReportFormat = Literal["json", "html", "plots"]
+ReportFormat = Literal["json", "html", "md", "csv", "bencher", "github-benchmark", "plots"]
 
 #: Where the key of a server is looked for.
 API_KEY_VARIABLE: Final = "OPENAI_API_KEY"
