@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.verdict import Outcome, Subject
-from pytest_asperf.commands.compared_reports import estimate_bounds
+from pytest_asperf.commands.history_lines import estimate_of
 from pytest_asperf.published.findings.evidence import Evidence
 from pytest_asperf.published.records.model import Spread
 from pytest_asperf.published.records.printed import PrintedValue
@@ -75,8 +75,8 @@ def _is_of(cell: RecordedCell, one: OnMachine, finding: Finding) -> bool:
 
 
 def _as_cell(cell: RecordedCell, value: SeriesValue) -> RecordedCell:
-    point, low, high = estimate_bounds(value)
-    number = Decimal(repr(point))
-    printed = PrintedValue(f"{point:.4g}", "point", number, number)
-    spread = Spread(n=value.n, interval=(low, high), confidence=0.9, raw=point)
+    whole = estimate_of(value, value.key.unit)
+    number = Decimal(repr(whole.point))
+    printed = PrintedValue(f"{whole.point:.4g}", "point", number, number)
+    spread = Spread(n=value.n, interval=(whole.low, whole.high), confidence=0.9, raw=whole.point)
     return replace(cell, kind="measured", printed=printed, spread=spread, derivation=None)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.metrics import bandwidth_utilisation
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
+from pytest_asperf.commands.history_lines import estimate_of
 from pytest_asperf.hardware.profiles import load_profiles
 from pytest_asperf.store.figures import LOG_RATIO, figures_of, origin_of
 
@@ -99,7 +100,8 @@ def _change(before: SeriesValue, after: SeriesValue) -> Change:
 
 def _logs(value: SeriesValue) -> tuple[float, float, float]:
     """Point and bounds on the log scale; a bound that is not known is infinite."""
-    point, low, high = estimate_bounds(value)
+    whole = estimate_of(value, value.key.unit)
+    point, low, high = whole.point, whole.low, whole.high
     if value.key.unit == LOG_RATIO:
         return point, low, high
     one = 1.0 if value.key.unit == CHANGE else 0.0
@@ -110,21 +112,6 @@ def _log(value: float) -> float:
     if value == math.inf:
         return math.inf
     return math.log(value) if value > 0 else -math.inf
-
-
-def estimate_bounds(value: SeriesValue) -> tuple[float, float, float]:
-    """A value with its bounds; those that are not known are infinite."""
-    low = -math.inf if value.low is None else value.low
-    high = math.inf if value.high is None else value.high
-    return value.value, low, high
-
-
-def estimate_of(value: SeriesValue) -> Estimate:
-    """A value as an estimate."""
-    point, low, high = estimate_bounds(value)
-    confidence = 1.0 if low == high else 0.90
-    n, unit = max(1, value.n), value.key.unit
-    return Estimate(point, low, high, n, method="", unit=unit, confidence=confidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +137,15 @@ def _on_machine(report: ComparedReport, value: SeriesValue) -> OnMachine:
     size, profile = report.step_bytes.get(value.key.id), report.profile
     if not (size and profile):
         return OnMachine(report, value, None, None)
-    share = bandwidth_utilisation(estimate_of(value), size, profile.bandwidth_gbs)
+    share = bandwidth_utilisation(estimate_of(value, value.key.unit), size, profile.bandwidth_gbs)
     return OnMachine(report, value, value.value * size / 1e9, share)
 
 
 def ran_otherwise(one: ComparedReport, other: ComparedReport) -> list[tuple[str, str, str]]:
     """What ran otherwise where both measured: label and both texts, each once."""
     found: dict[tuple[str, str, str], None] = {}
-    others = other.anywhere() | other.values
-    for id_, value in (one.anywhere() | one.values).items():
+    others = {**other.anywhere(), **other.values}
+    for id_, value in {**one.anywhere(), **one.values}.items():
         theirs = dict(others[id_].provenance) if id_ in others else {}
         for label, text in value.provenance:
             if label in theirs and theirs[label] != text:
@@ -178,8 +165,9 @@ def left_out(one: ComparedReport, other: ComparedReport) -> Iterator[tuple[str, 
 
 def _reason(key: SeriesKey, others: Iterable[SeriesValue], name: str) -> str:
     alike = [o.key for o in others if (o.key.metric, o.key.model) == (key.metric, key.model)]
-    differing = [
+    reasons = [
         [word for part, word in _DIFFERING.items() if getattr(one, part) != getattr(key, part)]
         for one in alike
     ]
-    return " and ".join(min(differing, key=len)) if differing else f"only in {name}"
+    nearest = sorted(reasons, key=len)[:1]
+    return " and ".join(nearest[0]) if nearest else f"only in {name}"

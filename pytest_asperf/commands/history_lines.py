@@ -28,14 +28,19 @@ def day(time: float, form: str = f"{_DAY} %H:%M") -> str:
     return dt.datetime.fromtimestamp(time).astimezone().strftime(form)
 
 
-def value_of(point: StoredPoint | SeriesValue, unit: str) -> Estimate:
-    """A point as an estimate; of a log ratio, the ratio."""
+def estimate_of(point: StoredPoint | SeriesValue, unit: str) -> Estimate:
+    """A point as an estimate; bounds that it lacks are infinite."""
     from pytest_asperf.analysis.stats.estimate import Estimate  # noqa: PLC0415  # numpy comes with it
 
     low = -math.inf if point.low is None else point.low
     high = math.inf if point.high is None else point.high
-    exact = {"confidence": 1.0} if low == high else {}
-    whole = Estimate(point.value, low, high, max(1, point.n), method="", unit=unit, **exact)
+    confidence, n = (1.0 if low == high else 0.90), max(1, point.n)
+    return Estimate(point.value, low, high, n, method="", unit=unit, confidence=confidence)
+
+
+def value_of(point: StoredPoint | SeriesValue, unit: str) -> Estimate:
+    """A point as a reader takes it: of a log ratio, the ratio."""
+    whole = estimate_of(point, unit)
     return whole.change_of_log().as_ratio() if unit == LOG_RATIO else whole
 
 

@@ -45,7 +45,8 @@ class SessionMeta:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, with this machine."""
-        seed = [] if self.seed is None else [f"--asperf-seed={self.seed}"]
+        option = "--asperf-seed" if self.program == "pytest" else "--seed"
+        seed = [] if self.seed is None else [f"{option}={self.seed}"]
         return {
             "version": self.version,
             "command": without_passwords(shlex.join([self.program, *self.args])),
