@@ -78,6 +78,7 @@ MAX_PARAMETERS = 8
 LONG_SIGNATURES: dict[str, str] = {
     "commands.bisect.bisect_builds": "a parameter for each option",
     "commands.gate.gate_builds": "a parameter for each option",
+    "commands.history_confirm.confirm_step": "a parameter for each option",
     "commands.nightly.nightly": "a parameter for each option",
     "commands.predict.predict_models": "a parameter for each option",
 }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.gate.summary import GateOutcome
-    from pytest_asperf.nightly.night import Change
+    from pytest_asperf.nightly.night import FactChange
     from pytest_asperf.nightly.record import LastNight
     from pytest_asperf.nightly.steps import SeriesState
     from pytest_asperf.store.stored import StoredPoint, StoredSeries
@@ -79,7 +79,7 @@ class NightReport:
                 f"{nights} missing: the last one was measured at {night_text(last.time)}"
             )
 
-    def measured(self, outcome: GateOutcome, changes: Sequence[Change]) -> None:
+    def measured(self, outcome: GateOutcome, changes: Sequence[FactChange]) -> None:
         """Take tonight's pairs, and what is otherwise than last night."""
         self._changed = bool(changes) if self._changed is not None else None
         self._remarks += [f"changed: {change}" for change in changes]

@@ -22,7 +22,7 @@ _BUILD: Final = "build"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FactChange:
     """A fact that is otherwise than in the night before."""
 
     label: str
@@ -64,10 +64,10 @@ def _model(figure: SeriesValue) -> str:
     return f"{figure.key.model} {hashes}"
 
 
-def changes_between(before: Mapping[str, str], now: Mapping[str, str]) -> list[Change]:
+def changes_between(before: Mapping[str, str], now: Mapping[str, str]) -> list[FactChange]:
     """The facts that differ; what only one night knows is no change."""
     return [
-        Change(label, before[label], text)
+        FactChange(label, before[label], text)
         for label, text in now.items()
         if label in before and before[label] != text
     ]

@@ -66,7 +66,10 @@ class SeriesState:
         if not self.steps:
             n = len(self.points)
             return "steady" if n >= LEAST_NIGHTS else f"{n} of {LEAST_NIGHTS} nights"
-        step = self.steps[-1]
+        return self.step_text(self.steps[-1])
+
+    def step_text(self, step: Step) -> str:
+        """A step: its size, and since when."""
         more, less = ("slower", "faster") if self.is_time else ("more", "less")
         size = 100 * abs(math.expm1(step.log_ratio))
         return f"{size:.1f} % {more if step.log_ratio > 0 else less} since {self.since(step)}"
