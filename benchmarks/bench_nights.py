@@ -55,7 +55,7 @@ def run(*words: str, at: float | None = None) -> Result:
         "pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: Path("lock").absolute()
     )
     with lock, clock:
-        return CliRunner().invoke(app, words)
+        return CliRunner().invoke(app, words, catch_exceptions=False)
 
 
 def main() -> int:
@@ -74,7 +74,7 @@ def main() -> int:
     print("```")
     for night in range(1, NIGHTS + 1):
         name = "first" if night < STEP_AT else "second"
-        for each, cost in (("first", 1.0), ("second", STEP)):  # a new build is gated: both are there
+        for each, cost in (("first", 1.0), ("second", STEP)):
             write_build(each, builds[each], cost * draw.lognormvariate(0, OF_NIGHTS))
         words = ("nightly", "anchor", name, "--workload", "tg32", "--name", "simulated")
         done = run(*words, at=FIRST_S + night * DAY_S)
