@@ -90,7 +90,7 @@ def _with_state(
     from pytest_asperf.nightly.steps import LOOKED_AT, state_of
 
     points = opened.points(series.id, last=LOOKED_AT)
-    return series, points[-1], state_of(points, series.key.unit, threshold).text
+    return series, points[-1], state_of(points, series.key, threshold).text
 
 
 @history_app.command("show", cls=Command)
@@ -108,7 +108,7 @@ def show_series(
         points = opened.points(found.id, last=last)
         machine = machine_names(opened.sessions())[found.key.machine]
         threshold = threshold_of(opened.series())
-    state = state_of(points, found.key.unit, threshold)
+    state = state_of(points, found.key, threshold)
     out = Console(highlight=False)
     key = found.key
     print_whole(out, printable(f"{key.title}, {key.engine}, on {machine}, {found.n} points"))

@@ -110,7 +110,7 @@ def _question(opened: OpenStore, series: StoredSeries, tolerance: str | None) ->
     from pytest_asperf.nightly.steps import LOOKED_AT, state_of, threshold_of
 
     points = opened.points(series.id, last=LOOKED_AT)
-    state = state_of(points, series.key.unit, threshold_of(opened.series()))
+    state = state_of(points, series.key, threshold_of(opened.series()))
     if not state.steps:
         raise _unconfirmable(series, f"it has no step: {state.text}", "asperf history lists states")
     step = state.steps[-1]

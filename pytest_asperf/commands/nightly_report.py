@@ -117,7 +117,7 @@ class NightReport:
             for series in every:
                 if series.id in ids and series.key.unit == LOG_RATIO:
                     points = store.points(series.id, last=LOOKED_AT)
-                    self._judge(series, points[-1], state_of(points, LOG_RATIO, threshold))
+                    self._judge(series, points[-1], state_of(points, series.key, threshold))
 
     def _judge(self, series: StoredSeries, last: StoredPoint, state: SeriesState) -> None:
         from pytest_asperf.commands.history_lines import value_text

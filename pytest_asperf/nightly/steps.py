@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_asperf.analysis.stats.change_point import Step
+    from pytest_asperf.store.figures import SeriesKey
     from pytest_asperf.store.stored import StoredPoint, StoredSeries
 
 _DAY_S: Final = 86_400.0
@@ -30,6 +31,7 @@ _WATCHED_S: Final = 30 * _DAY_S
 #: Points of a series that are looked at, the latest.
 LOOKED_AT: Final = 400
 _RATE: Final = "tok/s"
+_TIMES: Final = (LOG_RATIO, _RATE, "ms")
 _INVALID: Final = "INVALID"
 #: Standard errors in half of an interval at 90 %.
 _HALF_WIDTHS: Final = 1.645
@@ -81,8 +83,9 @@ class SeriesState:
         return likely if first == last else f"{likely} ({first} to {last})"
 
 
-def state_of(points: Sequence[StoredPoint], unit: str, threshold: float) -> SeriesState:
+def state_of(points: Sequence[StoredPoint], key: SeriesKey, threshold: float) -> SeriesState:
     """The state of a series by its points, with the evidence that `threshold_of` asks for."""
+    unit = key.unit
     usable = _nights([p for p in points if p.outcome != _INVALID and _log(p.value, unit)])
     values = [_log(point.value, unit)[0] for point in usable]
     nights = [point.time / _DAY_S for point in usable]
@@ -90,7 +93,8 @@ def state_of(points: Sequence[StoredPoint], unit: str, threshold: float) -> Seri
     known = [error for error in errors if error is not None]
     series = as_series(values, nights=nights, errors=known if len(known) == len(values) else None)
     steps = find_steps(series, threshold)
-    return SeriesState(tuple(usable), steps, unit in {LOG_RATIO, _RATE, "ms"})
+    is_time = unit in _TIMES and not key.metric.startswith("ppl")
+    return SeriesState(tuple(usable), steps, is_time)
 
 
 def _nights(points: Sequence[StoredPoint]) -> list[StoredPoint]:
