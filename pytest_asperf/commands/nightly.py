@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pytest_asperf.nightly.record import LastNight
 
 _UNDECIDED: Final = 2
-_NEWEST: Final = "newest"
+_CURRENT, _NEWEST = "current", "newest"
 
 
 def nightly(
@@ -54,7 +54,7 @@ def nightly(
     current: Annotated[
         str,
         typer.Argument(metavar="CURRENT", help="The build that is watched; or newest."),
-    ] = "current",
+    ] = _CURRENT,
     *,
     models: Annotated[
         list[str] | None,
@@ -115,6 +115,7 @@ def nightly(
         draft,
         engine,
         max_ppl_delta,
+        arguments=("ANCHOR", "CURRENT"),
     )
     try:
         report = NightReport(began, notify)
@@ -150,8 +151,15 @@ def _request(options: GateOptions, project: Project) -> GateRequest:
     """What is measured, the newest release looked up."""
     from pytest_asperf.bisect.candidates import newest_release
 
+    where = "ANCHOR"
+    if options.base is None and project.settings.baseline == _CURRENT:
+        raise ConfigError(
+            "ANCHOR is missing: no build that stays the same over the nights",
+            why="with every upgrade of `current` the series would begin again",
+            remedy="name a release, as in: asperf nightly llama-cpp-python==0.3.35; or set "
+            "`baseline` in [tool.asperf]",
+        )
     if options.candidate == _NEWEST:
-        where = "ANCHOR"
         base = project.catalogue.find_build(options.base or project.settings.baseline, where=where)
         options = replace(options, candidate=newest_release(base, where=where))
     return read_request(options, project)

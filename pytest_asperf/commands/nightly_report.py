@@ -46,6 +46,7 @@ class NightReport:
         self.exit_code = 0
         self.missed = 0
         self._notify = _words(notify)
+        self._error = ""
         self._remarks: list[str] = []
         self._answers: list[str] = []
         self._changed: bool | None = None
@@ -58,6 +59,8 @@ class NightReport:
         from pytest_asperf.nightly.night import night_text
 
         changed = {None: "first night", True: "something changed", False: "nothing changed"}
+        if self._error:
+            return f"night of {night_text(self.began)}: not measured: {self._error}"
         said = "; ".join(self._answers) or (
             "nothing changed" if self._changed is False else "nothing got slower"
         )
@@ -131,7 +134,7 @@ class NightReport:
     def fails(self, error: AsperfError, exit_code: int) -> None:
         """Take an error that ended the night; it is printed already."""
         self.exit_code = exit_code
-        self._answers.append(f"error: {error.what}")
+        self._error = error.what
 
     def lines(self) -> Iterator[str]:
         """The summary."""
