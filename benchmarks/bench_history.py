@@ -42,6 +42,9 @@ STEP: Final = math.log(1.05)
 PAIRS: Final = 30
 #: Nights that Otava has to have before it is asked.
 OTAVA_FROM: Final = 10
+#: Of the second table: the spread of nights, and how many series are watched.
+FEW_SD: Final = 0.0063
+WATCHED: Final = (1, 8, 20)
 LARGEST_FALSE: Final = 0.02
 LEAST_FOUND: Final = 0.97
 
@@ -265,8 +268,20 @@ def compare(machine: Machine, n: int, n_otava: int) -> tuple[list[str], bool]:
     return [machine.name, *cells, known], kept and (own[1] >= LEAST_FOUND or not machine.finds)
 
 
+def few_nights(before: int, n: int) -> list[str]:
+    """A row of the second table: a step after few nights, watched alone and with others."""
+    rng = np.random.default_rng(before)
+    values = FEW_SD * rng.standard_normal((n, before + 2))
+    values[:, before:] += STEP
+    found = [
+        share([bool(find_steps(as_series(row.tolist()), alarm_threshold(k))) for row in values])
+        for k in WATCHED
+    ]
+    return [str(before), *map(percent, found)]
+
+
 def main() -> int:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--series", type=int, default=400, help="series of a row")
     parser.add_argument("--otava", type=int, default=20, help="of them, series that Otava sees")
@@ -282,6 +297,11 @@ def main() -> int:
         for machine, (row, kept) in zip(MACHINES, pool.map(row_of, MACHINES), strict=True):
             print(f"| {' | '.join(row)} |", flush=True)
             broken += [] if kept else [machine.name]
+    watched = " | ".join(f"one of {k} series" for k in WATCHED)
+    print(f"\n| nights of {100 * FEW_SD:g} % before the step | {watched} |")
+    print("|---|" + "---|" * len(WATCHED))
+    for before in (8, 10, 14, 20, 40):
+        print(f"| {' | '.join(few_nights(before, asked.series))} |")
     if broken:
         print(f"\nnot kept: {'; '.join(broken)}")
     return bool(broken)

@@ -167,7 +167,7 @@ def gate_builds(
             print_plan(gate, plan, runner.noise.calibrations, out, only_list=only_list)
             if only_list:
                 return
-            outcome = _run(gate, plan, runner, console)
+            outcome = run_cells(gate, plan, runner, console)
     except (ConfigError, ModelError) as error:
         print_error(error)
         raise typer.Exit(USAGE) from None
@@ -185,7 +185,7 @@ def gate_builds(
     raise typer.Exit(outcome.exit_code)
 
 
-def _run(
+def run_cells(
     gate: GateRequest, plan: GatePlan, runner: MeasurementRunner, console: Console
 ) -> GateOutcome:
     """The decided cells; each is told at once, but for passes that the progress line counts."""

@@ -5,8 +5,11 @@ import statistics
 
 import pytest
 
+from pytest_asperf.hardware.in_force import Hardware
+from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.report.json_report import SCHEMA, document, serialise
 from pytest_asperf.report.rows import ReportRow
+from pytest_asperf.report.session_meta import SessionMeta
 from tests.report import sample_reports as samples
 
 
@@ -79,3 +82,11 @@ def test_a_gate_repeats_as_a_whole() -> None:
     options = ["a", "b", "--seed=7"]
     (claim,) = samples.report(noted, command="asperf gate a b", options=options)["claims"]
     assert claim["repeat"] == "asperf gate a b --seed=7"
+
+
+def test_a_command_without_arguments_has_no_options() -> None:
+    """Not an error: `report` may be configured, and pytest run without a word."""
+    meta = SessionMeta(
+        "1", (), 0.0, 1.0, None, Hardware(Machine(os="Linux", arch="x", cpu_brand=None))
+    )
+    assert (meta.as_dict()["command"], meta.as_dict()["options"]) == ("pytest", [])

@@ -81,7 +81,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class NightSeries:
     """Nights in their order.
 
     Attributes:
@@ -94,13 +94,13 @@ class Series:
     gaps: Floats
     weights: Floats
 
-    def since(self, index: int) -> Series:
+    def since(self, index: int) -> NightSeries:
         """The nights from an index on."""
-        return Series(self.values[index:], self.gaps[index:], self.weights[index:])
+        return NightSeries(self.values[index:], self.gaps[index:], self.weights[index:])
 
-    def until(self, index: int) -> Series:
+    def until(self, index: int) -> NightSeries:
         """The nights before an index."""
-        return Series(self.values[:index], self.gaps[:index], self.weights[:index])
+        return NightSeries(self.values[:index], self.gaps[:index], self.weights[:index])
 
 
 def as_series(
@@ -108,7 +108,7 @@ def as_series(
     *,
     nights: Sequence[float] | None = None,
     errors: Sequence[float] | None = None,
-) -> Series:
+) -> NightSeries:
     """A series of values.
 
     Args:
@@ -122,7 +122,7 @@ def as_series(
     if nights is not None and len(numbers) > 1:
         # Two sessions of one night are as close as they can be.
         gaps[1:] = np.maximum(np.diff(np.asarray(nights, float)), 0.1)
-    return Series(numbers, gaps, _weights(numbers, errors))
+    return NightSeries(numbers, gaps, _weights(numbers, errors))
 
 
 def _weights(values: Floats, errors: Sequence[float] | None) -> Floats:
@@ -152,7 +152,7 @@ def _tamed(values: Floats) -> Floats:
     return result
 
 
-def find_steps(series: Series, threshold: float) -> tuple[Step, ...]:
+def find_steps(series: NightSeries, threshold: float) -> tuple[Step, ...]:
     """The steps that the nights showed, each at the first night that was evidence enough.
 
     Args:
@@ -176,7 +176,7 @@ def find_steps(series: Series, threshold: float) -> tuple[Step, ...]:
     )
 
 
-def _first_alarm(series: Series, threshold: float, after: int) -> tuple[int, int] | None:
+def _first_alarm(series: NightSeries, threshold: float, after: int) -> tuple[int, int] | None:
     """The night at which a step began, and the one that showed it.
 
     Nights up to `after` showed the step before, and cannot show another.
@@ -195,7 +195,7 @@ def _first_alarm(series: Series, threshold: float, after: int) -> tuple[int, int
 class _Scan:
     """The evidence for a step at each night, after each night: rows are "after", columns lags."""
 
-    def __init__(self, series: Series) -> None:
+    def __init__(self, series: NightSeries) -> None:
         self._series = series
         self._models = [_Model(series, correlation) for correlation in CORRELATIONS]
         null = np.max([model.log_null for model in self._models], axis=0)
@@ -221,7 +221,7 @@ class _Model:
     Each row of the whitened series is independent of the rows before, with the same variance.
     """
 
-    def __init__(self, series: Series, correlation: float) -> None:
+    def __init__(self, series: NightSeries, correlation: float) -> None:
         shared = correlation**series.gaps
         shared[0] = 0.0
         scale = 1 / np.sqrt(1 - shared**2)
@@ -278,7 +278,7 @@ def _white(column: Floats, shared: Floats, scale: Floats) -> Floats:
     return result
 
 
-def _located(series: Series, begin: int, near: int, end: int, seen: int) -> Step:
+def _located(series: NightSeries, begin: int, near: int, end: int, seen: int) -> Step:
     """Where the one step between two nights is, and how large; an alarm placed it near a night."""
     part = series.since(begin).until(end - begin)
     levels = np.split(part.values, [near - begin])
