@@ -214,7 +214,7 @@ def time_pairs(lease: MachineLease, open_arms: OpenArms, experiment: SpeedExperi
     result = run_pairs(open_arms, experiment, lease.progress)
     names = [workload.name for workload in experiment.workloads]
     surroundings = lease.noise().around(result.ran[0], names, conditions)
-    return replace(result, surroundings=surroundings)
+    return replace(result, surroundings=replace(surroundings, watched=lease.watch.seen()))
 
 
 def run_pairs(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from pytest_asperf.hardware.watch import MachineWatch
 from pytest_asperf.measure.corpus import read_corpus
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class MachineLease:
         progress: takes a label, steps done and steps at most.
         noise: opens the record of this machine's noise.
         idle_workers: processes that earlier comparisons left.
+        watch: samples the machine as long as it is held.
         chunks: chunks of the corpus that PPL is taken over, or None for all.
         self_check_every: gates of this machine of which one is preceded by a self-check, or None.
     """
@@ -43,6 +45,7 @@ class MachineLease:
     progress: Callable[[str, int, int], None]
     noise: Callable[[], NoiseStore]
     idle_workers: IdleWorkers
+    watch: MachineWatch = field(default_factory=MachineWatch)
     chunks: int | None = None
     self_check_every: int | None = None
 

@@ -11,6 +11,7 @@ from pytest_asperf.builds.build_cache import BuildCache
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.machine_lock import MachineQueue
+from pytest_asperf.hardware.watch import MachineWatch
 from pytest_asperf.measure.ab_arms import ArmFactory
 from pytest_asperf.measure.experiment import MachineLease
 from pytest_asperf.measure.idle_workers import IdleWorkers
@@ -207,17 +208,18 @@ class MeasurementRunner:
                 what = sides[0].refs[0].title if begins else " vs ".join(names)
                 self._notify.progress(f"{begins}{label} {what}".rstrip(), done, total)
 
-            lease = MachineLease(
-                arms,
-                self._corpus,
-                self.plan.call_timeout_s,
-                progress,
-                lambda: self.noise,
-                self._idle_workers,
-                self.plan.chunks,
-                self.plan.self_check_every,
-            )
-            with self._queue.turn(), self._stopwatch:
+            with self._queue.turn(), self._stopwatch, MachineWatch() as watch:
+                lease = MachineLease(
+                    arms,
+                    self._corpus,
+                    self.plan.call_timeout_s,
+                    progress,
+                    lambda: self.noise,
+                    self._idle_workers,
+                    watch,
+                    self.plan.chunks,
+                    self.plan.self_check_every,
+                )
                 return experiment.run(lease)
 
         refs = tuple(ref for side in sides for ref in side.refs)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psutil
 
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import AsperfError
+from pytest_asperf.hardware.watch import MachineWatch
 from pytest_asperf.measure.corpus import read_corpus
 from pytest_asperf.measure.engine_memory import counted_memory
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, scored_chunks, scoring_groups
@@ -68,21 +70,24 @@ class SingleBuild:
         worker = self._loaded.only(models)
         for model in models:
             self._loaded.require_context(model, workload.n_ctx, workload.name)
-        loads = measure_throughput(
-            worker,
-            {
-                name: workload_tokens(worker, name, self._corpus(model.ref.spec), workload)
-                for name, model in by_name.items()
-            },
-            workload,
-            repetitions=self._plan.repetitions,
-            seed=self._plan.seed,
-            progress=lambda done, total: self._notify.progress(label, done, total),
-            loaded={name: self._loaded.facts(model) for name, model in by_name.items()},
-            reload=lambda name: self._loaded.reload(worker, by_name[name]),
-        )
+        tokens = {
+            name: workload_tokens(worker, name, self._corpus(model.ref.spec), workload)
+            for name, model in by_name.items()
+        }
+        with MachineWatch() as watch:
+            loads = measure_throughput(
+                worker,
+                tokens,
+                workload,
+                repetitions=self._plan.repetitions,
+                seed=self._plan.seed,
+                progress=lambda done, total: self._notify.progress(label, done, total),
+                loaded={name: self._loaded.facts(model) for name, model in by_name.items()},
+                reload=lambda name: self._loaded.reload(worker, by_name[name]),
+            )
+            watched = watch.seen()
         return {
-            model.ref: self._throughput(model, workload, loads[name])
+            model.ref: replace(self._throughput(model, workload, loads[name]), watched=watched)
             for name, model in by_name.items()
         }
 

@@ -29,6 +29,7 @@ _REMEDIES: Final = {
     "path-mismatch": "install an engine build that can do it (asperf doctor), or ask for what runs",
     "roofline-high": "name the hardware that it ran on (--asperf-hardware); else look at the "
     "engine's log for steps that were skipped",
+    "throttled": "let the machine cool, and look at its fans and its power limit (asperf doctor)",
     "identical-to-baseline": "name another level, or the file that holds it",
     "baseline-knows-nothing": "get the baseline's file again, and let it generate some text",
     "impossible-gain": "get the baseline's file again, and let it generate some text",
@@ -96,7 +97,7 @@ def throughput_trips(
     The peak bandwidth is the theoretical one of the memory that the run read from.
     """
     mean, sd, n = guards.coefficient_of_variation(result.judged)
-    findings = [guards.spread(mean, sd, n, limit=max_cv)]
+    findings = [guards.spread(mean, sd, n, limit=max_cv), *result.watched.guard_findings]
     if peak_bandwidth is not None and result.workload.kind == "tg" and result.bytes_per_token:
         read = (result.rate.point, result.bytes_per_token, peak_bandwidth.gbs)
         findings.append(guards.roofline_high(*read, cache_bytes=peak_bandwidth.cache_bytes))

@@ -7,17 +7,14 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_asperf.measure.ab_ppl import PplComparison
-    from pytest_asperf.measure.ab_speed import WorkloadPairs
+    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
     from pytest_asperf.measure.paired_runner import Pair
-    from pytest_asperf.measure.results import Provenance
 
 
 def pair_data(
     pairs: WorkloadPairs,
-    ran: Sequence[Provenance],
+    result: ABResult,
     names: tuple[str, str],
     *,
     is_rate_ratio: bool = False,
@@ -26,7 +23,7 @@ def pair_data(
 
     Args:
         pairs: finished pairs.
-        ran: proof of path of both, baseline first.
+        result: the comparison that they are of.
         names: of the sides that ran as baseline and as candidate.
         is_rate_ratio: whether the claim is about baseline / candidate of the times, and not about
             candidate / baseline.
@@ -37,12 +34,13 @@ def pair_data(
     return {
         "comparison": {
             "sides": list(names),
-            "models": [side.model for side in ran],
-            "settings": [side.requested.as_texts() for side in ran],
+            "models": [side.model for side in result.ran],
+            "settings": [side.requested.as_texts() for side in result.ran],
             "timed": pairs.workload.name,
             "unit": "tok/s" if is_rate else "ms",
             "medians": list(_medians(pairs, is_rate=is_rate)),
             "elapsed_s": pairs.elapsed_s,
+            "machine": result.surroundings.watched.as_dict(),
             "pairs": [
                 {**_pair(pair, sign), "evidence_for_fail": fail, "evidence_for_pass": accept}
                 for pair, (fail, accept) in zip(pairs.pairs, course, strict=True)

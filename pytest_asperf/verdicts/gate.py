@@ -87,7 +87,7 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
         advice_on_pairs(outcome, subject, test.expected_pairs_left, _WITHIN),
         details,
         accepted=((None, 1 + test.tolerance),),
-        raw=pair_data(pairs, result.ran, ("baseline", "candidate")),
+        raw=pair_data(pairs, result, ("baseline", "candidate")),
     )
 
 

@@ -29,9 +29,17 @@ def gate_note(pairs: WorkloadPairs, result: ABResult) -> str:
 
 
 def disturbances(result: ABResult) -> tuple[str, ...]:
-    """What disturbed the machine just before the pairs, one remark each."""
+    """What disturbed the machine during the pairs, or just before them, one remark each.
+
+    It disturbs both sides of a pair alike, so it widens intervals and voids nothing.
+    """
+    watched = result.surroundings.watched
     disturbing = [c for c in result.surroundings.conditions if c.state == "disturbing"]
-    return tuple(f"disturbing before the gate: {c.name}: {c.detail}" for c in disturbing)
+    before = [c for c in disturbing if c.name not in watched.knows]
+    return (
+        *(f"disturbing before the gate: {c.name}: {c.detail}" for c in before),
+        *(f"{f.guard}: {f.found}; both sides share it" for f in watched.guard_findings),
+    )
 
 
 def _suffices(known: Calibration, result: ABResult) -> bool:

@@ -161,7 +161,7 @@ def _judged(
         figures=((pairs.workload.name, ratio),),
         advice=advice_on_pairs(outcome, subject, test.expected_pairs_left, _AT_THE_LIMIT),
         details=details,
-        raw=pair_data(pairs, result.ran, claim.names[::-1], is_rate_ratio=claim.is_rate),
+        raw=pair_data(pairs, result, claim.names[::-1], is_rate_ratio=claim.is_rate),
     )
 
 

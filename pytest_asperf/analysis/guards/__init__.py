@@ -32,6 +32,7 @@ from pytest_asperf.analysis.guards.outputs import (
 from pytest_asperf.analysis.guards.scores import impossible_gain, knows_nothing, lossless
 from pytest_asperf.analysis.guards.surroundings import (
     coefficient_of_variation,
+    host_busy,
     impure_window,
     joules_per_token,
     spread,
@@ -51,6 +52,7 @@ __all__ = [
     "divergent_output",
     "estimate",
     "first_divergence",
+    "host_busy",
     "identical_to_baseline",
     "impossible_gain",
     "impure_window",
