@@ -1,9 +1,9 @@
-"""Workloads: `pp512`, `tg128@d1024`, `ttft512`, `pp512+tg128`."""
+"""Workloads: `pp512`, `tg128@d1024`, `ttft512`, `pp512+tg128`, `jtg128`."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from pytest_asperf.errors import ConfigError, shown
@@ -12,6 +12,9 @@ WorkloadKind = Literal["pp", "tg", "ttft", "request", "sd"]
 
 #: What is measured where none is named.
 DEFAULT_WORKLOAD: Final = "tg128"
+
+#: Begins the name of a workload whose energy is judged.
+_METERED: Final = "j"
 
 _KINDS: Final[dict[str, WorkloadKind]] = {"pp": "pp", "tg": "tg", "ttft": "ttft"}
 
@@ -34,11 +37,13 @@ class Workload:
         n_tokens: tokens counted and timed; of a request, its output.
         depth: tokens of context in the KV cache beforehand, prefilled untimed; of a request, the
             prompt, which is timed.
+        metered: whether its energy is judged, in J per token, and not its time.
     """
 
     kind: WorkloadKind
     n_tokens: int
     depth: int = 0
+    metered: bool = False
 
     @property
     def name(self) -> str:
@@ -47,11 +52,12 @@ class Workload:
             return self.kind
         if self.kind == "request":
             return f"pp{self.depth}+tg{self.n_tokens}"
-        return f"{self.kind}{self.n_tokens}" + (f"@d{self.depth}" if self.depth else "")
+        metered = _METERED if self.metered else ""
+        return f"{metered}{self.kind}{self.n_tokens}" + (f"@d{self.depth}" if self.depth else "")
 
     @property
     def is_rate(self) -> bool:
-        """Whether it is judged by tokens per second; else by the time of a run."""
+        """Whether it is judged by a token's cost; else by the time of a run."""
         return self.kind in {"pp", "tg"}
 
     @property
@@ -62,11 +68,13 @@ class Workload:
 
 def is_workload(name: str) -> bool:
     """Whether it is a workload's name, and not words."""
-    return _WORKLOAD.fullmatch(name) is not None
+    return _WORKLOAD.fullmatch(name.removeprefix(_METERED)) is not None
 
 
 def parse_workload(name: str, *, where: str) -> Workload:
     """Read a workload's name; a ConfigError shows the forms that there are."""
+    if re.match(f"{_METERED}(pp|tg)", name):
+        return metered(parse_workload(name.removeprefix(_METERED), where=where), where=where)
     if request := _REQUEST.fullmatch(name):
         return Workload("request", int(request["tokens"]), int(request["prompt"]))
     match = _WORKLOAD.fullmatch(name)
@@ -76,7 +84,18 @@ def parse_workload(name: str, *, where: str) -> Workload:
             why="the name says what is timed: prompt or generation, how many tokens, at what depth",
             remedy="write pp512, tg128, tg128@d1024 (generation after 1024 tokens of context), or "
             "ttft512 (a prompt of 512 tokens until the first output token), pp512+tg128 (a whole "
-            "request)",
+            "request); jtg128 for its energy",
         )
     kind: WorkloadKind = _KINDS[match["kind"]]
     return Workload(kind, int(match["tokens"]), int(match["depth"] or 0))
+
+
+def metered(timed: Workload, *, where: str) -> Workload:
+    """The energy of a workload, which must hold one phase; else a ConfigError."""
+    if not timed.is_rate:
+        raise ConfigError(
+            f"{where}: {timed.name} is not one phase, prefill or decoding",
+            why="they differ in power, and J per token are those of one of them",
+            remedy="measure pp512 and tg128 each by itself (in a gate jpp512 and jtg128)",
+        )
+    return replace(timed, metered=True)

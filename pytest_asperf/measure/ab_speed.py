@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.ab_arms import Arm
     from pytest_asperf.measure.experiment import MachineLease
+    from pytest_asperf.measure.metered import PhaseEnergy
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.measure.running_arms import TimedArm
 
@@ -110,10 +111,10 @@ class WorkloadPairs:
             self.test.update(pair.log_ratio)
 
     @property
-    def arms_ns(self) -> tuple[list[int], list[int]]:
-        """Times of all runs of the baseline, and of the candidate."""
-        base = [ns for pair in self.pairs for ns in pair.baseline_runs_ns]
-        return base, [ns for pair in self.pairs for ns in pair.candidate_runs_ns]
+    def arms_costs(self) -> tuple[list[int], list[int]]:
+        """Costs of all runs of the baseline, and of the candidate."""
+        base = [cost for pair in self.pairs for cost in pair.baseline_costs]
+        return base, [cost for pair in self.pairs for cost in pair.candidate_costs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ class ABResult:
         same_tokens: whether both arms were fed the same tokens.
         interrupted: whether it was stopped from outside.
         surroundings: what it ran in.
+        phases: in which energy was measured, where it was.
     """
 
     by_workload: tuple[WorkloadPairs, ...]
@@ -139,6 +141,7 @@ class ABResult:
     same_tokens: bool
     interrupted: bool = False
     surroundings: Surroundings = field(default_factory=Surroundings)
+    phases: tuple[PhaseEnergy, ...] = ()
 
     @property
     def covers(self) -> str:
@@ -258,6 +261,7 @@ def run_pairs(
         ran,
         same_tokens,
         interrupted,
+        phases=tuple(paired.phases),
     )
 
 

@@ -30,6 +30,12 @@ _REMEDIES: Final = {
     "roofline-high": "name the hardware that it ran on (--asperf-hardware); else look at the "
     "engine's log for steps that were skipped",
     "throttled": "let the machine cool, and look at its fans and its power limit (asperf doctor)",
+    "dead-counter": "see with the system's own tool whether the counter moves, and update its "
+    "driver; without it, that rail is not measured here",
+    "short-window": "run the test again: the counter was published more rarely than before",
+    "impure-window": "measure a larger model or a longer workload: the gaps between runs are the "
+    "engine's calls",
+    "counter-against-power": "update the driver, and compare with the system's own tool",
     "identical-to-baseline": "name another level, or the file that holds it",
     "baseline-knows-nothing": "get the baseline's file again, and let it generate some text",
     "impossible-gain": "get the baseline's file again, and let it generate some text",

@@ -101,7 +101,9 @@ def _timed(row: Mapping[str, Any]) -> Iterator[_Timed]:
 
 def _sides(comparison: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     pairs, timed = comparison.get("pairs", ()), comparison.get("timed", "")
-    for number, times in enumerate(("baseline_ns", "candidate_ns") if pairs else ()):
+    # Of energies, pytest-benchmark has no table.
+    is_timed = bool(pairs) and "baseline_ns" in pairs[0]
+    for number, times in enumerate(("baseline_ns", "candidate_ns") if is_timed else ()):
         side = comparison["sides"][number]
         yield {
             # Where two workloads are compared, the sides are named by them.

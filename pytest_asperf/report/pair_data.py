@@ -7,6 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.ab_ppl import PplComparison
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
     from pytest_asperf.measure.paired_runner import Pair
@@ -28,7 +29,7 @@ def pair_data(
         is_rate_ratio: whether the claim is about baseline / candidate of the times, and not about
             candidate / baseline.
     """
-    is_rate = pairs.workload.is_rate
+    workload = pairs.workload
     sign = -1 if is_rate_ratio else 1
     course = pairs.test.course
     return {
@@ -36,13 +37,17 @@ def pair_data(
             "sides": list(names),
             "models": [side.model for side in result.ran],
             "settings": [side.requested.as_texts() for side in result.ran],
-            "timed": pairs.workload.name,
-            "unit": "tok/s" if is_rate else "ms",
-            "medians": list(_medians(pairs, is_rate=is_rate)),
+            "timed": workload.name,
+            "unit": "J/token" if workload.metered else "tok/s" if workload.is_rate else "ms",
+            "medians": list(_medians(pairs)),
             "elapsed_s": pairs.elapsed_s,
             "machine": result.surroundings.watched.as_dict(),
             "pairs": [
-                {**_pair(pair, sign), "evidence_for_fail": fail, "evidence_for_pass": accept}
+                {
+                    **_pair(pair, workload, sign),
+                    "evidence_for_fail": fail,
+                    "evidence_for_pass": accept,
+                }
                 for pair, (fail, accept) in zip(pairs.pairs, course, strict=True)
             ],
         }
@@ -64,10 +69,11 @@ def chunk_data(comparison: PplComparison) -> dict[str, Any]:
     }
 
 
-def _pair(pair: Pair, sign: int) -> dict[str, Any]:
+def _pair(pair: Pair, workload: Workload, sign: int) -> dict[str, Any]:
+    unit = "nj" if workload.metered else "ns"
     return {
-        "baseline_ns": list(pair.baseline_runs_ns),
-        "candidate_ns": list(pair.candidate_runs_ns),
+        f"baseline_{unit}": list(pair.baseline_costs),
+        f"candidate_{unit}": list(pair.candidate_costs),
         "parts": pair.parts,
         "n_tokens": list(pair.n_tokens),
         "candidate_first": pair.candidate_first,
@@ -76,11 +82,17 @@ def _pair(pair: Pair, sign: int) -> dict[str, Any]:
     }
 
 
-def _medians(pairs: WorkloadPairs, *, is_rate: bool) -> tuple[float, float]:
-    """The median of each side's turns, in tok/s or ms."""
+def _medians(pairs: WorkloadPairs) -> tuple[float, float]:
+    """The median of each side's turns, in J/token, tok/s or ms."""
     sides: tuple[list[float], list[float]] = ([], [])
     for pair in pairs.pairs:
-        runs_ns = (pair.baseline_runs_ns, pair.candidate_runs_ns)
-        for side, times_ns, n_tokens in zip(sides, runs_ns, pair.n_tokens, strict=True):
-            side.extend(1e9 * n_tokens / ns if is_rate else ns / 1e6 for ns in times_ns)
+        both = (pair.baseline_costs, pair.candidate_costs)
+        for side, costs, n_tokens in zip(sides, both, pair.n_tokens, strict=True):
+            side.extend(_shown(pairs.workload, cost, n_tokens) for cost in costs)
     return median(sides[0]), median(sides[1])
+
+
+def _shown(workload: Workload, cost: int, n_tokens: int) -> float:
+    if workload.metered:
+        return cost / 1e9 / n_tokens
+    return 1e9 * n_tokens / cost if workload.is_rate else cost / 1e6

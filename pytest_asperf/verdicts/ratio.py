@@ -167,7 +167,7 @@ def _judged(
 
 def _medians(pairs: WorkloadPairs, claim: RatioClaim) -> str:
     """What the two sides came to, in the unit of their workload."""
-    base, candidate = pairs.arms_ns
+    base, candidate = pairs.arms_costs
     n_base, n_candidate = pairs.pairs[-1].n_tokens
     sides = zip(claim.names, ((candidate, n_candidate), (base, n_base)), strict=True)
     texts = []

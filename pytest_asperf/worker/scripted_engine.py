@@ -106,7 +106,7 @@ class ScriptedModel:
         if log := self._script.get("log"):
             with Path(log).open("a", encoding="utf-8") as file:
                 file.write(f"{operation} {os.getpid()} {time.monotonic_ns()}\n")
-        time.sleep(self._script.get("takes_s", {}).get(operation, 0.0))
+        time.sleep(self._script.get("takes_s", {}).get(operation, 0.0) * (1 + self._slow_by))
         kind = self._script.get("faults", {}).get(operation)
         if kind == "crash":
             sys.stderr.write("scripted: about to crash\n")

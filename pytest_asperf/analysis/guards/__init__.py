@@ -17,6 +17,14 @@ from pytest_asperf.analysis.guards.bounds import (
     sd_bound,
     token_accounting,
 )
+from pytest_asperf.analysis.guards.energy import (
+    counter_disagrees,
+    dead_counter,
+    idle_gaps,
+    rail_coverage,
+    restarted_counter,
+    short_window,
+)
 from pytest_asperf.analysis.guards.guard_finding import Consequence, GuardFinding
 from pytest_asperf.analysis.guards.outputs import (
     broken_logits,
@@ -46,6 +54,8 @@ __all__ = [
     "coefficient_of_variation",
     "counted_decode_errors",
     "counted_remote_errors",
+    "counter_disagrees",
+    "dead_counter",
     "decode_errors",
     "degenerate_output",
     "degenerate_tokens",
@@ -54,6 +64,7 @@ __all__ = [
     "first_divergence",
     "host_busy",
     "identical_to_baseline",
+    "idle_gaps",
     "impossible_gain",
     "impure_window",
     "joules_per_token",
@@ -61,11 +72,14 @@ __all__ = [
     "lossless",
     "path_mismatch",
     "predicted_against_measured",
+    "rail_coverage",
     "remote_errors",
+    "restarted_counter",
     "roofline_high",
     "roofline_low",
     "same_weights",
     "sd_bound",
+    "short_window",
     "spread",
     "throttled",
     "token_accounting",
