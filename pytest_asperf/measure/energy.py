@@ -88,6 +88,7 @@ class EnergyExperiment:
         with RunningArm(arm, lease) as running:
             running.warm_up(self.workload, 0, 1)
             idle = meter.idle()
+            running.warm_up(self.workload, 0, 1)  # clocks fell
             phases: list[PhaseEnergy] = []
             while not phases or len(phases) < self._n_windows(phases[0]):
                 lease.progress(self.workload.name, len(phases), self.most_windows)
