@@ -27,7 +27,7 @@ class GateCheck(StrEnum):
     SPECULATION = "sd"
 
 
-_EXAMPLES: Final = (*map(str, GateCheck), "pp512", "tg128", "tg128@d4096", "ttft512")
+_EXAMPLES: Final = (*map(str, GateCheck), "pp512", "tg128", "tg128@d4096", "ttft512", "jtg128")
 
 #: The outcome of a cell that was planned and could not be measured.
 NOT_RUN: Final = "NOT RUN"

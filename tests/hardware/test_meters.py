@@ -209,6 +209,21 @@ def test_a_mac_takes_powermetrics_where_it_counts_more(monkeypatch: pytest.Monke
     assert "sudo -v" in error.value.remedy
 
 
+def test_the_doctor_says_what_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counters and what lacks one, with the remedy; nothing at all is unknown, with the reason."""
+    missing = MissingRail("package", "the kernel lets only root read package-0", "sudo chmod")
+    gpu = Meter((Counter("GPU 0 (NVML)", "gpu", float),))
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    monkeypatch.setattr(choose, "nvml_meter", lambda: gpu)
+    monkeypatch.setattr(choose, "rapl_meter", lambda: Meter(missing=(missing,)))
+    found = choose.energy_condition()
+    assert (found.state, found.remedy) == ("ok", "sudo chmod")
+    assert found.detail == f"GPU 0 (NVML); not measured: package: {missing.reason}"
+    monkeypatch.setattr(choose, "nvml_meter", Meter)
+    found = choose.energy_condition()
+    assert (found.state, found.remedy) == ("unknown", "sudo chmod")
+
+
 def test_powermetrics_adds_up_energies_of_unequal_samples() -> None:
     """3,049 mJ in 1.02 s and 300 mJ in 0.1 s are 3.349 J; a broken document is left out."""
     texts = (

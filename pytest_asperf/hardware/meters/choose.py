@@ -5,7 +5,9 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING
 
+from pytest_asperf.errors import HardwareError
 from pytest_asperf.hardware import probe
+from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.meters.apple import apple_meter
 from pytest_asperf.hardware.meters.meter import joined
 from pytest_asperf.hardware.meters.nvml import nvml_meter
@@ -25,6 +27,19 @@ def open_meters() -> Meter:
     if platform.system() == "Darwin":
         return joined(_on_a_mac())
     return joined([nvml_meter(), rapl_meter()])
+
+
+def energy_condition() -> Condition:
+    """Which rails can be measured here, for a reader; where none can, why."""
+    try:
+        meter = open_meters()
+    except HardwareError as error:
+        return Condition("energy", "unknown", error.what, error.remedy)
+    meter.close()
+    counters = ", ".join(counter.name for counter in meter.counters)
+    missing = "".join(f"; not measured: {one.rail}: {one.reason}" for one in meter.missing)
+    remedy = "; ".join(dict.fromkeys(one.remedy for one in meter.missing if one.remedy))
+    return Condition("energy", "ok", f"{counters}{missing}", remedy)
 
 
 def _on_a_mac() -> list[Meter]:
