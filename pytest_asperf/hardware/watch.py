@@ -102,6 +102,11 @@ class Watched:
             found.append(host_busy(self.foreign_cores, self.n_cores))
         return tuple(finding for finding in found if finding)
 
+    @property
+    def remarks_on_pairs(self) -> tuple[str, ...]:
+        """The same in words: both sides of a pair share it, so it voids nothing."""
+        return tuple(f"{f.guard}: {f.found}; both sides share it" for f in self.guard_findings)
+
     def _held_down(self) -> dict[str, float]:
         """What held a clock down to cool, each with its share of the samples."""
         counts = [s.throttle_events for s in self.samples if s.throttle_events is not None]

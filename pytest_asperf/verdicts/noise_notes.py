@@ -31,14 +31,14 @@ def gate_note(pairs: WorkloadPairs, result: ABResult) -> str:
 def disturbances(result: ABResult) -> tuple[str, ...]:
     """What disturbed the machine during the pairs, or just before them, one remark each.
 
-    It disturbs both sides of a pair alike, so it widens intervals and voids nothing.
+    What was watched during them needs no remark on the moment before.
     """
     watched = result.surroundings.watched
     disturbing = [c for c in result.surroundings.conditions if c.state == "disturbing"]
     before = [c for c in disturbing if c.name not in watched.knows]
     return (
         *(f"disturbing before the gate: {c.name}: {c.detail}" for c in before),
-        *(f"{f.guard}: {f.found}; both sides share it" for f in watched.guard_findings),
+        *watched.remarks_on_pairs,
     )
 
 
