@@ -52,7 +52,9 @@ class Energy(FixtureValue):
         Raises:
             AsperfError: it cannot be measured.
         """
-        parsed = metered(parse_workload(workload, where="energy"), where="energy")
+        parsed = metered(
+            parse_workload(workload, where="energy", may_be_energy=True), where="energy"
+        )
         runner = self.measurement.runner
         try:
             runner.energy_meter()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
 from pytest_asperf.analysis.verdict import Outcome, Verdict, VerdictError
-from pytest_asperf.api.measurement_context import FixtureValue, not_timed, unknown_word
+from pytest_asperf.api.measurement_context import FixtureValue, unknown_word
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.gate.cells import GateCell, GateCheck, parse_gated, shared_by
 from pytest_asperf.gate.judge import GateLimits, judge_cells
@@ -94,8 +94,6 @@ class Gate(FixtureValue):
     def side(self, name: str, on: str | None) -> ComparedSide:
         """One side of a comparison: the `candidate` or the `baseline`, on a workload."""
         workload = parse_workload(on or DEFAULT_WORKLOAD, where="gate")
-        if workload.metered:
-            raise not_timed("assert_ratio", workload)
         builds = dict(zip(("baseline", "candidate"), self.builds, strict=True))
         if name not in builds:
             raise unknown_word("build", name, tuple(builds))

@@ -11,7 +11,7 @@ from pytest_asperf.analysis.limit_verdict import judge_within
 from pytest_asperf.analysis.stats.percentiles import percentile_interval
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.figure import Figure
-from pytest_asperf.api.measurement_context import FixtureValue, Reading, not_timed, settle
+from pytest_asperf.api.measurement_context import FixtureValue, Reading, settle
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.verdicts.readings import vetted
@@ -46,8 +46,6 @@ class Latency(FixtureValue):
             AsperfError: it cannot be measured.
         """
         parsed = parse_workload(workload, where="latency")
-        if parsed.metered:
-            raise not_timed("latency", parsed)
         result = self.measurement.runner.throughput(self.ref, parsed)
         return LatencyReading(self.measurement.reading(result))
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.config.spec import ModelRef
-    from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.bandwidth_bounds import BandwidthBounds
     from pytest_asperf.measure.results import ThroughputResult
@@ -159,13 +158,4 @@ def unknown_word(what: str, word: str, valid: Sequence[str]) -> ConfigError:
         f"unknown {what} {shown(word, 80)}{suggest(word, valid)}",
         why="the claim is about it",
         remedy=f"use one of {listing(valid)}",
-    )
-
-
-def not_timed(where: str, workload: Workload) -> ConfigError:
-    """The error for a workload whose energy is judged, where a time is."""
-    return ConfigError(
-        f"{where}: {workload.name} is an energy",
-        why="J per token are read from counters over many runs",
-        remedy=f'take the energy fixture, or gate("{workload.name}")',
     )

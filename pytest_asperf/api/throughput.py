@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.limit_verdict import judge_within, parse_percent
 from pytest_asperf.analysis.verdict import Outcome, Verdict, judge_invalid
-from pytest_asperf.api.measurement_context import FixtureValue, Reading, not_timed, settle
+from pytest_asperf.api.measurement_context import FixtureValue, Reading, settle
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.measure.runner import ComparedSide
@@ -38,8 +38,6 @@ class Throughput(FixtureValue):
             AsperfError: it cannot be measured.
         """
         parsed = parse_workload(workload, where="throughput")
-        if parsed.metered:
-            raise not_timed("throughput", parsed)
         if not parsed.is_rate:
             raise ConfigError(
                 f"throughput: {parsed.name} is a latency",
@@ -62,8 +60,6 @@ class Throughput(FixtureValue):
                 remedy='leave it out, as in assert_ratio(throughput, "tg64", "tg64@d4096", ...)',
             )
         workload = parse_workload(name, where="throughput")
-        if workload.metered:
-            raise not_timed("throughput", workload)
         return ComparedSide(self.measurement.runner, (self.ref,), workload=workload)
 
 

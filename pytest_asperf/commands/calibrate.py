@@ -42,7 +42,9 @@ def calibrate_machine(
     engine = ref.spec.engine or project.settings.engine
     build = project.catalogue.find_build("current", where="asperf calibrate", engine=engine)
     names = dict.fromkeys(workload or ["tg128"])
-    workloads = tuple(parse_workload(name, where="--workload") for name in names)
+    workloads = tuple(
+        parse_workload(name, where="--workload", may_be_energy=True) for name in names
+    )
     console = stderr_console()
     with console.status("calibrating") as status, project.runner(engine, console, status) as runner:
         result = calibrate(

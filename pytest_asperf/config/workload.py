@@ -71,10 +71,20 @@ def is_workload(name: str) -> bool:
     return _WORKLOAD.fullmatch(name.removeprefix(_METERED)) is not None
 
 
-def parse_workload(name: str, *, where: str) -> Workload:
-    """Read a workload's name; a ConfigError shows the forms that there are."""
+def parse_workload(name: str, *, where: str, may_be_energy: bool = False) -> Workload:
+    """Read a workload's name; a ConfigError shows the forms that there are.
+
+    An energy is one too, but for those that allow it.
+    """
     if re.match(f"{_METERED}(pp|tg)", name):
-        return metered(parse_workload(name.removeprefix(_METERED), where=where), where=where)
+        timed = metered(parse_workload(name.removeprefix(_METERED), where=where), where=where)
+        if may_be_energy:
+            return timed
+        raise ConfigError(
+            f"{where}: {timed.name} is an energy",
+            why="J per token are read from counters over many runs",
+            remedy=f'take the energy fixture, or gate("{timed.name}")',
+        )
     if request := _REQUEST.fullmatch(name):
         return Workload("request", int(request["tokens"]), int(request["prompt"]))
     match = _WORKLOAD.fullmatch(name)
