@@ -72,7 +72,7 @@ class PhaseEnergy:
         """What is wrong with this phase by itself.
 
         Args:
-            on_gpu: whether layers of the model were on a GPU, whose counters must then move.
+            on_gpu: whether layers of the model were on a GPU.
         """
         needed = {"package", "cpu", *(["gpu"] if on_gpu else [])} - set(self.rails)
         found = [
@@ -80,6 +80,7 @@ class PhaseEnergy:
             *(guards.restarted_counter(w.name) for w in self.windows if w.restarted),
             *(guards.short_window(w.name, w.n_updates, LEAST_UPDATES) for w in self.windows),
             guards.idle_gaps(self.busy_s, self.wall_s),
+            guards.idle_rails(self.rails, on_gpu=on_gpu),
         ]
         return tuple(finding for finding in found if finding)
 

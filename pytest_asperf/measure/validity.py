@@ -35,6 +35,8 @@ _REMEDIES: Final = {
     "short-window": "run the test again: the counter was published more rarely than before",
     "impure-window": "measure a larger model or a longer workload: the gaps between runs are the "
     "engine's calls",
+    "rail-coverage": "make the counter readable that is missing (asperf doctor), or run the model "
+    "where it is measured",
     "counter-against-power": "update the driver, and compare with the system's own tool",
     "identical-to-baseline": "name another level, or the file that holds it",
     "baseline-knows-nothing": "get the baseline's file again, and let it generate some text",

@@ -84,7 +84,7 @@ class ScriptedModel:
             "n_ctx_train": script.get("n_ctx_train", 4096),
             "add_bos": True,
             "recurrent": False,
-            "layers_offloaded": 0,
+            "layers_offloaded": script.get("layers_offloaded", 0),
             "buffers_mib": {"model": {"SCRIPT": 1.0}},
             "threads": settings.get("threads", 1),
             "slow_by": self._slow_by,

@@ -33,7 +33,7 @@ def _counter(name: str = "GPU 0 (NVML)", **more: object) -> Counter:
 def metered(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project on a machine whose GPU's counter is published every 10 ms."""
     project.config(default_model="fake:F16")
-    project.script("f16", takes_s={"generate": RUN_S}, tg_ns_per_token=10**7)
+    project.script("f16", takes_s={"generate": RUN_S}, tg_ns_per_token=10**7, layers_offloaded=1)
     missing = MissingRail("package", "the kernel lets only root read package-0", "sudo chmod")
     meter = Meter((_counter(),), (missing,))
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
@@ -98,6 +98,15 @@ def test_a_rail_without_a_figure_is_no_zero(
     metered.test(TEST.format(claim=FULL.format(limits="at_most=1.0")))
     metered.run().stdout.fnmatch_lines(
         ["test_it.py V *", "*dead-counter: CPU (IOReport) did not move under load*"]
+    )
+
+
+def test_the_energy_of_what_did_not_work_is_invalid(metered: Project) -> None:
+    """A model on the processor beside an idle card whose counter rises all the same."""
+    metered.script("f16", takes_s={"generate": RUN_S}, tg_ns_per_token=10**7)
+    metered.test(TEST.format(claim=FULL.format(limits="at_most=1.0")))
+    metered.run().stdout.fnmatch_lines(
+        ["*rail-coverage: the model ran on the processor, and what is measured is gpu*"]
     )
 
 

@@ -77,6 +77,20 @@ def counter_disagrees(name: str, counter_w: float, power_w: float) -> GuardFindi
     )
 
 
+def idle_rails(rails: Collection[str], *, on_gpu: bool) -> GuardFinding | None:
+    """Trip if what did the work is not among the rails, so that the figure is of something idle."""
+    worked = ("gpu",) if on_gpu else _OF_A_MACHINE
+    if any(rail in rails for rail in worked):
+        return None
+    return GuardFinding(
+        "rail-coverage",
+        Consequence.INVALID,
+        f"the model ran on the {'GPU' if on_gpu else 'processor'}, and what is measured is "
+        f"{', '.join(rails) or 'no rail'}",
+        "the rail that does the work is measured",
+    )
+
+
 def rail_coverage(rails: Collection[str], *, on_gpu: bool) -> GuardFinding | None:
     """Trip if some rails are taken for the machine: its processor, and its GPU where that works."""
     lacking = [] if any(rail in rails for rail in _OF_A_MACHINE) else ["cpu"]
