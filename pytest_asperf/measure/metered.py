@@ -34,8 +34,9 @@ class PhaseEnergy:
     """What counters showed while one kind of work was done.
 
     Attributes:
-        windows: of the counters that moved.
-        still: the counters that did not.
+        windows: of the counters that moved often enough.
+        short: of those that moved more rarely.
+        still: the counters that did not move.
         missing: rails that nothing here measures.
         wall_s: time of the phase.
         busy_s: of it, time that the engine counted as work.
@@ -43,6 +44,7 @@ class PhaseEnergy:
     """
 
     windows: tuple[CounterWindow, ...]
+    short: tuple[CounterWindow, ...]
     still: tuple[Counter, ...]
     missing: tuple[MissingRail, ...]
     wall_s: float
@@ -58,7 +60,8 @@ class PhaseEnergy:
     def unmeasured(self) -> tuple[MissingRail, ...]:
         """The rails without a figure, each with the reason."""
         idle = (MissingRail(c.rail, f"{c.name} did not move: idle, or dead") for c in self.still)
-        return tuple(m for m in (*self.missing, *idle) if m.rail not in self.rails)
+        rare = (MissingRail(w.rail, f"{w.name} moved {w.n_updates} times") for w in self.short)
+        return tuple(m for m in (*self.missing, *idle, *rare) if m.rail not in self.rails)
 
     def watts(self, rail: Rail | None = None) -> float:
         """Mean power of a rail, or of all that were measured."""
@@ -78,7 +81,11 @@ class PhaseEnergy:
         found = [
             *(guards.dead_counter(c.name) for c in self.still if c.rail in needed),
             *(guards.restarted_counter(w.name) for w in self.windows if w.restarted),
-            *(guards.short_window(w.name, w.n_updates, LEAST_UPDATES) for w in self.windows),
+            *(
+                guards.short_window(w.name, w.n_updates, LEAST_UPDATES)
+                for w in self.short
+                if w.rail in needed
+            ),
             guards.idle_gaps(self.busy_s, self.wall_s),
             guards.idle_rails(self.rails, on_gpu=on_gpu),
         ]
@@ -162,7 +169,8 @@ class EnergyMeter:
         windows = self._recorder.windows(ended_s)
         moved = {window.name for window in windows}
         return PhaseEnergy(
-            windows,
+            tuple(window for window in windows if window.n_updates >= LEAST_UPDATES),
+            tuple(window for window in windows if window.n_updates < LEAST_UPDATES),
             tuple(c for c in self._meter.counters if c.name not in moved),
             self._meter.missing,
             ended_s - began_s,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -99,6 +100,23 @@ def test_a_rail_without_a_figure_is_no_zero(
     metered.run().stdout.fnmatch_lines(
         ["test_it.py V *", "*dead-counter: CPU (IOReport) did not move under load*"]
     )
+
+
+def test_a_counter_that_moves_too_rarely_has_no_figure(
+    metered: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An idle part's counter neither holds a phase up for ever nor counts; the GPU's would."""
+    monkeypatch.setattr("pytest_asperf.hardware.meters.trace._LONGEST_S", 0.8)
+    metered.test(TEST.format(claim=FULL.format(limits="at_most=1.0")))
+    for rail, seen in (
+        ("ane", ["PASS *energy of tg8 fake:F16 (gpu, gross)*"]),
+        ("gpu", ["*short-window: the window covers ? updates of GPU (IOReport)*"]),
+    ):
+        name = f"{rail.upper()} (IOReport)"
+        rare = Counter(name, rail, lambda: float(time.monotonic() // 0.25))  # type: ignore[arg-type]
+        counters = (_counter(), rare) if rail == "ane" else (rare,)
+        monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", partial(Meter, counters))
+        metered.run().stdout.fnmatch_lines(seen)
 
 
 def test_the_energy_of_what_did_not_work_is_invalid(metered: Project) -> None:

@@ -27,6 +27,8 @@ _SETTLING: Final = 1
 #: A counter that was not updated for so long, under load, stands still. Apple's slowest are
 #: published every 2.2 s.
 _PATIENCE_S: Final = 6.0
+#: No phase is longer for the sake of a counter that moves now and then, as an idle part's may.
+_LONGEST_S: Final = 30.0
 #: After an update the next one is looked for when this share of the usual time has passed.
 _NEXT_SHARE: Final = 0.6
 #: Counters that are published more often than this need not be read as often.
@@ -180,15 +182,16 @@ class Recorder:
 
     @property
     def is_long_enough(self) -> bool:
-        """Whether every counter has a window, but for those that stand still.
+        """Whether every counter has a window, but for those that stand still or are too rare.
 
         Raises:
             Exception: a counter could not be read.
         """
         if self._error is not None:
             raise self._error
-        waits = time.monotonic() - self._began_s < _PATIENCE_S
-        return all(
+        elapsed_s = time.monotonic() - self._began_s
+        waits = elapsed_s < _PATIENCE_S
+        return elapsed_s > _LONGEST_S or all(
             trace.is_long_enough(self._began_s)
             or (not trace.updates and (not waits or trace.counter.name in self._still))
             for trace in self._traces
