@@ -82,7 +82,7 @@ def _row(way: str, level: str, found: LevelResult, pairs: ABResult) -> tuple[str
     runs_ns = sorted(
         run
         for pair in pairs.by_workload[0].pairs
-        for run in (pair.candidate_runs_ns if way == "QAT" else pair.baseline_runs_ns)
+        for run in (pair.candidate_costs if way == "QAT" else pair.baseline_costs)
     )
     return (
         level,

@@ -95,7 +95,7 @@ def _record(n_each: int) -> list[_Session]:
     for number, share in enumerate(order):
         budget = Budget(_TOLERANCE, _PAIRS, 600.0, number, min_pairs=_PAIRS)
         pairs = timed_pairs(share, budget).pairs
-        sessions.append(_Session(share, [(p.baseline_runs_ns, p.candidate_runs_ns) for p in pairs]))
+        sessions.append(_Session(share, [(p.baseline_costs, p.candidate_costs) for p in pairs]))
         print(f"{number + 1}/{len(order)} sessions", file=sys.stderr)
     return sessions
 

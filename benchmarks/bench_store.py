@@ -205,7 +205,7 @@ def timed(address: str) -> list[tuple[str, float]]:
     with open_store(address, create=False) as store:
         began = time.perf_counter()
         known = store.series()
-        rows = [(one, store.points(one.id, last=1)[-1]) for one in known[:40]]
+        rows = [(one, store.points(one.id, last=1)[-1], "") for one in known[:40]]
         series_rows(rows, machine_names(store.sessions()))
         times.append((f"list {len(known)} series", time.perf_counter() - began))
         began = time.perf_counter()

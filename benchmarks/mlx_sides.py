@@ -60,7 +60,7 @@ class Sides:
             raise ValueError("the shipped target has no folder")
         engine = MlxEngine()
         self._server = Server(engine)
-        self._models = {
+        self._models: dict[str, Any] = {
             name: engine.load(str(folders[place]), {})
             for name, place in ((MODEL, "target"), (DRAFT, "draft"))
         }

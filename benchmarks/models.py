@@ -80,6 +80,8 @@ def write_random_llama(path: Path, shape: Shape, *, seed: int = 0, n_ctx: int = 
     writer.add_head_count(n_heads)
     writer.add_head_count_kv(n_heads)
     writer.add_rope_dimension_count(_HEAD_SIZE)
+    writer.add_key_length(_HEAD_SIZE)
+    writer.add_value_length(_HEAD_SIZE)
     writer.add_layer_norm_rms_eps(1e-5)
     _add_tokenizer(writer, shape.n_vocab)
     rng = np.random.default_rng(seed)

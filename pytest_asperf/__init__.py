@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.analysis.stats.sequential import PairedTest
     from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError
+    from pytest_asperf.api.energy import Energy, EnergyReading, assert_energy
     from pytest_asperf.api.engines import Engines, assert_faster
     from pytest_asperf.api.figure import Figure, assert_figure
     from pytest_asperf.api.gate import (
@@ -71,6 +72,8 @@ __all__ = [
     "CacheError",
     "Comparison",
     "ConfigError",
+    "Energy",
+    "EnergyReading",
     "EngineError",
     "Engines",
     "Estimate",
@@ -106,6 +109,7 @@ __all__ = [
     "assert_as_published",
     "assert_bandwidth_utilization",
     "assert_degrades_less",
+    "assert_energy",
     "assert_equivalent",
     "assert_faster",
     "assert_figure",
@@ -133,6 +137,8 @@ _HOMES = {
     "CacheError": "pytest_asperf.errors",
     "Comparison": "pytest_asperf.analysis.metrics",
     "ConfigError": "pytest_asperf.errors",
+    "Energy": "pytest_asperf.api.energy",
+    "EnergyReading": "pytest_asperf.api.energy",
     "EngineError": "pytest_asperf.errors",
     "Engines": "pytest_asperf.api.engines",
     "Estimate": "pytest_asperf.analysis.stats.estimate",
@@ -167,6 +173,7 @@ _HOMES = {
     "assert_as_published": "pytest_asperf.api.published",
     "assert_bandwidth_utilization": "pytest_asperf.api.throughput",
     "assert_degrades_less": "pytest_asperf.api.level_assertions",
+    "assert_energy": "pytest_asperf.api.energy",
     "assert_equivalent": "pytest_asperf.api.level_assertions",
     "assert_faster": "pytest_asperf.api.engines",
     "assert_figure": "pytest_asperf.api.figure",

@@ -43,10 +43,11 @@ def write_script(path: Path, **script: Any) -> Path:
             from), `noise` (standard deviation added to the logits), `noise_by_ftype`,
             `noise_by_type_k`, `noise_of_batches` (but with `n_ubatch=1`), `n_ctx_train`,
             `size_bytes`, `n_params`, `load_ns`, `bytes_per_token`, `flash_attn` (what the context
-            says of it). By operation (`load`, `tokenize`, `prompt`, `generate`, `score`): `faults`,
-            one of `crash`, `killed`, `hang`, `garbage`, `refuse`, or for `score` also `drift`; and
-            `takes_s`, seconds of waiting. Of the logits that timed runs show, `faults` may have
-            `logits`, one of `nan`, `inf`, `overflow`, `stale` (always the same), `unseen`.
+            says of it), `layers_offloaded`. By operation (`load`, `tokenize`, `prompt`, `generate`,
+            `score`): `faults`, one of `crash`, `killed`, `hang`, `garbage`, `refuse`, or for
+            `score` also `drift`; and `takes_s`, seconds of waiting. Of the logits that timed runs
+            show, `faults` may have `logits`, one of `nan`, `inf`, `overflow`, `stale` (always the
+            same), `unseen`.
             `spread`, the standard deviation of the log of each time. `log`, a file to which each
             operation appends its name, its process and the monotonic clock in ns.
             Builds differ by the environment of their interpreters: `ASPERF_SCRIPT_VERSION`,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.limit_verdict import judge_within
@@ -14,7 +14,7 @@ from pytest_asperf.api.figure import Figure
 from pytest_asperf.api.measurement_context import FixtureValue, Reading, settle
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import ConfigError, shown
-from pytest_asperf.verdicts.readings import GuardedRates, vetted
+from pytest_asperf.verdicts.readings import vetted
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.estimate import Estimate
@@ -174,7 +174,7 @@ def assert_latency(
     if is_median:  # a tail is what a spread is about
         per = result.workload.n_tokens if result.workload.kind == "tg" else 1
         runs_ms = [ms / per for ms in result.times_ms]
-        runs = GuardedRates(runs_ms, reading.reading.guard_findings)
+        runs = replace(reading.reading.runs, rates=runs_ms, are_times=True)
         verdict = vetted(verdict, runs, (low, high))
     return settle(verdict, reading.reading.measurement.record)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.limit_verdict import judge_below, parse_percent
 from pytest_asperf.analysis.stats.spread import cv_interval, cv_ratio_interval
-from pytest_asperf.analysis.verdict import Subject, guarded
+from pytest_asperf.analysis.verdict import Outcome, Subject, guarded
 from pytest_asperf.api.latency import LatencyReading
 from pytest_asperf.api.measurement_context import Reading, settle
 from pytest_asperf.errors import ConfigError, shown
@@ -81,5 +81,7 @@ def _reading(given: object, where: str) -> Reading:
 def _settled(verdict: Verdict, readings: Sequence[Reading]) -> Verdict:
     """The verdict with what guards found; the guard on spread has nothing to add to it."""
     __tracebackhide__ = True
-    findings = [f for reading in readings for f in reading.guard_findings if f.guard != "spread"]
+    # A busy host only adds to what varies: steady runs are steady all the same.
+    idle = {"spread", *(["host-busy"] if verdict.outcome is Outcome.PASS else [])}
+    findings = [f for reading in readings for f in reading.guard_findings if f.guard not in idle]
     return settle(guarded(verdict, findings, remedy=""), readings[0].measurement.record)

@@ -15,6 +15,7 @@ from pytest_asperf.commands.doctor_facts import (
 )
 from pytest_asperf.engine_process import EngineFacts
 from pytest_asperf.hardware.detect import detect
+from pytest_asperf.hardware.meters.choose import energy_condition
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.report.sections import CheckLine, Failure, Section, condition_check
 
@@ -101,7 +102,7 @@ def examine(
 ) -> Examination:
     """Ask the machine, the engines and the cache; measuring bandwidth takes 2 to 8 seconds."""
     # First, because starting an engine is itself a load.
-    conditions = readiness()
+    conditions = (*readiness(), energy_condition())
     machine = detect()
     return Examination(
         machine,

@@ -1,9 +1,9 @@
-"""Workloads: `pp512`, `tg128@d1024`, `ttft512`, `itl128`, `pp512+tg128`, `tg128@c4`."""
+"""Workloads: `pp512`, `tg128@d1024`, `ttft512`, `itl128`, `pp512+tg128`, `tg128@c4`, `jtg128`."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from pytest_asperf.errors import ConfigError, shown
@@ -14,6 +14,9 @@ WorkloadKind = Literal["pp", "tg", "itl", "ttft", "request", "sd"]
 DEFAULT_WORKLOAD: Final = "tg128"
 
 _KINDS: Final[dict[str, WorkloadKind]] = {"pp": "pp", "tg": "tg", "itl": "itl", "ttft": "ttft"}
+
+#: Begins the name of a workload whose energy is judged.
+_METERED: Final = "j"
 
 _USERS: Final = r"(@c(?P<users>[1-9]\d{0,3}))?"
 
@@ -39,12 +42,14 @@ class Workload:
         depth: tokens of context in the KV cache beforehand, prefilled untimed; of a request, the
             prompt, which is timed.
         users: that ask a server for it at the same time.
+        metered: whether its energy is judged, in J per token, and not its time.
     """
 
     kind: WorkloadKind
     n_tokens: int
     depth: int = 0
     users: int = 1
+    metered: bool = False
 
     @property
     def name(self) -> str:
@@ -55,11 +60,11 @@ class Workload:
         if self.kind == "request":
             return f"pp{self.depth}+tg{self.n_tokens}{users}"
         depth = f"@d{self.depth}" if self.depth else ""
-        return f"{self.kind}{self.n_tokens}{depth}{users}"
+        return f"{_METERED if self.metered else ''}{self.kind}{self.n_tokens}{depth}{users}"
 
     @property
     def is_rate(self) -> bool:
-        """Whether it is judged by tokens per second; else by the time of a run."""
+        """Whether it is judged by a token's cost; else by the time of a run."""
         return self.kind in {"pp", "tg"}
 
     @property
@@ -85,11 +90,23 @@ class Workload:
 
 def is_workload(name: str) -> bool:
     """Whether it is a workload's name, and not words."""
-    return _WORKLOAD.fullmatch(name) is not None
+    return _WORKLOAD.fullmatch(name.removeprefix(_METERED)) is not None
 
 
-def parse_workload(name: str, *, where: str) -> Workload:
-    """Read a workload's name; a ConfigError shows the forms that there are."""
+def parse_workload(name: str, *, where: str, may_be_energy: bool = False) -> Workload:
+    """Read a workload's name; a ConfigError shows the forms that there are.
+
+    An energy is one too, but for those that allow it.
+    """
+    if re.match(f"{_METERED}(pp|tg)", name):
+        timed = metered(parse_workload(name.removeprefix(_METERED), where=where), where=where)
+        if may_be_energy:
+            return timed
+        raise ConfigError(
+            f"{where}: {timed.name} is an energy",
+            why="J per token are read from counters over many runs",
+            remedy=f'take the energy fixture, or gate("{timed.name}")',
+        )
     if request := _REQUEST.fullmatch(name):
         prompt, users = int(request["prompt"]), int(request["users"] or 1)
         return Workload("request", int(request["tokens"]), prompt, users)
@@ -100,8 +117,20 @@ def parse_workload(name: str, *, where: str) -> Workload:
             why="the name says what is timed: prompt or generation, how many tokens, at what depth",
             remedy="write pp512, tg128, tg128@d1024 (generation after 1024 tokens of context), or "
             "ttft512 (a prompt of 512 tokens until the first output token), itl128 (the time of "
-            "each of 128 tokens), pp512+tg128 (a whole request); with @c4 for 4 users of a server",
+            "each of 128 tokens), pp512+tg128 (a whole request); with @c4 for 4 users of "
+            "a server; jtg128 for its energy",
         )
     kind: WorkloadKind = _KINDS[match["kind"]]
     depth, users = int(match["depth"] or 0), int(match["users"] or 1)
     return Workload(kind, int(match["tokens"]), depth, users)
+
+
+def metered(timed: Workload, *, where: str) -> Workload:
+    """The energy of a workload, which must hold one phase; else a ConfigError."""
+    if not timed.is_rate:
+        raise ConfigError(
+            f"{where}: {timed.name} is not one phase, prefill or decoding",
+            why="they differ in power, and J per token are those of one of them",
+            remedy="measure pp512 and tg128 each by itself (in a gate jpp512 and jtg128)",
+        )
+    return replace(timed, metered=True)

@@ -28,7 +28,7 @@ class GateCheck(StrEnum):
     SPECULATION = "sd"
 
 
-_EXAMPLES: Final = (*map(str, GateCheck), "pp512", "tg128", "tg128@d4096", "ttft512")
+_EXAMPLES: Final = (*map(str, GateCheck), "pp512", "tg128", "tg128@d4096", "ttft512", "jtg128")
 
 _LONGEST: Final = 400
 
@@ -159,7 +159,7 @@ def parse_gated(name: str, *, where: str) -> Workload | GateCheck:
     if name in tuple(GateCheck):
         return GateCheck(name)
     try:
-        return parse_workload(name, where=where)
+        return parse_workload(name, where=where, may_be_energy=True)
     except ConfigError as error:
         raise ConfigError(
             f"{where}: {shown(name, 80)} is not a workload{suggest(name, _EXAMPLES)}",

@@ -19,9 +19,12 @@ _QUERIES = (
     (*_BASIC, "mig.mode.current", "utilization.gpu", "clocks_throttle_reasons.active"),
     _BASIC,
 )
+# By their names, newest first.
+_REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+_POWER_CAP = "power cap"
 # Bits of NVML's nvmlClocksEventReasons that hold the clock below what was asked for.
 _SLOWDOWNS = (
-    (0x04, "power cap"),
+    (0x04, _POWER_CAP),
     (0x08, "hardware slowdown"),
     (0x20, "thermal slowdown (software)"),
     (0x40, "thermal slowdown (hardware)"),
@@ -49,24 +52,97 @@ class CardReading:
     @property
     def slowdowns(self) -> tuple[str, ...]:
         """What holds the clock down, in words; idle clocks and chosen clocks are none."""
-        return tuple(word for bit, word in _SLOWDOWNS if (self.clock_reasons or 0) & bit)
+        return _words(self.clock_reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class CardClock:
+    """The clock of a card's multiprocessors, and what limits it now."""
+
+    clock_mhz: int | None
+    limits: tuple[str, ...] = ()
+
+    @property
+    def cooling(self) -> tuple[str, ...]:
+        """The limits that are there to cool; a power cap is none, as full load reaches it."""
+        return tuple(limit for limit in self.limits if limit != _POWER_CAP)
+
+
+class CardWatch:
+    """Reads the clocks of all cards as often as asked; no card without NVML's Python binding."""
+
+    def __init__(self) -> None:
+        self._nvml = open_nvml()
+        self._handles = [] if self._nvml is None else handles_of(self._nvml)
+
+    def read(self) -> tuple[CardClock, ...]:
+        """The clock of each card, in NVML's order."""
+        return tuple(map(self._clock, self._handles))
+
+    def close(self) -> None:
+        """Leave the driver alone."""
+        if self._nvml is not None:
+            self._nvml.nvmlShutdown()
+
+    def _clock(self, handle: Any) -> CardClock:
+        nvml = self._nvml
+        clock = asked(nvml, handle, lambda h: nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_SM))
+        return CardClock(clock, _words(asked_first(nvml, handle, *_REASONS)))
+
+
+def open_nvml() -> Any:
+    """``pynvml`` of nvidia-ml-py, initialised; None without it or without a driver."""
+    nvml = _imported()
+    return nvml if nvml is not None and _is_initialised(nvml) else None
+
+
+def _imported() -> Any:
+    try:
+        return importlib.import_module("pynvml")
+    except ImportError:
+        return None
+
+
+def _is_initialised(nvml: Any) -> bool:
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return False
+    return True
+
+
+def handles_of(nvml: Any) -> list[Any]:
+    """A handle of each card that the driver shows."""
+    try:
+        return [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+    except nvml.NVMLError:
+        return []
+
+
+def asked(nvml: Any, handle: Any, getter: Callable[[Any], Any] | None) -> Any:
+    """What a getter says of a card; None where the library or the card has it not."""
+    try:
+        return None if getter is None else getter(handle)
+    except nvml.NVMLError:
+        return None
+
+
+def asked_first(nvml: Any, handle: Any, *names: str) -> Any:
+    """The first of these getters that the library has and the card supports."""
+    answers = (asked(nvml, handle, getattr(nvml, name, None)) for name in names)
+    return next((answer for answer in answers if answer is not None), None)
 
 
 def read_cards() -> tuple[CardReading, ...]:
     """The cards that the driver shows this process; empty without card or driver."""
-    try:
-        nvml = importlib.import_module("pynvml")
-    except ImportError:
-        nvml = None
+    nvml = _imported()
     cards = None if nvml is None else from_nvml(nvml)
     return _from_smi() if cards is None else cards
 
 
 def from_nvml(nvml: Any) -> tuple[CardReading, ...] | None:
     """All cards by ``pynvml`` of nvidia-ml-py; None if its library does not answer."""
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
+    if not _is_initialised(nvml):
         return None
     try:
         driver = _decoded(nvml.nvmlSystemGetDriverVersion())
@@ -120,30 +196,21 @@ def _from_smi() -> tuple[CardReading, ...]:
 
 
 def _nvml_card(nvml: Any, handle: Any, driver: str) -> CardReading:
-    def ask(*names: str) -> Any:
-        """The first of these getters that the library has and the card supports."""
-        for name in names:
-            getter: Callable[[Any], Any] | None = getattr(nvml, name, None)
-            try:
-                if getter is not None:
-                    return getter(handle)
-            except nvml.NVMLError:
-                continue
-        return None
-
-    memory = ask("nvmlDeviceGetMemoryInfo")
-    mig = ask("nvmlDeviceGetMigMode")
-    busy = ask("nvmlDeviceGetUtilizationRates")
+    memory = asked_first(nvml, handle, "nvmlDeviceGetMemoryInfo")
+    mig = asked_first(nvml, handle, "nvmlDeviceGetMigMode")
+    busy = asked_first(nvml, handle, "nvmlDeviceGetUtilizationRates")
     return CardReading(
         name=_decoded(nvml.nvmlDeviceGetName(handle)),
         memory_bytes=None if memory is None else int(memory.total),
         driver=driver,
         partitioned=None if mig is None else bool(mig[0]),
         busy_percent=None if busy is None else int(busy.gpu),
-        clock_reasons=ask(
-            "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
-        ),
+        clock_reasons=asked_first(nvml, handle, *_REASONS),
     )
+
+
+def _words(clock_reasons: int | None) -> tuple[str, ...]:
+    return tuple(word for bit, word in _SLOWDOWNS if (clock_reasons or 0) & bit)
 
 
 def _decoded(text: str | bytes) -> str:

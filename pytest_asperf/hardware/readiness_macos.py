@@ -138,8 +138,13 @@ def judge_translation(sysctl: Mapping[str, str]) -> Condition:
     return Condition("translation", "ok", "native")
 
 
+def read_thermal_pressure() -> int | None:
+    """The level of thermal pressure now, 0 to 4; None where the system does not tell it."""
+    return parse_thermal_pressure(probe.run(("/usr/bin/notifyutil", "-g", _THERMAL_KEY)) or "")
+
+
 def _thermal() -> Condition:
-    pressure = parse_thermal_pressure(probe.run(("/usr/bin/notifyutil", "-g", _THERMAL_KEY)) or "")
+    pressure = read_thermal_pressure()
     if pressure is not None:
         return judge_thermal(pressure, _PRESSURE_LEVELS)
     # `pmset -g therm` is no third source: on Apple silicon its silence means nothing.

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.ab_arms import Arm
     from pytest_asperf.measure.experiment import MachineLease
+    from pytest_asperf.measure.metered import PhaseEnergy
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.measure.running_arms import TimedArm
 
@@ -112,10 +113,10 @@ class WorkloadPairs:
             self.test.update(pair.log_ratio)
 
     @property
-    def arms_ns(self) -> tuple[list[int], list[int]]:
-        """Times of all runs of the baseline, and of the candidate."""
-        base = [ns for pair in self.pairs for ns in pair.baseline_runs_ns]
-        return base, [ns for pair in self.pairs for ns in pair.candidate_runs_ns]
+    def arms_costs(self) -> tuple[list[int], list[int]]:
+        """Costs of all runs of the baseline, and of the candidate."""
+        base = [cost for pair in self.pairs for cost in pair.baseline_costs]
+        return base, [cost for pair in self.pairs for cost in pair.candidate_costs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,7 @@ class ABResult:
         same_tokens: whether both arms were fed the same tokens.
         interrupted: whether it was stopped from outside.
         surroundings: what it ran in.
+        phases: in which energy was measured, where it was.
     """
 
     by_workload: tuple[WorkloadPairs, ...]
@@ -141,6 +143,7 @@ class ABResult:
     same_tokens: bool
     interrupted: bool = False
     surroundings: Surroundings = field(default_factory=Surroundings)
+    phases: tuple[PhaseEnergy, ...] = ()
 
     @property
     def covers(self) -> str:
@@ -216,7 +219,7 @@ def time_pairs(lease: MachineLease, open_arms: OpenArms, experiment: SpeedExperi
     result = run_pairs(open_arms, experiment, lease.progress)
     names = [workload.name for workload in experiment.workloads]
     surroundings = lease.noise().around(result.ran[0], names, conditions)
-    return replace(result, surroundings=surroundings)
+    return replace(result, surroundings=replace(surroundings, watched=lease.watch.seen()))
 
 
 def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progress) -> ABResult:
@@ -259,6 +262,7 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
         ran,
         same_tokens,
         interrupted,
+        phases=tuple(paired.phases),
     )
 
 

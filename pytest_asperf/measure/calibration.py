@@ -31,8 +31,8 @@ def calibration_of(pairs: WorkloadPairs, result: ABResult, model: str) -> Calibr
     """What pairs of equal builds show of the machine's noise; two pairs at least."""
     noise = noise_of(
         _noisier(pairs),
-        [(pair.baseline_runs_ns, pair.candidate_runs_ns) for pair in pairs.pairs],
-        [pair.in_turn_ns for pair in pairs.pairs],
+        [(pair.baseline_costs, pair.candidate_costs) for pair in pairs.pairs],
+        [pair.in_turn for pair in pairs.pairs],
         reloads=result.reloads,
     )
     base = result.ran[0]

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from pytest_asperf.hardware.watch import MachineWatch
 from pytest_asperf.measure.corpus import read_corpus
+from pytest_asperf.measure.metered import EnergyMeter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +37,8 @@ class MachineLease:
         progress: takes a label, steps done, steps at most, and what is known so far.
         noise: opens the record of this machine's noise.
         idle_workers: processes that earlier comparisons left.
+        watch: samples the machine as long as it is held.
+        energy_meter: opens the energy counters of this machine.
         chunks: chunks of the corpus that PPL is taken over, or None for all.
         self_check_every: gates of this machine of which one is preceded by a self-check, or None.
     """
@@ -45,8 +49,10 @@ class MachineLease:
     progress: Progress
     noise: Callable[[], NoiseStore]
     idle_workers: IdleWorkers
+    watch: MachineWatch = field(default_factory=MachineWatch)
     chunks: int | None = None
     self_check_every: int | None = None
+    energy_meter: Callable[[], EnergyMeter] = EnergyMeter.here
 
     @cached_property
     def corpus(self) -> Corpus:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.total_time import total_log_ratio, typical_log_ratio
 from pytest_asperf.engine_process import usable_cores
+from pytest_asperf.measure.metered import MeteredRun
 from pytest_asperf.measure.throughput import load_is_cheap
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import ContextFacts, RawRun
+    from pytest_asperf.measure.metered import PhaseEnergy
     from pytest_asperf.measure.running_arms import TimedArm
 
 #: Timed work of one arm in a pair: long against a scheduler's slice.
@@ -44,26 +46,26 @@ class Pair:
     """One finished pair of one workload.
 
     Attributes:
-        baseline_runs_ns: times of the baseline's runs, by turn.
-        candidate_runs_ns: the same of the candidate's.
+        baseline_costs: of the baseline's runs, by turn: times in ns, or energies in nJ.
+        candidate_costs: the same of the candidate's.
         candidate_first: whether the candidate ran first in every turn, by coin.
         n_tokens: counted in a run of the baseline and of the candidate, where a cost is that of a
             token.
         parts: that the workload was timed in, one a turn.
     """
 
-    baseline_runs_ns: tuple[int, ...]
-    candidate_runs_ns: tuple[int, ...]
+    baseline_costs: tuple[int, ...]
+    candidate_costs: tuple[int, ...]
     candidate_first: bool
     n_tokens: tuple[int, int] = (1, 1)
     parts: int = 1
 
     @property
-    def in_turn_ns(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Times of the runs that began a turn, and of those that ended it."""
+    def in_turn(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Costs of the runs that began a turn, and of those that ended it."""
         if self.candidate_first:
-            return self.candidate_runs_ns, self.baseline_runs_ns
-        return self.baseline_runs_ns, self.candidate_runs_ns
+            return self.candidate_costs, self.baseline_costs
+        return self.baseline_costs, self.candidate_costs
 
     @property
     def log_ratio(self) -> float:
@@ -72,16 +74,16 @@ class Pair:
         Two runs back to back share what the machine does; the median leaves out a turn in which it
         did something to one of them.
         """
-        return typical_log_ratio(*self._runs_ns) + self._log_work
+        return typical_log_ratio(*self._costs) + self._log_work
 
     @property
     def total_log_ratio(self) -> float:
-        """ln(candidate / baseline) of the time that all turns took, in which slow runs count."""
-        return total_log_ratio(*self._runs_ns) + self._log_work
+        """ln(candidate / baseline) of what all turns cost, in which slow runs count."""
+        return total_log_ratio(*self._costs) + self._log_work
 
     @property
-    def _runs_ns(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        return self.baseline_runs_ns, self.candidate_runs_ns
+    def _costs(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return self.baseline_costs, self.candidate_costs
 
     @property
     def _log_work(self) -> float:
@@ -125,7 +127,7 @@ class PairLength:
 
 def most_parts(workload: Workload) -> int:
     """The most equal parts that a workload's run can be timed in."""
-    if not workload.generates:
+    if not workload.generates or workload.metered:
         return 1
     most = min(_MOST_PARTS, workload.n_tokens // _LEAST_PART)
     return max((n for n in range(1, most + 1) if workload.n_tokens % n == 0), default=1)
@@ -139,6 +141,7 @@ class PairedRunner:
         n_cores: logical cores that each pair draws, None where both arms run on all of them.
         contexts: what each arm's last context resolved to.
         lengths: of each workload's pairs.
+        phases: in which the energy of the pairs' runs was measured.
     """
 
     def __init__(self, base: TimedArm, candidate: TimedArm, coin: random.Random) -> None:
@@ -155,6 +158,7 @@ class PairedRunner:
         self.n_cores: int | None = None
         self.contexts: dict[TimedArm, ContextFacts] = {}
         self.lengths: dict[Workload, PairLength] = {}
+        self.phases: list[PhaseEnergy] = []
         self._warm: set[Workload] = set()
         self._cores: tuple[int, ...] = ()
 
@@ -189,18 +193,18 @@ class PairedRunner:
         if self.reloads or not alone or workload not in self._warm:
             self._prepare(order, lambda arm: arm.warm_up(workload, first, length.parts))
         self._warm.add(workload)
-        times_ns: dict[TimedArm, list[int]] = {arm: [] for arm in order}
+        costs: dict[TimedArm, list[int]] = {arm: [] for arm in order}
         n_tokens: dict[TimedArm, int] = {}
         for number in range(length.turns_of(pairs_before)):
             # Always after the other: an arm that ran last finds warm caches.
             for arm in order:
                 run = self._run(arm, workload, first + number, length.parts)
-                times_ns[arm].append(run.elapsed_ns)
+                costs[arm].append(self._cost(run))
                 n_tokens[arm] = run.n_tokens
         base, candidate = self._arms
         return Pair(
-            tuple(times_ns[base]),
-            tuple(times_ns[candidate]),
+            tuple(costs[base]),
+            tuple(costs[candidate]),
             candidate_first=order[0] is candidate,
             n_tokens=(n_tokens[base], n_tokens[candidate]) if workload.is_rate else (1, 1),
             parts=length.parts,
@@ -254,7 +258,14 @@ class PairedRunner:
             run_ns = self._run(arm, workload, 0, parts).elapsed_ns
         return time.perf_counter_ns() - began_ns if arm not in self._kept else run_ns
 
-    def _run(self, arm: TimedArm, workload: Workload, turn: int, parts: int) -> RawRun:
+    def _cost(self, run: RawRun | MeteredRun) -> int:
+        """What a counted run cost."""
+        if not isinstance(run, MeteredRun):
+            return run.elapsed_ns
+        self.phases.append(run.phase)
+        return run.energy_nj
+
+    def _run(self, arm: TimedArm, workload: Workload, turn: int, parts: int) -> RawRun | MeteredRun:
         run = arm.run(workload, turn, parts)
         self.contexts[arm] = run.context
         return run

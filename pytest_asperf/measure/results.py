@@ -12,6 +12,7 @@ from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.serving_metrics import e2e_ns, itl_ns, ttft_ns, user_rate
 from pytest_asperf.analysis.stats.estimate import SHARE
 from pytest_asperf.analysis.stats.intervals import median_interval
+from pytest_asperf.hardware.watch import NOT_WATCHED, Watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -143,12 +144,14 @@ class ThroughputResult:
         loads: the model's loads, of one counted run each, or one load of all runs.
         bytes_per_token: bytes that one step of TG reads at this depth, None where unknown.
         ran: proof of path; of the last load where there are several.
+        watched: the machine during the runs.
     """
 
     workload: Workload
     loads: tuple[TimedLoad, ...]
     bytes_per_token: int | None
     ran: Provenance
+    watched: Watched = NOT_WATCHED
 
     @cached_property
     def runs(self) -> tuple[RawRun, ...]:

@@ -12,9 +12,11 @@ from pytest_asperf.config.progress import NOTHING_YET, SoFar
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.machine_lock import MachineQueue
+from pytest_asperf.hardware.watch import MachineWatch
 from pytest_asperf.measure.ab_arms import ArmFactory
 from pytest_asperf.measure.experiment import MachineLease
 from pytest_asperf.measure.idle_workers import IdleWorkers
+from pytest_asperf.measure.metered import EnergyMeter
 from pytest_asperf.measure.model_locator import (
     LocatedModel,
     ModelLocator,
@@ -100,6 +102,7 @@ class MeasurementRunner:
         )
         self._texts = TextRuns(build, self._locator, plan.call_timeout_s)
         self._idle_workers = IdleWorkers()
+        self._energy_meter: EnergyMeter | None = None
         self._done: dict[object, object] = {}
         self._stopwatch = _Stopwatch()
 
@@ -209,17 +212,19 @@ class MeasurementRunner:
                 so_far = replace(so_far, place=place, left_s=left_s)
                 self._notify.progress(f"{label} {what}".rstrip(), done, total, so_far)
 
-            lease = MachineLease(
-                arms,
-                self._corpus,
-                self.plan.call_timeout_s,
-                progress,
-                lambda: self.noise,
-                self._idle_workers,
-                self.plan.chunks,
-                self.plan.self_check_every,
-            )
-            with self._queue.turn(), self._stopwatch:
+            with self._queue.turn(), self._stopwatch, MachineWatch() as watch:
+                lease = MachineLease(
+                    arms,
+                    self._corpus,
+                    self.plan.call_timeout_s,
+                    progress,
+                    lambda: self.noise,
+                    self._idle_workers,
+                    watch,
+                    self.plan.chunks,
+                    self.plan.self_check_every,
+                    self.energy_meter,
+                )
                 return experiment.run(lease)
 
         refs = tuple(ref for side in sides for ref in side.refs)
@@ -231,6 +236,16 @@ class MeasurementRunner:
         """The same models under two builds, baseline first."""
         base, candidate = builds
         return ComparedSide(self, refs, base), ComparedSide(self, refs, candidate)
+
+    def energy_meter(self) -> EnergyMeter:
+        """The energy counters of this machine, opened the first time.
+
+        Raises:
+            HardwareError: there is none.
+        """
+        if self._energy_meter is None:
+            self._energy_meter = EnergyMeter.here()
+        return self._energy_meter
 
     def measured_s(self) -> float:
         """Seconds that comparisons took so far: without waiting, and without making models."""
@@ -246,6 +261,9 @@ class MeasurementRunner:
         self._single_build.close()
         self._texts.close()
         self._idle_workers.close()
+        if self._energy_meter is not None:
+            self._energy_meter.close()
+            self._energy_meter = None
 
     def __enter__(self) -> Self:
         return self

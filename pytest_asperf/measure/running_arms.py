@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_asperf.engine_process import ContextFacts, LoadedFacts, RawRun, Worker
     from pytest_asperf.measure.ab_arms import Arm
     from pytest_asperf.measure.experiment import MachineLease
+    from pytest_asperf.measure.metered import MeteredRun
     from pytest_asperf.measure.results import Provenance
 
 #: What the model is called inside an arm's process.
@@ -48,7 +49,7 @@ class TimedArm(Protocol):
     def fed(self, workload: Workload) -> object:
         """The tokens or prompts of the workload, to compare between the arms."""
 
-    def run(self, workload: Workload, turn: int, parts: int) -> RawRun:
+    def run(self, workload: Workload, turn: int, parts: int) -> RawRun | MeteredRun:
         """Time one run, or one of its parts; the same turn is the same work in both arms."""
 
     def warm_up(self, workload: Workload, turn: int, parts: int) -> None:
@@ -134,6 +135,7 @@ class RunningArm(ArmProcess):
 
     def __init__(self, arm: Arm, lease: MachineLease) -> None:
         self._corpus = lease.corpus
+        self._energy_meter = lease.energy_meter
         self._fed: dict[Workload, Fed] = {}
         super().__init__(arm, lease)
         try:
@@ -163,9 +165,21 @@ class RunningArm(ArmProcess):
             self._fed[workload] = fed_with(*args)
         return self._fed[workload]
 
-    def run(self, workload: Workload, turn: int, parts: int) -> RawRun:
-        """Time one run of a workload; of a generation in parts the next one, in turn."""
+    def run(self, workload: Workload, turn: int, parts: int) -> RawRun | MeteredRun:
+        """Time one run of a workload; of a generation in parts the next one, in turn.
+
+        Of one whose energy is judged, as many runs as its counters need.
+        """
         workload = self._arm.workload or workload
+        if workload.metered:
+            return self._energy_meter().metered(
+                f"{workload.name} {self._arm.name}",
+                lambda: self._timed(workload, turn, 1),
+                on_gpu=self.loaded.layers_offloaded > 0,
+            )
+        return self._timed(workload, turn, parts)
+
+    def _timed(self, workload: Workload, turn: int, parts: int) -> RawRun:
         tokens = self.fed(workload)
         if parts == 1 or isinstance(tokens, ServedText):
             run = time_workload(self.worker, MODEL, tokens, workload)
@@ -187,7 +201,7 @@ class RunningArm(ArmProcess):
 
     def warm_up(self, workload: Workload, turn: int, parts: int) -> None:
         """Run the workload, or its part."""
-        self.run(workload, turn, parts)
+        self._timed(self._arm.workload or workload, turn, parts)
 
     def ran(self, context: ContextFacts | None) -> Provenance:
         """The proof of path, with what the last run's context resolved to.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS, delta_ppl
 from pytest_asperf.config.progress import SoFar
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import AsperfError
+from pytest_asperf.hardware.watch import MachineWatch
 from pytest_asperf.measure.corpus import read_corpus
 from pytest_asperf.measure.engine_memory import counted_memory
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, scored_chunks, scoring_groups
@@ -72,27 +74,29 @@ class SingleBuild:
         worker = self._loaded.only(models)
         for model in models:
             self._loaded.require_context(model, workload.n_ctx, workload.name)
-        loads = measure_throughput(
-            worker,
-            {
-                name: fed_with(
-                    worker,
-                    name,
-                    self._corpus(model.ref.spec),
-                    workload,
-                    self._loaded.facts(model),
-                )
-                for name, model in by_name.items()
-            },
-            workload,
-            repetitions=self._plan.repetitions,
-            seed=self._plan.seed,
-            progress=lambda runs: self._show_rates(label, workload, runs),
-            loaded={name: self._loaded.facts(model) for name, model in by_name.items()},
-            reload=lambda name: self._loaded.reload(worker, by_name[name]),
-        )
+        with MachineWatch() as watch:
+            loads = measure_throughput(
+                worker,
+                {
+                    name: fed_with(
+                        worker,
+                        name,
+                        self._corpus(model.ref.spec),
+                        workload,
+                        self._loaded.facts(model),
+                    )
+                    for name, model in by_name.items()
+                },
+                workload,
+                repetitions=self._plan.repetitions,
+                seed=self._plan.seed,
+                progress=lambda runs: self._show_rates(label, workload, runs),
+                loaded={name: self._loaded.facts(model) for name, model in by_name.items()},
+                reload=lambda name: self._loaded.reload(worker, by_name[name]),
+            )
+            watched = watch.seen()
         return {
-            model.ref: self._throughput(model, workload, loads[name])
+            model.ref: replace(self._throughput(model, workload, loads[name]), watched=watched)
             for name, model in by_name.items()
         }
 

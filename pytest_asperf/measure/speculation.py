@@ -145,6 +145,7 @@ def run_speculation(
         seed=budget.seed,
         ran=proofs,
         interrupted=interrupted,
+        watched=lease.watch.seen(),
     )
 
 

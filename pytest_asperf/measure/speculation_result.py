@@ -13,6 +13,7 @@ from pytest_asperf.analysis import speculation_model as sd_model
 from pytest_asperf.analysis.stats.chunk_intervals import share_interval
 from pytest_asperf.analysis.stats.estimate import CHANGE
 from pytest_asperf.analysis.stats.intervals import median_interval
+from pytest_asperf.hardware.watch import NOT_WATCHED, Watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -239,6 +240,7 @@ class SpeculationResult:
         seed: of the coin.
         ran: proof of path of the target, and of a draft that is a model.
         interrupted: whether it was stopped from outside.
+        watched: the machine during the pairs.
     """
 
     pairing: Pairing
@@ -251,6 +253,7 @@ class SpeculationResult:
     seed: int
     ran: tuple[Provenance, ...]
     interrupted: bool = False
+    watched: Watched = NOT_WATCHED
 
     @property
     def runs(self) -> Iterable[PromptRun]:

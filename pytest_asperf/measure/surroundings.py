@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.stats.noise import fail_rate_floor
+from pytest_asperf.hardware.watch import NOT_WATCHED, Watched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,8 +58,15 @@ class SelfChecks:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a gate ran in: the readiness before it, the known noise by workload, and self-checks."""
+    """What a gate ran in.
+
+    Attributes:
+        conditions: the readiness before it.
+        calibrations: the known noise by workload.
+        watched: the machine during it.
+    """
 
     conditions: tuple[Condition, ...] = ()
     calibrations: Mapping[str, Calibration] = field(default_factory=dict)
     self_checks: SelfChecks = SelfChecks()
+    watched: Watched = NOT_WATCHED

@@ -39,6 +39,15 @@ _REMEDIES: Final = {
     "path-mismatch": "install an engine build that can do it (asperf doctor), or ask for what runs",
     "roofline-high": "name the hardware that it ran on (--asperf-hardware); else look at the "
     "engine's log for steps that were skipped",
+    "throttled": "let the machine cool, and look at its fans and its power limit (asperf doctor)",
+    "dead-counter": "see with the system's own tool whether the counter moves, and update its "
+    "driver; without it, that rail is not measured here",
+    "short-window": "run the test again: the counter was published more rarely than before",
+    "impure-window": "measure a larger model or a longer workload: the gaps between runs are the "
+    "engine's calls",
+    "rail-coverage": "make the counter readable that is missing (asperf doctor), or run the model "
+    "where it is measured",
+    "counter-against-power": "update the driver, and compare with the system's own tool",
     "identical-to-baseline": "name another level, or the file that holds it",
     "baseline-knows-nothing": "get the baseline's file again, and let it generate some text",
     "impossible-gain": "get the baseline's file again, and let it generate some text",
@@ -132,7 +141,7 @@ def throughput_trips(
     The peak bandwidth is the theoretical one of the memory that the run read from.
     """
     mean, sd, n = guards.coefficient_of_variation(result.judged)
-    findings = [guards.spread(mean, sd, n, limit=max_cv)]
+    findings = [guards.spread(mean, sd, n, limit=max_cv), *result.watched.guard_findings]
     if peak_bandwidth is not None and result.workload.generates and result.bytes_per_token:
         # A step of a batch reads the weights once, and gives a token to each user.
         rate = result.rate.point / result.workload.users

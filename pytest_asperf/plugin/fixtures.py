@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from pytest_asperf.api.energy import Energy
     from pytest_asperf.api.engines import Engines
     from pytest_asperf.api.gate import Gate
     from pytest_asperf.api.ladder import Ladder, Perplexity
@@ -92,6 +93,14 @@ def latency(_asperf_ref: ModelRef, _asperf_bench: MeasurementContext) -> Latency
     from pytest_asperf.api.latency import Latency
 
     return Latency(_asperf_ref, _asperf_bench)
+
+
+@pytest.fixture
+def energy(_asperf_ref: ModelRef, _asperf_bench: MeasurementContext) -> Energy:
+    """Measures joules per token; call it with the name of one phase, `tg128` or `pp512`."""
+    from pytest_asperf.api.energy import Energy
+
+    return Energy(_asperf_ref, _asperf_bench)
 
 
 @pytest.fixture

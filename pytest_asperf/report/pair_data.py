@@ -6,6 +6,7 @@ import math
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.report.rows import proof
 
@@ -13,14 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_asperf.measure.ab_ppl import PplComparison
-    from pytest_asperf.measure.ab_speed import WorkloadPairs
-    from pytest_asperf.measure.results import Provenance
+    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
     from pytest_asperf.measure.speculation_result import SpeculationResult
 
 
 def pair_data(
     pairs: WorkloadPairs,
-    ran: Sequence[Provenance],
+    result: ABResult,
     names: tuple[str, str],
     *,
     is_rate_ratio: bool = False,
@@ -29,26 +29,32 @@ def pair_data(
 
     Args:
         pairs: finished pairs.
-        ran: proof of path of both, baseline first.
+        result: the comparison that they are of.
         names: of the sides that ran as baseline and as candidate.
         is_rate_ratio: whether the claim is about baseline / candidate of the times, and not about
             candidate / baseline.
     """
+    workload = pairs.workload
     sign = -1 if is_rate_ratio else 1
     return {
         "comparison": {
             "sides": list(names),
-            "models": [side.model for side in ran],
-            "settings": [side.requested.as_texts() for side in ran],
-            "timed": pairs.workload.name,
+            "models": [side.model for side in result.ran],
+            "settings": [side.requested.as_texts() for side in result.ran],
+            "timed": workload.name,
             "of_rates": is_rate_ratio,
-            **_sides(pairs.pairs, is_rate=pairs.workload.is_rate),
+            **_sides(pairs.pairs, workload),
             "elapsed_s": pairs.elapsed_s,
+            "machine": result.surroundings.watched.as_dict(),
             "pairs": [
-                {**_pair(pair, sign), "evidence_for_fail": fail, "evidence_for_pass": accept}
+                {
+                    **_pair(pair, workload, sign),
+                    "evidence_for_fail": fail,
+                    "evidence_for_pass": accept,
+                }
                 for pair, (fail, accept) in zip(pairs.pairs, pairs.test.course, strict=True)
             ],
-            "ran": [proof(side) for side in ran],
+            "ran": [proof(side) for side in result.ran],
         }
     }
 
@@ -67,14 +73,16 @@ def suite_data(result: SpeculationResult) -> dict[str, Any]:
         )
         for pair in result.pairs
     ]
+    # All tokens of the suite.
+    generation = Workload("tg", 1)
     return {
         "sides": ["target alone", "with draft"],
         "models": [result.pairing.label] * 2,
         "settings": [result.ran[0].requested.as_texts()] * 2,
         "timed": "sd",
-        **_sides(pairs, is_rate=True),
+        **_sides(pairs, generation),
         # A coin is thrown for each prompt.
-        "pairs": [_pair(pair, 1) | {"candidate_first": None} for pair in pairs],
+        "pairs": [_pair(pair, generation, 1) | {"candidate_first": None} for pair in pairs],
         "ran": [proof(result.ran[0])] * 2,
     }
 
@@ -96,10 +104,11 @@ def chunk_data(comparison: PplComparison) -> dict[str, Any]:
     }
 
 
-def _pair(pair: Pair, sign: int) -> dict[str, Any]:
+def _pair(pair: Pair, workload: Workload, sign: int) -> dict[str, Any]:
+    unit = "nj" if workload.metered else "ns"
     return {
-        "baseline_ns": list(pair.baseline_runs_ns),
-        "candidate_ns": list(pair.candidate_runs_ns),
+        f"baseline_{unit}": list(pair.baseline_costs),
+        f"candidate_{unit}": list(pair.candidate_costs),
         "parts": pair.parts,
         "n_tokens": list(pair.n_tokens),
         "candidate_first": pair.candidate_first,
@@ -108,11 +117,18 @@ def _pair(pair: Pair, sign: int) -> dict[str, Any]:
     }
 
 
-def _sides(pairs: Sequence[Pair], *, is_rate: bool) -> dict[str, Any]:
-    """The median of each side's turns, in tok/s or ms."""
+def _sides(pairs: Sequence[Pair], workload: Workload) -> dict[str, Any]:
+    """The median of each side's turns, in J/token, tok/s or ms."""
     sides: tuple[list[float], list[float]] = ([], [])
     for pair in pairs:
-        runs_ns = (pair.baseline_runs_ns, pair.candidate_runs_ns)
-        for side, times_ns, n_tokens in zip(sides, runs_ns, pair.n_tokens, strict=True):
-            side.extend(1e9 * n_tokens / ns if is_rate else ns / 1e6 for ns in times_ns)
-    return {"unit": "tok/s" if is_rate else "ms", "medians": [median(side) for side in sides]}
+        both = (pair.baseline_costs, pair.candidate_costs)
+        for side, costs, n_tokens in zip(sides, both, pair.n_tokens, strict=True):
+            side.extend(_shown(workload, cost, n_tokens) for cost in costs)
+    unit = "J/token" if workload.metered else "tok/s" if workload.is_rate else "ms"
+    return {"unit": unit, "medians": [median(side) for side in sides]}
+
+
+def _shown(workload: Workload, cost: int, n_tokens: int) -> float:
+    if workload.metered:
+        return cost / 1e9 / n_tokens
+    return 1e9 * n_tokens / cost if workload.is_rate else cost / 1e6

@@ -150,6 +150,7 @@ def throughput_row(result: ThroughputResult, note: str = "") -> ReportRow:
         "runs": [_run(r, index) for index, load in enumerate(result.loads) for r in load.runs],
         "bytes_per_token": result.bytes_per_token,
         "peak_rss_bytes": max(run.peak_rss_bytes for run in result.runs),
+        "machine": result.watched.as_dict(),
         "estimate": estimate_data(shown),
         **proof(result.ran),
     }

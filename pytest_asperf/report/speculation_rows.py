@@ -36,7 +36,7 @@ def speculation_rows(result: SpeculationResult) -> list[ReportRow]:
         ("time with SD", split_text(result), rounds),
     ]
     ran = result.ran[0].rows()
-    remarks = [str(guard_finding) for guard_finding in result.guard_findings]
+    remarks = [*map(str, result.guard_findings), *result.watched.remarks_on_pairs]
     if result.interrupted:
         remarks.append(f"stopped after {gain.n} pairs")
     head = ReportRow(
@@ -88,6 +88,7 @@ def _raw(result: SpeculationResult) -> dict[str, Any]:
     return {
         "draft": pairing.draft.label if pairing.draft else None,
         "target": pairing.target.label,
+        "machine": result.watched.as_dict(),
         "k": pairing.k,
         "temperature": pairing.temperature,
         "n_tokens": pairing.n_tokens,

@@ -16,6 +16,7 @@ from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded, judge_invalid
 from pytest_asperf.report.pair_data import chunk_data, pair_data
+from pytest_asperf.verdicts.energy import disagreements, energy_notes
 from pytest_asperf.verdicts.noise_notes import detectable, disturbances, fitness
 from pytest_asperf.verdicts.paired import (
     advice_on_pairs,
@@ -55,11 +56,12 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
     test = pairs.test
     if isinstance(test, RatioTest):
         return gain_verdict(pairs, result)
-    subject = build_subject(pairs.workload.name, result.ran, "slower")
+    complaint = "using more energy" if pairs.workload.metered else "slower"
+    subject = build_subject(pairs.workload.name, result.ran, complaint)
     threshold = f"within +{100 * test.tolerance:g} %"
     details = (
         zone_text(test),
-        *total_time_notes(pairs),
+        *(energy_notes(result.phases) if pairs.workload.metered else total_time_notes(pairs)),
         coverage(result),
         *differences(*result.ran),
         *disturbances(result),
@@ -78,7 +80,7 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
     if isinstance(test, TotalTimeTest) and outcome is Outcome.INCONCLUSIVE and test.is_held_up:
         shown += f", but up to {math.exp(sum(test.mean)):.3g} on average over the pairs"
     bound = "" if test.wald_bound is None else f", Wald bound {test.wald_bound}"
-    return Verdict(
+    verdict = Verdict(
         outcome,
         subject,
         threshold,
@@ -87,8 +89,10 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
         advice_on_pairs(outcome, subject, test.expected_pairs_left, _WITHIN),
         details,
         accepted=((None, 1 + test.tolerance),),
-        raw=pair_data(pairs, result.ran, ("baseline", "candidate")),
+        raw=pair_data(pairs, result, ("baseline", "candidate")),
     )
+    remedy = "compare the counter with the system's own tool"
+    return guarded(verdict, disagreements(result.phases), remedy=remedy)
 
 
 def ppl_verdict(comparison: PplComparison) -> Verdict:

@@ -29,9 +29,17 @@ def gate_note(pairs: WorkloadPairs, result: ABResult) -> str:
 
 
 def disturbances(result: ABResult) -> tuple[str, ...]:
-    """What disturbed the machine just before the pairs, one remark each."""
+    """What disturbed the machine during the pairs, or just before them, one remark each.
+
+    What was watched during them needs no remark on the moment before.
+    """
+    watched = result.surroundings.watched
     disturbing = [c for c in result.surroundings.conditions if c.state == "disturbing"]
-    return tuple(f"disturbing before the gate: {c.name}: {c.detail}" for c in disturbing)
+    before = [c for c in disturbing if c.name not in watched.knows]
+    return (
+        *(f"disturbing before the gate: {c.name}: {c.detail}" for c in before),
+        *watched.remarks_on_pairs,
+    )
 
 
 def _suffices(known: Calibration, result: ABResult) -> bool:

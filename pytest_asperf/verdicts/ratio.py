@@ -10,6 +10,7 @@ from pytest_asperf.analysis.limit_verdict import judge_within, range_text
 from pytest_asperf.analysis.stats.estimate import RATIO
 from pytest_asperf.analysis.verdict import Subject, Verdict, judge_invalid
 from pytest_asperf.report.pair_data import pair_data
+from pytest_asperf.verdicts.energy import energy_notes
 from pytest_asperf.verdicts.noise_notes import disturbances, fitness
 from pytest_asperf.verdicts.paired import (
     advice_on_pairs,
@@ -122,13 +123,15 @@ def equivalence_verdict(result: ABResult, within: float) -> Verdict:
 
 def gain_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
     """The verdict on a workload of a candidate build that is claimed to be faster."""
-    subject = build_subject(pairs.workload.name, result.ran, "not faster by that much")
+    cost = "energy" if pairs.workload.metered else "time"
+    subject = build_subject(pairs.workload.name, result.ran, "not better by that much")
     by = result.budget.least_gain
     names, most = ("candidate", "baseline"), 1 / (1 + by)
     # Of times, as everything in a gate.
     claim = RatioClaim(names, pairs.workload.name, None, most, is_rate=False)
     verdict = _judged(pairs, result, subject, claim, differences(*result.ran))
-    return replace(verdict, threshold=f"{faster_text(by)} ({most:.3g}x the time)")
+    threshold = "less energy" if pairs.workload.metered else faster_text(by)
+    return replace(verdict, threshold=f"{threshold} ({most:.3g}x the {cost})")
 
 
 def faster_text(by: float) -> str:
@@ -144,7 +147,8 @@ def _judged(
     remarks: tuple[str, ...] = (),
 ) -> Verdict:
     """The verdict on one workload of a result."""
-    details = (*remarks, coverage(result), *disturbances(result), *fitness(result))
+    energy = energy_notes(result.phases)
+    details = (*remarks, *energy, coverage(result), *disturbances(result), *fitness(result))
     if not pairs.pairs:
         threshold = range_text(claim.at_least, claim.at_most, RATIO)
         return nothing_finished(subject, threshold, "pair", details)
@@ -161,13 +165,13 @@ def _judged(
         figures=((pairs.workload.name, ratio),),
         advice=advice_on_pairs(outcome, subject, test.expected_pairs_left, _AT_THE_LIMIT),
         details=details,
-        raw=pair_data(pairs, result.ran, claim.names[::-1], is_rate_ratio=claim.is_rate),
+        raw=pair_data(pairs, result, claim.names[::-1], is_rate_ratio=claim.is_rate),
     )
 
 
 def _medians(pairs: WorkloadPairs, claim: RatioClaim) -> str:
     """What the two sides came to, in the unit of their workload."""
-    base, candidate = pairs.arms_ns
+    base, candidate = pairs.arms_costs
     n_base, n_candidate = pairs.pairs[-1].n_tokens
     sides = zip(claim.names, ((candidate, n_candidate), (base, n_base)), strict=True)
     texts = []

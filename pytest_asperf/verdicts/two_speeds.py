@@ -26,7 +26,7 @@ def total_time_notes(pairs: WorkloadPairs) -> tuple[str, ...]:
     test = pairs.test
     if not isinstance(test, TotalTimeTest) or not pairs.pairs:
         return ()
-    if all(len(pair.baseline_runs_ns) == 1 for pair in pairs.pairs):
+    if all(len(pair.baseline_costs) == 1 for pair in pairs.pairs):
         return ("one run of each side a pair: only their mean shows a minority of slow runs",)
     # The one that is judged stands in the verdict's own line.
     label, beside = ("total time", test.total)
@@ -45,7 +45,7 @@ def total_time_notes(pairs: WorkloadPairs) -> tuple[str, ...]:
 def _uneven_arm(pairs: WorkloadPairs) -> tuple[str, float]:
     """The arm whose slow runs are slowest against its median, and by how much."""
     ratios = []
-    for runs in pairs.arms_ns:
+    for runs in pairs.arms_costs:
         slowest = sorted(runs)[-max(1, len(runs) // 4) :]
         ratios.append(statistics.median(slowest) / statistics.median(runs))
     return max(zip(("baseline", "candidate"), ratios, strict=True), key=lambda arm: arm[1])

@@ -88,7 +88,7 @@ class ScriptedModel:
             "n_ctx_train": script.get("n_ctx_train", 4096),
             "add_bos": True,
             "recurrent": False,
-            "layers_offloaded": 0,
+            "layers_offloaded": script.get("layers_offloaded", 0),
             "buffers_mib": {"model": {"SCRIPT": 1.0}},
             "threads": settings.get("threads", 1),
             "slow_by": self._slow_by,
@@ -110,7 +110,7 @@ class ScriptedModel:
         if log := self._script.get("log"):
             with Path(log).open("a", encoding="utf-8") as file:
                 file.write(f"{operation} {os.getpid()} {time.monotonic_ns()}\n")
-        time.sleep(self._script.get("takes_s", {}).get(operation, 0.0))
+        time.sleep(self._script.get("takes_s", {}).get(operation, 0.0) * (1 + self._slow_by))
         kind = self._script.get("faults", {}).get(operation)
         if kind == "crash":
             sys.stderr.write("scripted: about to crash\n")

@@ -121,6 +121,11 @@ CASES: Mapping[
         lambda: guards.throttled([0, 0, 1, 2]),
         lambda: guards.throttled([1, 1, 0, 0], [1398, 1380, 1398]),
     ),
+    "host-busy": (
+        INVALID,
+        lambda: guards.host_busy(0.6, 2),
+        lambda: guards.host_busy(3.0, 64),
+    ),
     # A window 3.3 times its phase; the prefill's 126 samples of 108 ms over 15.04 s.
     "impure-window": (
         INVALID,

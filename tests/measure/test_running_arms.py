@@ -45,10 +45,17 @@ def arm(cannot: dict[str, str] | None = None) -> RunningArm:
 TG = Workload("tg", 32, depth=16)
 
 
+def timed(running: RunningArm, turn: int) -> RawRun:
+    """A part of a run, which is timed and not metered."""
+    run = running.run(TG, turn, 4)
+    assert isinstance(run, RawRun)
+    return run
+
+
 def test_every_token_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tokens before a part are decoded again and not counted."""
     monkeypatch.setattr("pytest_asperf.measure.running_arms.require_sound", lambda _, run, __: run)
-    runs = [arm().run(TG, turn, 4) for turn in range(5)]
+    runs = [timed(arm(), turn) for turn in range(5)]
     assert [run.step_ns for run in runs[:4]] == [tuple(range(n, n + 8)) for n in (16, 24, 32, 40)]
     assert [run.elapsed_ns for run in runs] == [sum(run.step_ns) for run in runs]
     assert {run.n_tokens for run in runs} == {8}

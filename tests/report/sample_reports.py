@@ -15,7 +15,7 @@ from pytest_asperf.analysis.stats.intervals import median_interval
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Subject, Verdict, judge_invalid
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.measure.ab_speed import WorkloadPairs
+from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
 from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.report.json_report import document, serialise
 from pytest_asperf.report.pair_data import pair_data
@@ -144,6 +144,14 @@ def gate(candidate: float, *, n: int = 40) -> ReportRow:
     ran = tuple(
         (f"{side} {k}", v) for k, both in facts for side, v in zip(sides, both, strict=True)
     )
+    result = ABResult(
+        (pairs,),
+        reloads=True,
+        draws_cores=False,
+        budget=Budget(0.05, 120, 60.0, 0),
+        ran=(_STATED, _STATED),
+        same_tokens=True,
+    )
     verdict = Verdict(
         test.outcome,
         Subject("tg16 fake in b / fake in a", "live", ran),
@@ -153,7 +161,7 @@ def gate(candidate: float, *, n: int = 40) -> ReportRow:
         "find the change between the builds",
         ("differs: engine a 1 -> a 2",),
         accepted=((None, 1.05),),
-        raw=pair_data(pairs, (_STATED, _STATED), sides),
+        raw=pair_data(pairs, result, sides),
     )
     return verdict_row(verdict)
 

@@ -17,6 +17,15 @@ from pytest_asperf.analysis.guards.bounds import (
     sd_bound,
     token_accounting,
 )
+from pytest_asperf.analysis.guards.energy import (
+    counter_disagrees,
+    dead_counter,
+    idle_gaps,
+    idle_rails,
+    rail_coverage,
+    restarted_counter,
+    short_window,
+)
 from pytest_asperf.analysis.guards.guard_finding import Consequence, GuardFinding
 from pytest_asperf.analysis.guards.outputs import (
     broken_logits,
@@ -46,6 +55,7 @@ from pytest_asperf.analysis.guards.serving import (
 )
 from pytest_asperf.analysis.guards.surroundings import (
     coefficient_of_variation,
+    host_busy,
     impure_window,
     joules_per_token,
     spread,
@@ -62,6 +72,8 @@ __all__ = [
     "context_cut",
     "counted_decode_errors",
     "counted_remote_errors",
+    "counter_disagrees",
+    "dead_counter",
     "decode_errors",
     "degenerate_output",
     "degenerate_tokens",
@@ -71,7 +83,10 @@ __all__ = [
     "fewer_tokens",
     "first_chunk_early",
     "first_divergence",
+    "host_busy",
     "identical_to_baseline",
+    "idle_gaps",
+    "idle_rails",
     "impossible_gain",
     "impure_window",
     "joined_stamps",
@@ -81,14 +96,17 @@ __all__ = [
     "path_mismatch",
     "predicted_against_measured",
     "queueing",
+    "rail_coverage",
     "remote_errors",
     "restarted",
+    "restarted_counter",
     "roofline_high",
     "roofline_low",
     "same_weights",
     "sd_bound",
     "served_requests",
     "short_ttft",
+    "short_window",
     "spread",
     "throttled",
     "token_accounting",

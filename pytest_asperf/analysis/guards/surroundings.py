@@ -13,7 +13,7 @@ from pytest_asperf.analysis.guards.guard_finding import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 #: Coefficient of variation of runs above which their mean is useless. Runs of llama-bench on
 #: a quiet machine have below 1 %; the table in which Q6_K "dominates" Q5_K_M has 19 to 36 %.
@@ -23,6 +23,8 @@ CV_LIMIT: Final = 0.15
 HEAVY_PRESSURE: Final = 2
 #: Share of the highest clock of a run by which it may fall.
 CLOCK_DROP: Final = 0.10
+#: Share of a run's samples in which something may hold a clock down to cool.
+HELD_DOWN: Final = 0.10
 
 #: Cores that other processes may take: half a one, on large machines a tenth of all.
 FOREIGN_CORES: Final = 0.5
@@ -51,13 +53,22 @@ def spread(mean: float, sd: float, n: int, *, limit: float = CV_LIMIT) -> GuardF
     )
 
 
-def throttled(levels: Sequence[int] = (), clocks_mhz: Sequence[float] = ()) -> GuardFinding | None:
+def throttled(
+    levels: Sequence[int] = (),
+    clocks_mhz: Sequence[float] = (),
+    held_down: Mapping[str, float] | None = None,
+) -> GuardFinding | None:
     """Trip if a run was slowed down to cool.
 
     A level that is raised at the start and falls is a machine that cools, and no throttling. Levels
     of thermal pressure are from before and during the run, on the scale of `HEAVY_PRESSURE`.
+    `held_down` has the share of samples in which something held a clock down, by its name.
     """
-    faults = []
+    faults = [
+        f"{what} in {share:.0%} of the samples"
+        for what, share in (held_down or {}).items()
+        if share > HELD_DOWN
+    ]
     if levels and max(levels) > levels[0]:
         faults.append(f"thermal pressure rose from {levels[0]} to {max(levels)}")
     elif levels and min(levels) >= HEAVY_PRESSURE:
@@ -73,8 +84,26 @@ def throttled(levels: Sequence[int] = (), clocks_mhz: Sequence[float] = ()) -> G
         "throttled",
         Consequence.INVALID,
         "; ".join(faults),
-        f"thermal pressure neither rises during a run nor stays at {HEAVY_PRESSURE} (heavy), and "
-        f"the clock falls by no more than {CLOCK_DROP:.0%}",
+        f"thermal pressure neither rises during a run nor stays at {HEAVY_PRESSURE} (heavy), the "
+        f"clock falls by no more than {CLOCK_DROP:.0%}, and nothing holds it down to cool in more "
+        f"than {HELD_DOWN:.0%} of the samples",
+    )
+
+
+def host_busy(foreign_cores: float, cores: int | None) -> GuardFinding | None:
+    """Trip if other processes, and other guests of the hypervisor, took much during a run.
+
+    The cores that they kept busy are an average over the run, without this process and what it
+    started.
+    """
+    allowed = foreign_cores_allowed(cores)
+    if foreign_cores <= allowed:
+        return None
+    return GuardFinding(
+        "host-busy",
+        Consequence.INVALID,
+        f"others kept {foreign_cores:.1f} of {cores or '?'} cores busy during the measurement",
+        f"at most {allowed:.2g} cores on average: {FOREIGN_CORES:g}, or {FOREIGN_SHARE:.0%} of all",
     )
 
 

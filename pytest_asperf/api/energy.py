@@ -1,0 +1,203 @@
+"""The `energy` fixture and `assert_energy`: joules per token."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.limit_verdict import judge_within
+from pytest_asperf.analysis.verdict import Subject, guarded
+from pytest_asperf.api.measurement_context import FixtureValue, settle, unknown_word
+from pytest_asperf.config.workload import DEFAULT_WORKLOAD, metered, parse_workload
+from pytest_asperf.errors import ConfigError, HardwareError, shown
+from pytest_asperf.hardware.meters.meter import RAILS
+from pytest_asperf.measure.energy import EnergyExperiment
+from pytest_asperf.measure.runner import ComparedSide
+from pytest_asperf.measure.validity import require_valid
+from pytest_asperf.report.energy_row import energy_row
+from pytest_asperf.verdicts.energy import coverage_findings, disagreements, energy_notes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_asperf.analysis.guards import GuardFinding
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.analysis.verdict import Verdict
+    from pytest_asperf.api.measurement_context import MeasurementContext
+    from pytest_asperf.config.spec import ModelRef
+    from pytest_asperf.hardware.meters.meter import Rail
+    from pytest_asperf.measure.energy import EnergyResult
+
+#: All rails together, where they are the machine's.
+_MACHINE: Final = "machine"
+_JOULES: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>mJ|J)/token", re.ASCII)
+_IN_J: Final = {"mJ": 1e-3, "J": 1.0}
+
+
+@dataclass(frozen=True)
+class Energy(FixtureValue):
+    """The `energy` fixture: call it with the name of one phase, `tg128` or `pp512`."""
+
+    ref: ModelRef
+    measurement: MeasurementContext
+
+    def __repr__(self) -> str:
+        return f"<Energy of {self.ref.title}>"
+
+    def __call__(self, workload: str = DEFAULT_WORKLOAD) -> EnergyReading:
+        """Measure a workload; skips the test where no energy counter can be read.
+
+        Raises:
+            AsperfError: it cannot be measured.
+        """
+        parsed = metered(
+            parse_workload(workload, where="energy", may_be_energy=True), where="energy"
+        )
+        runner = self.measurement.runner
+        try:
+            runner.energy_meter()
+        except HardwareError as error:
+            self.measurement.skip(f"{error.what}; {error.remedy}")
+        experiment = EnergyExperiment(parsed, runner.plan.repetitions)
+        result = runner.compare((ComparedSide(runner, (self.ref,)),), experiment)
+        guard_findings = (*result.watched.guard_findings, *disagreements(result.phases))
+        invalid = (f for f in guard_findings if f.guard != "host-busy")
+        require_valid(f"{parsed.name} {result.ran.model}", invalid)
+        remarks = (*energy_notes(result.phases), *map(str, guard_findings))
+        self.measurement.record(energy_row(result, "\n".join(remarks)))
+        return EnergyReading(result, self.measurement)
+
+
+@dataclass(frozen=True)
+class EnergyReading:
+    """The energy of one workload on one model, by rail.
+
+    Attributes:
+        result: every window of every counter.
+    """
+
+    result: EnergyResult
+    measurement: MeasurementContext
+
+    def __repr__(self) -> str:
+        what = f"{self.result.workload.name}, {', '.join(self.rails)}"
+        return f"<EnergyReading {what}: {self.joules_per_token().text()}>"
+
+    @property
+    def rails(self) -> tuple[Rail, ...]:
+        """The rails that have a figure, of `package`, `cpu`, `gpu`, `ane` and `dram`."""
+        return self.result.rails
+
+    @property
+    def unmeasured(self) -> dict[str, str]:
+        """Why each other rail has none."""
+        return {m.rail: m.reason for m in self.result.phases[-1].unmeasured}
+
+    def joules_per_token(self, rail: str | None = None, *, net: bool = False) -> Estimate:
+        """J per token of a rail, or of all that have a figure.
+
+        Args:
+            rail: its name.
+            net: without what the idle machine, with the model loaded, takes in the same time.
+
+        Raises:
+            ConfigError: no such rail.
+            HardwareError: the rail has no figure.
+        """
+        return self.result.joules_per_token(self._known(rail), net=net)
+
+    def watts(self, rail: str | None = None) -> Estimate:
+        """Mean power of a rail, or of all that have a figure.
+
+        Raises:
+            ConfigError: no such rail.
+            HardwareError: the rail has no figure.
+        """
+        return self.result.watts(self._known(rail))
+
+    def _known(self, rail: str | None) -> Rail | None:
+        if rail is None:
+            return None
+        if rail not in RAILS:
+            raise unknown_word("rail", rail, RAILS)
+        for known in self.rails:
+            if known == rail:
+                return known
+        raise HardwareError(
+            f"{rail} has no figure: {self.unmeasured.get(rail, 'nothing here measures it')}",
+            why="no estimate stands for a measurement",
+            remedy=f"claim a rail that has one: {', '.join(self.rails)}",
+        )
+
+
+def assert_energy(
+    reading: Energy | EnergyReading,
+    *,
+    at_most: str | float | None = None,
+    at_least: str | float | None = None,
+    rail: str | None = None,
+    net: bool = False,
+) -> Verdict:
+    """Claim that a token's energy lies within limits.
+
+    Without a rail, the measured rails together are judged, and the claim names them.
+
+    Args:
+        reading: the fixture (its tg128 is taken), or one reading.
+        at_most: upper limit, `"0.5 J/token"`, `"20 mJ/token"` or a number of J.
+        at_least: lower limit, likewise.
+        rail: `package`, `cpu`, `gpu`, `ane` or `dram`; `machine` for all of them, which is INVALID
+            where the processor, or a GPU that works, is not measured.
+        net: judge the energy without what the idle machine takes in the same time.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        ConfigError: no limit, one that is no energy of a token, or no such rail.
+        HardwareError: the rail has no figure here.
+    """
+    __tracebackhide__ = True
+    low, high = _limit_j(at_least, "at_least"), _limit_j(at_most, "at_most")
+    reading = reading() if isinstance(reading, Energy) else reading
+    result = reading.result
+    estimate = reading.joules_per_token(None if rail == _MACHINE else rail, net=net)
+    of = rail or " + ".join(reading.rails)
+    kind = "net of idle" if net else "gross"
+    timed = replace(result.workload, metered=False).name
+    name = f"energy of {timed} {result.ran.model} ({of}, {kind})"
+    subject = Subject(name, "live", result.ran.rows())
+    verdict = judge_within(estimate, subject, at_least=low, at_most=high)
+    verdict = replace(verdict, details=energy_notes(result.phases))
+    remedy = "measure on a quiet machine with every rail (asperf doctor), or claim one rail"
+    findings = _findings(result, rail or "", reading.rails)
+    return settle(guarded(verdict, findings, remedy=remedy), reading.measurement.record)
+
+
+def _findings(result: EnergyResult, rail: str, rails: Sequence[Rail]) -> list[GuardFinding]:
+    """What voids a claim about a rail, about the machine, or about all rails that there are."""
+    on_gpu = result.ran.loaded.layers_offloaded > 0
+    coverage = coverage_findings(result.phases, on_gpu=on_gpu) if rail == _MACHINE else ()
+    # What other processes' work takes is in the rails of processor and memory.
+    is_shared = not {rail, *([] if rail in rails else rails)} <= {"", "gpu", "ane"}
+    busy = result.watched.guard_findings if is_shared else ()
+    return [*busy, *coverage]
+
+
+def _limit_j(limit: object, where: str) -> float | None:
+    """Read a limit in J per token: `"0.5 J/token"` or a number."""
+    if limit is None:
+        return None
+    joules = math.nan
+    if isinstance(limit, str):
+        if match := _JOULES.fullmatch(limit.strip()):
+            joules = float(match["number"]) * _IN_J[match["unit"]]
+    elif isinstance(limit, int | float) and not isinstance(limit, bool):
+        joules = limit
+    if not 0 < joules < math.inf:
+        raise ConfigError(
+            f"assert_energy: {where}: {shown(limit)} is not an energy of a token",
+            why="readings are in J/token, and a limit in another unit would judge another quantity",
+            remedy='write "0.5 J/token", "20 mJ/token" or 0.5, which is in J',
+        )
+    return float(joules)

@@ -1,0 +1,1 @@
+"""Energy counters of this machine: NVML, Linux RAPL, IOReport and powermetrics on Apple silicon."""

@@ -1,0 +1,232 @@
+"""The machine during a measurement: a thread samples it, and guards judge what it saw."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+
+from pytest_asperf.analysis.guards.surroundings import host_busy, throttled
+from pytest_asperf.hardware import probe
+from pytest_asperf.hardware.cpu_times import CpuTimes, foreign_cores, read_cpu_times, stolen_cores
+from pytest_asperf.hardware.nvidia import CardWatch
+from pytest_asperf.hardware.readiness_linux import read_throttle_events
+from pytest_asperf.hardware.readiness_macos import read_thermal_pressure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_asperf.analysis.guards import GuardFinding
+    from pytest_asperf.hardware.nvidia import CardClock
+
+_PERIOD_S: Final = 1.0
+#: A longer watch keeps every second sample, and then samples half as often.
+_MOST_SAMPLES: Final = 120
+#: Processor times are counted in steps of 10 ms for each core: over less than this nobody's share
+#: is known.
+_SHORTEST_S: Final = 1.0
+_POLICIES: Final = Path("/sys/devices/system/cpu/cpufreq")
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSample:
+    """The machine at one moment; None is what the system does not tell.
+
+    Attributes:
+        at_s: since the watch began.
+        cpu: processor times, of which differences count.
+        clock_mhz: mean clock of the processor's groups of cores.
+        thermal_level: macOS's thermal pressure, 0 to 4.
+        throttle_events: how often cores were throttled since boot.
+        swap_bytes: in use.
+        on_battery: whether no charger is connected.
+        cards: clock and its limits of each NVIDIA card.
+    """
+
+    at_s: float
+    cpu: CpuTimes
+    clock_mhz: float | None = None
+    thermal_level: int | None = None
+    throttle_events: int | None = None
+    swap_bytes: int | None = None
+    on_battery: bool | None = None
+    cards: tuple[CardClock, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What was seen of the machine while something was measured."""
+
+    samples: tuple[MachineSample, ...] = ()
+    n_cores: int | None = None
+
+    @property
+    def foreign_cores(self) -> float | None:
+        """Cores' time that other processes and other guests took on average; None if unknown."""
+        if len(self.samples) < 2:
+            return None
+        first, last = self.samples[0].cpu, self.samples[-1].cpu
+        others, stolen = foreign_cores(first, last), stolen_cores(first, last)
+        if last.at_s - first.at_s < _SHORTEST_S or others is None or stolen is None:
+            return None
+        return others + stolen
+
+    @property
+    def knows(self) -> frozenset[str]:
+        """The conditions of `readiness` that were watched all along."""
+        known = {"load"} if self.foreign_cores is not None else set()
+        levels = any(
+            s.thermal_level is not None or s.throttle_events is not None for s in self.samples
+        )
+        return frozenset(known | ({"thermal level"} if levels else set()))
+
+    @property
+    def lost_share(self) -> float:
+        """The largest share of the run's time that a busy host can have cost it.
+
+        Threads of an engine wait for the slowest, so a core that others take can stop all of them.
+        """
+        return min(0.95, self.foreign_cores or 0.0)
+
+    @property
+    def guard_findings(self) -> tuple[GuardFinding, ...]:
+        """What the guards `throttled` and `host-busy` find."""
+        levels = [s.thermal_level for s in self.samples if s.thermal_level is not None]
+        found = [throttled(levels, held_down=self._held_down())]
+        if self.foreign_cores is not None:
+            found.append(host_busy(self.foreign_cores, self.n_cores))
+        return tuple(finding for finding in found if finding)
+
+    @property
+    def remarks_on_pairs(self) -> tuple[str, ...]:
+        """The same in words: both sides of a pair share it, so it voids nothing."""
+        return tuple(f"{f.guard}: {f.found}; both sides share it" for f in self.guard_findings)
+
+    def _held_down(self) -> dict[str, float]:
+        """What held a clock down to cool, each with its share of the samples."""
+        counts = [s.throttle_events for s in self.samples if s.throttle_events is not None]
+        seen: dict[str, int] = {}
+        if len(counts) > 1:
+            rises = sum(b > a for a, b in pairwise(counts))
+            seen["processor throttled"] = rises
+        for sample in self.samples:
+            for reason in {reason for card in sample.cards for reason in card.cooling}:
+                seen[reason] = seen.get(reason, 0) + 1
+        return {reason: n / len(self.samples) for reason, n in seen.items()}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for the JSON report; the number of samples is bounded."""
+        return {"foreign_cores": self.foreign_cores, "samples": list(self._rows())}
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """Each sample that has one before it, with what others took in between."""
+        for before, after in pairwise(self.samples):
+            yield {
+                "at_s": round(after.at_s, 3),
+                "foreign_cores": foreign_cores(before.cpu, after.cpu),
+                "stolen_cores": stolen_cores(before.cpu, after.cpu),
+                "clock_mhz": after.clock_mhz,
+                "thermal_level": after.thermal_level,
+                "throttle_events": after.throttle_events,
+                "swap_bytes": after.swap_bytes,
+                "on_battery": after.on_battery,
+                "cards": [asdict(card) for card in after.cards],
+            }
+
+
+NOT_WATCHED: Final = Watched()
+
+
+class MachineWatch:
+    """Samples the machine in a thread of its own; a context manager.
+
+    Args:
+        open_sampler: makes what takes the samples; that of this machine by default.
+        period_s: between samples.
+    """
+
+    def __init__(
+        self, open_sampler: Callable[[], Sampler] | None = None, *, period_s: float = _PERIOD_S
+    ) -> None:
+        self._sampler = (open_sampler or MachineSampler)()
+        self._period_s = period_s
+        self._samples: list[MachineSample] = []
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._take()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._sampler.close()
+
+    def seen(self) -> Watched:
+        """What was seen so far, up to now."""
+        self._take()
+        return Watched(tuple(self._samples), os.cpu_count())
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._period_s):
+            self._take()
+
+    def _take(self) -> None:
+        with self._lock:
+            if len(self._samples) >= _MOST_SAMPLES:
+                del self._samples[1::2]
+                self._period_s *= 2
+            self._samples.append(self._sampler.sample())
+
+
+class Sampler(Protocol):
+    """Takes samples of a machine."""
+
+    def sample(self) -> MachineSample:
+        """The machine now."""
+
+    def close(self) -> None:
+        """Free what sampling needed."""
+
+
+class MachineSampler:
+    """Takes samples of this machine: 1 to 2 ms each, on a Mac 15 ms."""
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+        self._system = platform.system()
+        self._cards = CardWatch()
+
+    def sample(self) -> MachineSample:
+        """This machine now."""
+        import psutil  # noqa: PLC0415 -- heavy, and needed only where something is measured
+
+        battery = getattr(psutil, "sensors_battery", lambda: None)()
+        return MachineSample(
+            time.monotonic() - self._began_s,
+            read_cpu_times(),
+            _clock_mhz(),
+            read_thermal_pressure() if self._system == "Darwin" else None,
+            read_throttle_events() if self._system == "Linux" else None,
+            psutil.swap_memory().used,
+            None if battery is None else not battery.power_plugged,
+            self._cards.read(),
+        )
+
+    def close(self) -> None:
+        """Leave the driver of the cards alone."""
+        self._cards.close()
+
+
+def _clock_mhz() -> float | None:
+    files = _POLICIES.glob("policy[0-9]*/scaling_cur_freq")
+    clocks_khz = [khz for file in files if (khz := probe.whole_number(probe.read(file)))]
+    return sum(clocks_khz) / len(clocks_khz) / 1e3 if clocks_khz else None

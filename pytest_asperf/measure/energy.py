@@ -1,0 +1,108 @@
+"""J per token of one workload on one model: windows one after the other, and the idle machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.stats.intervals import mean_interval_t
+from pytest_asperf.errors import MeasurementError
+from pytest_asperf.measure.metered import MeteredRun
+from pytest_asperf.measure.running_arms import RunningArm
+
+if TYPE_CHECKING:
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.config.workload import Workload
+    from pytest_asperf.hardware.meters.meter import Rail
+    from pytest_asperf.hardware.watch import Watched
+    from pytest_asperf.measure.experiment import MachineLease
+    from pytest_asperf.measure.metered import PhaseEnergy
+    from pytest_asperf.measure.results import Provenance
+
+#: Windows of a reading take about so long together, but they are no fewer than the least.
+_ALL_WINDOWS_S: Final = 30.0
+_LEAST_WINDOWS: Final = 3
+
+
+@dataclass(frozen=True)
+class EnergyResult:
+    """The energy of one workload on one model.
+
+    Attributes:
+        idle: the machine with the model loaded and nothing to do, just before.
+        phases: of the workload, in the order they ran.
+        ran: proof of path.
+        watched: the machine during them.
+    """
+
+    workload: Workload
+    idle: PhaseEnergy
+    phases: tuple[PhaseEnergy, ...]
+    ran: Provenance
+    watched: Watched
+
+    @property
+    def rails(self) -> tuple[Rail, ...]:
+        """The rails that every phase has a figure of."""
+        every = [set(phase.rails) for phase in self.phases]
+        return tuple(rail for rail in self.phases[0].rails if all(rail in one for one in every))
+
+    def watts(self, rail: Rail | None = None) -> Estimate:
+        """Mean power of a rail, or of all that were measured, in W."""
+        return self._over_windows([phase.watts(rail) for phase in self.phases], "W")
+
+    def joules_per_token(self, rail: Rail | None = None, *, net: bool = False) -> Estimate:
+        """Energy of a token; net of what the idle machine takes in the same time."""
+        idle_w = self.idle.watts(rail) if net else 0.0
+        values = [phase.joules_per_token(rail, idle_w=idle_w) for phase in self.phases]
+        return self._over_windows(values, "J/token")
+
+    def _over_windows(self, values: list[float], unit: str) -> Estimate:
+        estimate = mean_interval_t(values, unit=unit, counted="windows")
+        covers = "it covers the windows of one load, not how loads differ"
+        return replace(estimate, method=f"{estimate.method}; {covers}")
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyExperiment:
+    """Measures the energy of a workload on the lease's one side.
+
+    Attributes:
+        workload: one that is metered.
+        most_windows: windows at most.
+    """
+
+    workload: Workload
+    most_windows: int
+
+    def run(self, lease: MachineLease) -> EnergyResult:
+        """Measure.
+
+        Raises:
+            HardwareError: no counter can be read here.
+            EngineError: the engine died or refused.
+            MeasurementError: a counter is dead, or a window holds something else.
+        """
+        ((arm,),) = lease.sides
+        meter = lease.energy_meter()
+        with RunningArm(arm, lease) as running:
+            running.warm_up(self.workload, 0, 1)
+            idle = meter.idle()
+            running.warm_up(self.workload, 0, 1)  # clocks fell
+            phases: list[PhaseEnergy] = []
+            while not phases or len(phases) < self._n_windows(phases[0]):
+                lease.progress(self.workload.name, len(phases), self.most_windows)
+                run = running.run(self.workload, 0, 1)
+                if not isinstance(run, MeteredRun):
+                    raise MeasurementError(
+                        f"{self.workload.name} has no energy",
+                        why="only metered workloads have",
+                        remedy="ask for jtg128 or jpp512",
+                    )
+                phases.append(run.phase)
+            ran = running.ran(run.context)
+        return EnergyResult(self.workload, idle, tuple(phases), ran, lease.watch.seen())
+
+    def _n_windows(self, first: PhaseEnergy) -> int:
+        fitting = int(_ALL_WINDOWS_S / first.wall_s)
+        return max(_LEAST_WINDOWS, min(self.most_windows, fitting))

@@ -1,0 +1,60 @@
+"""What verdicts on energy have in common: which counters they rest on, and whether they agree."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from pytest_asperf.analysis import guards
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_asperf.analysis.guards import GuardFinding
+    from pytest_asperf.hardware.meters.trace import CounterWindow
+    from pytest_asperf.measure.metered import PhaseEnergy
+
+
+def energy_notes(phases: Sequence[PhaseEnergy]) -> tuple[str, ...]:
+    """Which counters moved, how often they are published, and what is not measured."""
+    if not phases:
+        return ()
+    return (
+        *map(_counter_text, _by_counter(phases)),
+        *(f"not measured: {missing}" for missing in phases[-1].unmeasured),
+        *(f.found for f in coverage_findings(phases, on_gpu=False)),
+    )
+
+
+def coverage_findings(phases: Sequence[PhaseEnergy], *, on_gpu: bool) -> tuple[GuardFinding, ...]:
+    """What keeps the measured rails from being the machine's energy."""
+    finding = guards.rail_coverage(phases[-1].rails, on_gpu=on_gpu)
+    return (finding,) if finding else ()
+
+
+def disagreements(phases: Sequence[PhaseEnergy]) -> tuple[GuardFinding, ...]:
+    """The counters that the power beside them contradicts, by the median over the windows."""
+    findings = []
+    for windows in _by_counter(phases):
+        checked = [(w.watts, w.power_w) for w in windows if w.power_w is not None]
+        if checked:
+            counted, beside = (median(values) for values in zip(*checked, strict=True))
+            findings.append(guards.counter_disagrees(windows[0].name, counted, beside))
+    return tuple(finding for finding in findings if finding)
+
+
+def _by_counter(phases: Sequence[PhaseEnergy]) -> Iterator[list[CounterWindow]]:
+    names = dict.fromkeys(w.name for phase in phases for w in phase.windows)
+    for name in names:
+        yield [w for phase in phases for w in phase.windows if w.name == name]
+
+
+def _counter_text(windows: list[CounterWindow]) -> str:
+    period_ms = 1e3 * median(w.period_s for w in windows)
+    seconds = median(w.seconds for w in windows)
+    checked = [w.watts / w.power_w for w in windows if w.power_w]
+    beside = f", {median(checked):.3g} times the power beside it" if checked else ""
+    return (
+        f"{windows[0].name}: an update every {period_ms:.3g} ms, {len(windows)} windows of "
+        f"{seconds:.2g} s from update to update{beside}"
+    )

@@ -1,0 +1,192 @@
+"""Energy through pytest: a replayed counter beside processes of the scripted engine."""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf.errors import HardwareError
+from pytest_asperf.hardware.meters.meter import Counter, Meter, MissingRail
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+WATTS, PERIOD_S = 300.0, 0.01
+#: Seconds that a run of 8 tokens takes.
+RUN_S = 0.005
+FULL = 'assert_energy(energy("tg8"), {limits})'
+TEST = '@pytest.mark.quant("F16")\ndef test_it(energy):\n    {claim}\n'
+
+
+def _counter(name: str = "GPU 0 (NVML)", **more: object) -> Counter:
+    def read_j() -> float:
+        return WATTS * PERIOD_S * (time.monotonic() // PERIOD_S)
+
+    rail = more.pop("rail", "gpu")
+    return Counter(name, rail, read_j, **more)  # type: ignore[arg-type]  # as named
+
+
+@pytest.fixture
+def metered(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project on a machine whose GPU's counter is published every 10 ms."""
+    project.config(default_model="fake:F16")
+    project.script("f16", takes_s={"generate": RUN_S}, tg_ns_per_token=10**7, layers_offloaded=1)
+    missing = MissingRail("package", "the kernel lets only root read package-0", "sudo chmod")
+    meter = Meter((_counter(),), (missing,))
+    monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
+    monkeypatch.setattr("pytest_asperf.measure.metered._QUIET_S", 0.0)
+    monkeypatch.setattr("pytest_asperf.hardware.meters.trace.LEAST_WINDOW_S", 0.05)
+    return project
+
+
+def test_energy_against_limits(metered: Project) -> None:
+    """J per token are power times time; the claim names the rail, and what is not measured."""
+    claims = [
+        FULL.format(limits='at_most="1 J/token"'),
+        FULL.format(limits='at_most="50 mJ/token"'),
+        FULL.format(limits="at_most=1.0, rail='machine'"),
+        FULL.format(limits="at_least=0.1, rail='gpu'"),
+        FULL.format(limits="at_most=0.2, net=True"),
+    ]
+    for number, claim in enumerate(claims):
+        metered.test(TEST.format(claim=claim), name=f"test_{number}")
+    result = metered.run("--asperf-report=json:report.json")
+    result.stdout.fnmatch_lines(
+        [
+            "test_0.py . *",
+            "test_1.py F *",
+            "test_2.py V *",
+            "test_3.py . *",
+            "test_4.py . *",
+            "E *GPU 0 (NVML): an update every 1* ms, 5 windows of *",
+            "E *not measured: package: the kernel lets only root read package-0 (sudo chmod)",
+            "E *gpu measured, and cpu not: this is not the energy of the machine",
+            "*INVALID*energy of tg8 fake:F16 (machine, gross)*",
+        ]
+    )
+    report = json.loads((metered.path / "report.json").read_text())
+    rows = [row["raw"] for row in report["rows"] if "rails" in row["raw"]]
+    (gpu,) = rows[0]["rails"].values()
+    assert gpu["watts"]["point"] == pytest.approx(WATTS, rel=0.25)
+    # Less what the idle machine takes, which is as much here as under load.
+    assert abs(gpu["net_joules_per_token"]["point"]) < 0.3 * gpu["joules_per_token"]["point"]
+    assert rows[0]["joules_per_token"]["point"] > WATTS * RUN_S / 8
+    assert rows[0]["unmeasured"].keys() == {"package"}
+    assert rows[0]["phases"][0]["windows"][0]["n_updates"] >= 5
+
+
+def test_a_rail_without_a_figure_is_no_zero(
+    metered: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A counter that stands still is unavailable, and a dead one of the processor is INVALID."""
+    ane = Counter("ANE (IOReport)", "ane", lambda: 17.0)
+    monkeypatch.setattr("pytest_asperf.hardware.meters.trace._PATIENCE_S", 0.2)
+    monkeypatch.setattr(
+        "pytest_asperf.measure.metered.open_meters", lambda: Meter((_counter(), ane))
+    )
+    metered.test(TEST.format(claim=FULL.format(limits="at_most=1.0, rail='ane'")))
+    metered.run().stdout.fnmatch_lines(
+        ["*ane has no figure: ANE (IOReport) did not move: idle, or dead*", "*claim a rail*: gpu"]
+    )
+    cpu = Counter("CPU (IOReport)", "cpu", lambda: 17.0)
+    monkeypatch.setattr(
+        "pytest_asperf.measure.metered.open_meters", lambda: Meter((_counter(), cpu))
+    )
+    metered.test(TEST.format(claim=FULL.format(limits="at_most=1.0")))
+    metered.run().stdout.fnmatch_lines(
+        ["test_it.py V *", "*dead-counter: CPU (IOReport) did not move under load*"]
+    )
+
+
+def test_a_counter_that_moves_too_rarely_has_no_figure(
+    metered: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An idle part's counter neither holds a phase up for ever nor counts; the GPU's would."""
+    monkeypatch.setattr("pytest_asperf.hardware.meters.trace._LONGEST_S", 0.8)
+    metered.test(TEST.format(claim=FULL.format(limits="at_most=1.0")))
+    for rail, seen in (
+        ("ane", ["PASS *energy of tg8 fake:F16 (gpu, gross)*"]),
+        ("gpu", ["*short-window: the window covers ? updates of GPU (IOReport)*"]),
+    ):
+        name = f"{rail.upper()} (IOReport)"
+        rare = Counter(name, rail, lambda: float(time.monotonic() // 0.25))  # type: ignore[arg-type]
+        counters = (_counter(), rare) if rail == "ane" else (rare,)
+        monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", partial(Meter, counters))
+        metered.run().stdout.fnmatch_lines(seen)
+
+
+def test_the_energy_of_what_did_not_work_is_invalid(metered: Project) -> None:
+    """A model on the processor beside an idle card whose counter rises all the same."""
+    metered.script("f16", takes_s={"generate": RUN_S}, tg_ns_per_token=10**7)
+    metered.test(TEST.format(claim=FULL.format(limits="at_most=1.0")))
+    metered.run().stdout.fnmatch_lines(
+        ["*rail-coverage: the model ran on the processor, and what is measured is gpu*"]
+    )
+
+
+def test_a_power_that_contradicts_the_counter_is_invalid(
+    metered: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counter and power are read apart, and must belong together."""
+    meter = Meter((_counter(read_w=lambda: WATTS / 2),))
+    monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
+    monkeypatch.setattr("pytest_asperf.hardware.meters.trace._AVERAGED_S", 0.0)
+    metered.test(TEST.format(claim=FULL.format(limits="at_most=1.0")))
+    metered.run().stdout.fnmatch_lines(["test_it.py V *", "*counter-against-power: GPU 0*"])
+
+
+def test_without_a_counter_it_is_skipped_with_the_reason(
+    metered: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A skip names the remedy; a gate, which was asked for a verdict, is an error."""
+
+    def nothing() -> Meter:
+        raise HardwareError("no energy counter here: gpu: no driver", why="x", remedy="buy one")
+
+    monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", nothing)
+    metered.test(TEST.format(claim=FULL.format(limits="at_most=1.0")))
+    gate = 'def test_gate(gate):\n    assert_no_regression(gate("jtg8"))\n'
+    metered.test(gate, name="test_gate")
+    result = metered.run("-rs", "--asperf-candidate=current")
+    result.assert_outcomes(skipped=1, failed=1)
+    result.stdout.fnmatch_lines(["*no energy counter here: gpu: no driver; buy one*"])
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        ('energy("ttft8")', "energy: ttft8 is not one phase*"),
+        ('energy("pp8+tg8")', "energy: pp8+tg8 is not one phase*"),
+        ('assert_energy(energy, at_most="3 W")', "*'3 W' is not an energy of a token*"),
+        ('assert_energy(energy("tg8"), at_most=1, rail="gqu")', "*unknown rail 'gqu'*gpu*"),
+    ],
+)
+def test_what_is_no_energy_is_refused(metered: Project, claim: str, message: str) -> None:
+    """One phase, J per token, and rails that there are."""
+    metered.test(TEST.format(claim=claim))
+    metered.run().stdout.fnmatch_lines([message])
+
+
+def test_a_gate_on_energy(metered: Project) -> None:
+    """Equal builds pass, and one that takes far longer at the same power is found."""
+    metered.test('def test_gate(gate):\n    assert_no_regression(gate("jtg8"), tolerance="40%")\n')
+    result = metered.run("--asperf-candidate=current", "--asperf-report=json:report.json")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["PASS *jtg8 fake:F16 * within +40 %: *"])
+    report = json.loads((metered.path / "report.json").read_text())
+    compared = report["rows"][0]["raw"]["comparison"]
+    assert compared["unit"] == "J/token"
+    assert min(*compared["pairs"][0]["baseline_nj"], *compared["medians"]) > 0
+    result = metered.run("--asperf-candidate=slow_by=1.5")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "E *GPU 0 (NVML): an update every *",
+            "E *gpu measured, and cpu not: this is not the energy of the machine",
+            "E *the candidate is using more energy*",
+        ]
+    )
