@@ -57,7 +57,7 @@ class ProgressLine:
         if self._progress is None:
             self._progress = _progress(self._console)
             self._progress.add_task("")
-        progress, self._waiting = self._progress, None
+        progress = self._progress
         (task,) = progress.task_ids
         if not done:
             progress.reset(task)
@@ -71,6 +71,7 @@ class ProgressLine:
             ends_s=None if so_far.left_s is None else time.monotonic() + so_far.left_s,
             is_one_of_several=bool(so_far.place),
         )
+        self._waiting = None  # only now: the thread that draws may do so at any time
         self._show(at_once=not done)
 
     def wait(self, reason: str) -> None:
@@ -108,8 +109,8 @@ class ProgressLine:
         from rich.text import Text
 
         shown: RenderableType = self._progress or ""
-        if self._waiting is not None:
-            reason, began_s = self._waiting
+        if (waiting := self._waiting) is not None:
+            reason, began_s = waiting
             shown = Text(f"waiting, {_clock(time.monotonic() - began_s)}: {reason}")
         # On some terminals a line that fills the last column begins another.
         return Constrain(shown, self._console.width - 1)
