@@ -116,14 +116,20 @@ def test_sessions_are_listed(nights: Path, run_asperf: RunAsperf) -> None:
     ],
 )
 def test_what_cannot_be_done_is_said(
-    words: tuple[str, ...], says: str, nights: Path, run_asperf: RunAsperf
+    words: tuple[str, ...],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_asperf: RunAsperf,
 ) -> None:
     """The error names the file or the series, and no store is made for a bad file."""
-    (nights.parent / "bad.json").write_text('{"rows": []}')
+    monkeypatch.chdir(tmp_path)
+    open_store("h.db").__exit__(None, None, None)
+    (tmp_path / "bad.json").write_text('{"rows": []}')
     done = run_asperf("history", *words)
     assert done.returncode == 2
     assert says in done.stderr
-    assert not (nights.parent / "new.db").exists()
+    assert not (tmp_path / "new.db").exists()
 
 
 def test_a_gate_is_stored(scripted_command: ScriptedCommand) -> None:
