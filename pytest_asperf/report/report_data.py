@@ -125,27 +125,58 @@ class LevelSet:
 
 
 @dataclass(frozen=True, slots=True)
+class Timed:
+    """One workload on one model, as a session measured it by itself."""
+
+    model: str
+    engine: str
+    workload: str
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """One workload on several machines or engines.
+
+    Attributes:
+        workload: its name.
+        unit: of the estimates.
+        names: of the machines or engines, in the order of the reports.
+        models: by model, what each of them came to; not every one measured every model.
+    """
+
+    workload: str
+    unit: str
+    names: tuple[str, ...]
+    models: Mapping[str, Mapping[str, Estimate]]
+
+
+@dataclass(frozen=True, slots=True)
 class ReportData:
     """One JSON report, checked.
 
     Attributes:
         document: the report itself.
         name: of its file.
+        machine: the hardware that its figures are of; empty where it is not known.
         facts: when, where and how it was run, as label and text.
         headline: what the session measured with.
         claims: in the order of the session.
         measurements: likewise.
         level_sets: of models of which several levels were measured.
         speculation: measurements of speculation.
+        timed: times and rates that were not measured in pairs.
         records: its claims as a table, and its measurements as another.
     """
 
     document: Mapping[str, Any]
     name: str
+    machine: str
     facts: tuple[tuple[str, str], ...]
     headline: tuple[str, ...]
     claims: tuple[Claim, ...]
     measurements: tuple[Measurement, ...]
     level_sets: tuple[LevelSet, ...]
     speculation: tuple[SpeculationPoint, ...]
+    timed: tuple[Timed, ...]
     records: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]

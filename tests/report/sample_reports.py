@@ -93,10 +93,11 @@ def read(noted: Sequence[tuple[str, ReportRow]], name: str = "r.json", **meta: A
     return read_report(report(noted, **meta), name=name)
 
 
-def rates(model: str, *, workload: str = "tg16") -> ReportRow:
+def rates(model: str, *, workload: str = "tg16", library: str = "") -> ReportRow:
     """A measurement of throughput with a slow run in it."""
     runs = [{"n_tokens": 16, "elapsed_ns": round(16e9 / rate), "load": 0} for rate in _RATES]
     raw = {"workload": workload, "runs": runs, "estimate": estimate_data(_rate()), **proof(_STATED)}
+    raw["engine"] = raw["engine"] | ({"library": library} if library else {})
     return ReportRow(model, workload, _rate().text(), "8 runs", ran=_RAN, raw=raw)
 
 
