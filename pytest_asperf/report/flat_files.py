@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 #: How far from a PASS each outcome is.
 _NOT_PASSED: Final = {"PASS": 0, "INCONCLUSIVE": 1, NOT_RUN: 2, "INVALID": 3, "FAIL": 4}
 _FACTS: Final = ("time", "host", "machine", "version")
-#: What a spreadsheet takes for the beginning of a formula.
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+#: What a spreadsheet takes for the beginning of a formula; in some countries in full width.
+_FORMULA: Final = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r")
 _LONGEST: Final = 2000
 #: Of a benchmark's name, in Bencher.
 _NAME: Final = 1024

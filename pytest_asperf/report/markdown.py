@@ -65,7 +65,7 @@ def _report(report: ReportData, reports: Sequence[ReportData]) -> Iterator[str]:
         yield from _note(claim)
     if len(open_) > _MOST_NOTES:
         yield from (f"{len(open_) - _MOST_NOTES} more claims did not pass.", "")
-    yield from _table(("what ran", "", "candidate"), _ran(report.claims))
+    yield from _table(("what ran", "", "candidate, if it differs"), _ran(report.claims))
     yield from (f"{escape(label)}: {escape(fact)}  " for label, fact in report.facts)
     yield ""
 
