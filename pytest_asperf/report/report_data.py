@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.report.speculation_points import SpeculationPoint
 
 #: A cell of a gate that was planned and could not be measured.
 NOT_RUN: Final = "NOT RUN"
+#: In front of the label of a fact of what ran, where it is of one of two builds.
+SIDES: Final = ("baseline ", "candidate ")
 #: From the worst to the best.
 OUTCOMES: Final = ("FAIL", "INVALID", NOT_RUN, "INCONCLUSIVE", "PASS")
 
@@ -180,3 +182,11 @@ class ReportData:
     speculation: tuple[SpeculationPoint, ...]
     timed: tuple[Timed, ...]
     records: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+
+
+def both_sides(ran: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
+    """Label, baseline and candidate of each fact of what ran; one that names no side is of both."""
+    facts = dict(ran)
+    for label in dict.fromkeys(key.removeprefix(SIDES[0]).removeprefix(SIDES[1]) for key in facts):
+        base, candidate = (facts.get(f"{side}{label}", facts.get(label, "")) for side in SIDES)
+        yield label, base, candidate

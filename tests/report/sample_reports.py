@@ -35,7 +35,7 @@ _VALIDATOR: Final = Draft202012Validator(SCHEMA)
 _LEVELS: Final = {"Q8_0": 0.001, "Q6_K": 0.004, "Q5_K_M": 0.009, "Q4_K_M": 0.03}
 #: A model's name that a browser would run, and a terminal obey.
 HOSTILE: Final = '</title><script>window.hit=1</script><img src=x onerror="hit=1">\x1b[31m\u202e'
-META: Final = {
+META: Final[dict[str, Any]] = {
     "version": "0.1.0",
     "command": "pytest test_it.py",
     "options": ["--asperf-seed=7"],

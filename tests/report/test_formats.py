@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
@@ -121,6 +122,13 @@ def test_the_list_of_github_action_benchmark_is_smaller_is_better() -> None:
     assert values.keys() == {"t0", "t1", "t2", "t5"}
     assert any("t1 " in name and name.endswith("[INCONCLUSIVE]") for name in found)
     assert {entry["extra"].partition(":")[0] for entry in found.values()} == set(OUTCOMES)
+
+
+def test_recorded_figures_are_not_exported() -> None:
+    """They are no measurement of this machine, and never change."""
+    row = replace(samples.claimed("m", 10), source="recorded")
+    report = samples.read([("t", row)])
+    assert (json.loads(bencher([report])), json.loads(github_benchmark([report]))) == ({}, [])
 
 
 def test_pictures_without_speculation_are_none(tmp_path: Path) -> None:

@@ -53,6 +53,14 @@ def test_a_session_without_claims_has_its_figures() -> None:
     assert "84.30" in text
 
 
+def test_what_is_no_rate_has_a_table_of_its_own() -> None:
+    """PPL of a level, once though two tests note it, and a rate in neither."""
+    text = _markdown(samples.level("m:Q8_0", 0.01), samples.level("m:Q8_0", 0.01))
+    assert text.count("| m\\:Q8\\_0 | PPL vs F16 |") == 1
+    assert "t/s" not in text
+    assert "| value |" not in _markdown(samples.rates("m"))
+
+
 def test_several_reports_follow_one_another() -> None:
     """Each under its name, escaped."""
     gates = {"a_b": 1.0, "c": 1.3}
