@@ -114,7 +114,10 @@ def _llama_bench(record: Mapping[str, Any]) -> Iterator[str]:
 
 def _claim(claim: Claim) -> tuple[str, ...]:
     word = f"{_MARKS[claim.outcome]} {claim.outcome}"
-    return word, claim.subject, claim.measured, claim.threshold, claim.basis
+    what = ": ".join(filter(None, (claim.subject, claim.statement)))
+    origin = claim.source if claim.source != "live" else ""
+    basis = ", ".join(filter(None, (claim.basis, origin)))
+    return word, what, claim.measured, claim.threshold, basis
 
 
 def _other(found: Measurement) -> tuple[str, ...]:
