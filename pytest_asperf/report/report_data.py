@@ -19,6 +19,14 @@ SIDES: Final = ("baseline ", "candidate ")
 OUTCOMES: Final = ("FAIL", "INVALID", NOT_RUN, "INCONCLUSIVE", "PASS")
 
 
+def both_sides(ran: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
+    """Label, baseline and candidate of each fact of what ran; one that names no side is of both."""
+    facts = dict(ran)
+    for label in dict.fromkeys(key.removeprefix(SIDES[0]).removeprefix(SIDES[1]) for key in facts):
+        base, candidate = (facts.get(f"{side}{label}", facts.get(label, "")) for side in SIDES)
+        yield label, base, candidate
+
+
 @dataclass(frozen=True, slots=True)
 class JudgedFigure:
     """A judged estimate, with the limits of what is accepted; None is no limit, or not known."""
@@ -182,11 +190,3 @@ class ReportData:
     speculation: tuple[SpeculationPoint, ...]
     timed: tuple[Timed, ...]
     records: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
-
-
-def both_sides(ran: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
-    """Label, baseline and candidate of each fact of what ran; one that names no side is of both."""
-    facts = dict(ran)
-    for label in dict.fromkeys(key.removeprefix(SIDES[0]).removeprefix(SIDES[1]) for key in facts):
-        base, candidate = (facts.get(f"{side}{label}", facts.get(label, "")) for side in SIDES)
-        yield label, base, candidate
