@@ -21,6 +21,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import psycopg
 import sqlalchemy as sa
 
 from pytest_asperf.store import schema
@@ -174,6 +175,9 @@ def fill(address: str, n_series: int, n_nights: int) -> None:
             rows = [_point(s, n, draw.gauss(100, 2)) for n in range(n_nights)]
             connection.execute(schema.points.insert(), rows)
     database.close()
+    if "://" in address:  # a server does this by itself, within a minute
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute("VACUUM ANALYZE")
 
 
 def _point(s: int, n: int, value: float) -> dict[str, object]:

@@ -20,7 +20,7 @@ from pytest_asperf.errors import ConfigError, printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_asperf.commands.compared_reports import ComparedReport
+    from pytest_asperf.commands.compared_reports import ComparedReport, OnMachine
 
 _LEAST: int = 2
 
@@ -106,20 +106,9 @@ def _print_machines(out: Console, compared: Sequence[ComparedReport]) -> None:
 
     names = _names(compared)
     alike = by_machine(compared)
-    head = ("what", "machine", "value", "GB/s", "of its bandwidth")
-    rows = [
-        (
-            printable(one.value.key.title),
-            names[one.report.origin.machine],
-            unit_text(one.value) + (" INVALID" if one.value.outcome == "INVALID" else ""),
-            "-" if one.gbs is None else f"{one.gbs:.4g}",
-            "-" if one.share is None else one.share.text(),
-        )
-        for every in alike
-        for one in every
-    ]
-    if rows:
-        print_table([head, *rows])
+    for every in alike:
+        head = (printable(every[0].value.key.title), "value", "GB/s", "of its bandwidth")
+        print_table([head, *(_on_machine(one, names) for one in every)])
     print_text(
         out,
         "Different machines: what each one does, and no verdict on either. A regression is judged "
@@ -133,6 +122,16 @@ def _print_machines(out: Console, compared: Sequence[ComparedReport]) -> None:
         print_text(out, f"{verdict.outcome} {finding.id}: {finding.statement}")
         print_text(out, f"  on {title}: {verdict.measured}, {verdict.threshold}")
     print_text(out, "")
+
+
+def _on_machine(one: OnMachine, names: dict[str, str]) -> tuple[str, ...]:
+    invalid = " INVALID" if one.value.outcome == "INVALID" else ""
+    return (
+        names[one.report.origin.machine],
+        unit_text(one.value) + invalid,
+        "-" if one.gbs is None else f"{one.gbs:.4g}",
+        "-" if one.share is None else f"{100 * one.share.point:.1f} %",
+    )
 
 
 def _print_nights(out: Console, one: ComparedReport, other: ComparedReport) -> None:

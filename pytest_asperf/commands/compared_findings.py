@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.verdict import Outcome, Subject
-from pytest_asperf.commands.history_lines import estimate_of
+from pytest_asperf.published.findings.checks import CheckLimits
 from pytest_asperf.published.findings.evidence import Evidence
-from pytest_asperf.published.records.model import Spread
+from pytest_asperf.published.findings.terms import FigureTerm, FormulaTerm
+from pytest_asperf.published.records.model import RecordedCell, Scope, Spread
 from pytest_asperf.published.records.printed import PrintedValue
+from pytest_asperf.report.history import estimate_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -18,65 +20,91 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.commands.compared_reports import OnMachine
     from pytest_asperf.published.findings import Finding, Findings
-    from pytest_asperf.published.records import RecordedCell
+    from pytest_asperf.published.findings.model import Across
     from pytest_asperf.store.figures import SeriesValue
+
+_RATE: Final = "tok/s"
 
 
 def judged(
     findings: Findings, alike: Sequence[Sequence[OnMachine]]
 ) -> Iterator[tuple[Finding, str, Verdict]]:
-    """Each statement about machines that are all here, what it was tried on, and its verdict.
-
-    A recorded rate of a machine is replaced by the rate that its report has. Statements that rest
-    on anything else that was measured are left out: those figures are of other runs.
-    """
+    """Each statement about machines that are all here, what it was tried on, and its verdict."""
     for finding in findings.findings:
         for every in alike:
             here = {one.report.profile.id: one for one in every if one.report.profile}
-            if len(finding.hardware) < 2 or not here.keys() >= set(finding.hardware):
+            key = every[0].value.key
+            subject = Subject(finding.id, "live", tuple(("report", o.report.name) for o in every))
+            verdict = (
+                _by_rates(finding, findings.evidence, here, subject)
+                if finding.across is None
+                else _by_ratio(finding.across, here, subject)
+            )
+            if verdict is None or finding.engine not in {"", key.engine}:
                 continue
-            evidence = _measured_evidence(finding, findings.evidence, here)
-            if evidence is None:
-                continue
-            title = every[0].value.key.title
-            subject = Subject(finding.id, "live", (("reports", _names(here)),))
-            verdict = finding.check.judge(evidence, subject)
             if any(one.value.outcome == Outcome.INVALID for one in every):
                 verdict = replace(verdict, outcome=Outcome.INVALID, figures=())
-            yield finding, title, verdict
+            yield finding, key.title, verdict
 
 
-def _names(here: Mapping[str, OnMachine]) -> str:
-    return ", ".join(one.report.name for one in here.values())
+def _by_ratio(across: Across, here: Mapping[str, OnMachine], subject: Subject) -> Verdict | None:
+    """The verdict on the speed of one machine over that of another."""
+    found = [
+        one
+        for wanted in across.machines
+        for id_, one in here.items()
+        if wanted in {id_, id_.partition("-")[0]}
+    ]
+    if len(found) != len(across.machines):
+        return None  # one is not here, or two bins of a chip are
+    if not all(one.value.key.metric.startswith(across.workload) for one in found):
+        return None
+    cells = {one.report.name: _cell(one.report.name, one.value) for one in found}
+    ids = tuple(FigureTerm(name) for name in cells)
+    is_rate = found[0].value.key.unit == _RATE
+    ratio = FormulaTerm("ratio", ids if is_rate else ids[::-1])
+    check = CheckLimits("within", (("", ratio),), across.at_least, across.at_most)
+    return check.judge(Evidence(cells, ()), subject)
 
 
-def _measured_evidence(
-    finding: Finding, evidence: Evidence, here: Mapping[str, OnMachine]
-) -> Evidence | None:
-    """The evidence with the reports' rates in it; None if a figure of it has no such rate."""
-    cells = {cell.id: cell for term in finding.check.terms() for cell in evidence.all_cells(term)}
+def _by_rates(
+    finding: Finding, recorded: Evidence, here: Mapping[str, OnMachine], subject: Subject
+) -> Verdict | None:
+    """The verdict of the check with the rates of the reports in place of the recorded ones.
+
+    None if it also rests on anything else that was measured: those figures are of other runs.
+    """
+    if len(finding.hardware) < 2 or not here.keys() >= set(finding.hardware):
+        return None
+    cells = {cell.id: cell for term in finding.check.terms() for cell in recorded.all_cells(term)}
     sampled = [cell for cell in cells.values() if cell.kind != "specified"]
     if len({(cell.scope.model, cell.scope.level) for cell in sampled}) != 1:
         return None
-    replaced = dict(evidence.cells)
+    replaced = dict(recorded.cells)
     for cell in sampled:
         one = here.get(cell.scope.hardware)
-        if one is None or not _is_of(cell, one, finding):
+        if one is None or not _is_rate_of(cell, one.value):
             return None
-        replaced[cell.id] = _as_cell(cell, one.value)
-    return Evidence(replaced, evidence.spreads)
+        replaced[cell.id] = _cell(cell.id, one.value)
+    return finding.check.judge(Evidence(replaced, recorded.spreads), subject)
 
 
-def _is_of(cell: RecordedCell, one: OnMachine, finding: Finding) -> bool:
-    """Whether a value is what a recorded figure is: a rate of the same kind, by such an engine."""
-    key = one.value.key
-    is_rate = cell.unit == key.unit == "tok/s" and key.metric.startswith(cell.metric.lower())
-    return is_rate and finding.engine in {"", key.engine}
+def _is_rate_of(cell: RecordedCell, value: SeriesValue) -> bool:
+    """Whether a value is a rate of the kind that is recorded."""
+    kind = value.key.metric.startswith(cell.metric.lower())
+    return kind and cell.unit == value.key.unit == _RATE
 
 
-def _as_cell(cell: RecordedCell, value: SeriesValue) -> RecordedCell:
+def _cell(name: str, value: SeriesValue) -> RecordedCell:
+    """A value as a recorded figure."""
     whole = estimate_of(value, value.key.unit)
     number = Decimal(repr(whole.point))
-    printed = PrintedValue(f"{whole.point:.4g}", "point", number, number)
-    spread = Spread(n=value.n, interval=(whole.low, whole.high), confidence=0.9, raw=whole.point)
-    return replace(cell, kind="measured", printed=printed, spread=spread, derivation=None)
+    return RecordedCell(
+        id=name,
+        metric=value.key.metric,
+        unit=value.key.unit,
+        kind="measured",
+        scope=Scope(),
+        printed=PrintedValue(f"{whole.point:.4g}", "point", number, number),
+        spread=Spread(n=value.n, interval=(whole.low, whole.high), confidence=0.9, raw=whole.point),
+    )

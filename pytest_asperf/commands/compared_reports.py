@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.metrics import bandwidth_utilisation
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
-from pytest_asperf.commands.history_lines import estimate_of
 from pytest_asperf.hardware.profiles import load_profiles
+from pytest_asperf.report.history import estimate_of
 from pytest_asperf.store.figures import LOG_RATIO, figures_of, origin_of
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ from pytest_asperf.commands.gate_output import (
     print_outcome,
     print_plan,
     print_progress,
-    require_writable,
     write_outcome,
 )
 from pytest_asperf.commands.gate_request import GateOptions, read_request
@@ -41,6 +40,7 @@ from pytest_asperf.commands.options import (
     Wait,
 )
 from pytest_asperf.commands.project import open_project
+from pytest_asperf.commands.report_targets import read_targets
 from pytest_asperf.errors import (
     AsperfError,
     ConfigError,
@@ -116,6 +116,10 @@ def gate_builds(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
     ] = None,
+    report: Annotated[
+        list[str] | None,
+        typer.Option("--report", metavar="FORMAT:FILE", help="Write html, csv, …; repeatable."),
+    ] = None,
     store: Store = None,
     only_list: Annotated[
         bool, typer.Option("--list", help="Say which cells there are, and measure nothing.")
@@ -153,8 +157,7 @@ def gate_builds(
         )
         named = [*(models or ()), project.settings.default_model, *([draft] if draft else [])]
         project = replace(project, catalogue=project.catalogue.telling_apart(named))
-        for file in (summary, json_file):
-            require_writable(file)
+        targets = read_targets(report or (), "--report", ("md", summary), ("json", json_file))
         if project.settings.store and not only_list:
             check_store(project.settings.store)
         gate = read_request(options, project)
@@ -176,10 +179,13 @@ def gate_builds(
     except AsperfError as error:
         print_error(error)
         raise typer.Exit(UNDECIDED) from None
+    from pytest_asperf.report import github
+
     print_outcome(outcome)
-    data = gate_document(outcome, began, gate.limits.budget.seed)
-    write_outcome(outcome, data, summary, json_file)
-    if project.settings.store:
+    settings = project.settings
+    if targets or settings.store or github.is_job():
+        data = gate_document(outcome, began, gate.limits.budget.seed, settings.hardware)
+        write_outcome(data, targets)
         store_report(data, project, kind="gate")
     raise typer.Exit(outcome.exit_code)
 

@@ -4,27 +4,25 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+import time
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from pytest_asperf.commands.console import print_text, print_whole, stderr_console
-from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.errors import AsperfError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pytest_asperf.commands.gate_request import GateRequest
+    from pytest_asperf.config.settings import ReportTarget
     from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.gate.plan import GatePlan
     from pytest_asperf.gate.summary import GateOutcome
     from pytest_asperf.measure.surroundings import Calibration
-
-_STEP_SUMMARY: Final = "GITHUB_STEP_SUMMARY"
+    from pytest_asperf.report.json_report import JsonReport
 
 
 def print_plan(
@@ -72,52 +70,44 @@ def print_outcome(outcome: GateOutcome) -> None:
         print_whole(out, line)
 
 
-def require_writable(path: Path | None) -> None:
-    """Refuse a file whose folder does not exist, before anything is measured."""
-    if path is not None and (not path.parent.is_dir() or path.is_dir()):
-        raise ConfigError(
-            f"cannot write {path}: "
-            + ("it is a folder" if path.is_dir() else "its folder does not exist"),
-            why="the report would be lost after everything was measured",
-            remedy="name a file in a folder that exists",
-        )
-
-
-def gate_document(outcome: GateOutcome, began: float, seed: int) -> dict[str, object]:
-    """A gate as plain data, with when, where and how it ran."""
+def gate_document(
+    outcome: GateOutcome,
+    began: float,
+    seed: int,
+    hardware: str = "auto",
+    *,
+    command: str = "gate",
+) -> JsonReport:
+    """A gate as a report, with when, where and how it ran, and by which command."""
     from pytest_asperf import __version__
-    from pytest_asperf.gate.summary import document
+    from pytest_asperf.gate.pages import UNIT
+    from pytest_asperf.gate.summary import facts, noted_rows
     from pytest_asperf.hardware.detect import detect
-    from pytest_asperf.hardware.in_force import Hardware
+    from pytest_asperf.hardware.in_force import in_force
+    from pytest_asperf.report.json_report import document
     from pytest_asperf.report.session_meta import SessionMeta
 
-    hardware = Hardware(detect())
-    args = tuple(sys.argv[1:])
-    meta = SessionMeta(__version__, args, began, outcome.elapsed_s, seed, hardware, "asperf")
-    data = {**document(outcome), "meta": meta.as_dict()}
-    return cast("dict[str, object]", json.loads(json.dumps(data, default=str)))
+    args, on = tuple(sys.argv[2:]), in_force(hardware, detect())
+    seconds, program = time.time() - began, ("asperf", command)
+    meta = SessionMeta(__version__, args, began, seconds, seed, on, program)
+    headline = [outcome.answer, f"{outcome.limits} {UNIT}"]
+    headline += [f"left out: {left.what}: {left.reason}" for left in outcome.plan.left_out]
+    return document(noted_rows(outcome), headline, meta.as_dict(), facts(outcome))
 
 
-def write_outcome(
-    outcome: GateOutcome, data: Mapping[str, object], summary: Path | None, json_file: Path | None
-) -> None:
-    """Write the files that were named, and the summary that GitHub shows of a job."""
-    from pytest_asperf.gate.pages import markdown
+def write_outcome(made: JsonReport, targets: Sequence[ReportTarget]) -> None:
+    """Write the reports that were asked for, and tell GitHub, if this is one of its jobs."""
+    from pytest_asperf.report import github
+    from pytest_asperf.report.formats import write
+    from pytest_asperf.report.read_report import read_report
 
-    text = markdown(outcome)
-    step = os.environ.get(_STEP_SUMMARY)
-    if summary is not None:
-        _put(summary, text)
-    if step:
-        _put(Path(step), text, mode="a")
-    if json_file is not None:
-        _put(json_file, json.dumps(data, indent=2) + "\n")
-
-
-def _put(path: Path, text: str, *, mode: str = "w") -> None:
-    try:
-        with path.open(mode, encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        message = f"{path} could not be written: {error.strerror}; the verdicts above stand"
-        print_text(stderr_console(), printable(message))
+    report = read_report(made, name="asperf gate")
+    for target in targets:
+        try:
+            write(target, [report])
+        except AsperfError as error:
+            message = f"{error.what}; the verdicts above stand"
+            print_text(stderr_console(), printable(message))
+    out = Console(highlight=False)
+    for line in github.tell(report) if github.is_job() else ():
+        print_whole(out, line)

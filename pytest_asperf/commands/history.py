@@ -268,5 +268,5 @@ def _documents(path: Path) -> Iterator[dict[str, Any]]:
                 "where": where,
             }
         else:
-            kind = "gate" if isinstance(one, dict) and "cells" in one else "session"
+            kind = "gate" if isinstance(one, dict) and "gate" in one else "session"
             yield {"document": one, "kind": kind, "where": where}

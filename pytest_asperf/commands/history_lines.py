@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import printable
-from pytest_asperf.store.figures import LOG_RATIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,22 +27,6 @@ def day(time: float, form: str = f"{_DAY} %H:%M") -> str:
     return dt.datetime.fromtimestamp(time).astimezone().strftime(form)
 
 
-def estimate_of(point: StoredPoint | SeriesValue, unit: str) -> Estimate:
-    """A point as an estimate; bounds that it lacks are infinite."""
-    from pytest_asperf.analysis.stats.estimate import Estimate  # noqa: PLC0415  # numpy comes with it
-
-    low = -math.inf if point.low is None else point.low
-    high = math.inf if point.high is None else point.high
-    confidence, n = (1.0 if low == high else 0.90), max(1, point.n)
-    return Estimate(point.value, low, high, n, method="", unit=unit, confidence=confidence)
-
-
-def value_of(point: StoredPoint | SeriesValue, unit: str) -> Estimate:
-    """A point as a reader takes it: of a log ratio, the ratio."""
-    whole = estimate_of(point, unit)
-    return whole.change_of_log().as_ratio() if unit == LOG_RATIO else whole
-
-
 def unit_text(value: SeriesValue) -> str:
     """A value for a table, in the unit of its series."""
     return value_text(value, value.key.unit)
@@ -51,6 +34,8 @@ def unit_text(value: SeriesValue) -> str:
 
 def value_text(point: StoredPoint | SeriesValue, unit: str) -> str:
     """A point for a table."""
+    from pytest_asperf.report.history import value_of  # noqa: PLC0415  # numpy comes with it
+
     shown = value_of(point, unit)
     return shown.text() if shown.has_interval else f"{shown.point:.4g} {shown.unit}".strip()
 
@@ -117,6 +102,8 @@ def drawn(points: Sequence[StoredPoint], unit: str, width: int) -> Iterator[str]
 
     Above a session stands what ran otherwise than in the one before.
     """
+    from pytest_asperf.report.history import value_of  # noqa: PLC0415  # as above
+
     if not points:
         return
     values = [value_of(point, unit) for point in points]

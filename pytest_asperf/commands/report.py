@@ -1,39 +1,55 @@
-"""`asperf report`: makes a page of JSON reports."""
+"""`asperf report`: makes other files of JSON reports."""
 
 # ruff: noqa: PLC0415  # the package's docstring says why
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003  # Typer reads the annotations
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pytest_asperf.commands.gate_output import require_writable
+from pytest_asperf.commands.report_targets import read_targets
 from pytest_asperf.errors import ConfigError
 
 
 def report_files(
     files: Annotated[list[Path], typer.Argument(metavar="JSON...")],
     *,
-    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="The page to write.")],
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="The page to write.")
+    ] = None,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to",
+            metavar="FORMAT:FILE",
+            help="html, md, csv, bencher, github-benchmark or plots:FOLDER; repeatable.",
+        ),
+    ] = None,
 ) -> None:
-    """Make one HTML page of JSON reports.
+    """Make a page, Markdown, CSV and others of one or more JSON reports.
 
-    Reads what pytest --asperf-report=json:FILE and asperf gate --json FILE wrote. The page needs no
-    other file.
+    Reads what pytest --asperf-report=json:FILE and asperf gate --json FILE wrote. FILE may be - for
+    the terminal.
     """
-    from pytest_asperf.report.page import page
+    from pytest_asperf.report.formats import WRITERS, write
     from pytest_asperf.report.read_report import read_report_file
 
-    require_writable(html)
-    content = page([read_report_file(path) for path in files])
-    try:
-        html.write_bytes(content)
-    except OSError as error:
+    targets = read_targets(to or (), "--to", ("html", html))
+    if not targets:
         raise ConfigError(
-            f"cannot write {html}: {error.strerror}",
-            why="there is no page",
-            remedy="name a file that can be written",
-        ) from None
-    typer.echo(f"wrote {html}")
+            "asperf report was not told what to write",
+            why="a report is made for a purpose",
+            remedy="add --html FILE, or --to FORMAT:FILE, such as --to md:-",
+        )
+    reports = [read_report_file(path) for path in files]
+    for target in targets:
+        if target.path == Path("-") and target.format in WRITERS:
+            typer.echo(WRITERS[target.format](reports).decode(), nl=False)
+            continue
+        written = write(target, reports)
+        for path in written:
+            typer.echo(f"wrote {path}")
+        if not written:
+            typer.echo("plots: speculation was not measured, nothing to draw")

@@ -86,7 +86,7 @@ OPTIONS: Final = {
     "--asperf-report": (
         "report",
         "FORMAT:PATH",
-        "write a report, json:FILE or html:FILE, or pictures, plots:FOLDER; repeatable",
+        "write a report, such as html:FILE, json:FILE, md:FILE or csv:FILE; repeatable",
     ),
     "--asperf-store": (
         "store",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Source = Literal["auto", "live", "recorded"]
 Scope = Literal["here", "all"]
 Inconclusive = Literal["fail", "xfail", "skip"]
-ReportFormat = Literal["json", "html", "plots"]
+ReportFormat = Literal["json", "html", "md", "csv", "bencher", "github-benchmark", "plots"]
 
 _MOST: Final = 10**9
 _WEEK_S: Final = 7 * 24 * 3600

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.config.workload import Workload, parse_workload
 from pytest_asperf.errors import ConfigError, printable, shown, suggest
+from pytest_asperf.report.report_data import NOT_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,8 +30,6 @@ class GateCheck(StrEnum):
 
 _EXAMPLES: Final = (*map(str, GateCheck), "pp512", "tg128", "tg128@d4096", "ttft512")
 
-#: The outcome of a cell that was planned and could not be measured.
-NOT_RUN: Final = "NOT RUN"
 _LONGEST: Final = 400
 
 

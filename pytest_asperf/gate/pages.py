@@ -1,13 +1,11 @@
-"""A gate's summary for a terminal and for a pull request: the answer, cells, notes, what ran."""
+"""A gate's summary for a terminal: the answer, cells, notes, what ran."""
 
 from __future__ import annotations
 
-import re
 import textwrap
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import printable
-from pytest_asperf.gate.cells import NOT_RUN
 from pytest_asperf.gate.summary import LEFT_OUT, notes, proof_rows, summary_rows
 
 if TYPE_CHECKING:
@@ -15,14 +13,10 @@ if TYPE_CHECKING:
 
     from pytest_asperf.gate.summary import GateOutcome, SummaryRow
 
-_MARKS: Final = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔", "INVALID": "⚠️", NOT_RUN: "⚠️"}
-_ANSWER_MARKS: Final = {0: "✅", 1: "❌"}
-_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>()#!|~&@:$])")
-_LONGEST: Final = 400
 #: A measured effect that is longer leaves its column.
 _MOST_MEASURED: Final = 28
 _LEAST_TEXT: Final = 24
-_UNIT: Final = "Times are candidate / baseline, above 1 is slower."
+UNIT: Final = "Times are candidate / baseline, above 1 is slower."
 
 
 def text_lines(outcome: GateOutcome, columns: int | None) -> Iterator[str]:
@@ -33,7 +27,7 @@ def text_lines(outcome: GateOutcome, columns: int | None) -> Iterator[str]:
         columns: width that cells are wrapped at, None for one line each.
     """
     yield outcome.answer
-    yield from _hanging("", f"{outcome.limits} {_UNIT}", columns)
+    yield from _hanging("", f"{outcome.limits} {UNIT}", columns)
     rows = summary_rows(outcome)
     for what in dict.fromkeys(row.what for row in rows if row.word != LEFT_OUT):
         yield ""
@@ -80,41 +74,3 @@ def _hanging(head: str, text: str, columns: int | None) -> list[str]:
 
 def _left_out(rows: Sequence[SummaryRow]) -> list[str]:
     return [f"{LEFT_OUT}: {r.what}: {r.measured}" for r in rows if r.word == LEFT_OUT]
-
-
-def escape(text: object) -> str:
-    """Any text as Markdown that shows it on one line, in a table's cell too."""
-    return _MARKDOWN.sub(r"\\\1", printable(text, _LONGEST))
-
-
-def markdown(outcome: GateOutcome) -> str:
-    """The summary in GitHub's Markdown."""
-    lines = [
-        f"### {_ANSWER_MARKS.get(outcome.exit_code, '❔')} asperf gate: {escape(outcome.answer)}",
-        "",
-        f"{escape(outcome.limits)} {_UNIT}",
-        "",
-        "| verdict | workload | model | measured | from |",
-        "|---|---|---|---|---:|",
-    ]
-    for row in summary_rows(outcome):
-        word = f"{_MARKS[row.word]} {row.word}" if row.word in _MARKS else row.word
-        shown = " | ".join(map(escape, (row.name, row.what, row.measured, row.cost)))
-        lines.append(f"| {word} | {shown} |")
-    for note in notes(outcome.results):
-        head, *rest = note.splitlines()
-        code = [f"    {line}" for line in rest]
-        lines += ["", f"<details><summary>{_html(head)}</summary>", "", *code, "", "</details>"]
-    if rows := proof_rows(outcome.results):
-        lines += ["", "| what ran | baseline | candidate |", "|---|---|---|"]
-        for fact in rows:
-            mark = "**differs** " if fact.differs else ""
-            facts = " | ".join(map(escape, (fact.baseline, fact.candidate)))
-            lines.append(f"| {mark}{escape(fact.label)} | {facts} |")
-    return "\n".join(lines) + "\n"
-
-
-def _html(text: str) -> str:
-    for sign, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
-        text = text.replace(sign, entity)
-    return printable(text, _LONGEST)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.sequential_frame import ALPHA
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.errors import printable
-from pytest_asperf.gate.cells import NOT_RUN
-from pytest_asperf.report.rows import verdict_row
+from pytest_asperf.report.report_data import NOT_RUN
+from pytest_asperf.report.rows import ReportRow, broken_row, verdict_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -181,33 +181,39 @@ def proof_rows(results: Sequence[CellResult]) -> list[ProofRow]:
     return list(rows)
 
 
-def document(outcome: GateOutcome) -> dict[str, object]:
-    """The outcome as plain data."""
+def noted_rows(outcome: GateOutcome) -> list[tuple[str, ReportRow]]:
+    """A report's row of each cell, under the cell's name."""
+    return [(f"{r.cell.name} {r.cell.what}", _report_row(r)) for r in outcome.results]
+
+
+def _report_row(result: CellResult) -> ReportRow:
+    if result.verdict is not None:
+        return verdict_row(result.verdict)
+    what = f"{result.cell.name} {result.cell.what}"
+    if result.error is None:
+        return ReportRow("", what, result.measured, "", outcome=NOT_RUN)
+    return replace(broken_row(what, result.error), outcome=NOT_RUN)
+
+
+def facts(outcome: GateOutcome) -> dict[str, object]:
+    """What the gate came to as a whole, and of each cell what its row does not say."""
     return {
-        "schema": 1,
         "baseline": outcome.builds[0],
         "candidate": outcome.builds[1],
         "limits": outcome.limits,
         "answer": outcome.answer,
-        "headline": outcome.headline,
+        "counts": outcome.headline,
         "exit_code": outcome.exit_code,
         "elapsed_s": outcome.elapsed_s,
         "interrupted": outcome.interrupted,
-        "cells": [_cell_data(result) for result in outcome.results],
+        "cells": [
+            {
+                "workload": result.cell.name,
+                "model": result.cell.what,
+                "settings": result.cell.ref.spec.settings.as_texts(),
+                "elapsed_s": result.elapsed_s,
+            }
+            for result in outcome.results
+        ],
         "left_out": [{"what": left.what, "reason": left.reason} for left in outcome.plan.left_out],
-    }
-
-
-def _cell_data(result: CellResult) -> dict[str, object]:
-    cell = result.cell
-    return {
-        "workload": cell.name,
-        "model": cell.what,
-        "settings": cell.ref.spec.settings.as_dict(),
-        "outcome": result.word,
-        "measured": f"{result.measured} ({result.counted})" if result.counted else result.measured,
-        "elapsed_s": result.elapsed_s,
-        "verdict": verdict_row(result.verdict).as_dict() if result.verdict else None,
-        "details": list(result.verdict.details) if result.verdict else [],
-        "error": str(result.error) if result.error else None,
     }

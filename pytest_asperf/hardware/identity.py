@@ -44,7 +44,12 @@ def _own_id(system: str) -> str | None:
     """What the operating system tells machines apart by; None where it says nothing."""
     if system == "macOS":
         return parse_platform_uuid(probe.run(_IOREG) or "")
-    return probe.read(Path("/etc/machine-id"))
+    return parse_machine_id(probe.read(Path("/etc/machine-id")) or "")
+
+
+def parse_machine_id(text: str) -> str | None:
+    """Linux's identifier; images have a word in its place until their first start."""
+    return text if re.fullmatch(r"[0-9a-f]{32}", text) else None
 
 
 def parse_platform_uuid(ioreg: str) -> str | None:

@@ -254,7 +254,7 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     reports, ours = _measured(config), _reports(config)
     session = opened_session(config)
     untried = any(hasattr(report, "asperf_untried") for report in ours)
-    if session and (reports or untried or session.unwritten):
+    if session and (reports or untried or session.unwritten or session.closing):
         from pytest_asperf.plugin.summary import summarise
 
         summarise(terminalreporter, session, reports, ours)
@@ -273,10 +273,15 @@ class _Reports:
         self.began = time.time()
         self._config = config
 
+    @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take a report, of this process or of an xdist worker."""
+        """Take a report, of this process or of an xdist worker, when pytest has noted it."""
         if not any(hasattr(report, name) for name in _OURS):
             return
+        if report.failed:
+            from pytest_asperf.plugin.junit import name_failure
+
+            name_failure(self._config, report)
         if not self.reports and not _is_xdist_worker(self._config):
             # xdist's controller collects no test: only now it has something to lose.
             _end_as_by_ctrl_c(self._config)

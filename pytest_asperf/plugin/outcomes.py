@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.verdict import Outcome, VerdictError
 from pytest_asperf.errors import AsperfError, escaped, printable
+from pytest_asperf.plugin.junit import properties
 from pytest_asperf.plugin.scope import elsewhere, unfilled
 from pytest_asperf.plugin.skips import reason_of
 from pytest_asperf.plugin.stash import take_notes
@@ -64,6 +65,8 @@ def settle(
         rows = [about_finding(r, finding, evidence, place) if r.outcome else r for r in rows]
     if rows:
         extras.asperf_rows = [row.as_dict() for row in rows]
+        # The report of the test's tear-down takes them from there.
+        item.user_properties += properties(rows)
     if isinstance(error, AsperfError):
         _show_parts(item, call, report, error)
     elif isinstance(error, VerdictError):

@@ -39,7 +39,7 @@ class Session:
         written: at the end of the session, the report files.
         unwritten: at the end of the session, the reports that could not be written, and why.
         stored: at the end of the session, what was kept in the history.
-        unsent: why nothing was yet; empty if something was.
+        closing: lines that the session ends with, whatever its verbosity.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -48,7 +48,7 @@ class Session:
         self.written: list[Path] = []
         self.unwritten: dict[Path, AsperfError] = {}
         self.stored: list[str] = []
-        self.unsent = ""
+        self.closing: list[str] = []
         # Without a pytest configuration, `--pyargs` puts the root into site-packages.
         folder = config.rootpath if config.inipath else config.invocation_params.dir
         # The history is written by the process that reports, and only if something is measured.

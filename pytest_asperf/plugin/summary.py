@@ -48,8 +48,8 @@ def summarise(
             terminal.line(f"asperf: {printable(line)}")
     _print_comparison(terminal)
     _print_list(terminal, undecided)
-    if session.unsent:
-        terminal.line(f"asperf: {printable(session.unsent)}", yellow=True)
+    for line in session.closing:
+        terminal.line(line)
     for error in session.unwritten.values():
         terminal.line(f"asperf: {error}", red=True)
 

@@ -6,6 +6,8 @@ import importlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.report.measurements import measured
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -87,27 +89,17 @@ def comparison_note(session: Any) -> str:
 
 def _timed(row: Mapping[str, Any]) -> Iterator[_Timed]:
     raw = row["raw"]
-    if "workload" in raw:
-        info = {"rate": raw["estimate"], "loads": raw["loads"], "sha256": raw["sha256"]}
-        runs_ns = [run["elapsed_ns"] for run in raw["runs"]]
-        yield _Timed(raw["workload"], row["model"], raw["settings"], runs_ns, info=info)
-    if row["outcome"] == "INVALID":  # times of something else than was to be timed
-        return
-    claim = f"{row['subject']} {row['threshold']}".strip()
-    info = {"claim": claim, "outcome": row["outcome"], "measured": row["measured"]}
-    for side in (*raw.get("timed", ()), *_sides(raw.get("comparison", {}))):
-        yield _Timed(**side, info=info)
-
-
-def _sides(comparison: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    pairs, timed = comparison.get("pairs", ()), comparison.get("timed", "")
-    for number, times in enumerate(("baseline_ns", "candidate_ns") if pairs else ()):
-        side = comparison["sides"][number]
-        yield {
-            # Where two workloads are compared, the sides are named by them.
-            "workload": side if timed in comparison["sides"] else timed,
-            "model": comparison["models"][number],
-            "side": side,
-            "settings": comparison["settings"][number],
-            "runs_ns": [ns * pair["parts"] for pair in pairs for ns in pair[times]],
-        }
+    if "comparison" in raw:
+        if row["outcome"] == "INVALID":  # times of something else than was to be timed
+            return
+        claim = f"{row['subject']} {row['threshold']}".strip()
+        info = {"claim": claim, "outcome": row["outcome"], "measured": row["measured"]}
+    else:
+        info = {"rate": raw.get("estimate"), "loads": raw.get("loads"), "sha256": raw.get("sha256")}
+    for record in measured(row):
+        runs_ns = [
+            run["elapsed_ns"] * run.get("parts", 1) for run in record["runs"] if "elapsed_ns" in run
+        ]
+        if runs_ns:
+            what = {key: record[key] for key in ("workload", "model", "settings", "side")}
+            yield _Timed(**what, runs_ns=runs_ns, info=info)

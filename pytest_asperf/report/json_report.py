@@ -1,43 +1,52 @@
-"""The JSON report: every claim, and every row with its raw counts, for programs to read."""
+"""The JSON report of a session or a gate: claims and measurements as tables, and every row."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from pytest_asperf.report.measurements import table
+from pytest_asperf.report.rows import ReportRow
 
-    from pytest_asperf.report.rows import ReportRow
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 SCHEMA: Final = 1
 #: A report as plain data.
 JsonReport = dict[str, Any]
 #: What a claim has of its first figure, by the names that a figure has for it.
 _OF_A_FIGURE: Final = {
+    "figure": "label",
     "value": "point",
-    **dict.fromkeys(("low", "high", "n", "counted", "unit", "confidence", "at_least", "at_most")),
+    **{key: key for key in ("low", "high", "n", "counted", "unit", "confidence")},
+    **{key: key for key in ("at_least", "at_most")},
 }
+_SHA256: Final = ", sha256 "
 
 
 def document(
-    noted: Sequence[tuple[str, ReportRow]], headline: Sequence[str], meta: Mapping[str, Any]
+    noted: Sequence[tuple[str, ReportRow]],
+    headline: Sequence[str],
+    meta: Mapping[str, Any],
+    gate: Mapping[str, Any] | None = None,
 ) -> JsonReport:
     """The report as plain data.
 
     Args:
         noted: test and row, in the order they were noted.
-        headline: lines that say what the session measured with.
+        headline: lines that say what was measured with.
         meta: when, where and how it was run, as `SessionMeta.as_dict` says it.
+        gate: what `asperf gate` came to as a whole.
     """
     rows = [{"test": nodeid, **row.as_dict()} for nodeid, row in noted]
     return {
         "schema": SCHEMA,
         "meta": dict(meta),
         "headline": list(headline),
-        "claims": [_claim(n, row, meta) for n, row in enumerate(rows) if row["outcome"]],
+        **({"gate": dict(gate)} if gate is not None else {}),
+        "claims": flat_claims(rows, meta),
+        "measurements": table(rows),
         "rows": rows,
     }
 
@@ -47,10 +56,15 @@ def serialise(report: JsonReport) -> bytes:
     return json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
+def flat_claims(rows: Iterable[Mapping[str, Any]], meta: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The verdicts among a report's rows, each without nested objects, for a table."""
+    return [_claim(number, row, meta) for number, row in enumerate(rows) if row["outcome"]]
+
+
 def _claim(number: int, row: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
-    """A verdict without nested objects, for a table."""
     figure: Mapping[str, Any] = next(iter(row["raw"].get("figures", ())), {})
     ran = dict(row["ran"])
+    model, _, sha256 = _ran(ran, "model").partition(_SHA256)
     return {
         "row": number,
         "test": row["test"],
@@ -59,14 +73,29 @@ def _claim(number: int, row: Mapping[str, Any], meta: Mapping[str, Any]) -> dict
         "outcome": row["outcome"],
         "source": row["source"],
         "measured": row["measured"],
-        **{key: figure.get(name or key) for key, name in _OF_A_FIGURE.items()},
-        **{key: _ran(ran, key) for key in ("model", "engine", "build")},
+        **{key: figure.get(name) for key, name in _OF_A_FIGURE.items()},
+        "model": model,
+        "sha256": sha256,
+        **{key: _ran(ran, key) for key in ("engine", "build", "settings")},
         "advice": row["raw"].get("advice", ""),
         "finding": row["finding"],
-        "repeat": shlex.join(chain(("pytest", row["test"]), meta.get("options", ()))),
+        "repeat": _repeat(row["test"], meta),
     }
+
+
+def _repeat(test: str, meta: Mapping[str, Any]) -> str:
+    """The command that measures this again: of a gate, all of it."""
+    if not meta:  # a file of an earlier version
+        return ""
+    is_gate = str(meta.get("command", "")).startswith("asperf gate")
+    words = ("asperf", "gate") if is_gate else ("pytest", test)
+    return shlex.join([*words, *meta.get("options", ())])
 
 
 def _ran(ran: Mapping[str, str], label: str) -> str:
     """A fact of what ran; of a gate, that of the candidate."""
     return ran.get(label) or ran.get(f"candidate {label}") or ""
+
+
+#: The columns of a claim.
+COLUMNS: Final = tuple(_claim(0, {"test": "", **ReportRow("", "", "", "").as_dict()}, {}))

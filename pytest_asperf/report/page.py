@@ -107,6 +107,7 @@ def _report(report: ReportData, prefix: str, name: str, n_reports: int) -> Eleme
         element("h2", "Claims") if numbered else None,
         (card(claim, anchor, firsts[claim.ran]) for anchor, claim in numbered),
         _unjudged(report),
+        _history(report),
     )
 
 
@@ -240,6 +241,18 @@ def _measured(found: Iterable[Measurement]) -> Iterator[Element]:
             yield notes(measurement.note)
         if measurement.series and len(measurement.series.values) > 1:
             yield element("div", element("figure", runs(measurement.series)), class_="charts")
+
+
+def _history(report: ReportData) -> list[Element]:
+    """The sessions before this one, of a report that was stored."""
+    if not report.history:
+        return []
+    drawn = (
+        element("figure", element("h3", series.label), runs(series)) for series in report.history
+    )
+    said = "Each dot is a session. The band is the interval of the last one, which is this report."
+    heading = element("h2", "History")
+    return [heading, element("p", said, class_="quiet"), element("div", drawn, class_="charts")]
 
 
 def _footer() -> Element:

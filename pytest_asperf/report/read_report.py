@@ -5,14 +5,22 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import astuple, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.errors import ConfigError, printable, shown
-from pytest_asperf.report.json_report import SCHEMA
+from pytest_asperf.report.checked import (
+    MALFORMED,
+    estimate,
+    measurement,
+    number,
+    positive,
+    text,
+)
+from pytest_asperf.report.json_report import SCHEMA, flat_claims
 from pytest_asperf.report.level_sets import level_sets
+from pytest_asperf.report.measurements import table
 from pytest_asperf.report.report_data import (
-    NOT_RUN,
     OUTCOMES,
     Claim,
     JudgedFigure,
@@ -28,13 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-#: What a value of another type than expected raises where it is used.
-_MALFORMED = (
-    *(KeyError, TypeError, ValueError, AttributeError, IndexError),
-    *(ZeroDivisionError, OverflowError),
-)
-#: Evidence grows as a power of the number of pairs, and stays below this by far.
-_LARGEST = 1e100
+    from pytest_asperf.analysis.stats.estimate import Estimate
+
 _WHY = "a page shows the figures of a report"
 _REMEDY = "name a file that pytest --asperf-report=json:FILE or asperf gate --json FILE wrote"
 
@@ -67,20 +70,19 @@ def read_report(document: object, *, name: str, where: str = "") -> ReportData:
         ConfigError: it is no report, one of a later version, or a row of it is malformed.
     """
     where = where or name
-    if not isinstance(document, dict) or not {"rows", "cells"} & document.keys():
+    if not isinstance(document, dict) or "rows" not in document:
         raise _unusable(f"{where} is not a report of pytest-asperf: it has no rows")
     if document.get("schema") != SCHEMA:
         raise ConfigError(
             f"{where} has schema {shown(document.get('schema'), 80)}, and this version reads "
             f"schema {SCHEMA}",
             why="its keys may mean something else",
-            remedy="make the page with the version of pytest-asperf that wrote the file",
+            remedy="use the version of pytest-asperf that wrote the file",
         )
     try:
-        raw_rows = list(document["rows"] if "rows" in document else _cells(document))
-        facts, headline = tuple(_facts(document)), tuple(map(_text, _headline(document)))
-        repeats = {claim["row"]: _text(claim["repeat"]) for claim in document.get("claims", ())}
-    except _MALFORMED as error:
+        raw_rows, meta = list(document["rows"]), _meta(document)
+        facts, headline = tuple(_facts(meta)), tuple(map(text, document["headline"]))
+    except MALFORMED as error:
         raise _malformed(where, "its head", error) from None
     rows = [_read(_row, row, where, f"row {n}") for n, row in enumerate(raw_rows, start=1)]
     measurements = [
@@ -88,42 +90,44 @@ def read_report(document: object, *, name: str, where: str = "") -> ReportData:
         for n, row in enumerate(rows, start=1)
         if not row[1].outcome
     ]
-    claims = [
-        replace(_read(_claim, row, where, f"row {n + 1}"), repeat=repeats.get(n, ""))
-        for n, row in enumerate(rows)
-        if row[1].outcome
-    ]
+    numbered = [(n, row) for n, row in enumerate(rows, start=1) if row[1].outcome]
+    claims = [_read(_claim, row, where, f"row {n}") for n, row in numbered]
+    # Made of the rows, which are checked, and not read from the file.
+    plain = [{"test": test, **row.as_dict()} for test, row in rows]
+    records = flat_claims(plain, meta), _read(_records, plain, where, "a measurement")
     only_rows = [row for _, row in rows]
     return ReportData(
+        document,
         name,
         facts,
         headline,
-        tuple(_with_series(claim, measurements) for claim in claims),
+        tuple(
+            replace(_with_series(claim, measurements), repeat=record["repeat"])
+            for claim, record in zip(claims, records[0], strict=True)
+        ),
         tuple(measurements),
         tuple(_read(lambda rows: [*level_sets(rows, estimate)], only_rows, where, "a level")),
         tuple(_read(_points, only_rows, where, "a measurement of speculation")),
+        records,
     )
 
 
-def estimate(data: Mapping[str, Any]) -> Estimate:
-    """An estimate from the data that `estimate_data` made of it."""
-    low, high = data["low"], data["high"]
-    return Estimate(
-        _number(data["point"]),
-        -math.inf if low is None else _number(low),
-        math.inf if high is None else _number(high),
-        int(_number(data["n"])),
-        method=_text(data["method"]),
-        unit=_text(data["unit"]),
-        counted=_text(data.get("counted", "samples")),
-        confidence=_number(data["confidence"]),
-    )
+def _meta(document: Mapping[str, Any]) -> dict[str, Any]:
+    """When, where and how it was run; earlier versions wrote nothing of it."""
+    meta = dict(document.get("meta", {}))
+    for value in (*meta.get("options", ()), meta.get("command", "")):
+        text(value)
+    return meta
+
+
+def _records(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [measurement(record) for record in table(rows)]
 
 
 def _read(read: Callable[[Any], Any], data: object, where: str, what: str) -> Any:
     try:
         return read(data)
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise _malformed(where, what, error) from None
 
 
@@ -131,12 +135,12 @@ def _row(data: Mapping[str, Any]) -> tuple[str, ReportRow]:
     known = {key: value for key, value in data.items() if key in ReportRow.__dataclass_fields__}
     row = row_from_dict(known)
     texts = (row.model, row.subject, row.measured, row.basis, row.threshold, row.outcome)
-    for text in (*texts, row.source, row.note, row.finding, row.statement, row.published):
-        _text(text)
+    for value in (*texts, row.source, row.note, row.finding, row.statement, row.published):
+        text(value)
     if row.outcome not in {"", *OUTCOMES} or not isinstance(row.raw, dict):
         raise ValueError(f"outcome {row.outcome!r}")
-    ran = tuple((_text(label), _text(text)) for label, text in row.ran)
-    return _text(data["test"]), replace(row, ran=ran)
+    ran = tuple((text(label), text(fact)) for label, fact in row.ran)
+    return text(data["test"]), replace(row, ran=ran)
 
 
 def _claim(noted: tuple[str, ReportRow]) -> Claim:
@@ -145,8 +149,8 @@ def _claim(noted: tuple[str, ReportRow]) -> Claim:
     compared = row.raw.get("comparison", {})
     return Claim(
         test, row.subject, row.threshold, row.outcome, row.source, row.measured, row.basis,
-        row.note, _text(row.raw.get("advice", "")),
-        tuple(map(_text, row.raw.get("details", ()))), row.ran, row.published, row.statement, "",
+        row.note, text(row.raw.get("advice", "")),
+        tuple(map(text, row.raw.get("details", ()))), row.ran, row.published, row.statement, "",
         figures,
         (_chunks(compared, figures[0].estimate),) if compared.get("delta_nll") else (),
         _pairs(compared) if compared.get("pairs") else None,
@@ -155,30 +159,29 @@ def _claim(noted: tuple[str, ReportRow]) -> Claim:
 
 def _figure(data: Mapping[str, Any]) -> JudgedFigure:
     limits = (data.get("at_least"), data.get("at_most"))
-    low, high = (None if limit is None else _number(limit) for limit in limits)
-    return JudgedFigure(_text(data["label"]), estimate(data), low, high)
+    low, high = (None if limit is None else number(limit) for limit in limits)
+    return JudgedFigure(text(data["label"]), estimate(data), low, high)
 
 
 def _chunks(data: Mapping[str, Any], whole: Estimate) -> Series:
-    values = tuple(math.expm1(_number(nll)) for nll in data["delta_nll"])
+    values = tuple(math.expm1(number(nll)) for nll in data["delta_nll"])
     return Series("ΔPPL by chunk, in the order drawn", "chunk", values, whole)
 
 
 def _pairs(data: Mapping[str, Any]) -> PairCourse:
-    base, candidate = map(_text, data["sides"])
-    first, second = map(_number, data["medians"])
+    base, candidate = map(text, data["sides"])
+    first, second = map(number, data["medians"])
     pairs = data["pairs"]
     return PairCourse(
         (base, candidate),
-        _text(data["timed"]),
-        _text(data["unit"]),
+        text(data["timed"]),
+        text(data["unit"]),
         (first, second),
-        tuple(_positive(pair["ratio"]) for pair in pairs),
-        tuple(_positive(pair["total_ratio"]) for pair in pairs),
+        tuple(positive(pair["ratio"]) for pair in pairs),
+        tuple(positive(pair["total_ratio"]) for pair in pairs),
         tuple(bool(pair["candidate_first"]) for pair in pairs),
         tuple(
-            (_number(pair["evidence_for_fail"]), _number(pair["evidence_for_pass"]))
-            for pair in pairs
+            (number(pair["evidence_for_fail"]), number(pair["evidence_for_pass"])) for pair in pairs
         ),
     )
 
@@ -202,18 +205,18 @@ def _series(row: ReportRow) -> Series | None:
 
 
 def _run(run: Mapping[str, Any], unit: str) -> float:
-    ns = _positive(run["elapsed_ns"])
-    return ns / 1e6 if unit == "ms" else 1e9 * _number(run["n_tokens"]) / ns
+    ns = positive(run["elapsed_ns"])
+    return ns / 1e6 if unit == "ms" else 1e9 * number(run["n_tokens"]) / ns
 
 
 def _delta(chunk: Mapping[str, Any]) -> float:
-    nll = _number(chunk["nll_sum"]) - _number(chunk["baseline_nll_sum"])
-    return math.expm1(nll / _positive(chunk["n_tokens"]))
+    nll = number(chunk["nll_sum"]) - number(chunk["baseline_nll_sum"])
+    return math.expm1(nll / positive(chunk["n_tokens"]))
 
 
 def _gain(pair: Sequence[Mapping[str, Any]]) -> float:
-    alone = sum(_positive(run["alone_ns"]) for run in pair)
-    return alone / sum(_positive(run["speculative"]["elapsed_ns"]) for run in pair) - 1
+    alone = sum(positive(run["alone_ns"]) for run in pair)
+    return alone / sum(positive(run["speculative"]["elapsed_ns"]) for run in pair) - 1
 
 
 def _with_series(claim: Claim, measurements: Sequence[Measurement]) -> Claim:
@@ -234,73 +237,42 @@ def _points(rows: Sequence[ReportRow]) -> list[SpeculationPoint]:
     points = points_of(rows)
     for point in points:
         spans = (astuple(span) for span in (point.gain, point.ratio, point.predicted))
-        for number in (*(n for span in spans for n in span), point.emitted, point.acceptance):
-            _number(number)
-        _positive(point.ratio.point)
+        costs = (point.emitted, point.acceptance, point.drafting, point.verifying, *point.best_k)
+        for value in (*chain.from_iterable(spans), *costs):
+            number(value)
+        positive(point.ratio.point)
+        if point.break_even != math.inf:
+            number(point.break_even)
     return points
 
 
-def _cells(gate: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The rows of what `asperf gate --json` wrote."""
-    for cell in gate["cells"]:
-        what = f"{cell['workload']} {cell['model']}"
-        row = cell["verdict"] or ReportRow("", what, cell["measured"], "", "", NOT_RUN).as_dict()
-        yield {"test": what, **row}
-
-
-def _headline(document: Mapping[str, Any]) -> Sequence[object]:
-    if "rows" in document:
-        return list(document["headline"])
-    return [document["answer"], document["limits"]]
-
-
-def _facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Label and text of what is known of the session; earlier versions wrote nothing of it."""
-    meta = document.get("meta", {})
+def _facts(meta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Label and text of what is known of the session."""
     machine = meta.get("machine", {})
     cores, memory = machine.get("logical_cores"), machine.get("memory_bytes")
     hardware = (
         machine.get("cpu") or machine.get("hardware"),
         cores and f"{cores} logical cores",
-        memory and f"{_number(memory) / 1e9:.0f} GB",
+        memory and f"{number(memory) / 1e9:.0f} GB",
         *(gpu["name"] for gpu in machine.get("gpus", ())),
         machine.get("os"),
     )
     seconds = meta.get("duration_s")
     facts = {
         "time": str(meta.get("time", "")).replace("T", " ").replace("+00:00", " UTC"),
-        "duration": "" if seconds is None else _duration(_number(seconds)),
+        "duration": "" if seconds is None else _duration(number(seconds)),
         "host": meta.get("host"),
         "machine": ", ".join(str(fact) for fact in hardware if fact),
         "seed": meta.get("seed"),
         "version": f"pytest-asperf {meta['version']}, Python {meta['python']}" if meta else "",
         "command": meta.get("command"),
     }
-    yield from ((label, str(text)) for label, text in facts.items() if text not in {None, ""})
+    yield from ((label, str(fact)) for label, fact in facts.items() if fact not in {None, ""})
 
 
 def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGEST:
-        raise ValueError(f"{shown(value, 60)} is not a number that can be drawn")
-    return float(value)
-
-
-def _positive(value: object) -> float:
-    number = _number(value)
-    if number <= 0:
-        raise ValueError(f"{number:g} is not above zero")
-    return number
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{shown(value, 60)} is not a text")
-    return value
 
 
 def _refuse(constant: str) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.report.speculation_points import SpeculationPoint
 
@@ -124,9 +126,10 @@ class LevelSet:
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """One JSON report.
+    """One JSON report, checked.
 
     Attributes:
+        document: the report itself.
         name: of its file.
         facts: when, where and how it was run, as label and text.
         headline: what the session measured with.
@@ -134,8 +137,11 @@ class ReportData:
         measurements: likewise.
         level_sets: of models of which several levels were measured.
         speculation: measurements of speculation.
+        records: its claims as a table, and its measurements as another.
+        history: of a report that was stored, the series that it adds to.
     """
 
+    document: Mapping[str, Any]
     name: str
     facts: tuple[tuple[str, str], ...]
     headline: tuple[str, ...]
@@ -143,3 +149,5 @@ class ReportData:
     measurements: tuple[Measurement, ...]
     level_sets: tuple[LevelSet, ...]
     speculation: tuple[SpeculationPoint, ...]
+    records: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+    history: tuple[Series, ...] = ()

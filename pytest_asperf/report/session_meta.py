@@ -33,7 +33,7 @@ class SessionMeta:
         duration_s: seconds until the report was written.
         seed: of every random order; None where xdist's workers drew one each.
         hardware: what figures are compared with.
-        program: that the arguments are of.
+        program: what the command line begins with.
     """
 
     version: str
@@ -42,16 +42,14 @@ class SessionMeta:
     duration_s: float
     seed: int | None
     hardware: Hardware
-    program: str = "pytest"
+    program: tuple[str, ...] = ("pytest",)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, with this machine."""
-        option = "--asperf-seed" if self.program == "pytest" else "--seed"
-        seed = [] if self.seed is None else [f"{option}={self.seed}"]
         return {
             "version": self.version,
-            "command": without_passwords(shlex.join([self.program, *self.args])),
-            "options": [*self._own_options(), *seed],
+            "command": shlex.join([*self.program, *map(without_passwords, self.args)]),
+            "options": list(self._options()),
             "time": dt.datetime.fromtimestamp(self.began, dt.UTC).isoformat(timespec="seconds"),
             "duration_s": round(self.duration_s, 3),
             "host": platform.node(),
@@ -60,12 +58,17 @@ class SessionMeta:
             "machine": self._machine(),
         }
 
-    def _own_options(self) -> Iterator[str]:
-        """The options of this plugin, each with its value in one word."""
+    def _options(self) -> Iterator[str]:
+        """What repeats a measurement: our options, each in one word, or a gate's; and the seed."""
+        is_pytest = self.program == ("pytest",)
+        if not is_pytest:
+            yield from map(without_passwords, self.args)
         for word, following in pairwise((*self.args, "")):
             option, _, value = word.partition("=")
-            if option in OPTIONS and option not in _NOT_REPEATED:
+            if is_pytest and option in OPTIONS and option not in _NOT_REPEATED:
                 yield word if value else f"{word}={following}"
+        if self.seed is not None:
+            yield f"{'--asperf-seed' if is_pytest else '--seed'}={self.seed}"
 
     def _machine(self) -> dict[str, Any]:
         machine, profile = self.hardware.machine, self.hardware.profile

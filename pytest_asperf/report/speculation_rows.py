@@ -6,6 +6,7 @@ import math
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
+from pytest_asperf.report.pair_data import suite_data
 from pytest_asperf.report.rows import ReportRow, estimate_data, proof
 
 if TYPE_CHECKING:
@@ -125,29 +126,10 @@ def _raw(result: SpeculationResult) -> dict[str, Any]:
             for divergence in result.divergences
         ],
         "categories": list(result.categories),
-        "timed": _timed(result),
+        "comparison": suite_data(result),
         "pairs": [[_run(run) for run in pair.runs] for pair in result.pairs],
         "ran": [proof(ran) for ran in result.ran],
     }
-
-
-def _timed(result: SpeculationResult) -> list[dict[str, Any]]:
-    """The time of the whole suite on each side, by pairs."""
-    settings = result.ran[0].requested.as_texts()
-    sides = {
-        "target alone": tuple(pair.alone_ns for pair in result.pairs),
-        "with draft": tuple(pair.speculative_ns for pair in result.pairs),
-    }
-    return [
-        {
-            "workload": "sd",
-            "model": result.pairing.label,
-            "side": side,
-            "settings": settings,
-            "runs_ns": list(runs_ns),
-        }
-        for side, runs_ns in sides.items()
-    ]
 
 
 def _run(run: PromptRun) -> dict[str, Any]:

@@ -127,10 +127,10 @@ def time_of(document: Mapping[str, Any], where: str) -> float:
 
 
 def figures_of(document: Mapping[str, Any], where: str) -> list[SeriesValue]:
-    """The figures in the rows of a session, or in the cells of a gate."""
+    """The figures in a report's rows."""
     machine = origin_of(document, where).machine
     try:
-        rows = list(document["rows"]) if "rows" in document else list(map(_cell, document["cells"]))
+        rows = list(document["rows"])
         broken = {row["test"] for row in rows if row["outcome"] == _INVALID}
         around = tuple(_around(document["meta"]))
     except _MALFORMED as error:
@@ -157,17 +157,6 @@ def _digest(data: object) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
-def _cell(cell: Mapping[str, Any]) -> dict[str, Any]:
-    what = f"{cell['workload']} {cell['model']}"
-    return {
-        "outcome": cell["outcome"],
-        "source": "live",
-        "raw": {},
-        **(cell["verdict"] or {}),
-        "test": what,
-    }
-
-
 def _around(meta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What of a session may change within a series."""
     machine = meta["machine"]
@@ -180,7 +169,10 @@ def _around(meta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _figures(row: _Row) -> Iterator[SeriesValue]:
     """A verdict's pairs, or what a measurement came to."""
     raw = row.raw
-    if comparison := raw.get("comparison"):
+    if "predicted_gain" in raw:
+        how = {key: raw[key] for key in ("k", "temperature", "n_tokens")}
+        yield _measured(row, raw["ran"], "sd gain", raw["gain"], how)
+    elif comparison := raw.get("comparison"):
         if "ran" in comparison and raw["figures"]:
             yield from _compared(row, comparison, raw["figures"][0])
     elif "workload" in raw and "estimate" in raw:
@@ -191,9 +183,6 @@ def _figures(row: _Row) -> Iterator[SeriesValue]:
         ppl = {"point": raw["ppl"], "low": None, "high": None, "n": n, "unit": "PPL"}
         yield _measured(row, [raw], "ppl", ppl, scored)
         yield _measured(row, [raw["baseline"], raw], "ppl change", raw["delta_ppl"], scored)
-    elif "predicted_gain" in raw:
-        how = {key: raw[key] for key in ("k", "temperature", "n_tokens")}
-        yield _measured(row, raw["ran"], "sd gain", raw["gain"], how)
     elif "memory_bytes" in raw:
         total = sum(raw["memory_bytes"].values())
         figure = {"point": total, "low": total, "high": total, "n": 1, "unit": "bytes"}

@@ -76,7 +76,7 @@ class Store:
         """Store a document, all of it or nothing; one that is there already stays as it is.
 
         Args:
-            document: a report with `meta` and `rows`, or what `asperf gate --json` wrote.
+            document: a report, of a session or a gate.
             kind: what wrote it: `session`, `gate`, `nightly`.
             is_live: it was measured just now on this machine. If the clock is then behind what
                 the machine stored before, the session is put after that.
@@ -154,6 +154,13 @@ class Store:
         with self._database.reading() as connection:
             rows = connection.execute(query).mappings().all()
         return [_stored_point(row) for row in reversed(rows)]
+
+    def history(
+        self, document: Mapping[str, Any], *, last: int
+    ) -> list[tuple[SeriesKey, list[StoredPoint]]]:
+        """So many points of each series that a report adds to, in the report's order."""
+        keys = {one.key.id: one.key for one in figures_of(document, "the report")}
+        return [(key, self.points(id_, last=last)) for id_, key in keys.items()]
 
     def sessions(self, *, kind: str = "", machine: str = "") -> list[StoredSession]:
         """Sessions in the order of their time; of one kind, or one machine, if these are named."""

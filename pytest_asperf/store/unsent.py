@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_asperf.errors import StoreError, without_passwords
+from pytest_asperf.errors import ConfigError, StoreError, without_passwords
 from pytest_asperf.hardware.records import store_record
 from pytest_asperf.store.figures import document_digest
 from pytest_asperf.store.opening import START_WAIT_S, WAIT_S, open_store
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from pytest_asperf.store.figures import SeriesKey
     from pytest_asperf.store.records import Store
-    from pytest_asperf.store.stored import Recorded
+    from pytest_asperf.store.stored import Recorded, StoredPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Kept:
         sent: how many earlier reports that were kept here are in the store now.
         error: why it could not be stored.
         path: the file that it is kept in.
+        history: the latest points of the series that it adds to, if they were asked for.
     """
 
     address: str
@@ -37,6 +39,7 @@ class Kept:
     sent: int = 0
     error: StoreError | None = None
     path: Path | None = None
+    history: tuple[tuple[SeriesKey, list[StoredPoint]], ...] = ()
 
     @property
     def complaint(self) -> str:
@@ -72,8 +75,12 @@ def check_store(address: str) -> None:
             raise
 
 
-def keep(document: Mapping[str, Any], address: str, *, kind: str, cache: Path) -> Kept:
+def keep(
+    document: Mapping[str, Any], address: str, *, kind: str, cache: Path, n_points: int = 0
+) -> Kept:
     """Store a report and those that were kept before; if that fails, keep it in the cache.
+
+    With `n_points`, so many of the latest points of its series are read back.
 
     Raises:
         CacheError: it could neither be stored nor kept.
@@ -83,8 +90,10 @@ def keep(document: Mapping[str, Any], address: str, *, kind: str, cache: Path) -
     shown = without_passwords(address)
     try:
         with open_store(address, wait_s=WAIT_S) as store:
+            recorded = store.record(document, kind=kind)
             sent = send(store, folder)
-            return Kept(shown, store.record(document, kind=kind), sent)
+            history = store.history(document, last=n_points) if n_points else ()
+            return Kept(shown, recorded, sent, history=tuple(history))
     except StoreError as error:
         path = folder / f"{document_digest(document)}.json"
         store_record(path, {"kind": kind, "document": document}, what="a report for the store")
@@ -100,14 +109,19 @@ def unsent_folder(cache: Path, address: str) -> Path:
 def send(store: Store, folder: Path) -> int:
     """Store the reports that wait in a folder; how many.
 
-    Several sessions may do so at once: a report that is there already is not stored again.
+    Several sessions may do so at once: a report that is there already is not stored again. A file
+    that is no report gets another name, so that it is not tried again.
     """
     sent = 0
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
+            recorded = store.record(kept["document"], kind=str(kept["kind"]), where=str(path))
         except FileNotFoundError:
             continue  # another session has sent it
-        sent += store.record(kept["document"], kind=kept["kind"], where=str(path)).is_new
+        except (ValueError, TypeError, KeyError, ConfigError):
+            path.replace(path.with_suffix(".refused"))
+            continue
+        sent += recorded.is_new
         path.unlink(missing_ok=True)
     return sent

@@ -61,10 +61,10 @@ def test_two_nights_of_one_machine_are_a_hint(compare: Callable[..., Ended]) -> 
 def test_machines_are_a_table(compare: Callable[..., Ended]) -> None:
     """Each has its value and its share of its own bandwidth; no change is worked out."""
     done = compare(_on("m4-10", 8), _on("m4pro-20", 20))
-    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("tg128 m")]
-    assert [(line[2], line[-5], line[-4]) for line in lines] == [
-        ("m4-10", "88", "73.33"),
-        ("m4pro-20", "220", "80.59"),
+    lines = [line.split() for line in done.stdout.splitlines() if line.endswith(" %")]
+    assert [(line[0], *line[-3:]) for line in lines] == [
+        ("m4-10", "88", "73.3", "%"),
+        ("m4pro-20", "220", "80.6", "%"),
     ]
     assert "no verdict on either" in done.stdout
     assert "change" not in done.stdout
@@ -81,6 +81,18 @@ def test_published_statements_are_judged_by_reports_of_their_machines(
     done = compare(*three, _on("m2pro-19", 25.0))
     assert "FAIL m2ultra-twice-m2pro: " in done.stdout
     assert "m2ultra-twice-m2pro" not in compare(*three).stdout
+
+
+@pytest.mark.parametrize(
+    ("m5_tok_s", "outcome"), [(24, "PASS"), (20, "FAIL"), (30, "FAIL"), (22.1, "INCONCLUSIVE")]
+)
+def test_a_statement_about_two_machines_is_judged_by_their_ratio(
+    m5_tok_s: float, outcome: str, compare: Callable[..., Ended]
+) -> None:
+    """An M5 is said to generate a fifth faster than an M4: 10 to 28 %, whichever is named first."""
+    done = compare(_on("m5-10", m5_tok_s), _on("m4-10", 20))
+    assert f"{outcome} m5-faster-than-m4: " in done.stdout
+    assert "m4pro-follows-bandwidth" not in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 import sys
 import time
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+
+from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,10 +71,16 @@ def test_a_slower_candidate_fails_with_its_note(gate: Command) -> None:
     assert done.exit_code == 1, done.output
     assert "the candidate is slower" in done.output
     assert "slow_by=0.5" in done.output.partition("what ran")[2]
-    assert "| ❌ FAIL | tg32 | fake\\:F16 | 1.5" in summary.read_text()
+    assert "| ❌ FAIL | tg32 fake\\:F16 in current" in summary.read_text()
     found = json.loads(data.read_text())
-    assert (found["exit_code"], found["cells"][0]["outcome"]) == (1, "FAIL")
-    assert found["cells"][0]["verdict"]["raw"]["figures"][0]["point"] > 1.4
+    samples.check_schema(found)
+    (claim,) = found["claims"]
+    assert (found["gate"]["exit_code"], claim["outcome"]) == (1, "FAIL")
+    assert claim["value"] > 1.4
+    base, candidate = found["measurements"]
+    assert base["value"] / candidate["value"] == pytest.approx(claim["value"], rel=0.1)
+    assert found["meta"]["host"] == platform.node()
+    assert found["meta"]["command"].startswith("asperf gate ")
 
 
 def test_the_summary_of_a_github_job_is_added_to(
@@ -82,7 +91,7 @@ def test_the_summary_of_a_github_job_is_added_to(
     step.write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))
     gate("current", "current", "--workload", "logits")
-    assert step.read_text().startswith("before\n### ✅ asperf gate: PASS\\: current against")
+    assert step.read_text().startswith("before\n### ✅ 1 PASS\n\nPASS\\: current against")
 
 
 def test_prefill_that_disagrees_with_decoding_fails(gate: Command) -> None:
@@ -137,9 +146,9 @@ def test_an_undecided_cell_goes_on_where_it_stopped(
     told = re.search(r"tg32 fake:F16 is not decided by (\d+) pairs", done.output)
     assert told is not None, done.output
     assert int(told[1]) < 14
-    cells = {cell["workload"]: cell for cell in json.loads(data.read_text())["cells"]}
-    assert cells["tg32"]["verdict"]["raw"]["figures"][0]["n"] == 14
-    assert [cells[name]["outcome"] for name in ("ppl", "logits")] == ["PASS", "PASS"]
+    claims = {claim["test"].split()[0]: claim for claim in json.loads(data.read_text())["claims"]}
+    assert claims["tg32"]["n"] == 14
+    assert [claims[name]["outcome"] for name in ("ppl", "logits")] == ["PASS", "PASS"]
 
 
 def test_cells_for_which_no_time_is_left_are_inconclusive(gate: Command) -> None:

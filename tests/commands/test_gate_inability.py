@@ -72,10 +72,10 @@ def test_a_candidate_that_cannot_run_fails(gate: Command, harm: str, told: str) 
     words = ("--workload", "tg8", "--json", str(data))
     done = gate("current", _harmful(gate.folder, harm), *words)
     assert done.exit_code == 1, done.output
-    (cell,) = json.loads(data.read_text())["cells"]
-    assert cell["outcome"] == "FAIL"
-    assert told in cell["measured"]
-    assert "baseline ran twice in between" in cell["measured"]
+    (claim,) = json.loads(data.read_text())["claims"]
+    assert claim["outcome"] == "FAIL"
+    assert told in claim["measured"]
+    assert "baseline ran twice in between" in claim["measured"]
 
 
 def test_a_baseline_that_cannot_run_either_is_invalid(gate: Command) -> None:
@@ -156,8 +156,8 @@ def test_every_cell_of_a_real_engine(
     words = ("--workload", cells, "--model", model, "--draft", model, "--json", str(data))
     done = gate("current", _harmful(gate.folder, harm), *words)
     assert done.exit_code == 1, done.output
-    found = json.loads(data.read_text())["cells"]
-    assert [(cell["workload"], cell["outcome"]) for cell in found] == [
+    found = json.loads(data.read_text())["claims"]
+    assert [(claim["test"].split()[0], claim["outcome"]) for claim in found] == [
         (name, "FAIL") for name in cells.split(",")
     ]
-    assert all(told in cell["measured"] for cell in found), found
+    assert all(told in claim["measured"] for claim in found), found

@@ -47,6 +47,21 @@ def test_the_output_of_a_gate_becomes_a_page(
     assert "evidence after each pair" in page.read_text("utf-8")
 
 
+def test_other_formats_are_made_of_a_stored_report(
+    scripted_command: ScriptedCommand, tmp_path: Path
+) -> None:
+    """Files are named as they are written; - is the terminal."""
+    (tmp_path / "r.json").write_text(json.dumps(samples.whole()))
+    report = scripted_command("report", str(tmp_path / "r.json"))
+    done = report("--to", f"csv:{tmp_path / 'r.csv'}", "--to", "md:-", "--to", f"plots:{tmp_path}")
+    assert done.exit_code == 0, done.output
+    names = ("r.csv", "speculation.svg", "speculation.png")
+    assert all((tmp_path / name).stat().st_size for name in names)
+    assert done.output.startswith(f"wrote {tmp_path / 'r.csv'}\n### ❌ 3 FAIL, 1 INVALID")
+    assert "what to write" in str(report().exception)
+    assert "did you mean 'csv'" in str(report("--to", "cvs:x").exception)
+
+
 @pytest.mark.parametrize(
     ("text", "page", "says"),
     [

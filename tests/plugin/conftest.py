@@ -15,6 +15,7 @@ import pytest
 import pytest_asperf
 from pytest_asperf.measure.model_locator import ModelLocator
 from pytest_asperf.testing import write_script
+from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -138,7 +139,9 @@ def rows(project: Project) -> Callable[..., list[dict[str, Any]]]:
 
     def run(*args: str) -> list[dict[str, Any]]:
         project.run(f"--asperf-report=json:{project.path / 'rows.json'}", *args)
-        found: list[dict[str, Any]] = json.loads((project.path / "rows.json").read_text())["rows"]
+        document = json.loads((project.path / "rows.json").read_text())
+        samples.check_schema(document)
+        found: list[dict[str, Any]] = document["rows"]
         return found
 
     return run

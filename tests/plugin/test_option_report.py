@@ -75,6 +75,30 @@ def test_a_page_is_written_beside_it(project: Project) -> None:
     assert repeat in content
 
 
+def test_all_formats_are_written_and_github_is_told(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Markdown, CSV and exports are of one session; its job has a summary and an annotation."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(project.path / "step.md"))
+    project.test(MEASURES + "    assert_throughput(throughput('tg8'), at_least='9999 tok/s')")
+    forms = ("md", "csv", "bencher", "github-benchmark")
+    options = [f"--asperf-report={form}:out/{form}" for form in (*forms, "plots")]
+    result = project.run("-q", *options)
+    result.assert_outcomes(passed=1, failed=1)
+    text = (project.path / "out" / "md").read_text("utf-8")
+    assert "❌ FAIL, at least 9999 tok/s" in text
+    assert (project.path / "step.md").read_text("utf-8") == text
+    assert {path.name for path in (project.path / "out").iterdir()} == set(forms)
+    assert "9999" in (project.path / "out" / "csv").read_text("utf-8")
+    result.stdout.fnmatch_lines(
+        [
+            "asperf: plots: speculation was not measured, nothing to draw",
+            "::error file=test_it.py,title=FAIL test_it.py%3A%3Atest_speed::*9999 tok/s*",
+        ]
+    )
+
+
 def test_what_was_run_where_is_in_it(project: Project) -> None:
     """Version, command, time, host, seed and machine are those of this session."""
     project.test(MEASURES)

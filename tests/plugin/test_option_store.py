@@ -41,6 +41,18 @@ def test_a_session_is_stored(project: Project) -> None:
     assert last.machine == written["meta"]["machine"]["id"]
 
 
+def test_the_page_shows_the_sessions_before(project: Project) -> None:
+    """With a store and a page, each series has a chart; the first session has no history."""
+    project.test(SPEED)
+    shown = []
+    for _ in range(2):
+        project.run("--asperf-store=h.db", "--asperf-report=html:r.html")
+        shown.append((project.path / "r.html").read_text("utf-8"))
+    assert ["<h2>History</h2>" in page for page in shown] == [False, True]
+    assert "<h3>tg8 fake:F16</h3>" in shown[1]
+    assert "sessions in the order they ran" in shown[1]
+
+
 def test_settings_that_changed_begin_a_series(project: Project) -> None:
     """The summary says which series begins, and what differs from the one before."""
     project.config(store="h.db")

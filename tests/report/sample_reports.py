@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
+
+from jsonschema import Draft202012Validator
 
 from pytest_asperf.analysis.limit_verdict import judge_below, judge_within
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
@@ -15,12 +19,19 @@ from pytest_asperf.measure.ab_speed import WorkloadPairs
 from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.report.json_report import document, serialise
 from pytest_asperf.report.pair_data import pair_data
-from pytest_asperf.report.rows import ReportRow, estimate_data, verdict_row
+from pytest_asperf.report.read_report import read_report
+from pytest_asperf.report.rows import ReportRow, estimate_data, proof, verdict_row
 from tests.verdicts.test_gate import RAN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from pytest_asperf.report.report_data import ReportData
+
+SCHEMA: Final[dict[str, Any]] = json.loads(
+    files("pytest_asperf.report").joinpath("report.schema.json").read_text("utf-8")
+)
+_VALIDATOR: Final = Draft202012Validator(SCHEMA)
 _LEVELS: Final = {"Q8_0": 0.001, "Q6_K": 0.004, "Q5_K_M": 0.009, "Q4_K_M": 0.03}
 #: A model's name that a browser would run, and a terminal obey.
 HOSTILE: Final = '</title><script>window.hit=1</script><img src=x onerror="hit=1">\x1b[31m\u202e'
@@ -33,23 +44,59 @@ META: Final = {
     "host": "box",
     "python": "3.11.7",
     "seed": 7,
-    "machine": {"cpu": "Xeon", "logical_cores": 2, "memory_bytes": 25_000_000_000, "gpus": []},
+    "machine": {
+        "hardware": "Xeon",
+        "cpu": "Xeon",
+        "os": "Linux",
+        "arch": "x86_64",
+        "logical_cores": 2,
+        "memory_bytes": 25_000_000_000,
+        "gpus": [],
+    },
 }
+#: What the engine says, as a worker's answers have it.
+_STATED: Final = replace(
+    RAN,
+    title="SmolLM2 135M",
+    engine=replace(RAN.engine, verbatim={"library": "llama-cpp-python", "version": "0.3.36"}),
+    loaded=replace(
+        RAN.loaded,
+        verbatim={
+            "threads": 2,
+            "n_params": 134_515_008,
+            "size_bytes": 98_500_000,
+            "buffers_mib": {"model": {"CPU_Mapped": 93.9}},
+        },
+    ),
+)
 _RAN: Final = (("model", "fake:Q8_0, sha256 abc"), ("engine", "scripted"))
 _RATES: Final = (84.2, 78.5, 85.0, 84.9, 60.1, 84.4, 83.9, 84.6)
 
 
-def report(noted: Sequence[tuple[str, ReportRow]], **meta: Any) -> dict[str, Any]:
-    """A report as another program reads it."""
+def report(
+    noted: Sequence[tuple[str, ReportRow]], gate: Mapping[str, Any] | None = None, **meta: Any
+) -> dict[str, Any]:
+    """A report as another program reads it, valid by the schema."""
     headline = ["asperf: live, engine scripted"] if noted else []
-    data: dict[str, Any] = json.loads(serialise(document(noted, headline, META | meta)))
+    data: dict[str, Any] = json.loads(serialise(document(noted, headline, META | meta, gate)))
+    check_schema(data)
     return data
+
+
+def check_schema(document: Mapping[str, Any]) -> None:
+    """Fail if a report is not as the package's schema says."""
+    _VALIDATOR.validate(document)
+
+
+def read(noted: Sequence[tuple[str, ReportRow]], name: str = "r.json", **meta: Any) -> ReportData:
+    """The same, as a page has it."""
+    return read_report(report(noted, **meta), name=name)
 
 
 def rates(model: str, *, workload: str = "tg16") -> ReportRow:
     """A measurement of throughput with a slow run in it."""
     runs = [{"n_tokens": 16, "elapsed_ns": round(16e9 / rate), "load": 0} for rate in _RATES]
-    raw = {"workload": workload, "runs": runs, "estimate": estimate_data(_rate())}
+    raw = {"workload": workload, "runs": runs, "estimate": estimate_data(_rate()), **proof(_STATED)}
     return ReportRow(model, workload, _rate().text(), "8 runs", ran=_RAN, raw=raw)
 
 
@@ -106,7 +153,7 @@ def gate(candidate: float, *, n: int = 40) -> ReportRow:
         "find the change between the builds",
         ("differs: engine a 1 -> a 2",),
         accepted=((None, 1.05),),
-        raw=pair_data(pairs, (RAN, RAN), sides),
+        raw=pair_data(pairs, (_STATED, _STATED), sides),
     )
     return verdict_row(verdict)
 

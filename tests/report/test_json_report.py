@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 
 import pytest
 
@@ -40,7 +41,8 @@ def test_claims_are_flat() -> None:
     assert sound["value"] == written["rows"][1]["raw"]["figures"][0]["point"]
     expected = {"row": 1, "outcome": "PASS", "at_least": 10, "at_most": None, "unit": "tok/s"}
     assert sound.items() >= expected.items()
-    assert sound["model"] == "fake:Q8_0, sha256 abc"
+    assert (sound["model"], sound["sha256"]) == ("fake:Q8_0", "abc")
+    assert sound.keys() == samples.SCHEMA["$defs"]["claim"]["properties"].keys()
     assert (broken["value"], broken["outcome"], broken["row"]) == (None, "INVALID", 2)
 
 
@@ -56,3 +58,35 @@ def test_a_command_without_arguments_has_no_options() -> None:
         "1", (), 0.0, 1.0, None, Hardware(Machine(os="Linux", arch="x", cpu_brand=None))
     )
     assert (meta.as_dict()["command"], meta.as_dict()["options"]) == ("pytest", [])
+
+
+def test_measurements_have_every_run() -> None:
+    """A record for each model and side, with what ran and every count and time."""
+    noted = [("t", samples.rates("m")), ("t", samples.level("m:Q8_0", 0.01))]
+    written = samples.report([*noted, ("t", samples.gate(1.3)), ("t", samples.invalid())])
+    rate, level, base, candidate = written["measurements"]
+    assert rate.keys() == samples.SCHEMA["$defs"]["measurement"]["properties"].keys()
+    assert rate["runs"] == written["rows"][0]["raw"]["runs"]
+    stated = {"engine": "llama-cpp-python 0.3.36", "backend": "CPU", "threads": 2}
+    assert rate.items() >= {**stated, "model": "m", "workload": "tg16", "unit": "tok/s"}.items()
+    assert level["runs"] == written["rows"][1]["raw"]["chunks"]
+    compared = written["rows"][2]["raw"]["comparison"]
+    assert [base["side"], candidate["side"]] == ["baseline", "candidate"]
+    assert [base["value"], candidate["value"]] == compared["medians"]
+    assert candidate.items() >= {**stated, "row": 2, "sha256": "0" * 64}.items()
+    assert candidate["runs"][-1] == {
+        "pair": len(compared["pairs"]) - 1,
+        "n_tokens": 4,
+        "parts": 1,
+        "elapsed_ns": compared["pairs"][-1]["candidate_ns"][-1],
+    }
+    rates = [1e9 * run["n_tokens"] / run["elapsed_ns"] for run in base["runs"]]
+    assert statistics.median(rates) == base["value"]
+
+
+def test_a_gate_repeats_as_a_whole() -> None:
+    """Its command is not pytest's, and its options are in it."""
+    noted = [("tg16 fake", samples.gate(1.3))]
+    options = ["a", "b", "--seed=7"]
+    (claim,) = samples.report(noted, command="asperf gate a b", options=options)["claims"]
+    assert claim["repeat"] == "asperf gate a b --seed=7"

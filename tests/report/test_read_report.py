@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.report.page import page
+from pytest_asperf.report.formats import WRITERS
 from pytest_asperf.report.read_report import read_report, read_report_file
+from pytest_asperf.report.rows import ReportRow
 from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:
@@ -86,20 +86,15 @@ def test_a_report_of_an_earlier_version_is_read_with_what_it_has() -> None:
     assert data.claims[0].figures[0].at_least is None
 
 
-def test_the_output_of_a_gate_is_read() -> None:
-    """A cell that could not be run is no pass, and has its reason."""
-    verdict = samples.gate(1.001).as_dict()
-    cells = [
-        {"workload": "tg16", "model": "fake", "measured": "", "verdict": verdict},
-        {"workload": "pp16", "model": "fake", "measured": "it refused", "verdict": None},
-    ]
-    document = {"schema": 1, "answer": "PASS", "limits": "5 %", "cells": cells}
-    claims = read_report(json.loads(json.dumps(document)), name="gate.json").claims
-    assert [(claim.outcome, claim.test) for claim in claims] == [
+def test_a_cell_that_could_not_be_run_is_read() -> None:
+    """It is no pass, and has its reason."""
+    row = ReportRow("", "pp16 fake", "it refused", "", outcome="NOT RUN")
+    data = samples.read([("tg16 fake", samples.gate(1.001)), ("pp16 fake", row)])
+    assert [(claim.outcome, claim.test) for claim in data.claims] == [
         ("PASS", "tg16 fake"),
         ("NOT RUN", "pp16 fake"),
     ]
-    assert claims[1].measured == "it refused"
+    assert data.claims[1].measured == "it refused"
 
 
 @pytest.mark.parametrize(
@@ -192,4 +187,6 @@ def test_a_damaged_report_is_refused_or_shown(data: st.DataObject) -> None:
         holder = inner
     holder[key] = data.draw(_JUNK)
     with suppress(ConfigError):
-        page([read_report(document, name="r.json")])
+        report = read_report(document, name="r.json")
+        for form, writer in WRITERS.items():
+            assert form == "json" or writer([report])

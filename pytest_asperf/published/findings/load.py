@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.config.table import ID, PAIR
+from pytest_asperf.config.table import ID, NUMBER, PAIR
 from pytest_asperf.config.toml_file import open_document, read_toml_text, shipped_texts, twice
 from pytest_asperf.errors import ConfigError, printable, shown, suggest
 from pytest_asperf.published.findings.checks import parse_check
 from pytest_asperf.published.findings.evidence import Evidence
-from pytest_asperf.published.findings.model import Finding, Findings
+from pytest_asperf.published.findings.model import Across, Finding, Findings
 from pytest_asperf.published.findings.spreads import assumed_spreads
 from pytest_asperf.published.findings.terms import ids_of
 from pytest_asperf.published.findings.validity import parse_guard
@@ -27,7 +27,7 @@ _ARCHITECTURES: Final = ("dense", "moe", "hybrid", "")
 _TEXTS: Final = ("statement", "topic", "reading", "because")
 _KEYS: Final = (
     *("id", *_TEXTS, "sources", "published", "hardware", "architecture", "engine", "parameters"),
-    *("live", "expected", "check", "guard"),
+    *("live", "expected", "check", "across", "guard"),
 )
 
 
@@ -99,11 +99,26 @@ def _finding(place: CheckedTable, tables: Iterable[str]) -> Finding:
         engine=place.text("engine"),
         parameters=place.get("parameters", PAIR),
         check=parse_check(place.inner("check", place.values.get("check"))),
+        across=_across(place),
         guards=tuple(parse_guard(place.inner("guard", guard)) for guard in guards),
         live=place.text("live"),
         expected=Outcome(place.choice("expected", [str(outcome) for outcome in Outcome])),
         **texts,
     )
+
+
+def _across(place: CheckedTable) -> Across | None:
+    if "across" not in place.values:
+        return None
+    table = place.inner("across", place.values["across"])
+    table.only(("machines", "workload", "at_least", "at_most"))
+    machines = table.texts("machines")
+    if len(machines) != 2:
+        table.refuse("machines", "name two profiles or chips, the faster one first")
+    low, high = table.get("at_least", NUMBER), table.get("at_most", NUMBER)
+    if low is None and high is None:
+        table.refuse("at_least", "write at_least, at_most or both, of the ratio of the speeds")
+    return Across((machines[0], machines[1]), table.text("workload", required=True), low, high)
 
 
 def _check_figures(finding: Finding, evidence: Evidence, place: CheckedTable) -> None:

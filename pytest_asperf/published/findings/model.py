@@ -29,6 +29,23 @@ def count_text(parameters: float) -> str:
     return f"{parameters / unit:.3g}{letter}"
 
 
+@dataclass(frozen=True, slots=True)
+class Across:
+    """What a finding says of the speed of one machine over that of another.
+
+    Attributes:
+        machines: profiles or chips; the first is the faster one.
+        workload: what the names of the workloads that it is about begin with, such as `tg`.
+        at_least: of the ratio; None is no limit.
+        at_most: likewise.
+    """
+
+    machines: tuple[str, str]
+    workload: str
+    at_least: float | None
+    at_most: float | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """A published statement with what it rests on.
@@ -42,6 +59,7 @@ class Finding:
         architecture: dense, moe or hybrid; empty means any.
         engine: the engine that it is about; empty means any.
         parameters: the least and the most that the model which it is about has; None means any.
+        across: the same of reports of two machines; None if it is not about two.
         guards: what the figures must pass first.
         live: test of `pytest_asperf.findings` that measures it; empty where there is none.
         reading: what it comes to, for a newcomer.
@@ -59,6 +77,7 @@ class Finding:
     engine: str
     parameters: tuple[float, float] | None
     check: FindingCheck
+    across: Across | None
     guards: tuple[Guard, ...]
     live: str
     reading: str

@@ -73,6 +73,8 @@ def test_live_tests_and_findings_name_each_other() -> None:
 def test_scopes_are_hardware_that_exists() -> None:
     """Every profile or chip that a finding is about is a known one, by its own id."""
     names = {name for finding in FINDINGS.findings for name in finding.hardware}
+    across = (finding.across for finding in FINDINGS.findings if finding.across)
+    names |= {name for one in across for name in one.machines}
     ids = {name: {id_ for p in find_bins(name) for id_ in (p.id, p.chip)} for name in names}
     assert [name for name in names if name not in ids[name]] == []
 

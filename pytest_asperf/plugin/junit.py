@@ -1,0 +1,45 @@
+"""pytest's JUnit file: a test's claims as properties, and its verdict as the type of failure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from _pytest.junitxml import xml_key
+
+from pytest_asperf.errors import printable
+from pytest_asperf.report.json_report import flat_claims
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pytest
+
+    from pytest_asperf.report.rows import ReportRow
+
+_PROPERTIES: Final = ("outcome", "value", "low", "high", "unit", "limit", "model", "sha256")
+_LONGEST: Final = 400
+
+
+def properties(rows: Sequence[ReportRow]) -> Iterator[tuple[str, str]]:
+    """Name and value of each fact of a test's claims, such as `asperf.tg16.value`."""
+    seen: Counter[str] = Counter()
+    for claim in flat_claims([{"test": "", **row.as_dict()} for row in rows], {}):
+        label = printable(claim["figure"] or claim["claim"], _LONGEST)
+        seen[label] += 1
+        name = f"asperf.{label}" + (f" ({seen[label]})" if seen[label] > 1 else "")
+        for key in _PROPERTIES:
+            if claim[key] not in {None, ""}:
+                yield f"{name}.{key}", printable(claim[key], _LONGEST)
+
+
+def name_failure(config: pytest.Config, report: Any) -> None:
+    """Give a failure in the JUnit file its verdict as type, `asperf.INCONCLUSIVE`."""
+    outcomes = {row["outcome"] for row in getattr(report, "asperf_rows", ())}
+    outcome = getattr(report, "asperf_outcome", "FAIL" if "FAIL" in outcomes else "")
+    xml = config.stash.get(xml_key, None)
+    if xml is None or not report.failed or not outcome:
+        return
+    for node in xml.node_reporter(report).nodes:
+        if node.tag in {"failure", "error"}:
+            node.set("type", f"asperf.{outcome}")

@@ -1,0 +1,76 @@
+"""The formats of a report: what writes each, from checked JSON reports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.errors import CacheError, ConfigError
+from pytest_asperf.report import speculation_picture
+from pytest_asperf.report.flat_files import bencher, comma_separated, github_benchmark
+from pytest_asperf.report.json_report import serialise
+from pytest_asperf.report.markdown import markdown
+from pytest_asperf.report.page import page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_asperf.config.settings import ReportTarget
+    from pytest_asperf.report.report_data import ReportData
+
+    Writer = Callable[[Sequence[ReportData]], bytes]
+
+
+def _json(reports: Sequence[ReportData]) -> bytes:
+    if len(reports) != 1:
+        raise ConfigError(
+            f"json: takes one report, not {len(reports)}",
+            why="a file is of one session",
+            remedy="name one file, or write html, md or csv",
+        )
+    return serialise(dict(reports[0].document))
+
+
+#: What writes a file of each format.
+WRITERS: Final[Mapping[str, Writer]] = {
+    "json": _json,
+    "html": page,
+    "md": markdown,
+    "csv": comma_separated,
+    "bencher": bencher,
+    "github-benchmark": github_benchmark,
+}
+#: The format that is a folder.
+PLOTS: Final = "plots"
+
+
+def write(target: ReportTarget, reports: Sequence[ReportData]) -> list[Path]:
+    """Write the reports to a file or a folder, and give the files.
+
+    There is none where pictures have nothing to draw: older ones are removed then.
+    """
+    if target.format != PLOTS:
+        files = {target.path: WRITERS[target.format](reports)}
+    else:
+        points = [point for report in reports for point in report.speculation]
+        headline = [line for report in reports for line in report.headline]
+        drawn = speculation_picture.draw(points, headline)
+        files = {target.path / name: content for name, content in drawn.items()}
+    for path, content in files.items():
+        _put(path, content)
+    return [path for path, content in files.items() if content]
+
+
+def _put(path: Path, content: bytes) -> None:
+    try:
+        if not content:
+            path.unlink(missing_ok=True)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as err:
+        raise CacheError(
+            f"the report {path} cannot be written: {err}",
+            why="what was measured is in this terminal's output only",
+            remedy="name a place that can be written",
+        ) from err

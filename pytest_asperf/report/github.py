@@ -1,0 +1,78 @@
+"""What GitHub shows of a job: lines that annotate it, and its summary."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.errors import printable
+from pytest_asperf.report.markdown import markdown
+
+if TYPE_CHECKING:
+    from pytest_asperf.report.report_data import Claim, ReportData
+
+_STEP_SUMMARY: Final = "GITHUB_STEP_SUMMARY"
+_ACTIONS: Final = "GITHUB_ACTIONS"
+#: What fails a job; the others are remarks.
+_ERRORS: Final = ("FAIL", "INVALID")
+_LONGEST: Final = 1000
+#: GitHub refuses the summary of a step that is longer than 1 MiB, all of it.
+_MOST_BYTES: Final = 2**20 - 2**12
+#: GitHub shows ten annotations of each level for a step.
+_MOST: Final = 20
+
+
+def is_job() -> bool:
+    """Whether this is a job of GitHub's, or one that has a file for its summary."""
+    return os.environ.get(_ACTIONS) == "true" or bool(os.environ.get(_STEP_SUMMARY))
+
+
+def tell(report: ReportData) -> list[str]:
+    """Add the report to the job's summary, and give the lines that annotate the job.
+
+    A summary that cannot be written is one of them.
+    """
+    lines = _add_to_summary(_cut(markdown([report])))
+    if os.environ.get(_ACTIONS) == "true":
+        open_claims = [claim for claim in report.claims if claim.outcome != "PASS"]
+        lines += map(_annotation, open_claims[:_MOST])
+    return lines
+
+
+def _cut(text: bytes) -> bytes:
+    """The summary up to a line's end that GitHub takes."""
+    if len(text) <= _MOST_BYTES:
+        return text
+    return text[:_MOST_BYTES].rpartition(b"\n")[0] + b"\n\nCut here: it was too long.\n"
+
+
+def _add_to_summary(text: bytes) -> list[str]:
+    if not (place := os.environ.get(_STEP_SUMMARY)):
+        return []
+    try:
+        with Path(place).open("ab") as file:
+            file.write(text)
+    except OSError as error:
+        return [printable(f"asperf: {place} could not be written: {error.strerror}")]
+    return []
+
+
+def _annotation(claim: Claim) -> str:
+    """Recorded figures, and findings of other hardware, fail nothing."""
+    is_error = claim.outcome in _ERRORS and claim.source == "live" and not claim.statement
+    level = "error" if is_error else "warning"
+    file, _, name = claim.test.partition("::")
+    place = f"file={_property(file)}," if name else ""
+    title = _property(f"{claim.outcome} {claim.test}")
+    text = f"{claim.subject} {claim.threshold}: {claim.measured}"
+    return f"::{level} {place}title={title}::{_data(text)}"
+
+
+def _data(text: str) -> str:
+    """A text that ends neither its line nor its command."""
+    return printable(text, _LONGEST).replace("%", "%25")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,128 @@
+"""Every format of a report, from a checked JSON report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_asperf.config.settings import ReportFormat, ReportTarget
+from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.report.flat_files import bencher, comma_separated, github_benchmark
+from pytest_asperf.report.formats import PLOTS, WRITERS, write
+from pytest_asperf.report.json_report import COLUMNS
+from pytest_asperf.report.read_report import read_report_file
+from pytest_asperf.report.report_data import OUTCOMES
+from pytest_asperf.report.rows import ReportRow
+from tests.report import sample_reports as samples
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_FORMULAE = st.text(max_size=20).map(lambda text: f"={text}") | st.text(max_size=20)
+
+
+def test_every_format_has_a_writer() -> None:
+    """What an option accepts can be written."""
+    assert {*WRITERS, PLOTS} == set(get_args(ReportFormat))
+
+
+@pytest.mark.parametrize("form", [*WRITERS])
+def test_every_format_is_written_from_a_stored_report(tmp_path: Path, form: Any) -> None:
+    """A file that was written once is enough for all others, whatever names are in it."""
+    (tmp_path / "r.json").write_text(json.dumps(samples.whole()))
+    report = read_report_file(tmp_path / "r.json")
+    (path,) = write(ReportTarget(form, tmp_path / "out"), [report])
+    content = path.read_text("utf-8")
+    assert "9999" in content
+    assert "\x1b" not in content
+    if form == "json":
+        assert json.loads(content) == samples.whole()
+
+
+def test_json_is_of_one_session(tmp_path: Path) -> None:
+    """Two reports are not one."""
+    with pytest.raises(ConfigError, match="takes one report, not 2"):
+        write(ReportTarget("json", tmp_path / "r.json"), [samples.read([])] * 2)
+
+
+def _csv(*rows: ReportRow) -> list[dict[str, str]]:
+    text = comma_separated([samples.read([("t.py::t", row) for row in rows])]).decode()
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def test_csv_has_a_line_for_each_claim() -> None:
+    """Numbers are the report's own, facts of the session are in each line; no claim is a head."""
+    claimed = samples.claimed("m", 10)
+    rate, slow = _csv(samples.rates("m"), claimed, samples.gate(1.3))
+    assert float(rate["value"]) == claimed.raw["figures"][0]["point"]
+    assert (rate["outcome"], slow["outcome"], rate["host"]) == ("PASS", "FAIL", "box")
+    assert float(slow["at_most"]) == 1.05
+    head = comma_separated([samples.read([])]).decode()
+    assert head == ",".join(["report", "time", "host", "machine", "version", *COLUMNS]) + "\r\n"
+
+
+@settings(max_examples=40, deadline=None)
+@given(_FORMULAE)
+def test_no_cell_is_a_formula(name: str) -> None:
+    """What a spreadsheet would compute begins with an apostrophe; a negative number stays one."""
+    (line,) = _csv(samples.below(name, -0.02, 0.01))
+    assert not any(value.startswith(("=", "+", "@", "\t", "\r")) for value in line.values())
+    assert float(line["value"]) == -0.02
+    assert line["claim"].removeprefix("'") == printable(name)
+
+
+def _open() -> list[ReportRow]:
+    """A claim of each outcome that is no pass, after one that is."""
+    unrun = ReportRow("", "pp16", "it refused", "", outcome="NOT RUN")
+    rows = [samples.claimed("m", limit) for limit in (10, 84, 9999)]
+    return [*rows, samples.invalid(), unrun]
+
+
+def test_benchers_format_shows_no_open_claim_as_a_pass() -> None:
+    """Only a PASS is 0; what is undecided has its value under another name, what is broken none."""
+    report = samples.read([(f"t{n}", row) for n, row in enumerate(_open())])
+    found = json.loads(bencher([report]))
+    by_test = {name.split()[0]: found[name] for name in found if "[" not in name}
+    codes = [measures["asperf-not-passed"]["value"] for measures in by_test.values()]
+    assert codes == [0, 1, 4, 3, 2]
+    valued = [name.split()[0] for name, measures in found.items() if "asperf-tok-s" in measures]
+    assert valued == ["t0", "t1", "t2"]
+    assert "asperf-tok-s" not in by_test["t1"]
+    (undecided,) = (name for name in found if "[INCONCLUSIVE]" in name)
+    estimate = report.claims[1].figures[0].estimate
+    assert found[undecided] == {
+        "asperf-tok-s": {
+            "value": estimate.point,
+            "lower_value": estimate.low,
+            "upper_value": estimate.high,
+        }
+    }
+
+
+def test_the_list_of_github_action_benchmark_is_smaller_is_better() -> None:
+    """A rate becomes time, every claim has a code, and what is not to be smaller has no value."""
+    rows = [*_open(), samples.gate(1.3)]
+    report = samples.read([(f"t{n}", row) for n, row in enumerate(rows)])
+    found = {entry["name"]: entry for entry in json.loads(github_benchmark([report]))}
+    codes = [entry["value"] for name, entry in found.items() if name.endswith("not passed")]
+    assert codes == [0, 1, 4, 3, 2, 4]
+    rate = report.claims[0].figures[0].estimate.point
+    values = {name.split()[0]: entry for name, entry in found.items() if "not passed" not in name}
+    assert values["t0"].items() >= {"value": 1e3 / rate, "unit": "ms/token"}.items()
+    assert values["t5"]["unit"] == "ratio"
+    assert values.keys() == {"t0", "t1", "t2", "t5"}
+    assert any("t1 " in name and name.endswith("[INCONCLUSIVE]") for name in found)
+    assert {entry["extra"].partition(":")[0] for entry in found.values()} == set(OUTCOMES)
+
+
+def test_pictures_without_speculation_are_none(tmp_path: Path) -> None:
+    """An older picture is removed, and nothing is said to be written."""
+    (tmp_path / "speculation.svg").write_text("old")
+    assert write(ReportTarget("plots", tmp_path), [samples.read([])]) == []
+    assert not list(tmp_path.iterdir())
