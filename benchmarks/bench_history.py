@@ -174,13 +174,10 @@ def otava_rule() -> Callable[[Nights], list[int]] | None:
         return None
 
     def rule(series: Nights) -> list[int]:
-        costs = np.exp(series.values)
+        costs = np.exp(series.values).tolist()
         alarms, known = [], 0
         for n in range(OTAVA_FROM, len(costs) + 1):
-            try:
-                points, _ = analysis.compute_change_points(costs[:n])
-            except ValueError:  # two of its windows found one point, in Otava 0.8.0
-                continue
+            points, _ = analysis.compute_change_points(costs[:n])
             if len(points) > known:
                 alarms.append(int(series.number[n - 1]))
             known = max(known, len(points))

@@ -151,7 +151,8 @@ def _build_of(opened: OpenStore, series: StoredSeries, point: StoredPoint) -> st
         name = f"{release['library']}=={release['version']}"
     else:
         document = opened.document(point.session)
-        name = document.get("night", {}).get("build") or document.get("candidate", "")
+        gate = document.get("gate", {}).get("candidate", "")
+        name = document.get("night", {}).get("build", gate)
         name = name.partition(",")[0]
     if not name:
         raise _unconfirmable(

@@ -34,7 +34,6 @@ from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import AsperfError, ConfigError, ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
     from pytest_asperf.commands.gate_request import GateRequest
@@ -191,7 +190,7 @@ def _measure(
         outcome = _gated(paired, project)
         if outcome.interrupted:
             raise KeyboardInterrupt
-        data = gate_document(outcome, report.began, budget.seed)
+        data = _document(outcome, report, budget.seed, project)
         facts = facts_of(data, power)
         changes = changes_between(last.facts, facts) if last else []
         report.measured(outcome, changes)
@@ -230,8 +229,14 @@ def _gate_change(
     changed = read_request(replace(options, base=last.build, candidate=now), project)
     outcome = _gated(changed, project)
     report.gated(outcome)
-    data: Mapping[str, Any] = gate_document(outcome, report.began, changed.limits.budget.seed)
+    data = _document(outcome, report, changed.limits.budget.seed, project)
     store_report(data, project, kind="gate")
+
+
+def _document(
+    outcome: GateOutcome, report: NightReport, seed: int, project: Project
+) -> dict[str, Any]:
+    return gate_document(outcome, report.began, seed, project.settings.hardware, command="nightly")
 
 
 def _gated(gate: GateRequest, project: Project) -> GateOutcome:

@@ -42,7 +42,7 @@ def facts_of(document: Mapping[str, Any], power: str) -> dict[str, str]:
     """What a night's results depend on, by name.
 
     Args:
-        document: the gate of the anchor, as `asperf gate --json` writes it.
+        document: the report of tonight's pairs with the anchor.
         power: the machine's power mode, in words.
     """
     figures = figures_of(document, "the night")
@@ -98,7 +98,7 @@ def restorable(build: Build, document: Mapping[str, Any]) -> str:
 
 def _proofs(document: Mapping[str, Any]) -> list[Sequence[Mapping[str, Any]]]:
     """What ran on both sides of each cell that was measured."""
-    raws = [(cell.get("verdict") or {}).get("raw", {}) for cell in document["cells"]]
+    raws = [row["raw"] for row in document["rows"]]
     return [raw["comparison"]["ran"] for raw in raws if "ran" in raw.get("comparison", {})]
 
 

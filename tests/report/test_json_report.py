@@ -52,6 +52,14 @@ def test_the_command_repeats_one_test_with_the_sessions_options() -> None:
     assert claim["repeat"] == "pytest 'test_x.py::test_y[a b]' --asperf-seed=7"
 
 
+def test_a_command_without_arguments_has_no_options() -> None:
+    """Not an error: `report` may be configured, and pytest run without a word."""
+    meta = SessionMeta(
+        "1", (), 0.0, 1.0, None, Hardware(Machine(os="Linux", arch="x", cpu_brand=None))
+    )
+    assert (meta.as_dict()["command"], meta.as_dict()["options"]) == ("pytest", [])
+
+
 def test_measurements_have_every_run() -> None:
     """A record for each model and side, with what ran and every count and time."""
     noted = [("t", samples.rates("m")), ("t", samples.level("m:Q8_0", 0.01))]
@@ -82,11 +90,3 @@ def test_a_gate_repeats_as_a_whole() -> None:
     options = ["a", "b", "--seed=7"]
     (claim,) = samples.report(noted, command="asperf gate a b", options=options)["claims"]
     assert claim["repeat"] == "asperf gate a b --seed=7"
-
-
-def test_a_command_without_arguments_has_no_options() -> None:
-    """Not an error: `report` may be configured, and pytest run without a word."""
-    meta = SessionMeta(
-        "1", (), 0.0, 1.0, None, Hardware(Machine(os="Linux", arch="x", cpu_brand=None))
-    )
-    assert (meta.as_dict()["command"], meta.as_dict()["options"]) == ("pytest", [])
