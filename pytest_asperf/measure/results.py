@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import metrics
-from pytest_asperf.analysis.stats.estimate import SHARE
+from pytest_asperf.analysis.stats.estimate import SHARE, counted_text, memory_text
 from pytest_asperf.analysis.stats.intervals import median_interval
 
 if TYPE_CHECKING:
@@ -63,7 +63,11 @@ class Provenance:
         """Label and text of each fact, for a failure message."""
         memory, logits = self.memory, self.loaded.logits_seen
         return (
-            ("model", f"{self.model}, {self.description}, sha256 {self.sha256[:12]}"),
+            ("model", self.model),
+            *((("title", self.title),) if self.title else ()),
+            # llama.cpp knows the sizes of some published models only, and writes ?B of others.
+            ("type", self.loaded.description.replace(" ?B", "")),
+            ("sha256", self.sha256[:12]),
             ("engine", self.engine.release),
             ("build", self.engine.libraries),
             *self.made,
@@ -72,13 +76,6 @@ class Provenance:
             *((("memory", f"{memory}, by the engine's own count"),) if memory else ()),
             *((("logits", logits),) if logits else ()),
         )
-
-    @property
-    def description(self) -> str:
-        """The model's own name and size, and what the engine calls it."""
-        described = self.loaded.description
-        # llama.cpp knows the sizes of some published models only, and writes ?B of others.
-        return f"{self.title} ({described.replace(' ?B', '')})" if self.title else described
 
     @property
     def memory(self) -> EngineMemory | None:
@@ -94,7 +91,7 @@ class Provenance:
         return ", ".join(
             (
                 *((f"computed in {loaded.dtype}",) if loaded.dtype else ()),
-                f"{loaded.threads} threads",
+                counted_text(loaded.threads, "threads"),
                 f"KV {kv}",
                 f"flash attention {flash_attn}",
                 f"context {'?' if n_ctx is None else n_ctx}",
@@ -104,7 +101,8 @@ class Provenance:
         )
 
     def _devices(self) -> str:
-        buffers = [f"{name} {mib:g} MiB" for name, mib in self.loaded.weights_mib.items()]
+        mib = self.loaded.weights_mib.items()
+        buffers = [f"{name} {memory_text(size * 2**20)}" for name, size in mib]
         layers = f"{self.loaded.layers_offloaded}/{self.loaded.n_layers} layers on a GPU"
         return f"{', '.join(buffers[:_DEVICES_SHOWN]) or 'unknown'}; {layers}"
 

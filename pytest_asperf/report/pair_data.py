@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from statistics import median
+from statistics import fmean, harmonic_mean, median
 from typing import TYPE_CHECKING, Any
+
+from pytest_asperf.analysis.stats.estimate import number_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +43,7 @@ def pair_data(
             "settings": [side.requested.as_texts() for side in ran],
             "timed": pairs.workload.name,
             "unit": "tok/s" if is_rate else "ms",
-            "medians": list(_medians(pairs, is_rate=is_rate)),
+            "medians": list(map(median, _turns(pairs, is_rate=is_rate))),
             "elapsed_s": pairs.elapsed_s,
             "pairs": [
                 {**_pair(pair, sign), "evidence_for_fail": fail, "evidence_for_pass": accept}
@@ -66,6 +68,14 @@ def chunk_data(comparison: PplComparison) -> dict[str, Any]:
     }
 
 
+def side_texts(pairs: WorkloadPairs, *, in_total: bool = False) -> tuple[str, str, str]:
+    """What baseline and candidate came to in the median, or in the total time; and the unit."""
+    is_rate = pairs.workload.is_rate
+    middle = (harmonic_mean if is_rate else fmean) if in_total else median
+    base, candidate = (number_text(middle(t)) for t in _turns(pairs, is_rate=is_rate))
+    return base, candidate, "tok/s" if is_rate else "ms"
+
+
 def _pair(pair: Pair, sign: int) -> dict[str, Any]:
     return {
         "baseline_ns": list(pair.baseline_runs_ns),
@@ -78,11 +88,11 @@ def _pair(pair: Pair, sign: int) -> dict[str, Any]:
     }
 
 
-def _medians(pairs: WorkloadPairs, *, is_rate: bool) -> tuple[float, float]:
-    """The median of each side's turns, in tok/s or ms."""
+def _turns(pairs: WorkloadPairs, *, is_rate: bool) -> tuple[list[float], list[float]]:
+    """Each side's turns, in tok/s or ms."""
     sides: tuple[list[float], list[float]] = ([], [])
     for pair in pairs.pairs:
         runs_ns = (pair.baseline_runs_ns, pair.candidate_runs_ns)
         for side, times_ns, n_tokens in zip(sides, runs_ns, pair.n_tokens, strict=True):
             side.extend(1e9 * n_tokens / ns if is_rate else ns / 1e6 for ns in times_ns)
-    return median(sides[0]), median(sides[1])
+    return sides
