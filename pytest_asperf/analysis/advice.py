@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.stats.estimate import counted_text
 from pytest_asperf.analysis.verdict import Figure, Outcome, Subject
 
 if TYPE_CHECKING:
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
 
 #: Beyond this many times the observations taken, "measure more" is no advice.
 _PRACTICABLE: Final = 100
+#: By what is counted, the option of a session that says how many.
+_OPTIONS: Final = {
+    "chunks": "--asperf-chunks",
+    "loads": "--asperf-repetitions",
+    "runs of one load": "--asperf-repetitions",
+    "pairs": "--asperf-max-pairs",
+}
 
 
 def outcome_of(*, holds: bool, broken: bool) -> Outcome:
@@ -22,6 +30,13 @@ def outcome_of(*, holds: bool, broken: bool) -> Outcome:
     if broken:
         return Outcome.FAIL
     return Outcome.PASS if holds else Outcome.INCONCLUSIVE
+
+
+def why_open(estimate: Estimate) -> str:
+    """Why a claim about a figure is not decided, if its interval does not show it."""
+    if estimate.has_interval:
+        return ""
+    return f"{estimate.basis} {'gives' if estimate.n == 1 else 'give'} no interval"
 
 
 def advice_for(
@@ -32,22 +47,32 @@ def advice_for(
         return ""
     if outcome is Outcome.FAIL:
         return subject.if_failed
-    return "; ".join(_would_decide(figure, limits) for figure, limits in undecided)
+    labelled = [(label, _would_decide(e, limits)) for (label, e), limits in undecided]
+    texts = (text if label == subject.name else f"{label}: {text}" for label, text in labelled)
+    return "; ".join(texts)
 
 
-def _would_decide(figure: Figure, limits: tuple[float, ...]) -> str:
-    label, estimate = figure
+def _would_decide(estimate: Estimate, limits: tuple[float, ...]) -> str:
     if not estimate.has_interval:
-        return f"{label}: measure more than {estimate.n} {estimate.counted} ({estimate.method})"
+        if estimate.needed is None:
+            return f"measure more than {estimate.basis} ({estimate.method})"
+        needed = counted_text(estimate.needed, estimate.counted)
+        return f"measure {needed}{_option(estimate, estimate.needed)}"
     total = _needed(estimate, limits)
     if total > _PRACTICABLE * estimate.n:
-        return f"{label}: too near the limit for more measurements to decide; claim another limit"
+        return "too near the limit for more measurements to decide: claim another"
     more = math.ceil(total - estimate.n)
     two_digits = round(more, 2 - len(str(more))) if more > 99 else more
     return (
-        f"{label}: about {two_digits} more {estimate.counted} would decide it if the figure stays "
-        "where it is"
+        f"about {two_digits} more {estimate.counted} would decide it if the figure stays where it "
+        f"is{_option(estimate, estimate.n + two_digits)}"
     )
+
+
+def _option(estimate: Estimate, total: int) -> str:
+    """The option that sets how many are measured."""
+    option = _OPTIONS.get(estimate.counted)
+    return f": {option}={total}" if option else ""
 
 
 def _needed(estimate: Estimate, limits: tuple[float, ...]) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.speculation_model import best_k, break_even_ratio, emitted_per_round
+from pytest_asperf.analysis.stats.estimate import Estimate, memory_text
 from pytest_asperf.analysis.verdict import Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -117,19 +118,27 @@ def judge_fit(capacity: Fit, subject: Subject) -> Verdict:
 
     It is arithmetic on sizes, so it is never INCONCLUSIVE; what it cannot know is in the details.
     """
-    limit = f"{WEIGHTS_SHARE:.0%} of memory" if capacity.memory.is_shared else "the card's memory"
+    shared = capacity.memory.is_shared
+    limit = f"{100 * WEIGHTS_SHARE:.0f} % of memory" if shared else "the card's memory"
     compute = "compute buffers are not counted"
     if capacity.compute_bytes is not None:
-        compute = f"{_gb(capacity.compute_bytes)} of it are compute buffers"
+        compute = f"{memory_text(capacity.compute_bytes)} of it are compute buffers"
+    sizes = capacity.needed_bytes, capacity.memory.nbytes
     return Verdict(
         outcome=Outcome.PASS if capacity.fits else Outcome.FAIL,
         subject=subject,
-        threshold=f"weights below {limit}, with the KV cache below {_gb(capacity.memory.nbytes)}",
-        measured=f"weights {_gb(capacity.weights_bytes)} of {_gb(capacity.weights_limit_bytes)}, "
-        f"with the KV cache {_gb(capacity.needed_bytes)}",
-        figures=(),
+        threshold=f"weights below {limit}, with the KV cache below {memory_text(sizes[1])}",
+        measured=f"weights {memory_text(capacity.weights_bytes)} of "
+        f"{memory_text(capacity.weights_limit_bytes)}, with the KV cache {memory_text(sizes[0])}",
+        figures=(
+            ("with the KV cache", _gib(capacity.needed_bytes)),
+            ("weights", _gib(capacity.weights_bytes)),
+        ),
         advice="" if capacity.fits else "use a smaller level, a shorter context or q8_0 KV types",
         details=(f"memory: {capacity.memory.basis}", compute),
+        accepted=tuple((None, limit / 2**30) for limit in (sizes[1], capacity.weights_limit_bytes)),
+        brief=" of ".join(map(memory_text, sizes)),
+        bound=f"< {100 * WEIGHTS_SHARE:.0f} %" if shared else "fits",
     )
 
 
@@ -207,5 +216,5 @@ def payoff(acceptance: float, costs: Verification, ratio: float | None = None) -
     return Payoff(acceptance, ratios[k], k, *best_k(acceptance, 1 / ratio, verify))
 
 
-def _gb(nbytes: float) -> str:
-    return f"{nbytes / 1e9:.3g} GB"
+def _gib(nbytes: int) -> Estimate:
+    return Estimate.exact(nbytes / 2**30, "GiB")

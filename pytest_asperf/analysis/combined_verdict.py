@@ -39,9 +39,14 @@ def judge_each(figures: Sequence[Figure], judge: Judge, subject: Subject) -> Ver
     if len(figures) == 1:
         label, estimate = figures[0]
         verdict = judge(estimate, subject=subject)
-        return replace(verdict, measured=f"{label} {verdict.measured}") if label else verdict
+        if not label:
+            return verdict
+        return replace(
+            verdict, measured=f"{label} {verdict.measured}", brief=f"{label} {verdict.brief}"
+        )
     verdicts = [(label, judge(estimate, subject=subject)) for label, estimate in figures]
-    return joined(verdicts, tuple(figures), subject, verdicts[0][1].threshold)
+    verdict = joined(verdicts, tuple(figures), subject, verdicts[0][1].threshold)
+    return replace(verdict, bound=verdicts[0][1].bound)
 
 
 def judge_implication(
@@ -87,10 +92,12 @@ def joined(
     more = f", and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
     count = f"of {len(verdicts)}"
     if failed:
-        head = f"{len(failed)} {count} shown not to hold"
+        head = f"{len(failed)} {count} not so"
     else:
         head = f"{len(verdicts) - len(unshown)} {count} shown"
     advice = "; ".join(dict.fromkeys(v.advice for _, v in named if v.advice))
     accepted = tuple(limits for _, verdict in verdicts for limits in verdict.accepted)
     measured = f"{head}; {shown}{more}"
-    return Verdict(outcome, subject, threshold, measured, figures, advice, accepted=accepted)
+    return Verdict(
+        outcome, subject, threshold, measured, figures, advice, accepted=accepted, brief=head
+    )

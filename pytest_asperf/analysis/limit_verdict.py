@@ -6,9 +6,9 @@ import math
 import re
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.advice import advice_for, outcome_of
-from pytest_asperf.analysis.stats.estimate import Estimate, limit_text
-from pytest_asperf.analysis.verdict import Subject, Verdict
+from pytest_asperf.analysis.advice import advice_for, outcome_of, why_open
+from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE, Estimate, limit_text
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 from pytest_asperf.errors import ConfigError, shown
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def judge_below(estimate: Estimate, limit: float, subject: Subject) -> Verdict:
         estimate,
         subject,
         threshold=f"below {limit_text(limit, estimate.unit)}",
+        bound=bound_text(f"< {limit_text(limit, estimate.unit)}", estimate.unit),
         accepted=(None, limit),
         holds=estimate.shown_below(limit),
         broken=estimate.shown_at_least(limit),
@@ -37,6 +38,7 @@ def judge_above(estimate: Estimate, limit: float, subject: Subject) -> Verdict:
         estimate,
         subject,
         threshold=f"above {limit_text(limit, estimate.unit)}",
+        bound=bound_text(f"> {limit_text(limit, estimate.unit)}", estimate.unit),
         accepted=(limit, None),
         holds=estimate.shown_above(limit),
         broken=estimate.shown_at_most(limit),
@@ -63,6 +65,7 @@ def judge_within(
         estimate,
         subject,
         threshold=range_text(at_least, at_most, estimate.unit),
+        bound=bound_text(_span_text(at_least, at_most, estimate.unit), estimate.unit),
         accepted=(at_least, at_most),
         holds=estimate.shown_at_least(low) and estimate.shown_at_most(high),
         broken=estimate.shown_below(low) or estimate.shown_above(high),
@@ -75,6 +78,18 @@ def range_text(at_least: float | None, at_most: float | None, unit: str) -> str:
     return " and ".join(
         f"{word} {limit_text(bound, unit)}" for word, bound in bounds if bound is not None
     )
+
+
+def bound_text(threshold: str, unit: str) -> str:
+    """A threshold beside a figure that has the unit."""
+    return threshold if unit in {CHANGE, SHARE, RATIO} else threshold.replace(f" {unit}", "")
+
+
+def _span_text(at_least: float | None, at_most: float | None, unit: str) -> str:
+    if at_least is not None and at_most is not None:
+        return f"{limit_text(at_least, unit)} to {limit_text(at_most, unit)}"
+    sign, bound = ("≤", at_most) if at_least is None else ("≥", at_least)
+    return "" if bound is None else f"{sign} {limit_text(bound, unit)}"
 
 
 def parse_percent(value: object, *, where: str, negative: bool = False) -> float:
@@ -104,6 +119,7 @@ def _judge(
     subject: Subject,
     *,
     threshold: str,
+    bound: str,
     accepted: Accepted,
     holds: bool,
     broken: bool,
@@ -115,6 +131,9 @@ def _judge(
         subject,
         threshold=threshold,
         measured=estimate.text(apart_from=limits),
+        brief=estimate.brief(apart_from=limits),
+        bound=bound,
+        why=why_open(estimate) if outcome is Outcome.INCONCLUSIVE else "",
         figures=((subject.name, estimate),),
         advice=advice_for(outcome, subject, [((subject.name, estimate), limits)]),
         accepted=(accepted,),

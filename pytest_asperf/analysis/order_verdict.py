@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from pytest_asperf.analysis.advice import advice_for, nearest_to_decided, outcome_of
+from pytest_asperf.analysis.stats.estimate import counted_text
 from pytest_asperf.analysis.verdict import Subject, Verdict
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def judge_monotonic(
     reversed_ = [figure for figure, shown in zip(figures, broken, strict=True) if shown]
     outcome = outcome_of(holds=all(holds), broken=any(broken))
     culprits = reversed_ or not_shown
-    measured = f"{sum(holds)} of {len(holds)} steps shown"
+    brief = measured = f"{sum(holds)} of {counted_text(len(holds), 'steps')} shown"
     if culprits:
         measured += "; " + ", ".join(f"{name} {e.text(apart_from=(0,))}" for name, e in culprits)
     return Verdict(
@@ -49,6 +50,8 @@ def judge_monotonic(
         figures=figures,
         advice=advice_for(outcome, subject, [(figure, (0.0,)) for figure in not_shown]),
         accepted=((0.0, None) if up else (None, 0.0),) * len(figures),
+        brief=brief,
+        bound=direction,
     )
 
 
@@ -81,9 +84,10 @@ def judge_pareto(
         values = ", ".join(
             f"{label} {e.text(apart_from=(0,))}" for name in named for label, e in figures[name]
         )
+        brief = f"{'dominated by' if dominating else 'open against'} {', '.join(named)}"
         measured = f"{'dominated by' if dominating else 'undecided against'} {values}"
     else:
-        measured = f"dominated by none of {len(others)}"
+        brief = measured = f"dominated by none of {len(others)}"
     return Verdict(
         outcome,
         subject,
@@ -93,6 +97,8 @@ def judge_pareto(
         advice=advice_for(
             outcome, subject, nearest_to_decided(figures[label] for label in undecided)
         ),
+        brief=brief,
+        bound="Pareto front",
     )
 
 

@@ -25,10 +25,14 @@ Figure = tuple[str, Estimate]
 #: Lower and upper limit of what a claim accepts, in its figure's unit; None is no limit.
 Accepted = tuple[float | None, float | None]
 
+#: Why there is no other verdict, where nothing more is to be said.
+_WHY: Final = {Outcome.INCONCLUSIVE: "the interval contains the limit"}
+#: What ran, as far as a line has room for it.
+_KEPT: Final = ("model", "sha256", "settings")
 _MEANING: Final = {
     Outcome.PASS: "shown to hold",
-    Outcome.FAIL: "shown not to hold",
-    Outcome.INCONCLUSIVE: "neither shown nor excluded",
+    Outcome.FAIL: "the claim does not hold",
+    Outcome.INCONCLUSIVE: "not decided",
     Outcome.INVALID: "the measurement is broken",
 }
 
@@ -42,12 +46,14 @@ class Subject:
         source: whether the figures were measured now, come from a published record, or were
             computed from sizes.
         ran: proof of path, as label and value.
+        brief: the name in a table, where it is another.
         if_failed: what to do about a FAIL.
     """
 
     name: str
     source: Source
     ran: tuple[tuple[str, str], ...] = ()
+    brief: str = ""
     if_failed: str = "compare what ran with the last run that passed; the interval excludes noise"
 
 
@@ -64,6 +70,10 @@ class Verdict:
         advice: what to do now; empty after a PASS.
         details: further remarks, one line each.
         accepted: what the claim accepts of each figure; empty where it sets no such limits.
+        brief: the result in a table, where it is another phrase.
+        bound: the threshold in a table, likewise: ``< 1 %``.
+        why: why it is not decided, in a few words.
+        basis: what the result rests on, where that is no number of observations.
         raw: what was measured, as plain data for the JSON report.
     """
 
@@ -75,6 +85,10 @@ class Verdict:
     advice: str
     details: tuple[str, ...] = ()
     accepted: tuple[Accepted, ...] = ()
+    brief: str = ""
+    bound: str = ""
+    why: str = ""
+    basis: str = ""
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
@@ -91,11 +105,26 @@ class Verdict:
     def line(self) -> str:
         """The verdict on one line, safe to print."""
         basis = [
-            *_bases(self.figures),
+            *dict.fromkeys(estimate.basis for _, estimate in self.figures if estimate.basis),
             *([self.subject.source] if self.subject.source != "live" else []),
         ]
         tail = f" ({', '.join(basis)})" if basis else ""
         return f"{self.outcome}  {printable(self.claim)}: {printable(self.measured)}{tail}"
+
+    def short_note(self) -> tuple[str, ...]:
+        """What failed, why, what to do and what ran, one line each, safe to print."""
+        facts = dict(self.subject.ran)
+        sides = ("", "candidate ", "target ")
+        kept = (facts.get(f"{side}{label}") for label in _KEPT for side in sides)
+        limit = self.bound or self.threshold
+        found = (self.brief or self.measured, f"wanted {limit}" if limit else "")
+        lines = (
+            (str(self.outcome), f"{self.subject.brief or self.subject.name}: {', '.join(found)}"),
+            ("why", self.why or _WHY.get(self.outcome, "")),
+            ("do", self.advice),
+            ("ran", ", ".join([*filter(None, kept), "-v for all"])),
+        )
+        return tuple(f"{head:13} {printable(text, 300)}" for head, text in lines if text)
 
     def note(self) -> str:
         """The verdict as a lab note of several lines, safe to print."""
@@ -132,18 +161,21 @@ def guarded(verdict: Verdict, guard_findings: Iterable[GuardFinding], *, remedy:
         for consequence in (Consequence.INVALID, Consequence.INCONCLUSIVE)
     )
     details = (*verdict.details, *map(str, findings))
-    outcome, measured, advice = verdict.outcome, verdict.measured, verdict.advice
+    found = replace(verdict, details=details)
     if broken:
-        outcome, measured, advice = Outcome.INVALID, broken, remedy
-    elif doubtful and outcome in {Outcome.PASS, Outcome.FAIL}:
-        outcome, measured, advice = Outcome.INCONCLUSIVE, f"{measured}, but {doubtful}", remedy
-    return replace(verdict, outcome=outcome, measured=measured, advice=advice, details=details)
-
-
-def _bases(figures: Sequence[Figure]) -> list[str]:
-    """Distinct sample counts of the figures, such as ``63 chunks``."""
-    counts = {(e.n, e.counted): None for _, e in figures if not e.is_exact}
-    return [f"{n} {counted}" for n, counted in counts]
+        return replace(
+            found, outcome=Outcome.INVALID, measured=broken, brief="", advice=remedy, why=""
+        )
+    if doubtful and verdict.outcome in {Outcome.PASS, Outcome.FAIL}:
+        return replace(
+            found,
+            outcome=Outcome.INCONCLUSIVE,
+            measured=f"{verdict.measured}, but {doubtful}",
+            brief=verdict.brief or verdict.measured,
+            advice=remedy,
+            why=doubtful,
+        )
+    return found
 
 
 def _how(estimate: Estimate) -> str:
@@ -152,7 +184,7 @@ def _how(estimate: Estimate) -> str:
     two_sided, one_sided = 100 * estimate.confidence, 50 * (1 - estimate.confidence)
     return (
         f"{two_sided:.4g} % two-sided, so each bound errs in at most {one_sided:.3g} % of runs; "
-        f"{estimate.method}, {estimate.n} {estimate.counted}"
+        f"{estimate.method}, {estimate.basis}"
     )
 
 

@@ -168,7 +168,10 @@ def _settled(gate: GatedWorkloads, budget: Budget, ppl_below: float) -> tuple[Ve
     interrupted = False
     for result in gate.judged(budget, ppl_below):
         verdicts.append(result.unbroken())
-        gate.measurement.record(verdict_row(verdicts[-1], result.note))
+        row = verdict_row(verdicts[-1], result.note)
+        what = f"gate {result.cell.name} {result.cell.what}"
+        raw = row.raw | {"builds": [build.name for build in gate.builds]}
+        gate.measurement.record(replace(row, what=what, elapsed_s=result.elapsed_s, raw=raw))
         interrupted |= result.interrupted
     if interrupted:
         raise KeyboardInterrupt

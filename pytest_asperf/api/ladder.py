@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, parse_percent
 from pytest_asperf.analysis.stats.chunk_intervals import delta_ppl
-from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE
+from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, number_text
 from pytest_asperf.analysis.stats.intervals import paired_change_interval
 from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.verdict import Subject, Verdict, guarded
@@ -155,7 +155,6 @@ class Ladder(FixtureValue):
         guard_findings, what = level_trips(result), f"{result.ran.model} vs {baseline}"
         notes = [
             self.result.note,
-            f"PPL on {result.text}",
             *(f"{what}: {guard_finding}" for guard_finding in guard_findings),
         ]
         self.measurement.record(level_row(result, baseline, "\n".join(filter(None, notes))))
@@ -296,6 +295,7 @@ def assert_ppl_delta(
     else:
         limit = parse_percent(above, where="assert_ppl_delta: above", negative=True)
         verdict = judge_above(perplexity.delta_ppl, limit, subject)
+    verdict = replace(verdict, brief=f"{number_text(perplexity.ppl, 4)}, {verdict.brief}")
     return settle(
         guarded(verdict, perplexity.guard_findings, remedy=OTHER_LEVELS),
         perplexity.measurement.record,

@@ -100,8 +100,7 @@ def assert_ratio(
     )
     result = compare_sides(sides, measured.measurement, claim.costs)
     verdict = ratio_verdict(result, claim, _twins(result, sides))
-    note = verdict.details[0] if verdict.details else ""
-    return settle(verdict, measured.measurement.record, note=note, interrupted=result.interrupted)
+    return settle(verdict, measured.measurement.record, interrupted=result.interrupted)
 
 
 def _ratio_of_sizes(

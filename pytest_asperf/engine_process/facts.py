@@ -10,6 +10,7 @@ import math
 from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.errors import printable, shown
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class EngineMemory:
 
     def __str__(self) -> str:
         parts = (("weights", self.weights), ("KV", self.kv), ("compute", self.compute))
-        return ", ".join(f"{name} {nbytes / 1e6:.4g} MB" for name, nbytes in parts)
+        return ", ".join(f"{name} {memory_text(nbytes)}" for name, nbytes in parts)
 
 
 @dataclass(frozen=True, slots=True)

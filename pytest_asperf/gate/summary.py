@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -29,9 +28,7 @@ _ANSWERS: Final = {
     INTERRUPTED: "STOPPED",
 }
 LEFT_OUT: Final = "left out"
-_PROOF: Final = ("model", "memory", "settings")
-#: What a cell took stands in a column of its own.
-_COST: Final = re.compile(r", \d+ s\b(, Wald bound \d+)?")
+_PROOF: Final = ("model", "title", "type", "sha256", "memory", "settings")
 _LONGEST: Final = 400
 
 
@@ -132,9 +129,14 @@ def summary_rows(outcome: GateOutcome) -> list[SummaryRow]:
 
 
 def _row(result: CellResult) -> SummaryRow:
-    measured, cell = _COST.sub("", result.measured), result.cell
+    cell = result.cell
     return SummaryRow(
-        result.word, cell.name, printable(cell.what), measured, result.counted, result.elapsed_s
+        result.word,
+        cell.name,
+        printable(cell.what),
+        result.measured,
+        result.counted,
+        result.elapsed_s,
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.serving_metrics import e2e_ns, itl_ns, ttft_ns, user_rate
-from pytest_asperf.analysis.stats.estimate import SHARE
+from pytest_asperf.analysis.stats.estimate import SHARE, counted_text, memory_text
 from pytest_asperf.analysis.stats.intervals import median_interval
 from pytest_asperf.hardware.watch import NOT_WATCHED, Watched
 
@@ -67,7 +67,11 @@ class Provenance:
         """Label and text of each fact, for a failure message."""
         memory, logits = self.memory, self.loaded.logits_seen
         return (
-            ("model", f"{self.model}, {self.description}, {self._file}"),
+            ("model", self.model),
+            *((("title", self.title),) if self.title else ()),
+            # llama.cpp knows the sizes of some published models only, and writes ?B of others.
+            ("type", self.loaded.description.replace(" ?B", "")),
+            ("sha256", self.sha256[:12] or "its file is not known"),
             ("engine", self.engine.release),
             ("build", self.engine.libraries),
             *self.made,
@@ -78,13 +82,6 @@ class Provenance:
             *((("server", self._server),) if self.loaded.served else ()),
             *((("logits", logits),) if logits else ()),
         )
-
-    @property
-    def description(self) -> str:
-        """The model's own name and size, and what the engine calls it."""
-        described = self.loaded.description
-        # llama.cpp knows the sizes of some published models only, and writes ?B of others.
-        return f"{self.title} ({described.replace(' ?B', '')})" if self.title else described
 
     @property
     def memory(self) -> EngineMemory | None:
@@ -118,7 +115,7 @@ class Provenance:
         return ", ".join(
             (
                 *((f"computed in {loaded.dtype}",) if loaded.dtype else ()),
-                f"{loaded.threads or '?'} threads",
+                counted_text(loaded.threads, "threads") if loaded.threads else "? threads",
                 f"KV {kv}",
                 f"flash attention {flash_attn}",
                 f"context {'?' if n_ctx is None else n_ctx}",
@@ -128,7 +125,8 @@ class Provenance:
         )
 
     def _devices(self) -> str:
-        buffers = [f"{name} {mib:g} MiB" for name, mib in self.loaded.weights_mib.items()]
+        mib = self.loaded.weights_mib.items()
+        buffers = [f"{name} {memory_text(size * 2**20)}" for name, size in mib]
         layers = f"{self.loaded.layers_offloaded}/{self.loaded.n_layers} layers on a GPU"
         if not self.loaded.n_layers:
             layers = "layers on a GPU unknown"

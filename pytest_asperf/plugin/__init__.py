@@ -63,6 +63,8 @@ _LADDERS = frozenset({"quant_ladder", "kv_ladder"})
 _OUR_MARKERS = _LADDERS | {"speculative", "hardware"}
 #: What `report.outcome` puts on a test's report.
 _OURS = ("asperf_rows", "asperf_waited", "asperf_skipped", "asperf_untried")
+#: Of these, what changes a test's word.
+_JUDGED = ("asperf_outcome", "asperf_finding", "asperf_rows")
 _REPORTS = "asperf-reports"
 #: Other projects have markers of these names: they are ours on a test that measures.
 _COMMON_MARKERS = frozenset({"finding", "model", "quant"})
@@ -193,7 +195,8 @@ def pytest_runtest_makereport(
 
         settle(item, call, report, session)
         benchmarks = item.config.pluginmanager.get_plugin("pytest-benchmark")
-        if benchmarks and hasattr(report, "asperf_rows") and not _is_xdist_worker(item.config):
+        is_asked_for = benchmarks and _was_benchmarked(item.config)
+        if is_asked_for and hasattr(report, "asperf_rows") and not _is_xdist_worker(item.config):
             from pytest_asperf.report.benchmark_rows import add_rows
 
             add_rows(benchmarks, report.asperf_rows)
@@ -203,8 +206,8 @@ def pytest_runtest_makereport(
 def pytest_report_teststatus(
     report: pytest.TestReport | pytest.CollectReport,
 ) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:
-    """Give INCONCLUSIVE and INVALID letters of their own."""
-    if not hasattr(report, "asperf_outcome") and not hasattr(report, "asperf_finding"):
+    """Give INCONCLUSIVE and INVALID letters of their own; with `-v` say what was measured."""
+    if not any(hasattr(report, name) for name in _JUDGED):
         return None
     from pytest_asperf.plugin.outcomes import status
 
@@ -286,6 +289,8 @@ class _Reports:
             from pytest_asperf.plugin.junit import name_failure
 
             name_failure(self._config, report)
+        told: Any = report
+        told.asperf_told = True
         if not self.reports and not _is_xdist_worker(self._config):
             # xdist's controller collects no test: only now it has something to lose.
             _end_as_by_ctrl_c(self._config)
@@ -316,6 +321,15 @@ def _measures(item: pytest.Item) -> bool:
     info = getattr(item, "_fixtureinfo", None)
     fixtures = info.name2fixturedefs.values() if info is not None else ()
     return any(defs[-1].func.__module__ == _FIXTURES for defs in fixtures)
+
+
+def _was_benchmarked(config: pytest.Config) -> bool:
+    """Whether an option of pytest-benchmark was given."""
+    import os
+
+    words = (*config.invocation_params.args, *config.getini("addopts"))
+    given = " ".join(map(str, (*words, os.environ.get("PYTEST_ADDOPTS", ""))))
+    return "--benchmark-" in given
 
 
 def _is_ours(error: BaseException) -> bool:

@@ -10,7 +10,8 @@ from pytest_asperf.plugin.junit import properties
 from pytest_asperf.plugin.scope import elsewhere, unfilled
 from pytest_asperf.plugin.skips import reason_of
 from pytest_asperf.plugin.stash import take_notes
-from pytest_asperf.report.rows import about_finding, broken_row, untried_row
+from pytest_asperf.report.claims_table import brief_text
+from pytest_asperf.report.rows import about_finding, broken_row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,13 +21,19 @@ if TYPE_CHECKING:
     from pytest_asperf.config.settings import Inconclusive
     from pytest_asperf.plugin.session import Session
     from pytest_asperf.published.findings import Finding
-    from pytest_asperf.published.findings.evidence import Evidence
 
 #: Words and colours of the outcomes that pytest does not know: category, letter, word, markup.
 _STATUS: Final[Mapping[str, tuple[str, str, tuple[str, Mapping[str, bool]]]]] = {
     "INCONCLUSIVE": ("inconclusive", "I", ("INCONCLUSIVE", {"yellow": True})),
     "INVALID": ("invalid", "V", ("INVALID", {"purple": True})),
 }
+#: The same of those that it knows; the word gets the figures.
+_PYTESTS: Final[Mapping[str, tuple[str, str, tuple[str, Mapping[str, bool]]]]] = {
+    "passed": ("passed", ".", ("PASSED", {"green": True})),
+    "failed": ("failed", "F", ("FAILED", {"red": True})),
+}
+#: Lines of an error, but for its place; `-v` has all.
+_MOST_LINES: Final = 6
 #: Of a verdict on a finding that fails no test, and never looks like a pass: letter, colour.
 _FINDING_STATUS: Final[Mapping[str, tuple[str, str]]] = {
     "FAIL": ("f", "red"),
@@ -48,7 +55,7 @@ def settle(
     There is no session if its settings were refused.
     """
     extras: Any = report  # attributes of the report travel with it, through xdist too
-    rows = take_notes(item)
+    rows = take_notes(item, call.start)
     error = call.excinfo.value if call.excinfo is not None and report.failed else None
     _mark(extras, call, session)
     if reason := unfilled(item, error):
@@ -61,7 +68,7 @@ def settle(
     place = elsewhere(item)
     if finding is not None and session is not None:
         evidence = session.findings.evidence
-        _mark_untried(report, finding, evidence)
+        _mark_untried(report, finding)
         rows = [about_finding(r, finding, evidence, place) if r.outcome else r for r in rows]
     if rows:
         extras.asperf_rows = [row.as_dict() for row in rows]
@@ -70,7 +77,7 @@ def settle(
     if isinstance(error, AsperfError):
         _show_parts(item, call, report, error)
     elif isinstance(error, VerdictError):
-        _shorten(report, error)
+        _shorten(item, report, error)
     if isinstance(error, VerdictError) and (place or _is_no_failure(error, finding)):
         _soften_finding(report, error, "elsewhere" if place else error.verdict.subject.source)
         return
@@ -82,12 +89,11 @@ def settle(
         _soften(item, report, f"{outcome}: {_in_short(error)}", session.settings.inconclusive)
 
 
-def _mark_untried(report: pytest.TestReport, finding: Finding, evidence: Evidence) -> None:
+def _mark_untried(report: pytest.TestReport, finding: Finding) -> None:
     """Put on a skipped test's report which finding was not tried, and why."""
     if report.skipped and isinstance(report.longrepr, tuple):
         extras: Any = report
-        reason = report.longrepr[2].removeprefix("Skipped: ")
-        extras.asperf_untried = untried_row(finding, evidence, reason).as_dict()
+        extras.asperf_untried = finding.id, report.longrepr[2].removeprefix("Skipped: ")
 
 
 def _skip(item: pytest.Item, report: pytest.TestReport, reason: str) -> None:
@@ -110,7 +116,9 @@ def _show_parts(
     """Show an error's four parts and the user's own line; the other frames are ours."""
     if item.config.getoption("tbstyle") != "auto":
         return
-    lines = [str(error)]
+    lines = str(error).splitlines()
+    if item.config.get_verbosity() <= 0 and (more := len(lines) - _MOST_LINES) > 0:
+        lines[_MOST_LINES - 1 :] = [f"({more + 1} more lines with -v)"]
     if call.when == "call" and call.excinfo is not None:
         own = [entry for entry in call.excinfo.traceback if entry.path == item.path]
         lines += [
@@ -121,11 +129,22 @@ def _show_parts(
     report.longrepr = "\n".join(lines)
 
 
-def _shorten(report: pytest.TestReport, error: VerdictError) -> None:
-    """Have pytest's short summary say what was claimed and found, not the note's first line."""
-    crash = getattr(report.longrepr, "reprcrash", None)
-    if crash is not None:
-        crash.message = _in_short(error)
+def _shorten(item: pytest.Item, report: pytest.TestReport, error: VerdictError) -> None:
+    """Show a verdict in few lines; have pytest's short summary say what was claimed.
+
+    The figures stand in the table of claims.
+    """
+    shown: Any = report.longrepr
+    if getattr(shown, "reprcrash", None) is None:
+        return
+    shown.reprcrash.message = printable(error.verdict.claim)
+    if item.config.getoption("tbstyle") == "auto" and item.config.get_verbosity() <= 0:
+        entry = shown.reprtraceback.reprentries[-1]
+        claim = [line for line in entry.lines if line.startswith(">")]
+        entry.lines = [*claim[-1:], *(f"E   {line}" for line in error.verdict.short_note())]
+        entry.style, entry.reprfuncargs = "short", None
+        shown.reprtraceback.reprentries = [entry]
+        shown.chain = [(shown.reprtraceback, shown.reprcrash, None)]
 
 
 def _in_short(error: VerdictError) -> str:
@@ -184,4 +203,14 @@ def status(report: Any) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | Non
         source, outcome = report.asperf_finding.split()
         letter, colour = _FINDING_STATUS[outcome]
         return report.asperf_finding, letter, (f"{outcome} ({source})", {colour: True})
-    return _STATUS.get(report.asperf_outcome) if report.failed else None
+    figures = (
+        "" if hasattr(report, "asperf_told") else brief_text(getattr(report, "asperf_rows", ()))
+    )
+    if hasattr(report, "asperf_outcome"):
+        found = _STATUS.get(report.asperf_outcome) if report.failed else None
+    else:
+        found = _PYTESTS.get(report.outcome) if report.when == "call" else None
+    if found is None or not figures:
+        return found
+    category, letter, (word, markup) = found
+    return category, letter, (f"{word} {figures}", markup)

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from pytest_asperf.report.rows import ReportRow
 
 _SESSION = pytest.StashKey["Session"]()
-_ROWS = pytest.StashKey["dict[str, list[ReportRow]]"]()
+_ROWS = pytest.StashKey["dict[str, list[tuple[float, ReportRow]]]"]()
+_JUDGED_AT = pytest.StashKey[float]()
 
 
 def session_of(config: pytest.Config) -> Session:
@@ -47,17 +49,27 @@ class Unreported:
 
 def note(item: pytest.Item, row: ReportRow) -> None:
     """Note a row with the test it belongs to, once however often the test asks for it."""
-    rows = item.config.stash.setdefault(_ROWS, {}).setdefault(item.nodeid, [])
-    if row not in rows:
-        rows.append(row)
+    noted = item.config.stash.setdefault(_ROWS, {}).setdefault(item.nodeid, [])
+    if row not in (earlier for _, earlier in noted):
+        noted.append((time.time(), row))
 
 
-def take_notes(item: pytest.Item) -> list[ReportRow]:
-    """The rows that a test noted since the last call."""
-    return item.config.stash.get(_ROWS, {}).pop(item.nodeid, [])
+def take_notes(item: pytest.Item, began: float) -> list[ReportRow]:
+    """The rows that a test noted since the last call; the first phase of the test began then.
+
+    A claim took the time since the one before it, unless it says otherwise.
+    """
+    rows = []
+    last = item.stash.get(_JUDGED_AT, began)
+    for at, row in item.config.stash.get(_ROWS, {}).pop(item.nodeid, []):
+        is_timed = row.outcome and row.elapsed_s is None
+        rows.append(replace(row, elapsed_s=at - last) if is_timed else row)
+        last = at if row.outcome else last
+    item.stash[_JUDGED_AT] = last
+    return rows
 
 
 def unreported(config: pytest.Config) -> list[Unreported]:
     """The rows that were noted but never taken."""
     noted = config.stash.get(_ROWS, {}).items()
-    return [Unreported(nodeid, [row.as_dict() for row in rows]) for nodeid, rows in noted]
+    return [Unreported(nodeid, [row.as_dict() for _, row in rows]) for nodeid, rows in noted]

@@ -1,4 +1,4 @@
-"""The end of a session: undecided tests, the tables, waits, and the files written."""
+"""The end of a session: undecided tests, the claims, waits, and the files written."""
 
 from __future__ import annotations
 
@@ -6,86 +6,112 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.errors import printable
 from pytest_asperf.report.benchmark_rows import comparison_note
-from pytest_asperf.report.rows import noted_rows, row_from_dict
-from pytest_asperf.report.speculation_points import points_of
-from pytest_asperf.report.tables import (
-    render_findings,
-    render_measurements,
-    render_speculation,
-    render_verdicts,
+from pytest_asperf.report.claims_table import (
+    Screen,
+    claim_lines,
+    legend_lines,
+    one_line,
+    tally,
+    undecided_lines,
+    whole_text,
 )
+from pytest_asperf.report.rows import noted_rows
+from pytest_asperf.report.speculation_points import points_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from _pytest.terminal import TerminalReporter
 
     from pytest_asperf.plugin.session import Session
-    from pytest_asperf.report.rows import ReportRow
+    from pytest_asperf.report.claims_table import Noted
 
-#: pytest's categories of our own outcomes, and their colours by pytest's names.
+#: pytest's categories of our own outcomes.
 _UNDECIDED: Final = ("inconclusive", "invalid")
-_MARKUP: Final = {"INCONCLUSIVE": "yellow", "INVALID": "purple"}
+#: The colours of verdicts by pytest's names.
+MARKUP: Final = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "INVALID": "purple"}
+#: Verdicts on recorded figures with which a live FAIL fails no test.
+_UNSHOWN: Final = frozenset({"FAIL", "INVALID"})
+#: Remarks beside the claims; `-v` has all.
+_MOST_NOTES: Final = 3
 
 
 def summarise(
     terminal: TerminalReporter, session: Session, reports: Sequence[Any], ours: Sequence[Any]
 ) -> None:
     """Print the summary of the reports with rows (`reports`), and of all that are `ours`."""
-    undecided = [r for category in _UNDECIDED for r in terminal.stats.get(category, [])]
     if terminal.config.getoption("tbstyle") != "no":
-        _print_notes(terminal, undecided)
-    if terminal.config.get_verbosity() >= 0:
-        terminal.section("asperf")
-        if terminal.config.pluginmanager.hasplugin("dsession"):  # xdist printed none
-            terminal.write("".join(f"{line}\n" for line in session.headline()))
-        untried = [row_from_dict(r.asperf_untried) for r in ours if hasattr(r, "asperf_untried")]
-        _print_tables(terminal, [row for _, row in noted_rows(reports)], untried)
+        _print_blocks(terminal)
+    verbosity = terminal.config.get_verbosity()
+    if verbosity > -2 and (noted := noted_rows(reports)):
+        _print_claims(terminal, session, noted)
+    if verbosity > 0:
+        for id_, reason in (r.asperf_untried for r in ours if hasattr(r, "asperf_untried")):
+            terminal.line(f"not tried: {printable(id_)}: {printable(reason)}")
+    if verbosity >= 0:
         _print_waits(terminal, ours)
         for path in session.written:
             terminal.line(f"asperf: wrote {path}")
         for line in session.stored:
             terminal.line(f"asperf: {printable(line)}")
     _print_comparison(terminal)
-    _print_list(terminal, undecided)
     for line in session.closing:
         terminal.line(line)
     for error in session.unwritten.values():
         terminal.line(f"asperf: {error}", red=True)
 
 
-def _print_notes(terminal: TerminalReporter, undecided: Sequence[Any]) -> None:
+def _print_blocks(terminal: TerminalReporter) -> None:
     """Print the reports of our own outcomes, which pytest's failure section leaves out."""
-    for report in undecided:
-        terminal.section(f"{report.asperf_outcome} {report.nodeid}", sep="_")
-        terminal._outrep_summary(report)  # noqa: SLF001  # as pytest's own sections do
+    for category in _UNDECIDED:
+        for report in terminal.stats.get(category, []):
+            terminal.section(f"{report.asperf_outcome} {report.nodeid}", sep="_")
+            terminal._outrep_summary(report)  # noqa: SLF001  # as pytest's own sections do
 
 
-def _print_tables(
-    terminal: TerminalReporter, rows: Sequence[ReportRow], untried: Sequence[ReportRow]
-) -> None:
-    width, colour = terminal._tw.fullwidth, terminal.hasmarkup  # noqa: SLF001  # no other way
-    # A measurement that several tests share is noted by each, and shown once.
-    shared = {
-        (row.model, row.subject, row.measured, row.basis, row.ran): row
-        for row in rows
-        if not row.outcome
-    }
-    _write(terminal, render_measurements(list(shared.values()), width, colour=colour))
-    _write(terminal, render_speculation(points_of(rows), width, colour=colour))
-    for text in sorted({line for row in rows for line in row.note.splitlines()}):
-        terminal.line(f"note: {printable(text)}")
-    verdicts = [row for row in rows if row.outcome]
-    claims = [row for row in verdicts if not row.finding]
-    _write(terminal, render_verdicts(claims, width, colour=colour))
-    findings = [row for row in verdicts if row.finding]
-    _write(terminal, render_findings(findings, width, colour=colour, untried=untried))
+def _print_claims(terminal: TerminalReporter, session: Session, noted: Sequence[Noted]) -> None:
+    verbosity = terminal.config.get_verbosity()
+    screen = _screen(terminal)
+    if verbosity >= 0:
+        terminal.section("asperf")
+        head = session.headline() if terminal.config.pluginmanager.hasplugin("dsession") else []
+        for text in (*head, *legend_lines(noted, screen)):  # under xdist nothing else said the head
+            terminal.write("".join(f"{line}\n" for line in screen.wrapped(text)))
+    for line in claim_lines(noted, screen):
+        terminal.write(line.mark, **_colour(line.outcome))
+        terminal.write(f"  {line.text}\n")
+    for text in _remarks(noted, screen, verbosity):
+        terminal.write("".join(f"{line}\n" for line in screen.wrapped(text)))
+    if counted := tally(noted):
+        terminal.line(counted)
 
 
-def _write(terminal: TerminalReporter, text: str) -> None:
-    """Write a table; of letters that the terminal's encoding lacks, pytest would escape it all."""
-    encoding = getattr(terminal._tw._file, "encoding", None) or "utf-8"  # noqa: SLF001  # no other way
-    terminal.write(text.encode(encoding, "backslashreplace").decode(encoding))
+def _screen(terminal: TerminalReporter) -> Screen:
+    writer = terminal._tw  # noqa: SLF001  # no other way
+    return Screen(writer.fullwidth, getattr(writer._file, "encoding", None) or "utf-8")  # noqa: SLF001
+
+
+def _colour(outcome: str) -> dict[str, bool]:
+    return {MARKUP[outcome]: True} if outcome in MARKUP else {}
+
+
+def _remarks(noted: Sequence[Noted], screen: Screen, verbosity: int) -> Iterator[str]:
+    """What explains the claims: speculation, the machine, and what is not decided."""
+    rows = [row for _, row in noted]
+    yield from dict.fromkeys(map(whole_text, rows) if verbosity > 0 else ())
+    yield from (f"SD {point.label}: {point.explanation}" for point in points_of(rows))
+    notes = sorted({line for row in rows for line in row.note.splitlines()})
+    if verbosity > 0:
+        yield from (f"note: {text}" for text in notes)
+    elif verbosity == 0:
+        yield from (one_line(f"note: {text}", screen) for text in notes[:_MOST_NOTES])
+        more = len(notes) - _MOST_NOTES
+        yield from [f"note: {more} more with -v"] if more > 0 else []
+    if any(row.source == "recorded" for row in rows):
+        yield "recorded verdicts fail no test; run asperf findings to explain them"
+    if any(row.source == "live" and row.recorded in _UNSHOWN for row in rows):
+        yield "no test fails for a statement that its own figures do not show"
+    yield from undecided_lines(noted, screen)
 
 
 def _print_waits(terminal: TerminalReporter, ours: Sequence[Any]) -> None:
@@ -100,13 +126,3 @@ def _print_comparison(terminal: TerminalReporter) -> None:
     benchmarks = terminal.config.pluginmanager.get_plugin("pytest-benchmark")
     if benchmarks and (note := comparison_note(benchmarks)):
         terminal.line(f"asperf: {note}")
-
-
-def _print_list(terminal: TerminalReporter, undecided: Sequence[Any]) -> None:
-    """List what pytest's own short summary leaves out, in its form."""
-    for report in undecided:
-        crash = getattr(report.longrepr, "reprcrash", None)
-        reason = crash.message if crash else str(report.longrepr).partition("\n")[0]
-        colour = {_MARKUP[report.asperf_outcome]: True}
-        terminal.write(report.asperf_outcome, bold=True, **colour)
-        terminal.line(f" {report.nodeid} - {reason}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from statistics import median
+from statistics import fmean, harmonic_mean, median
 from typing import TYPE_CHECKING, Any
 
+from pytest_asperf.analysis.stats.estimate import number_text
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.report.rows import proof
@@ -104,6 +105,18 @@ def chunk_data(comparison: PplComparison) -> dict[str, Any]:
     }
 
 
+def side_texts(pairs: WorkloadPairs, *, in_total: bool = False) -> tuple[str, str, str]:
+    """What baseline and candidate came to in the median, or in the total; and the unit."""
+    workload = pairs.workload
+    middle = (
+        (harmonic_mean if workload.is_rate and not workload.metered else fmean)
+        if in_total
+        else median
+    )
+    base, candidate = (number_text(middle(side)) for side in _turns(pairs.pairs, workload))
+    return base, candidate, _unit(workload)
+
+
 def _pair(pair: Pair, workload: Workload, sign: int) -> dict[str, Any]:
     unit = "nj" if workload.metered else "ns"
     return {
@@ -118,14 +131,21 @@ def _pair(pair: Pair, workload: Workload, sign: int) -> dict[str, Any]:
 
 
 def _sides(pairs: Sequence[Pair], workload: Workload) -> dict[str, Any]:
-    """The median of each side's turns, in J/token, tok/s or ms."""
+    return {"unit": _unit(workload), "medians": [median(s) for s in _turns(pairs, workload)]}
+
+
+def _unit(workload: Workload) -> str:
+    return "J/token" if workload.metered else "tok/s" if workload.is_rate else "ms"
+
+
+def _turns(pairs: Sequence[Pair], workload: Workload) -> tuple[list[float], list[float]]:
+    """Each side's turns, in J/token, tok/s or ms."""
     sides: tuple[list[float], list[float]] = ([], [])
     for pair in pairs:
         both = (pair.baseline_costs, pair.candidate_costs)
         for side, costs, n_tokens in zip(sides, both, pair.n_tokens, strict=True):
             side.extend(_shown(workload, cost, n_tokens) for cost in costs)
-    unit = "J/token" if workload.metered else "tok/s" if workload.is_rate else "ms"
-    return {"unit": unit, "medians": [median(side) for side in sides]}
+    return sides
 
 
 def _shown(workload: Workload, cost: int, n_tokens: int) -> float:

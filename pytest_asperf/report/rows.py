@@ -6,10 +6,17 @@ import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_asperf.analysis.stats.estimate import (
+    Estimate,
+    counted_text,
+    memory_text,
+    number_text,
+    percent_text,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.engine_process import RawRun
     from pytest_asperf.errors import AsperfError
@@ -32,6 +39,11 @@ class ReportRow:
         outcome: the verdict; empty likewise.
         ran: proof of path, label and text.
         note: what is to be known of how it was measured, one remark a line.
+        what: the subject in a table, where it is another.
+        brief: what was measured in a table, likewise.
+        bound: the threshold in a table, likewise.
+        why: why it is not decided, in a few words.
+        elapsed_s: time that it took.
         raw: counts, nanoseconds and scores, for the JSON report.
         finding: id of the published finding that it is a verdict on; empty where there is none.
         recorded: the verdict on that finding's recorded figures.
@@ -51,6 +63,11 @@ class ReportRow:
     statement: str = ""
     published: str = ""
     recorded: str = ""
+    what: str = ""
+    brief: str = ""
+    bound: str = ""
+    why: str = ""
+    elapsed_s: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -77,12 +94,12 @@ def verdict_row(verdict: Verdict, note: str = "") -> ReportRow:
         {"label": label, **estimate_data(estimate), "at_least": low, "at_most": high}
         for (label, estimate), (low, high) in zip(verdict.figures, limits, strict=True)
     ]
-    single = verdict.figures[0][1] if len(verdict.figures) == 1 else None
+    bases = [estimate.basis for _, estimate in verdict.figures if estimate.basis]
     return ReportRow(
         "",
         verdict.subject.name,
         verdict.measured,
-        f"{single.n} {single.counted}" if single is not None and not single.is_exact else "",
+        verdict.basis or next(iter(bases), ""),
         verdict.threshold,
         str(verdict.outcome),
         verdict.subject.source,
@@ -94,6 +111,10 @@ def verdict_row(verdict: Verdict, note: str = "") -> ReportRow:
             "details": list(verdict.details),
             **verdict.raw,
         },
+        what=verdict.subject.brief,
+        brief=verdict.brief,
+        bound=verdict.bound,
+        why=verdict.why,
     )
 
 
@@ -117,11 +138,6 @@ def about_finding(
         published=published_text(finding, evidence),
         recorded=str(finding.expected),
     )
-
-
-def untried_row(finding: Finding, evidence: Evidence, reason: str) -> ReportRow:
-    """The row of a finding that nothing here could judge, and why."""
-    return about_finding(ReportRow("", finding.id, reason, "", source=""), finding, evidence)
 
 
 def finding_row(finding: Finding, evidence: Evidence, verdict: Verdict) -> ReportRow:
@@ -154,15 +170,16 @@ def throughput_row(result: ThroughputResult, note: str = "") -> ReportRow:
         "estimate": estimate_data(shown),
         **proof(result.ran),
     }
-    basis, measured = f"{shown.n} {shown.counted}", shown.text()
+    basis, measured = shown.basis, shown.text()
     if result.workload.kind == "request":
-        share = 100 * result.prefill_share.point
-        measured += f", {share:.2g} % of it prefill, {result.rate.point:.4g} tok/s in effect"
+        share, rate = percent_text(result.prefill_share.point), number_text(result.rate.point)
+        measured += f", {share} of it prefill, {rate} tok/s in effect"
     elif result.workload.users > 1 and result.workload.generates:
-        measured += f" in all, {result.user_rate.point:.4g} a user"
+        measured += f" in all, {number_text(result.user_rate.point)} a user"
     return ReportRow(
-        result.ran.model, name, measured, basis, ran=result.ran.rows(), note=note, raw=raw
-    )
+        result.ran.model, name, measured, basis, ran=result.ran.rows(), note=note, raw=raw,
+        brief=shown.brief(),
+    )  # fmt: skip
 
 
 def level_row(result: LevelResult, baseline: str, note: str) -> ReportRow:
@@ -179,9 +196,9 @@ def level_row(result: LevelResult, baseline: str, note: str) -> ReportRow:
         }
         for chunk, base in zip(result.chunks, result.baseline_chunks, strict=True)
     ]
-    measured = f"{comparison.ppl.value:.4g}, Δ {delta.text()}"
+    ppl, tail = number_text(comparison.ppl.value, 4), ""
     if kld is not None:
-        measured += f", KLD {kld.mean.point:.2g}"
+        tail = f", KLD {number_text(kld.mean.point, 2)}"
     raw = {
         "n_ctx": result.text.n_ctx,
         "text": asdict(result.text),
@@ -196,21 +213,29 @@ def level_row(result: LevelResult, baseline: str, note: str) -> ReportRow:
         "baseline": proof(result.baseline_ran),
         **proof(result.ran),
     }
-    basis, what = f"{delta.n} {delta.counted}", f"PPL vs {baseline}"
-    return ReportRow(result.ran.model, what, measured, basis, ran=result.rows(), note=note, raw=raw)
+    what, measured = f"PPL vs {baseline}", f"{ppl}, Δ {delta.text()}{tail}"
+    brief = f"{ppl}, {delta.brief()}{tail}"
+    return ReportRow(
+        result.ran.model, what, measured, delta.basis, ran=result.rows(), note=note, raw=raw,
+        brief=brief,
+    )  # fmt: skip
 
 
 def memory_row(result: MemoryResult) -> ReportRow:
     """The row of what a model takes with its context filled."""
-    measured = f"{result.memory}; peak RSS {result.peak_rss_bytes / 1e6:.4g} MB"
+    measured = f"{result.memory}; peak RSS {memory_text(result.peak_rss_bytes)}"
     raw = {
         "n_ctx": result.n_ctx,
         "memory_bytes": asdict(result.memory),
+        "estimate": estimate_data(Estimate.exact(result.memory.total / 2**30, "GiB")),
         "peak_rss_bytes": result.peak_rss_bytes,
         **proof(result.ran),
     }
-    what = f"memory at {result.n_ctx} tokens"
-    return ReportRow(result.ran.model, what, measured, "1 run", ran=result.ran.rows(), raw=raw)
+    what = f"memory at {counted_text(result.n_ctx, 'tokens')}"
+    brief = memory_text(result.memory.total)
+    return ReportRow(
+        result.ran.model, what, measured, "1 run", ran=result.ran.rows(), raw=raw, brief=brief
+    )
 
 
 def _run(run: RawRun, load: int) -> dict[str, Any]:

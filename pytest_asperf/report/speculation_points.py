@@ -73,6 +73,16 @@ class SpeculationPoint:
             f"{k}: {100 * gain:+.1f} %",
         )
 
+    @property
+    def explanation(self) -> str:
+        """What explains the gain: acceptance, speeds, and what they predict."""
+        ratio, _, predicted, accepted, even, best = self.cells()
+        invalid = "INVALID: " if self.is_invalid else ""
+        return (
+            f"{invalid}{accepted} accepted, {self.emitted:.2f} tokens a round, ratio {ratio}, "
+            f"break-even {even}, predicted {predicted}, best k={best}"
+        )
+
 
 def points_of(rows: Iterable[ReportRow]) -> list[SpeculationPoint]:
     """Each measurement of speculation once, in the order of the rows."""

@@ -6,6 +6,7 @@ import math
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
+from pytest_asperf.analysis.stats.estimate import counted_text, number_text
 from pytest_asperf.report.pair_data import suite_data
 from pytest_asperf.report.rows import ReportRow, estimate_data, proof
 
@@ -19,9 +20,9 @@ def speculation_rows(result: SpeculationResult) -> list[ReportRow]:
     """The rows, the one with the raw figures first."""
     label = result.pairing.label
     gain = result.gain
-    pairs = f"{gain.n} pairs of {len(result.categories)} prompts"
+    pairs = f"{gain.basis} of {counted_text(len(result.categories), 'prompts')}"
     counts = result.counts
-    rounds = f"{len(counts.rounds)} rounds"
+    rounds = counted_text(len(counts.rounds), "rounds")
     costs = ", ".join(f"{size}: {cost.point:.2f}" for size, cost in result.verify.items())
     texts = [
         ("acceptance", f"{100 * counts.acceptance:.1f} % ({acceptance_text(result)})", rounds),
@@ -38,13 +39,16 @@ def speculation_rows(result: SpeculationResult) -> list[ReportRow]:
     ran = result.ran[0].rows()
     remarks = [*map(str, result.guard_findings), *result.watched.remarks_on_pairs]
     if result.interrupted:
-        remarks.append(f"stopped after {gain.n} pairs")
+        remarks.append(f"stopped after {gain.basis}")
     head = ReportRow(
         label,
         "SD gain",
-        f"{gain.text()} ({result.alone_rate:.4g} → {result.speculative_rate:.4g} tok/s)",
+        f"{gain.text()} ({number_text(result.alone_rate, 4)} → "
+        f"{number_text(result.speculative_rate, 4)} tok/s)",
         pairs,
         ran=ran,
+        brief=f"{number_text(result.alone_rate)} → {number_text(result.speculative_rate)} tok/s, "
+        f"{gain.brief()}",
         note="\n".join(f"{label}: {remark}" for remark in remarks),
         raw=_raw(result),
     )

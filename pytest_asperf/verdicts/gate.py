@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.combined_verdict import joined
 from pytest_asperf.analysis.limit_verdict import judge_above, judge_below
-from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate
+from pytest_asperf.analysis.stats.estimate import (
+    DECISION_CONFIDENCE,
+    SHARE,
+    Estimate,
+    counted_text,
+    number_text,
+    percent_text,
+)
 from pytest_asperf.analysis.stats.intervals import mean_interval_t
 from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded, judge_invalid
-from pytest_asperf.report.pair_data import chunk_data, pair_data
+from pytest_asperf.report.pair_data import chunk_data, pair_data, side_texts
 from pytest_asperf.verdicts.energy import disagreements, energy_notes
 from pytest_asperf.verdicts.noise_notes import detectable, disturbances, fitness
 from pytest_asperf.verdicts.paired import (
@@ -27,7 +34,7 @@ from pytest_asperf.verdicts.paired import (
 )
 from pytest_asperf.verdicts.ratio import gain_verdict
 from pytest_asperf.verdicts.speculation import CHANGED_OUTPUT, divergence_text, parting_text
-from pytest_asperf.verdicts.two_speeds import total_time_notes, zone_text
+from pytest_asperf.verdicts.two_speeds import time_text, total_time_notes, zone_text
 
 if TYPE_CHECKING:
     from pytest_asperf.measure.ab_logits import LogitsComparison
@@ -58,7 +65,7 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
         return gain_verdict(pairs, result)
     complaint = "using more energy" if pairs.workload.metered else "slower"
     subject = build_subject(pairs.workload.name, result.ran, complaint)
-    threshold = f"within +{100 * test.tolerance:g} %"
+    threshold = f"within +{percent_text(test.tolerance)}"
     details = (
         zone_text(test),
         *(energy_notes(result.phases) if pairs.workload.metered else total_time_notes(pairs)),
@@ -74,21 +81,28 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
     outcome = test.outcome_if_stopped
     label, decisive = "", test
     if isinstance(test, TotalTimeTest) and test.decisive is test.total:
-        label, decisive = "total time ", test.total
-    ratio = decisive.estimate.as_ratio()
-    shown = f"{label}{ratio.text(apart_from=(1 + test.tolerance,))}"
+        label, decisive = "total time", test.total
+    base, candidate, unit = side_texts(pairs, in_total=bool(label))
+    brief = f"{base} → {candidate} {unit}, " + time_text(
+        decisive.estimate, test.tolerance, label or "time"
+    )
+    why = ""
     if isinstance(test, TotalTimeTest) and outcome is Outcome.INCONCLUSIVE and test.is_held_up:
-        shown += f", but up to {math.exp(sum(test.mean)):.3g} on average over the pairs"
-    bound = "" if test.wald_bound is None else f", Wald bound {test.wald_bound}"
+        why = f"up to {percent_text(math.expm1(sum(test.mean)))} on average over the pairs"
+    if test.wald_bound is not None:
+        details = (f"Wald's bound: {test.wald_bound} pairs, for any sequential test", *details)
     verdict = Verdict(
         outcome,
         subject,
         threshold,
-        f"{shown}, {pairs.elapsed_s:.0f} s{bound}",
-        ((label.strip() or pairs.workload.name, ratio),),
+        f"{brief}, but {why}" if why else brief,
+        ((label or pairs.workload.name, decisive.estimate.as_ratio()),),
         advice_on_pairs(outcome, subject, test.expected_pairs_left, _WITHIN),
         details,
         accepted=((None, 1 + test.tolerance),),
+        brief=brief,
+        bound=f"≤ +{percent_text(test.tolerance)}",
+        why=why,
         raw=pair_data(pairs, result, ("baseline", "candidate")),
     )
     remedy = "compare the counter with the system's own tool"
@@ -100,7 +114,7 @@ def ppl_verdict(comparison: PplComparison) -> Verdict:
     test = comparison.test
     subject = build_subject("ΔPPL", comparison.ran, "worse")
     subject = replace(subject, ran=(*subject.ran, ("text", str(comparison.text))))
-    threshold = f"below {100 * test.limit:g} %"
+    threshold = f"below {percent_text(test.limit)}"
     scored = f"{test.n} of {test.n_chunks_total} chunks in random order"
     details = (
         f"{scored}, --asperf-seed={comparison.seed}",
@@ -111,20 +125,23 @@ def ppl_verdict(comparison: PplComparison) -> Verdict:
     estimate = test.estimate
     outcome = test.outcome or Outcome.INCONCLUSIVE
     advice = "" if outcome is Outcome.PASS else subject.if_failed
+    why = ""
     if outcome is Outcome.INCONCLUSIVE:
-        advice = (
-            f"score more of the corpus, {test.min_chunks} chunks at least: --asperf-chunks=all, "
-            "--asperf-max-seconds"
-        )
+        why = f"{test.n} of {counted_text(test.n_chunks_total, 'chunks')} scored"
+        at_least = counted_text(test.min_chunks, "chunks")
+        advice = f"score {at_least} at least: --asperf-chunks=all, --asperf-max-seconds"
     verdict = Verdict(
         outcome,
         subject,
         threshold,
-        f"{estimate.text(apart_from=(test.limit,))}, {comparison.elapsed_s:.0f} s",
+        estimate.text(apart_from=(test.limit,)),
         (("ΔPPL", estimate),),
         advice,
         details,
         accepted=((None, test.limit),),
+        brief=estimate.brief(apart_from=(test.limit,)),
+        bound=f"< {percent_text(test.limit)}",
+        why=why,
         raw=chunk_data(comparison),
     )
     guard_finding = guards.impossible_gain(estimate.point)
@@ -152,19 +169,23 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
         for (label, estimate), limit in zip(figures, (mean, largest), strict=True)
     ]
     by_build = tuple(
-        f"{side}: mean KLD {drift.mean_kld:.2g} nats, largest {drift.largest_kld:.2g} at position "
+        f"{side}: mean KLD {number_text(drift.mean_kld, 2)} nats, largest "
+        f"{number_text(drift.largest_kld, 2)} at position "
         f"{drift.position} of {len(drift.batched.kld)}, same likeliest token at "
         f"{100 * drift.same_top:.1f} %"
         for side, drift in (("baseline", base), ("candidate", candidate))
     )
     threshold = f"mean KLD below {mean:.2g} nats, none above {largest:.2g}"
     verdict = joined(verdicts, figures, subject, threshold)
-    measured = (
-        f"mean KLD {candidate.mean_kld:.2g} nats ({base.mean_kld:.2g} in the baseline), largest "
-        f"{candidate.largest_kld:.2g}, {comparison.elapsed_s:.0f} s"
+    shown, of_base = (number_text(d.mean_kld, 2) for d in (candidate, base))
+    tail = f"largest {number_text(candidate.largest_kld, 2)}"
+    return replace(
+        verdict,
+        measured=f"mean KLD {shown} nats ({of_base} in the baseline), {tail}",
+        details=(*by_build, *differences(*comparison.ran)),
+        brief=f"mean KLD {shown} nats, {tail}",
+        bound=f"< {number_text(mean, 2)} nats",
     )
-    details = (*by_build, *differences(*comparison.ran))
-    return replace(verdict, measured=measured, details=details)
 
 
 def _drift_limit(floor: float, baseline: float) -> float:
@@ -215,7 +236,9 @@ def speculation_verdict(comparison: SpeculationComparison, comparisons: int) -> 
     measured = f"{verdict.measured}; accepted {accepted}"
     by_prompt = [[list(counts) for counts in side.by_prompt] for side in comparison.counts]
     raw = {**speed.raw, "drafted_and_accepted": by_prompt}
-    return replace(verdict, measured=measured, details=details, raw=raw)
+    return replace(
+        verdict, measured=measured, details=details, brief=speed.brief, bound=speed.bound, raw=raw
+    )
 
 
 def _supplied_verdict(

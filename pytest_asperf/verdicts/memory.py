@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.capacity import Fit, fit, judge_fit
 from pytest_asperf.analysis.guards import predicted_against_measured
+from pytest_asperf.analysis.stats.estimate import number_text
 from pytest_asperf.analysis.verdict import Subject, guarded
 from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
 from pytest_asperf.errors import ConfigError, ModelError
@@ -40,8 +41,9 @@ def predicted_fit(
             remedy=f"ask for at most {demand.n_ctx_train}",
         )
     ran = (("sizes", demand.basis), ("KV cache", f"K {type_k}, V {type_v}"))
-    name = f"fit of {ref.title} with {demand.context} tokens on {hardware.name}"
-    return judge_fit(fit(memory, [demand]), Subject(name, "predicted", ran, _TOO_LARGE))
+    subject = _subject(ref.title, demand.context, hardware)
+    subject = replace(subject, source="predicted", ran=ran)
+    return replace(judge_fit(fit(memory, [demand]), subject), basis="sizes")
 
 
 def measured_fit(
@@ -52,25 +54,31 @@ def measured_fit(
     Where its sizes are known the prediction from them is compared with that.
     """
     allocated = result.memory
-    name = f"fit of {result.ran.model} with {result.n_ctx} tokens on {hardware.name}"
     verdict = judge_fit(
         Fit(memory, allocated.weights, allocated.kv, allocated.compute),
-        Subject(name, "live", result.ran.rows(), _TOO_LARGE),
+        replace(_subject(result.ran.model, result.n_ctx, hardware), ran=result.ran.rows()),
     )
+    verdict = replace(verdict, basis="allocated")
     try:
         demand = expected_demand(ref, result)
     except ModelError as err:
         return replace(verdict, details=(*verdict.details, f"not predicted: {err.what}"))
     pairs = ((demand.weights_bytes, allocated.weights), (demand.kv_bytes, allocated.kv))
-    known = [(a / 1e6, b / 1e6) for a, b in pairs if a > 0 and b > 0]
-    guard_findings = [predicted_against_measured(a, b, unit="MB") for a, b in known]
-    sizes = " and ".join(f"{a:.4g} beside {b:.4g} MB" for a, b in known)
+    known = [(a / 2**20, b / 2**20) for a, b in pairs if a > 0 and b > 0]
+    guard_findings = [predicted_against_measured(a, b, unit="MiB") for a, b in known]
+    sizes = " and ".join(f"{number_text(a, 4)} beside {number_text(b, 4)} MiB" for a, b in known)
     verdict = replace(verdict, details=(*verdict.details, f"predicted beside allocated: {sizes}"))
     return guarded(
         verdict,
         [guard_finding for guard_finding in guard_findings if guard_finding],
         remedy=_TOO_LARGE,
     )
+
+
+def _subject(model: str, context: int, hardware: Hardware) -> Subject:
+    on = f"{model} with a context of {context} tokens on {hardware.name}"
+    brief = f"fit {model}, {context}, {hardware.name}"
+    return Subject(f"fit of {on}:", "live", brief=brief, if_failed=_TOO_LARGE)
 
 
 def expected_demand(ref: ModelRef, result: MemoryResult) -> Demand:

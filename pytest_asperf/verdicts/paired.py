@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_asperf.analysis.stats.estimate import counted_text
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 
 if TYPE_CHECKING:
@@ -61,10 +62,8 @@ def advice_on_pairs(
             f"more pairs will not decide this: the effect lies {reason}, or the machine is too "
             "noisy. Run `asperf doctor`, or change the tolerance"
         )
-    return (
-        f"about {pairs_left} more pairs would decide it (--asperf-max-pairs, "
-        "--asperf-max-seconds), or a quieter machine; see asperf doctor"
-    )
+    more = counted_text(pairs_left, "more pairs")
+    return f"about {more} would decide it: --asperf-max-pairs, --asperf-max-seconds, asperf doctor"
 
 
 def differences(base: Provenance, candidate: Provenance) -> tuple[str, ...]:

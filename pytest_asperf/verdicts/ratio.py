@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.limit_verdict import judge_within, range_text
-from pytest_asperf.analysis.stats.estimate import RATIO
+from pytest_asperf.analysis.stats.estimate import RATIO, limit_text, number_text, percent_text
 from pytest_asperf.analysis.verdict import Subject, Verdict, judge_invalid
-from pytest_asperf.report.pair_data import pair_data
+from pytest_asperf.report.pair_data import pair_data, side_texts
 from pytest_asperf.verdicts.energy import energy_notes
 from pytest_asperf.verdicts.noise_notes import disturbances, fitness
 from pytest_asperf.verdicts.paired import (
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 #: Where a ratio can lie that more pairs do not decide.
 _AT_THE_LIMIT: Final = "at the limit"
-#: A figure from which decimals say nothing.
-_WHOLE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,12 @@ def ratio_verdict(result: ABResult, claim: RatioClaim, twins: str = "") -> Verdi
         if_failed="claim less, or see in which the two sides differ",
     )
     (pairs,) = result.by_workload
-    remarks: tuple[str, ...] = (_medians(pairs, claim),) if pairs.pairs else ()
+    remarks: tuple[str, ...] = ()
+    if pairs.pairs:
+        below, above, unit = side_texts(pairs)
+        names = zip(claim.names, (above, below), strict=True)
+        listed = ", ".join(f"{name} {middle} {unit}" for name, middle in names)
+        remarks = (f"medians of the runs: {listed}",)
     if not result.same_tokens:
         remarks += ("the sides are fed different tokens",)
     verdict = _judged(pairs, result, subject, claim, remarks)
@@ -79,7 +81,8 @@ def ratio_verdict(result: ABResult, claim: RatioClaim, twins: str = "") -> Verdi
 
 def faster_verdict(versus: EngineComparison, by: float) -> Verdict:
     """The verdict on the pairs of two engines of which one is claimed to be faster."""
-    return replace(_engines_verdict(versus, 1 + by, None), threshold=faster_text(by))
+    verdict = _engines_verdict(versus, 1 + by, None)
+    return replace(verdict, threshold=faster_text(by), bound=f"> {limit_text(1 + by, RATIO)}")
 
 
 def alike_verdict(versus: EngineComparison, within: float) -> Verdict:
@@ -131,12 +134,12 @@ def gain_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
     claim = RatioClaim(names, pairs.workload.name, None, most, is_rate=False)
     verdict = _judged(pairs, result, subject, claim, differences(*result.ran))
     threshold = "less energy" if pairs.workload.metered else faster_text(by)
-    return replace(verdict, threshold=f"{threshold} ({most:.3g}x the {cost})")
+    return replace(verdict, threshold=f"{threshold} ({number_text(most)}x the {cost})")
 
 
 def faster_text(by: float) -> str:
     """The threshold of a claim to be faster by a fraction."""
-    return f"faster by {100 * by:.4g} % or more" if by else "faster"
+    return f"faster by {percent_text(by)} or more" if by else "faster"
 
 
 def _judged(
@@ -158,29 +161,18 @@ def _judged(
         ratio = ratio.inverted()
     verdict = judge_within(ratio, subject, at_least=claim.at_least, at_most=claim.at_most)
     outcome = test.outcome_if_stopped
+    below, above, unit = side_texts(pairs)
+    sides = f"{above} / {below}" if claim.is_rate else f"{below} → {above}"
     return replace(
         verdict,
         outcome=outcome,
-        measured=f"{verdict.measured}, {pairs.elapsed_s:.0f} s",
+        brief=f"{sides} {unit}, {verdict.brief}",
+        why="",
         figures=((pairs.workload.name, ratio),),
         advice=advice_on_pairs(outcome, subject, test.expected_pairs_left, _AT_THE_LIMIT),
         details=details,
         raw=pair_data(pairs, result, claim.names[::-1], is_rate_ratio=claim.is_rate),
     )
-
-
-def _medians(pairs: WorkloadPairs, claim: RatioClaim) -> str:
-    """What the two sides came to, in the unit of their workload."""
-    base, candidate = pairs.arms_costs
-    n_base, n_candidate = pairs.pairs[-1].n_tokens
-    sides = zip(claim.names, ((candidate, n_candidate), (base, n_base)), strict=True)
-    texts = []
-    for name, (runs_ns, n_tokens) in sides:
-        ns = median(runs_ns)
-        figure, unit = (1e9 * n_tokens / ns, "tok/s") if claim.is_rate else (ns / 1e6, "ms")
-        digits = ",.0f" if figure >= _WHOLE else ".4g"
-        texts.append(f"{name} {figure:{digits}} {unit}")
-    return f"medians of the runs: {', '.join(texts)}"
 
 
 def _terms(versus: EngineComparison, *, is_matched: bool) -> str:

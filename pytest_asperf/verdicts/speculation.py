@@ -6,9 +6,16 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from pytest_asperf.analysis.advice import why_open
 from pytest_asperf.analysis.guards.outputs import NEAR_TIE
 from pytest_asperf.analysis.limit_verdict import judge_above, judge_below
-from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate, limit_text
+from pytest_asperf.analysis.stats.estimate import (
+    CHANGE,
+    Estimate,
+    counted_text,
+    limit_text,
+    number_text,
+)
 from pytest_asperf.analysis.stats.intervals import unpaired_change_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
 from pytest_asperf.report.speculation_rows import (
@@ -47,7 +54,7 @@ CHANGED_OUTPUT: Final = (
 _BROKEN: Final = (
     "look at what tripped the guard, in the lines above; a broken run says nothing of gains"
 )
-_BUDGET: Final = "measure more pairs (--asperf-max-pairs, --asperf-max-seconds)"
+_BUDGET: Final = "measure more pairs: --asperf-max-pairs, --asperf-max-seconds"
 
 
 def gain_verdict(
@@ -82,28 +89,36 @@ def gain_verdict(
         advice=_advice(outcome, sides, result),
         details=_details(result),
         accepted=((at_least if sides == ["above"] else None, None), (None, None)),
+        brief=_rates(result, at_least),
+        bound=f"> {limit_text(at_least, CHANGE)} from {number_text(when_ratio)}x",
+        why=_why(sides, outcome, result),
     )
     return guarded(verdict, result.guard_findings, remedy=_BROKEN)
 
 
 def stopped_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     """The finished pairs of a measurement that was stopped from outside."""
+    stopped = f"stopped after {counted_text(len(result.pairs), 'pairs')}"
     verdict = Verdict(
         Outcome.INCONCLUSIVE,
         subject,
         threshold="",
-        measured=f"stopped after {len(result.pairs)} pairs: gain {result.gain.text()} at a ratio "
-        f"of {result.ratio.text()}, {break_even_text(result)}; outputs were not compared",
+        measured=f"{stopped}: gain {result.gain.text()} at a ratio of {result.ratio.text()}, "
+        f"{break_even_text(result)}; outputs were not compared",
         figures=(("gain", result.gain), ("speed ratio", result.ratio)),
         advice="run it again, and let it end",
         details=_details(result),
+        brief=_rates(result),
+        why=stopped,
     )
     return guarded(verdict, result.guard_findings, remedy=_BROKEN)
 
 
 def loss_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     """Judge the claim that generation is slower with the draft, whatever the speed ratio."""
-    verdict = replace(judge_below(result.gain, 0.0, subject), details=_details(result))
+    verdict = replace(
+        judge_below(result.gain, 0.0, subject), details=_details(result), brief=_rates(result)
+    )
     return guarded(verdict, result.guard_findings, remedy=_BROKEN)
 
 
@@ -134,7 +149,7 @@ def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     n_prompts = len({run.prompt for run in result.runs})
     verdict = replace(
         output_verdict(result.divergences, result.categories, n_prompts, subject),
-        figures=(("gain", result.gain),),
+        basis=result.gain.basis,
     )
     return guarded(verdict, others, remedy="correct what the guard found")
 
@@ -152,6 +167,8 @@ def output_verdict(
         subject,
         threshold=f"first differences within {NEAR_TIE:g} of the likeliest token's logit",
         measured=parting_text(divergences, n_prompts),
+        brief=_parting(divergences, n_prompts),
+        bound="lossless",
         figures=(),
         advice=CHANGED_OUTPUT if parted else "",
         details=tuple(divergence_text(categories, d) for d in divergences),
@@ -203,6 +220,21 @@ def _on_side(
     return _ABOVE_NONE if excluded else _ABOVE_OPEN
 
 
+def _rates(result: SpeculationResult, at_least: float = 0.0) -> str:
+    """The rate without and with the draft, and the gain."""
+    rates = " → ".join(map(number_text, (result.alone_rate, result.speculative_rate)))
+    return f"{rates} tok/s, {result.gain.brief(apart_from=(at_least,))}"
+
+
+def _why(sides: Sequence[RatioSide], outcome: Outcome, result: SpeculationResult) -> str:
+    """Why a claimed gain is not decided."""
+    if outcome is not Outcome.INCONCLUSIVE:
+        return ""
+    if not result.gain.has_interval:
+        return why_open(result.gain)
+    return "" if len(sides) == 1 else "the speed ratio may lie on either side of the rule's"
+
+
 def _rule(when_ratio: float, at_least: float, only: RatioSide | None) -> str:
     limit = limit_text(at_least, CHANGE)
     parts: dict[RatioSide, str] = {
@@ -216,7 +248,7 @@ def _advice(outcome: Outcome, sides: Sequence[RatioSide], result: SpeculationRes
     if outcome is Outcome.PASS:
         return ""
     if outcome is Outcome.INCONCLUSIVE:
-        return _BUDGET + (" to tell the ratio's side" if len(sides) > 1 else "")
+        return _BUDGET
     best, gain = result.best_k
     if sides == ["below"]:
         return f"use {break_even_text(result)} instead of the rule of thumb, for this pair here"
@@ -256,6 +288,14 @@ def parting_text(divergences: Sequence[Divergence], n_prompts: int) -> str:
         f"outputs part on {prompts} of {n_prompts} prompts, first differences up to {widest:.3g} "
         "below the likeliest token's logit"
     )
+
+
+def _parting(divergences: Sequence[Divergence], n_prompts: int) -> str:
+    """The same in few words."""
+    prompts = len({d.prompt for d in divergences})
+    same = f"{n_prompts - prompts} of {counted_text(n_prompts, 'prompts')} the same"
+    near = not any(d.guard_finding for d in divergences)
+    return f"{same}{', else near-ties' if divergences and near else ''}"
 
 
 def divergence_text(categories: Sequence[str], parting: Divergence) -> str:

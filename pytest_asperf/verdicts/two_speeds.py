@@ -9,6 +9,7 @@ from pytest_asperf.analysis.stats.estimate import percent_text
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 
 if TYPE_CHECKING:
+    from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.analysis.stats.sequential import PairedTest
     from pytest_asperf.measure.ab_speed import WorkloadPairs
 
@@ -19,6 +20,15 @@ def zone_text(test: PairedTest) -> str:
     return (
         f"PASS: +{limit} excluded; FAIL: not, and more than +{floor} shown; either may come between"
     )
+
+
+def time_text(change: Estimate, tolerance: float, time: str = "time") -> str:
+    """A change of a time with its direction: ``+62 % slower [50, 74]``."""
+    text = change.brief(apart_from=(tolerance,))
+    figure, space, interval = text.partition(" [")
+    if change.shown_above(0):
+        return f"{figure} slower{space}{interval}{' in all' if time != 'time' else ''}"
+    return f"{figure} {time}{space}{interval}{', faster' if change.shown_below(0) else ''}"
 
 
 def total_time_notes(pairs: WorkloadPairs) -> tuple[str, ...]:
@@ -32,7 +42,7 @@ def total_time_notes(pairs: WorkloadPairs) -> tuple[str, ...]:
     label, beside = ("total time", test.total)
     if test.decisive is test.total:
         label, beside = ("the typical turn", test)
-    other = f"{label} {beside.estimate.as_ratio().text()}"
+    other = f"{label}: {time_text(beside.estimate, test.tolerance)}"
     if not test.parts:
         return (other,)
     arm, ratio = _uneven_arm(pairs)

@@ -110,8 +110,8 @@ def test_a_fit_becomes_a_verdict_with_its_figures(weights_gb: int, outcome: Outc
     verdict = judge_fit(fit(SHARED, [demand(weights_gb * 10**9)]), Subject("m fits", "live"))
     assert verdict.outcome is outcome
     assert bool(verdict.advice) is (outcome is Outcome.FAIL)
-    assert f"weights {weights_gb} GB of 60 GB" in verdict.note()
-    assert "m fits weights below 60% of memory" in verdict.line()
+    assert f"weights {weights_gb / 1.073741824:.3g} GiB of 55.9 GiB" in verdict.note()
+    assert "m fits weights below 60 % of memory" in verdict.line()
 
 
 def test_the_ratio_follows_from_what_is_read() -> None:

@@ -105,20 +105,20 @@ def test_a_stopped_gate_exits_with_130_and_keeps_what_was_decided() -> None:
 def test_the_answer_stands_first_then_cells_then_what_ran() -> None:
     """Text and Markdown say the same in the same order, and each cell once."""
     cells = [_cell(), _cell("tg128", "other"), _cell("pp512")]
-    told = "1.21 [1.1, 1.3], 14 s, Wald bound 5"
+    told = "98 → 81 tok/s, +21 % slower [10, 30]"
     outcome = _outcome(*(_result(Outcome.FAIL, cell, told) for cell in cells))
     text = list(text_lines(outcome, None))
     assert text[0] == "FAIL: new against old, 3 FAIL in 9 s"
     assert text[3:6] == [
         "m",
-        "  FAIL  tg128  1.21 [1.1, 1.3]  (7 pairs, 3 s)",
-        "  FAIL  pp512  1.21 [1.1, 1.3]  (7 pairs, 3 s)",
+        "  FAIL  tg128  98 → 81 tok/s, +21 % slower [10, 30]  (7 pairs, 3 s)",
+        "  FAIL  pp512  98 → 81 tok/s, +21 % slower [10, 30]  (7 pairs, 3 s)",
     ]
     page = _markdown(outcome)
     assert page.startswith("### ❌ 3 FAIL\n")
     marks = ["❌ FAIL | tg128 m in new / m in old", "<details>", "engine \\(differs\\)"]
     assert sorted(marks, key=page.index) == marks
-    lines = ["other", "FAIL: shown not to hold", "what ran"]
+    lines = ["other", "FAIL: the claim does not hold", "what ran"]
     assert sorted(lines, key=text.index) == lines
 
 

@@ -92,9 +92,9 @@ def test_a_broken_measurement_is_invalid(ultra: Project) -> None:
 def test_a_failure_names_both_figures(ultra: Project) -> None:
     """The note has the change, both figures with their spread, and the document's scope."""
     ultra.test(RATE.format(claim='"own/runs/higher/tg"'))
-    ultra.run().stdout.fnmatch_lines(
+    ultra.run("-v").stdout.fnmatch_lines(
         [
-            "*FAIL: shown not to hold",
+            "*FAIL: the claim does not hold",
             "*claim:*tg512 fake:F16 against own/runs/higher/tg at least -5 % and at most 5 %",
             "*measured:* -16.67 % [[]*",
             "*measured 1000 tok/s [[]*",
@@ -107,7 +107,7 @@ def test_a_failure_names_both_figures(ultra: Project) -> None:
 def test_an_uncertain_figure_asks_for_no_more_runs(ultra: Project) -> None:
     """If the published spread alone leaves it open, the advice is another limit or figure."""
     ultra.test(RATE.format(claim='"own/runs/spread/tg"'))
-    ultra.run().stdout.fnmatch_lines(["*what to do:*more runs here would not decide it*"])
+    ultra.run().stdout.fnmatch_lines(["E   do *more runs here would not decide it*"])
 
 
 def test_another_machine_or_engine_is_skipped(ultra: Project) -> None:

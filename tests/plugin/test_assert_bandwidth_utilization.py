@@ -22,7 +22,7 @@ def test_a_share_within_its_limits(live: Project, claim: str) -> None:
     """Limits that hold on any machine, and that a wrong unit, a factor of 1,000, would break."""
     live.test(CLAIM.format(claim=claim))
     result = live.run()
-    result.stdout.fnmatch_lines(["test_it.py . *", "PASS *utilisation of * GB/s (*"])
+    result.stdout.fnmatch_lines(["test_it.py . *", "✓ *utilisation of * GB/s (*"])
 
 
 def test_a_model_in_the_cache_is_not_judged(live: Project) -> None:

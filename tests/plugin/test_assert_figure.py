@@ -47,10 +47,10 @@ def test_{}(speculation):
     {}
 """
 _OF_SPECULATION = {
-    "assert_figure(speculation.accepted(), at_least=0.02)": "PASS * acceptance by * at least 2 %*",
+    "assert_figure(speculation.accepted(), at_least=0.02)": "✓ * acceptance by * ≥ 2 %*",
     'assert_figure(speculation.accepted("code"), at_least="99.9%")': "* acceptance of code by *",
-    'assert_figure(speculation.accepted("text"), at_least=0.1)': "INCONCLUSIVE *of text by *",
-    "assert_figure(speculation.verify_cost(3), at_most=30)": "PASS *C(3) of *at most 30*",
+    'assert_figure(speculation.accepted("text"), at_least=0.1)': "[?] *of text by *",
+    "assert_figure(speculation.verify_cost(3), at_most=30)": "✓ *C(3) of * ≤ 30*",
     'speculation.accepted("cod")': "unknown category 'cod'; did you mean 'code'[?]",
     "speculation.verify_cost(99)": "verify_cost: 99 positions were not timed",
 }

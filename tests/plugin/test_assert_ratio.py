@@ -56,7 +56,7 @@ def test_what_is_reported(project: Project, rows: Callable[..., list[dict[str, A
     assert row["subject"] == "Q4_K_M / F16 in tg8 of fake"
     assert row["threshold"] == "at least 1.3x"
     assert row["measured"].startswith("1.428x [1.3")
-    assert row["note"] == "medians of the runs: Q4_K_M 1,428 tok/s, F16 1,000 tok/s"
+    assert row["brief"].startswith("1428 / 1000 tok/s, 1.428x [1.3")
     (figure,) = row["raw"]["figures"]
     assert figure["unit"] == "x"
     assert {"Q4_K_M model", "F16 model"} <= set(dict(row["ran"]))
@@ -71,7 +71,7 @@ def test_it(ladder):
     assert_ratio(ladder, "q4_0", "f16", "tg8@d32", at_least=0.9, at_most=1.1)
 """)
     result = project.run(SEED)
-    result.stdout.fnmatch_lines(["PASS *q4_0 / f16 in tg8@d32 of fake at least 0.9x and at most*"])
+    result.stdout.fnmatch_lines(["✓ *q4_0 / f16 in tg8@d32 of fake * 0.9x to *"])
 
 
 def test_builds(project: Project) -> None:
@@ -143,4 +143,4 @@ def test_live(live: Project) -> None:
 def test_it(throughput):
     assert_ratio(throughput, "pp128", "tg16", at_least=1.1)
 """)
-    live.run(SEED).stdout.fnmatch_lines(["PASS *pp128 / tg16 in asperf-draft:Q8_0 at least 1.1x:*"])
+    live.run(SEED).stdout.fnmatch_lines(["✓ *pp128 / tg16 in asperf-draft:Q8_0 * tok/s, * ≥ 1.1x*"])

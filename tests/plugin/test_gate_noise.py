@@ -109,7 +109,7 @@ def test_a_verdict_names_what_disturbed_and_what_can_be_decided(
 
     monkeypatch.setattr("pytest_asperf.measure.ab_speed.readiness", readiness)
     book.keep([_calibration("tg32", 0.01), _calibration("pp64", 0.01)])
-    result = gated.run("--asperf-candidate=slow_by=0.5")
+    result = gated.run("--asperf-candidate=slow_by=0.5", "-v")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [

@@ -135,9 +135,9 @@ def test_it(throughput, n):
     throughput("tg8")
 """)
     assert [row["model"] for row in rows()] == ["a/model.gguf", "b/model.gguf"]
-    result = project.run()
+    result = project.run("--benchmark-sort=name")
     for folder in ("a", "b"):
-        result.stdout.fnmatch_lines([f"{folder}/model.gguf *tg8 *"])
+        result.stdout.fnmatch_lines([f"* tg8 {folder}/model.gguf *"])
         result.stdout.fnmatch_lines([f"tg8[[]{folder}/model.gguf]*"])
 
 
@@ -153,5 +153,7 @@ def test_it(throughput):
     raw = rows()[0]["raw"]
     assert raw["title"].endswith("M")
     result = live.run()
-    result.stdout.fnmatch_lines([f"*model: asperf-draft:Q8_0, {raw['title']} (*"])
+    result.stdout.fnmatch_lines([f"asperf-draft:Q8_0 = {raw['title']}, sha256 {raw['sha256'][:8]}"])
+    result = live.run("-v")
+    result.stdout.fnmatch_lines([f"*title: {raw['title']}", "*type: *"])
     assert "?B" not in result.stdout.str()

@@ -118,7 +118,7 @@ def test_it(perplexity):
 """)
     result = project.run()
     result.stdout.fnmatch_lines(
-        ["test_it.py .V *", "fake:Q8_0 *PPL vs F16*", "note: a level failed in the common pass*"]
+        ["test_it.py .V *", "*PPL vs F16 fake:Q8_0 *", "note: a level failed in the common pass*"]
     )
 
 

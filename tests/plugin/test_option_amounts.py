@@ -50,5 +50,5 @@ def test_one_chunk_decides_nothing(project: Project) -> None:
     )
     result = project.run("--asperf-chunks=1")
     result.stdout.fnmatch_lines(
-        ["test_it.py I *", "*too few chunks for an interval*", "*measure more than 1 chunks*"]
+        ["test_it.py I *", "*1 chunk gives no interval*", "*measure 5 chunks: --asperf-chunks=5"]
     )

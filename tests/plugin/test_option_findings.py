@@ -29,19 +29,14 @@ def about(project: Project, parameters: str) -> None:
 
 
 def test_a_finding_about_other_hardware_is_not_tried(project: Project) -> None:
-    """The table has its statement, its recorded verdict and why."""
+    """One line for all says why; `-v` names it."""
     write(project, hardware=_THERE, expected="INCONCLUSIVE")
     project.test(_WRONG)
     result = project.run()
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(
-        [
-            "verdict *finding; published, and measured or recorded*",
-            "*not tried: the finding is about m4max-40, this is *",
-            "INCONCLUSIVE *Our model generates 100 tok/s",
-            "1 not tried",
-        ]
-    )
+    why = "the finding is about m4max-40, this is *"
+    result.stdout.fnmatch_lines([f"asperf: 1 finding skipped: {why}"])
+    project.run("-v").stdout.fnmatch_lines([f"not tried: ours: {why}"])
 
 
 @pytest.mark.parametrize(("source", "word"), [(_WRONG, "FAIL"), (MEASURES, "PASS")])
@@ -57,11 +52,10 @@ def test_all_findings_are_tried_and_reported_as_elsewhere(
     result.stdout.fnmatch_lines(
         [
             *expected,
+            f"{'✗' if word == 'FAIL' else '✓'}  ours * published 900 tok/s * elsewhere 5 loads *",
+            f"{word} ours Our model generates 100 tok/s: *; published 900 *, recorded INCONCLUSIVE",
             "note: ours: elsewhere: the finding is about m4max-40, this is *",
-            "here * recorded * finding; *",
-            f"{word} *INCONCLUSIVE *Our model generates 100 tok/s",
-            "elsewhere *published 900 tok/s; measured *",
-            f"1 {word}",
+            f"1 claim: 1 {word}",
         ]
     )
     verdicts = [row for row in rows("--asperf-findings=all") if row["outcome"]]
@@ -85,7 +79,7 @@ def test_a_finding_about_another_size_is_not_tried(project: Project) -> None:
     about(project, "[3e9, 5e9]")
     result = project.run("-rs")
     told = "the finding is about models of 3B to 5B parameters, fake has an unknown number"
-    result.stdout.fnmatch_lines([f"*not tried: {told}", f"SKIPPED*{told}"])
+    result.stdout.fnmatch_lines([f"asperf: 1 finding skipped: {told}", f"SKIPPED*{told}"])
     project.run("--asperf-findings=all").stdout.fnmatch_lines([f"note: ours: elsewhere: {told}"])
 
 
@@ -102,7 +96,7 @@ def test_levels_of_another_engine_are_not_tried(project: Project) -> None:
     assert {"skipped"} == result.parseoutcomes().keys() - {"deselected"}
     result.stdout.fnmatch_lines_random(
         [
-            "*not tried: the finding is about llama_cpp, this is mlx",
+            "asperf: * findings skipped: *the finding is about llama_cpp, this is mlx*",
             "SKIPPED*mlx has no level Q8_0; did you mean '8bit'*",
         ]
     )
@@ -112,17 +106,18 @@ def test_the_shipped_suite_on_models_of_ones_own(project: Project) -> None:
     """Each finding has one line: judged on the named model, or not tried for a reason."""
     project.script("q8", noise=0.0001)
     options = ("--asperf-role=target=fake", "--asperf-max-pairs=6", "-p", "no:benchmark")
-    result = project.run(*SUITE, *options, "-k", "quantisation or speculation or published or qat")
+    topics = "quantisation or speculation or published or qat"
+    result = project.run(*SUITE, *options, "-v", "-k", topics)
     assert "error" not in result.parseoutcomes()
     text = result.stdout.str()
     chosen = [f for f in load_findings().findings if not f.live or "quant" in f.live + f.topic]
-    assert [f.id for f in chosen if f.statement not in text] == []
+    assert [f.id for f in chosen if f.id not in text] == []
     result.stdout.fnmatch_lines_random(
         [
-            "PASS *PASS *Q8_0 costs less than 1 % of PPL",
-            "*not tried: no model is the draft (*): --asperf-role draft=ADDRESS",
-            "*not tried: no model is the moe (a mixture of experts): --asperf-role moe=ADDRESS",
-            "*not tried: model 'fake' has no file for level Q6_K; --asperf-role target=ADDRESS*",
-            "*not tried: nothing measures it live; *",
+            "PASS * Q8_0 costs less than 1 % of PPL: *, recorded PASS",
+            "not tried: *: no model is the draft (*): --asperf-role draft=ADDRESS",
+            "not tried: *: no model is the moe (a mixture of experts): --asperf-role moe=ADDRESS",
+            "not tried: *: model 'fake' has no file for level Q6_K; --asperf-role target=ADDRESS*",
+            "not tried: *: nothing measures it live; *",
         ]
     )

@@ -29,9 +29,10 @@ def test_fail_is_the_default(project: Project) -> None:
         [
             "test_it.py I *",
             "*INCONCLUSIVE test_it.py::test_it*",
-            "E *what to do: *",
-            "1 INCONCLUSIVE",
-            "INCONCLUSIVE test_it.py::test_it - ΔPPL fake:Q8_0 vs F16 below *: *",
+            "E   do  *",
+            "[?]  ΔPPL fake:Q8_0 vs F16 *",
+            "[?] test_it: too near the limit for more measurements to decide: claim another",
+            "1 claim: 1 INCONCLUSIVE",
             "* 1 inconclusive in *",
         ]
     )
@@ -43,7 +44,9 @@ def test_xfail_lets_the_session_pass(project: Project) -> None:
     result = project.run("--asperf-inconclusive=xfail", "-rx")
     assert result.ret == pytest.ExitCode.OK
     result.assert_outcomes(xfailed=1)
-    result.stdout.fnmatch_lines(["test_it.py x *", "1 INCONCLUSIVE", "XFAIL *INCONCLUSIVE: ΔPPL*"])
+    result.stdout.fnmatch_lines(
+        ["test_it.py x *", "1 claim: 1 INCONCLUSIVE", "XFAIL *INCONCLUSIVE: ΔPPL*"]
+    )
 
 
 def test_skip_lets_the_session_pass(project: Project) -> None:
@@ -53,7 +56,11 @@ def test_skip_lets_the_session_pass(project: Project) -> None:
     assert result.ret == pytest.ExitCode.OK
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(
-        ["test_it.py s *", "1 INCONCLUSIVE", "SKIPPED [[]1[]] test_it.py:4: INCONCLUSIVE: ΔPPL*"]
+        [
+            "test_it.py s *",
+            "1 claim: 1 INCONCLUSIVE",
+            "SKIPPED [[]1[]] test_it.py:4: INCONCLUSIVE: ΔPPL*",
+        ]
     )
 
 

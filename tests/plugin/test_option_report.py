@@ -178,7 +178,7 @@ def test_an_unwritable_report_fails_the_session_and_loses_nothing(
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
         [
-            "fake:F16 *tg8 *tok/s*",
+            "*tg8 fake:F16 *tok/s*",
             "asperf: wrote *sound.json",
             "asperf: the report * cannot be written: *",
             "  what to do: *",

@@ -63,7 +63,7 @@ def test_two_folders_gate_each_other(tooled: Project) -> None:
     tooled.test(GATE)
     result = tooled.run("--asperf-baseline=old", "--asperf-candidate=new")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["PASS *ΔPPL asperf-draft:F16 in new / * in old below 1 %*"])
+    result.stdout.fnmatch_lines(["✓ *gate ppl asperf-draft:F16 * < 1 %*"])
 
 
 def test_a_folder_without_programs_is_a_usage_error(project: Project) -> None:

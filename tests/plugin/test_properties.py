@@ -108,7 +108,7 @@ def test_the_shipped_example_holds(live: Project) -> None:
     (live.path / "test_it.py").write_text(source, encoding="utf-8")
     result = live.run("-p", "hypothesispytest", "-k", "not ladder and not bits")
     result.assert_outcomes(passed=3, deselected=2)
-    result.stdout.fnmatch_lines(["PASS * greedy output asperf-draft:F16 → asperf-draft:Q8_0*"])
+    result.stdout.fnmatch_lines(["✓ *greedy output asperf-draft:F16 → asperf-draft:Q8_0*"])
 
 
 def test_a_prompt_that_changes_the_output_fails(project: Project) -> None:
@@ -130,4 +130,6 @@ def test_it(speculation, margin, monkeypatch):
     )
     result = project.run()
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["E *FAIL: shown not to hold", "E *token 5: 7 alone, 8 with the *"])
+    result.stdout.fnmatch_lines(
+        ["E *FAIL: the claim does not hold", "E *token 5: 7 alone, 8 with the *"]
+    )

@@ -104,7 +104,7 @@ def test_xdist_workers_take_turns(project: Project) -> None:
     _assert_whole_measurements(log, measurements=4, runs_each=6)
     text = result.stdout.str()
     assert text.count("= asperf =") == 1
-    assert text.count("value [90 % interval]") == 1
+    assert text.count("measured [90 %]") == 1
     assert text.count("asperf: live, engine scripted") == 1
     for n in range(8, 12):
         assert text.count(f"tg{n} ") == 1
@@ -128,9 +128,9 @@ def test_broken(throughput):
     result.stdout.fnmatch_lines_random(
         [
             "*_ INCONCLUSIVE test_it.py::test_open _*",
-            "INCONCLUSIVE test_it.py::test_open - ΔPPL *",
-            "INVALID test_it.py::test_broken - scripted generate fake:F16: *SIGSEGV",
-            "1 INCONCLUSIVE, 1 INVALID",
+            "[?]  ΔPPL *",
+            "!  test_it.py::test_broken  scripted generate fake:F16: *SIGSEGV*",
+            "2 claims: 1 INCONCLUSIVE, 1 INVALID",
             "asperf: wrote *report.json",
         ]
     )

@@ -31,7 +31,7 @@ def _section(result: pytest.RunResult) -> list[str]:
     return lines[start + 1 : end + 1]
 
 
-@pytest.mark.parametrize("columns", [60, 120])
+@pytest.mark.parametrize("columns", [80, 120])
 def test_tables_keep_to_the_width(
     project: Project, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
@@ -39,11 +39,12 @@ def test_tables_keep_to_the_width(
     monkeypatch.setenv("COLUMNS", str(columns))
     project.test(TESTS)
     lines = _section(project.run())
-    assert max(len(line) for line in lines if not line.startswith("note: ")) <= columns
-    assert lines[0].split()[:2] == ["model", "metric"]
-    column = lines[0].index("from")
-    basis = [line[column:] for line in lines if "chunks" in line or "loads" in line]
-    assert {text.split(maxsplit=1)[1] for text in basis[:3]} == {"chunks", "loads"}
+    assert max(map(len, lines)) <= columns
+    head = next(n for n, line in enumerate(lines) if line.startswith("   what "))
+    column = lines[head].index("limit")
+    limits = [line[column:].split("  ")[0] for line in lines[head + 2 : head + 5]]
+    assert [limit[:2] for limit in limits] == ["< ", "< ", "< "]
+    assert limits[0] == limits[2] == "< 1 %"
 
 
 def test_wide_enough_is_one_line_each(project: Project) -> None:
@@ -52,18 +53,26 @@ def test_wide_enough_is_one_line_each(project: Project) -> None:
     lines = _section(project.run())
     number = r"-?[\d.]+"
     interval = rf"\[{number}, {number}\]"
+    sha, time = "sha256 [0-9a-f]{8}", r"(\d+ s|  +)"
     expected = [
-        "model +metric +value .*",
-        rf"fake:Q8_0 +PPL vs F16 +{number}, Δ {number} % {interval}, KLD {number} +6 chunks",
-        rf"fake:Q4_K_M +PPL vs F16 +{number}, Δ \+{number} % {interval}, KLD {number} +6 chunks",
-        rf"fake:F16 +tg8 +1000 tok/s {interval} +5 loads",
-        r"note: PPL on corpus.txt, sha256 [0-9a-f]{12}, chunks 1 to 6 of 39, of 512 tokens",
-        "",
-        "verdict +claim and what was measured +from",
-        rf"PASS +ΔPPL fake:Q8_0 vs F16 below 1 %: {number} % {interval} +6 chunks",
-        rf"FAIL +ΔPPL fake:Q4_K_M vs F16 below 1 %: \+{number} % {interval} +6 chunks",
-        rf"INCONCLUSIVE +ΔPPL fake:Q8_0 vs F16 below {number} %: {number} % {interval} +6 chunks",
-        "1 PASS, 1 FAIL, 1 INCONCLUSIVE",
+        f"fake:Q8_0 = {sha} · fake:Q4_K_M = {sha} · fake:F16 = {sha}",
+        r"text: corpus.txt, sha256 [0-9a-f]{12}, chunks 1 to 6 of 39, of 512 tokens",
+        r"   what +measured \[90 %\] +limit +from +time +test",
+        rf"   tg8 fake:F16 +1000 tok/s {interval} +5 loads +test_speed",
+        (
+            rf"✓  ΔPPL fake:Q8_0 vs F16 +{number}, {number} % {interval} +< 1 % +6 chunks +{time} +"
+            r"test_ppl\[Q8_0\]"
+        ),
+        (
+            rf"\?  ΔPPL fake:Q8_0 vs F16 +{number}, {number} % {interval} +< {number} % +6 chunks +"
+            rf"{time} *test_open"
+        ),
+        (
+            rf"✗  ΔPPL fake:Q4_K_M vs F16 +{number}, \+{number} % {interval} +< 1 % +6 chunks +"
+            rf"{time} *test_ppl\[Q4_K_M\]"
+        ),
+        r"\? test_open: too near the limit for more measurements to decide: claim another",
+        "3 claims: 1 PASS, 1 FAIL, 1 INCONCLUSIVE",
     ]
     assert len(lines) == len(expected)
     for line, pattern in zip(lines, expected, strict=True):
@@ -71,7 +80,7 @@ def test_wide_enough_is_one_line_each(project: Project) -> None:
 
 
 def test_quiet(project: Project) -> None:
-    """`-q` leaves out header and tables; what was not decided is still told."""
+    """`-q` keeps the claims, and `-qq` the failures alone."""
     project.test(TESTS)
     result = project.run("-q")
     result.stdout.no_fnmatch_line("asperf: hardware*")
@@ -80,17 +89,46 @@ def test_quiet(project: Project) -> None:
         [
             ".FI. *",
             "*_ INCONCLUSIVE test_it.py::test_open _*",
-            "INCONCLUSIVE test_it.py::test_open - *",
+            "   what  *",
+            "✗  ΔPPL fake:Q4_K_M vs F16 *",
+            "[?] test_open: *",
+            "3 claims: *",
+        ]
+    )
+    result = project.run("-qq")
+    result.stdout.fnmatch_lines([".FI. *", "*_ INCONCLUSIVE test_it.py::test_open _*"])
+    for pattern in ("*what  *", "* claims: *", "[?] test_open*"):
+        result.stdout.no_fnmatch_line(pattern)
+
+
+def test_verbose(project: Project) -> None:
+    """`-v` says each outcome in a word, with the figure; the summary has the word alone."""
+    project.test(TESTS)
+    result = project.run("-v")
+    result.stdout.fnmatch_lines(
+        [
+            "test_it.py::test_ppl[[]Q4_K_M] FAILED *, +* % [[]*] *",
+            "test_it.py::test_open INCONCLUSIVE *, * % [[]*] *",
+            "test_it.py::test_speed PASSED 1000 tok/s [[]*] *",
+            "FAILED test_it.py::test_ppl[[]Q4_K_M] - *",
         ]
     )
 
 
-def test_verbose(project: Project) -> None:
-    """`-v` says each outcome in a word."""
+def test_a_failure_takes_few_lines(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight at most, of a verdict and of an error: `-v` and the reports have all."""
+    monkeypatch.setenv("COLUMNS", "80")
+    project.script("f16", faults={"generate": "crash"})
     project.test(TESTS)
-    project.run("-v").stdout.fnmatch_lines(
-        ["test_it.py::test_ppl[[]Q4_K_M] FAILED *", "test_it.py::test_open INCONCLUSIVE *"]
-    )
+    lines = project.run().outlines
+    heads = [n for n, line in enumerate(lines) if re.fullmatch("_+ .* _+", line)]
+    ends = [*heads[1:], next(n for n, line in enumerate(lines) if "= asperf =" in line)]
+    blocks = [lines[head:end] for head, end in zip(heads, ends, strict=True)]
+    assert len(blocks) == 3
+    assert max(map(len, blocks)) <= 8
+    failure = "\n".join(blocks[0])
+    for said in ("test_it.py:6: VerdictError", ">   ", "E   FAIL ", "E   do ", "E   ran  "):
+        assert said in failure
 
 
 def test_no_colour_is_asked_for(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

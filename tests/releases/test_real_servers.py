@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.build_tools import tools_folder
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.engine_process import EngineBuild, Worker
@@ -27,6 +26,9 @@ TTFT = parse_workload("ttft256", where="test")
 def server() -> EngineBuild:
     """llama-server, of a folder that is named or built now."""
     named = os.environ.get("ASPERF_TEST_TOOLS")
+    if not named:
+        sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+        from build_tools import tools_folder  # only where it is built now
     return EngineBuild("llama_server", Path(sys.executable), Path(named or tools_folder()))
 
 
@@ -58,8 +60,10 @@ def test_a_prompt_that_it_has_seen_is_refused(
     from pytest_asperf.worker import served_prompts  # of another process otherwise
     from pytest_asperf.worker.engine import Asked  # as above
     from pytest_asperf.worker.llama_server_engine import LlamaServerEngine  # same
+    from pytest_asperf.worker.served_model import ServedModel  # same
 
     model = LlamaServerEngine(str(server.tools)).load(str(draft("F16")), {"threads": 1})
+    assert isinstance(model, ServedModel)
     asked = Asked("ttft", 256, 0, 1, TEXT)
     new = [model.serve(asked).requests[0]["n_cached"] for _ in range(2)]
     seen = model.new_prompt(TEXT, 256)

@@ -16,7 +16,6 @@ from pytest_asperf.errors import ConfigError
 from pytest_asperf.report.rows import ReportRow
 from pytest_asperf.report.speculation_picture import draw, look_of, require_matplotlib
 from pytest_asperf.report.speculation_points import points_of
-from pytest_asperf.report.tables import render_speculation
 
 HEADLINE = ["asperf: hardware somewhere", "asperf: live, engine some"]
 
@@ -96,13 +95,12 @@ def test_a_broken_measurement_is_named_and_not_drawn() -> None:
     ):
         points = points_of([_row(), _row("other", ratio=20.0, trips=trips)])
         assert (colour in draw(points, [])["speculation.svg"].decode()) == is_drawn
-        assert ("INVALID" in render_speculation(points, 100, colour=False)) != is_drawn
+        assert any("INVALID" in point.explanation for point in points) != is_drawn
 
 
 def test_nothing_measured_is_no_picture() -> None:
     """Both names are there, without content, so that older pictures go."""
     assert draw([], HEADLINE) == {"speculation.svg": b"", "speculation.png": b""}
-    assert render_speculation([], 80, colour=False) == ""
 
 
 @pytest.mark.parametrize(
@@ -131,18 +129,13 @@ def test_foreign_text_stays_text(name: str, n: int) -> None:
     pictures = draw(points_of(rows), [name])
     root = ET.fromstring(pictures["speculation.svg"])  # noqa: S314  # our own
     assert root.tag.endswith("svg")
-    text = render_speculation(points_of(rows), 60, colour=False)
-    assert all(c.isprintable() or c == "\n" for c in text)
 
 
-@pytest.mark.parametrize("width", [60, 80, 200])
-def test_the_table_fits_the_terminal(width: int) -> None:
-    """Numbers stay whole at 60 columns, and each has its pair below."""
-    rows = [_row("a", ratio=1.2), _row("b", ratio=4321.0)]
-    lines = render_speculation(points_of(rows), width, colour=False).splitlines()
-    assert max(map(len, lines)) <= width
-    assert lines[-2:] == ["1  a", "2  b"]
-    assert any("4,321 x" in line and "+49.9 %" in line for line in lines)
+def test_what_explains_a_gain_is_one_text() -> None:
+    """Ratio, break-even and prediction, in figures without exponents."""
+    (point,) = points_of([_row("b", ratio=4321.0)])
+    assert "ratio 4,321 x, break-even " in point.explanation
+    assert "+49.9 %" in point.explanation
 
 
 def test_a_missing_library_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -21,6 +22,12 @@ SHARE: Final = "share"
 DECISION_CONFIDENCE: Final = 0.90
 
 _MAX_DECIMALS: Final = 12
+#: Digits of a point without an interval, and of one that is exact.
+_FEW, _EXACT = 2, 4
+#: Of a limit as it was written.
+_LIMIT: Final = 6
+#: From here on thousands are set apart.
+_LONG: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,7 @@ class Estimate:
         unit: unit of point and bounds; `CHANGE` and `SHARE` are fractions shown in percent.
         counted: what `n` counts, in the plural.
         confidence: nominal two-sided coverage of the interval; 1 for an exact quantity.
+        needed: observations from which there are bounds; None where it is not known.
 
     Raises:
         ValueError: the bounds do not enclose a finite point, or a count or coverage is impossible.
@@ -50,6 +58,7 @@ class Estimate:
     unit: str
     counted: str = "samples"
     confidence: float = DECISION_CONFIDENCE
+    needed: int | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.point) and self.low <= self.point <= self.high):
@@ -71,6 +80,11 @@ class Estimate:
     def is_exact(self) -> bool:
         """Whether the quantity is known without sampling error."""
         return self.confidence == 1
+
+    @property
+    def basis(self) -> str:
+        """What it rests on, such as ``63 chunks``; nothing where it is exact."""
+        return "" if self.is_exact else counted_text(self.n, self.counted)
 
     def scaled(self, factor: float, unit: str) -> Estimate:
         """This quantity in another unit; ValueError for a factor that is not positive."""
@@ -127,7 +141,7 @@ class Estimate:
         # Of an interval that is open on one side, the other side says how wide it is.
         widths = [abs(bound - point) for bound in (low, high) if math.isfinite(bound)]
         half_width = (high - low) / 2 if self.has_interval else max(widths, default=math.inf)
-        least = shown_decimals(point, point - half_width, point + half_width)
+        least = shown_decimals(point, half_width, _EXACT if widths or self.is_exact else _FEW)
         decimals = _separating(low, high, limits, at_least=least)
         sign = "+" if self.unit == CHANGE else ""
         head = f"{point:{sign}z.{decimals}f}{_suffix(self.unit)}"
@@ -138,31 +152,52 @@ class Estimate:
         shown = (f"{b:z.{decimals}f}" if math.isfinite(b) else "-" for b in (low, high))
         return f"{head} [{', '.join(shown)}]"
 
+    def brief(self, *, apart_from: Iterable[float] = ()) -> str:
+        """The same for a column beside that of what it rests on."""
+        text, few, _ = self.text(apart_from=apart_from).partition(" (too few ")
+        return f"about {text}" if few else text
+
     def __str__(self) -> str:
         return self.text()
 
 
-def shown_decimals(point: float, low: float, high: float) -> int:
-    """Decimals for two digits of the interval's half-width, or four of a point without one."""
-    half_width = (high - low) / 2
+def shown_decimals(point: float, half_width: float, digits: int) -> int:
+    """Decimals for two digits of the interval's half-width, or so many of a point without one."""
     if math.isfinite(half_width) and half_width > 0:
         decimals = 1 - _magnitude(half_width)
     else:
-        decimals = 3 - _magnitude(point) if point else 0
+        decimals = digits - 1 - _magnitude(point) if point else 0
     return min(max(decimals, 0), _MAX_DECIMALS)
+
+
+def counted_text(n: int, counted: str) -> str:
+    """A number of things that are given in the plural: ``1 run of one load``."""
+    things = re.sub(r"s\b", "", counted, count=1) if n == 1 else counted
+    return f"{n} {things}"
+
+
+def number_text(value: float, digits: int = 3) -> str:
+    """A number in so many digits, without an exponent: ``0.00082``, ``7200``, ``72,000``."""
+    decimals = min(max(0, digits - 1 - _magnitude(value)), _MAX_DECIMALS) if value else 0
+    text = f"{value:{',' if abs(value) >= _LONG else ''}.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text
+
+
+def memory_text(nbytes: float) -> str:
+    """A number of bytes in the units that memory is sold in: ``64 GiB``."""
+    unit, size = ("GiB", 2**30) if nbytes >= 2**30 else ("MiB", 2**20)
+    return f"{number_text(nbytes / size)} {unit}"
 
 
 def limit_text(limit: float, unit: str) -> str:
     """A threshold as a reader writes it: ``1 %``, ``40 tok/s``."""
-    return f"{_shown(limit, unit):g}{_suffix(unit)}"
+    return f"{number_text(_shown(limit, unit), _LIMIT)}{_suffix(unit)}"
 
 
 def percent_text(fraction: float) -> str:
-    """A share in three digits without an exponent: ``0.82 %``, ``7,200 %``."""
+    """A share in three digits without an exponent: ``0.82 %``, ``72,000 %``."""
     percent = 100 * fraction
-    decimals = min(max(0, 2 - _magnitude(percent)), _MAX_DECIMALS) if percent else 0
-    text = f"{percent:,.{decimals}f}"
-    return f"{text.rstrip('0').rstrip('.') if decimals else text} %"
+    return f"{number_text(percent)} %"
 
 
 def _expm1(log: float) -> float:

@@ -51,12 +51,12 @@ def median_interval(
     ranks = np.arange(1, n // 2 + 1)
     coverage = 1 - 2 * bdtr(ranks - 1, n, 0.5)
     r = int(np.count_nonzero(coverage >= checked_confidence(confidence)))
+    needed = math.ceil(1 - math.log2(1 - confidence))
     if r:
         low, high = float(values[r - 1]), float(values[n - r])
         method = f"median, order statistics {r} and {n + 1 - r} of {n}"
     else:
         low, high = -math.inf, math.inf
-        needed = math.ceil(1 - math.log2(1 - confidence))
         method = f"median; an interval needs at least {needed} {counted}"
     return Estimate(
         float(np.median(values)),
@@ -67,6 +67,7 @@ def median_interval(
         unit=unit,
         counted=counted,
         confidence=confidence,
+        needed=needed,
     )
 
 

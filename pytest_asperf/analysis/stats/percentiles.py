@@ -61,15 +61,17 @@ def percentile_interval(
         low = min(point, float(values[max(1, r * n // n_effective) - 1]))
     if 1 <= s <= n_effective:
         high = max(point, float(values[math.ceil(s * n / n_effective) - 1]))
+    needed = _needed(percentile, n, n_effective, tail)
     return Estimate(
         point,
         low,
         high,
         n,
-        method=_method(percentile, n, n_effective, tail, counted),
+        method=_method(percentile, n_effective, counted, n, needed),
         unit=unit,
         counted=counted,
         confidence=confidence,
+        needed=needed,
     )
 
 
@@ -85,13 +87,17 @@ def _effective(groups: Sequence[Sequence[float]], point: float, confidence: floa
     return int(spread**2 * n / design_effect(below))
 
 
-def _method(percentile: float, n: int, n_effective: int, tail: float, counted: str) -> str:
+def _needed(percentile: float, n: int, n_effective: int, tail: float) -> int | None:
+    """How many observations have an upper bound; None of one run."""
+    least = math.ceil(math.log(tail) / math.log(percentile / 100))
+    return math.ceil(least * n / n_effective) if n_effective else None
+
+
+def _method(percentile: float, n_effective: int, counted: str, n: int, needed: int | None) -> str:
     """How the interval was made, or what an upper bound lacks."""
-    if not n_effective:
+    if needed is None:
         return f"p{percentile:g}; {counted} of one run have no interval, and two runs may have one"
     worth = "" if n == n_effective else f", worth {n_effective} independent {counted}"
-    least = math.ceil(math.log(tail) / math.log(percentile / 100))
-    if n_effective < least:
-        needed = math.ceil(least * n / n_effective)
+    if n < needed:
         worth += f"; an upper bound needs about {needed} {counted}"
     return f"p{percentile:g} by order statistics{worth}"

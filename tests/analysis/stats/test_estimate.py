@@ -28,7 +28,7 @@ def make(point: float, low: float, high: float, unit: str = "tok/s", n: int = 10
         (make(12.5, 12.5, 12.5, "ms"), "12.50 ms [12.50, 12.50]"),
         (make(0.0, 0.0, 0.0, CHANGE), "+0 % [0, 0]"),
         (make(-0.00001, -0.002, 0.002, CHANGE), "+0.00 % [-0.20, 0.20]"),
-        (make(9.87, -math.inf, math.inf, ""), "9.870 (too few samples for an interval)"),
+        (make(9.87, -math.inf, math.inf, ""), "9.9 (too few samples for an interval)"),
         (make(0.981, -math.inf, 1.0314, ""), "0.981 [-, 1.031]"),
         (make(1.102, 1.021, math.inf, ""), "1.102 [1.021, -]"),
         (Estimate.exact(4482.4, "MB"), "4482 MB"),

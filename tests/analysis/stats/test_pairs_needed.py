@@ -33,7 +33,7 @@ def test_an_impossible_spread_is_unfit() -> None:
         (0.05, "5 %"),
         (0.105, "10.5 %"),
         (7.2, "720 %"),
-        (72, "7,200 %"),
+        (72, "7200 %"),
     ],
 )
 def test_shares_are_written_out(fraction: float, text: str) -> None:

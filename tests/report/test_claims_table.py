@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from pytest_asperf.report.claims_table import (
+    Screen,
+    brief_text,
+    claim_lines,
+    duration_text,
+    legend_lines,
+    tally,
+    undecided_lines,
+)
+from pytest_asperf.report.rows import ReportRow
+
+TEXT = st.text(max_size=80)
+NAME = st.from_regex(r"[a-z0-9:_.]{1,90}", fullmatch=True)
+OUTCOMES = st.sampled_from(["PASS", "FAIL", "INCONCLUSIVE", "INVALID"])
+#: The longest figures that there are: both sides, the change and its interval.
+FIGURES = st.sampled_from(
+    ["98 → 61 tok/s, +62 % slower [50, 74]", "1110.99 tok/s [1110.86, 1111.11]", "+0 %"]
+)
+
+
+def claim(outcome: str = "PASS", **changed: Any) -> ReportRow:
+    """A verdict's row."""
+    fields: dict[str, Any] = {
+        "model": "",
+        "subject": "tg8 m:Q8_0",
+        "measured": "in many words",
+        "basis": "5 runs of one load",
+        "threshold": "at least 10 tok/s",
+        "brief": "12 tok/s [11, 13]",
+        "bound": "≥ 10",
+        "raw": {"figures": [], "advice": ""},
+        "outcome": outcome,
+    }
+    return ReportRow(**(fields | changed))
+
+
+def measured(point: float = 12.0, **changed: Any) -> ReportRow:
+    """A measurement's row."""
+    estimate = {"point": point, "low": 11.0, "high": 13.0, "unit": "tok/s"}
+    fields: dict[str, Any] = {"brief": f"{point:g} tok/s [11, 13]", "raw": {"estimate": estimate}}
+    return ReportRow("m:Q8_0", "tg8", "12.0 tok/s", "5 loads", **(fields | changed))
+
+
+def lines(*rows: ReportRow, screen: Screen | None = None, test: str = "a.py::test_it") -> list[str]:
+    """The lines without their marks; the head first."""
+    found = claim_lines([(test, row) for row in rows], screen or Screen(120))
+    return [line.text for line in found]
+
+
+@given(
+    rows=st.lists(st.tuples(OUTCOMES, NAME, FIGURES), min_size=1, max_size=6),
+    test=NAME,
+    width=st.sampled_from([70, 80, 99, 100, 120, 200]),
+)
+def test_no_line_is_wider_and_no_figure_is_cut(
+    rows: list[tuple[str, str, str]], test: str, width: int
+) -> None:
+    """Names give way to figures, whatever their length."""
+    claims = [claim(word, subject=name, brief=brief) for word, name, brief in rows]
+    found = claim_lines([(test, row) for row in claims], Screen(width))
+    assert max(cell_len(line.text) for line in found) + 3 <= width
+    for brief in {row.brief for row in claims}:
+        assert any(brief in line.text for line in found)
+    # Of a broken measurement there is no figure that a limit could be held against.
+    assert all("≥ 10" in line.text for line in found[1:] if line.outcome != "INVALID")
+
+
+@given(name=TEXT, brief=TEXT, bound=TEXT, note=TEXT, width=st.integers(40, 200))
+def test_foreign_text_stays_text(name: str, brief: str, bound: str, note: str, width: int) -> None:
+    """Whatever a name holds, no control character reaches the terminal."""
+    ran = (("model", name), ("title", note), ("sha256", "0123456789ab"), ("text", note))
+    row = claim("INCONCLUSIVE", subject=name, brief=brief, bound=bound, why=note, ran=ran)
+    noted, screen = [(f"{name}::{note}", row)], Screen(width)
+    shown = [line.text for line in claim_lines(noted, screen)]
+    shown += [*legend_lines(noted, screen)]
+    for text in undecided_lines(noted, screen):
+        shown += screen.wrapped(text)
+    assert all(c.isprintable() for line in shown for c in line)
+
+
+@given(name=TEXT, outcome=OUTCOMES)
+def test_a_file_that_is_no_utf_8_gets_ascii(name: str, outcome: str) -> None:
+    """Marks and signs have spellings in ASCII, and the line keeps to the width with them."""
+    screen = Screen(80, "ascii")
+    (_, line) = claim_lines([("t", claim(outcome, subject=f"ΔPPL {name}"))], screen)
+    assert f"{line.mark}{line.text}".isascii()
+    assert line.mark == {"PASS": ".", "FAIL": "F", "INCONCLUSIVE": "I", "INVALID": "V"}[outcome]
+    assert ">= 10" in line.text
+    assert len(line.text) + 3 <= 80
+
+
+@given(st.lists(OUTCOMES, min_size=1, max_size=20))
+def test_the_tally_adds_up_and_the_worst_is_last(outcomes: list[str]) -> None:
+    """Each claim is one line and counted once; FAIL is nearest to the prompt."""
+    noted = [("t", claim(word)) for word in outcomes]
+    total, *counts = map(int, re.findall(r"\d+", tally([*noted, ("t", measured())])))
+    assert total == len(outcomes) == sum(counts)
+    order = [line.outcome for line in claim_lines(noted, Screen(80))[1:]]
+    worst_last = ["PASS", "INCONCLUSIVE", "INVALID", "FAIL"]
+    assert order == sorted(outcomes, key=worst_last.index)
+
+
+def test_a_line_has_what_measured_limit_from_time_and_test() -> None:
+    """At 120 columns all of it, at 80 the figures without time and test."""
+    row = claim(elapsed_s=3.2)
+    assert lines(row) == [
+        "what        measured [90 %]    limit  from    time  test",
+        "tg8 m:Q8_0  12 tok/s [11, 13]  ≥ 10   5 runs  3 s   test_it",
+    ]
+    assert lines(row, screen=Screen(80))[1] == "tg8 m:Q8_0  12 tok/s [11, 13]  ≥ 10   5 runs"
+
+
+def test_a_long_name_loses_its_middle() -> None:
+    """What is measured and the level at the end stay."""
+    (_, line) = lines(claim(subject=f"tg8 {'x' * 90}:Q8_0"), screen=Screen(80))
+    assert re.match(r"tg8 x+…x+:Q8_0 ", line)
+
+
+def test_a_figure_stands_once() -> None:
+    """A measurement is a line of its own if no claim has its figure, and once."""
+    judged = {"point": 12.0, "low": 11.0, "high": 13.0, "unit": "tok/s"}
+    about = claim(raw={"figures": [judged]})
+    assert len(lines(measured(), about)) == 2
+    found = lines(measured(), about, measured(12.5), measured(12.5))
+    assert [line.split("  ")[0] for line in found] == ["what", "tg8 m:Q8_0", "tg8 m:Q8_0"]
+    assert "12.5 tok/s" in found[1]
+
+
+def test_tests_of_one_name_are_told_apart() -> None:
+    """Two modules with the same test keep their names."""
+    noted = [("a.py::test_it", claim()), ("b.py::test_it", claim())]
+    found = [line.text for line in claim_lines(noted, Screen(120))]
+    assert [line.rpartition("  ")[2] for line in found[1:]] == ["a.py::test_it", "b.py::test_it"]
+
+
+def test_the_legend_names_each_file_once() -> None:
+    """With the plainest of its names, its own name and hash; texts and builds follow."""
+    facts = (("title", "Own, 7M"), ("sha256", "0123456789ab"), ("text", "t.txt, sha256 ab"))
+    rows = [
+        claim(ran=(("model", "m:Q8_0 KV q8_0"), *facts)),
+        claim(ran=(("model", "m:Q8_0"), *facts), raw={"builds": ["old", "new"]}),
+    ]
+    noted = [("t", row) for row in rows]
+    assert list(legend_lines(noted, Screen(80))) == [
+        "m:Q8_0 = Own, 7M, sha256 01234567 · gate: new against old",
+        "text: t.txt, sha256 ab",
+    ]
+
+
+def test_what_is_undecided_says_why_and_what_to_type() -> None:
+    """Tests with one reason share a line; recorded verdicts have none."""
+    raw = {"advice": "measure more: --asperf-chunks=8"}
+    row = claim("INCONCLUSIVE", why="4 chunks give no interval", raw=raw)
+    recorded = claim("INCONCLUSIVE", raw=raw, source="recorded")
+    noted = [("a.py::test_a", row), ("a.py::test_b", row), ("a.py::test_c", recorded)]
+    assert list(undecided_lines(noted, Screen(80))) == [
+        "? test_a, test_b: 4 chunks give no interval; measure more: --asperf-chunks=8"
+    ]
+
+
+def test_nothing_is_no_table() -> None:
+    """Without rows there is no heading and no count."""
+    assert claim_lines([], Screen(80)) == []
+    assert tally([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, ""), (0.4, ""), (0.6, "1 s"), (99, "99 s"), (137, "2 min")]
+)
+def test_times_are_whole(seconds: float | None, text: str) -> None:
+    """Nothing is said of what took no time."""
+    assert duration_text(seconds) == text
+
+
+def test_beside_a_test_stands_what_it_claims() -> None:
+    """Of a test without a claim, what it measured."""
+    rows = [measured().as_dict(), claim().as_dict()]
+    assert brief_text(rows) == "12 tok/s [11, 13]"
+    assert brief_text(rows[:1]) == "12 tok/s [11, 13]"
+    assert brief_text([]) == ""
