@@ -17,7 +17,12 @@ from pytest_asperf.measure.energy import EnergyExperiment
 from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.measure.validity import require_valid
 from pytest_asperf.report.energy_row import energy_row
-from pytest_asperf.verdicts.energy import coverage_findings, disagreements, energy_notes
+from pytest_asperf.verdicts.energy import (
+    busy_host,
+    coverage_findings,
+    disagreements,
+    energy_notes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,10 +183,8 @@ def _findings(result: EnergyResult, rail: str, rails: Sequence[Rail]) -> list[Gu
     """What voids a claim about a rail, about the machine, or about all rails that there are."""
     on_gpu = result.ran.loaded.layers_offloaded > 0
     coverage = coverage_findings(result.phases, on_gpu=on_gpu) if rail == _MACHINE else ()
-    # What other processes' work takes is in the rails of processor and memory.
-    is_shared = not {rail, *([] if rail in rails else rails)} <= {"", "gpu", "ane"}
-    busy = result.watched.guard_findings if is_shared else ()
-    return [*busy, *coverage]
+    judged = (rail,) if rail in rails else rails
+    return [*busy_host(judged, result.watched), *coverage]
 
 
 def _limit_j(limit: object, where: str) -> float | None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.hardware.meters.trace import CounterWindow
+    from pytest_asperf.hardware.watch import Watched
+    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
     from pytest_asperf.measure.metered import PhaseEnergy
+
+#: Rails of what only the engine uses, as far as is known.
+_OWN: Final = frozenset({"gpu", "ane"})
 
 
 def energy_notes(phases: Sequence[PhaseEnergy]) -> tuple[str, ...]:
@@ -30,6 +35,23 @@ def coverage_findings(phases: Sequence[PhaseEnergy], *, on_gpu: bool) -> tuple[G
     """What keeps the measured rails from being the machine's energy."""
     finding = guards.rail_coverage(phases[-1].rails, on_gpu=on_gpu)
     return (finding,) if finding else ()
+
+
+def busy_host(rails: Collection[str], watched: Watched) -> tuple[GuardFinding, ...]:
+    """What voids a claim on rails, as other processes' energy is in those of processor and memory.
+
+    Pairs share it too, but what is added to both sides draws their ratio towards 1.
+    """
+    busy = (finding for finding in watched.guard_findings if finding.guard == "host-busy")
+    return () if _OWN.issuperset(rails) else tuple(busy)
+
+
+def energy_findings(pairs: WorkloadPairs, result: ABResult) -> tuple[GuardFinding, ...]:
+    """What voids a comparison of energies; nothing of a comparison of times."""
+    if not (pairs.workload.metered and result.phases):
+        return ()
+    rails = result.phases[-1].rails
+    return (*busy_host(rails, result.surroundings.watched), *disagreements(result.phases))
 
 
 def disagreements(phases: Sequence[PhaseEnergy]) -> tuple[GuardFinding, ...]:

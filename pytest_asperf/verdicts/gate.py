@@ -23,7 +23,7 @@ from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded, judge_invalid
 from pytest_asperf.report.pair_data import chunk_data, pair_data, side_texts
-from pytest_asperf.verdicts.energy import disagreements, energy_notes
+from pytest_asperf.verdicts.energy import energy_findings, energy_notes
 from pytest_asperf.verdicts.noise_notes import detectable, disturbances, fitness
 from pytest_asperf.verdicts.paired import (
     advice_on_pairs,
@@ -105,8 +105,8 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
         why=why,
         raw=pair_data(pairs, result, ("baseline", "candidate")),
     )
-    remedy = "compare the counter with the system's own tool"
-    return guarded(verdict, disagreements(result.phases), remedy=remedy)
+    remedy = "quieten the machine (asperf doctor), and compare the counter with the system's tool"
+    return guarded(verdict, energy_findings(pairs, result), remedy=remedy)
 
 
 def ppl_verdict(comparison: PplComparison) -> Verdict:

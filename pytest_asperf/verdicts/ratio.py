@@ -150,7 +150,7 @@ def _judged(
     remarks: tuple[str, ...] = (),
 ) -> Verdict:
     """The verdict on one workload of a result."""
-    energy = energy_notes(result.phases)
+    energy = energy_notes(result.phases) if pairs.workload.metered else ()
     details = (*remarks, *energy, coverage(result), *disturbances(result), *fitness(result))
     if not pairs.pairs:
         threshold = range_text(claim.at_least, claim.at_most, RATIO)

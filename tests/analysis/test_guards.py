@@ -126,6 +126,23 @@ CASES: Mapping[
         lambda: guards.host_busy(0.6, 2),
         lambda: guards.host_busy(3.0, 64),
     ),
+    "short-window": (
+        INVALID,
+        lambda: guards.short_window("CPU", 1, 5),
+        lambda: guards.short_window("CPU", 5, 5),
+    ),
+    # Over 5 s of an idle card, 327 J by the counter and 187 J by power; an H100's averaged power.
+    "counter-against-power": (
+        INVALID,
+        lambda: guards.counter_disagrees("GPU 0", 65.4, 37.4),
+        lambda: guards.counter_disagrees("GPU 0", 700.0, 693.0),
+    ),
+    # "282 times less power" is of the GPU's rail alone.
+    "rail-coverage": (
+        INVALID,
+        lambda: guards.rail_coverage(("gpu",), on_gpu=True),
+        lambda: guards.rail_coverage(("cpu", "gpu"), on_gpu=True),
+    ),
     # A window 3.3 times its phase; the prefill's 126 samples of 108 ms over 15.04 s.
     "impure-window": (
         INVALID,
@@ -253,6 +270,18 @@ def test_throttling_is_a_rise_or_a_drop(
 ) -> None:
     """Pressure that stays moderate slows nothing; heavy pressure and a fallen clock do."""
     assert bool(guards.throttled(levels, clocks)) is is_found
+
+
+def test_energy_is_of_the_work_alone() -> None:
+    """Gaps between runs, and a rail that did nothing, are not the work's energy."""
+    assert guards.idle_gaps(0.9, 1.0) is None
+    found = guards.idle_gaps(0.7, 1.0)
+    assert found is not None
+    assert found.guard == "impure-window"
+    assert guards.idle_rails(("gpu",), on_gpu=True) is None
+    assert guards.idle_rails(("package", "gpu"), on_gpu=False) is None
+    assert guards.idle_rails(("gpu", "dram"), on_gpu=False) is not None
+    assert guards.idle_rails(("package",), on_gpu=True) is not None
 
 
 def test_what_is_not_known_contradicts_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
@@ -19,6 +20,8 @@ _FIELDS: Final[tuple[tuple[str, Rail], ...]] = (
     ("ane_mj", "ane"),
     ("dram_mj", "dram"),
 )
+#: How old a reading may be: less than updates are told apart by.
+_SHARED_S: Final = 0.0005
 #: Up to this version the processor energy of two dies is that of the last one.
 _LAST_DIE_WINS: Final = Version("1.1.0")
 
@@ -42,6 +45,7 @@ def apple_meter(brand: str) -> Meter:
         reason = f"IOReport does not answer: {str(error)[:100]}"
         return Meter(missing=(MissingRail("gpu", reason, "run with sudo for powermetrics"),))
     has_two_dies = "Ultra" in brand
+    snapshots = _Snapshots(monitor)
     counters, missing = [], []
     for field, rail in _FIELDS:
         if getattr(first, field, None) is None:
@@ -51,12 +55,23 @@ def apple_meter(brand: str) -> Meter:
             missing.append(MissingRail(rail, reason, "run with sudo for powermetrics"))
         else:
             name = f"{field.removesuffix('_mj').removesuffix('_total').upper()} (IOReport)"
-            counters.append(Counter(name, rail, partial(_joules, monitor, field)))
+            counters.append(Counter(name, rail, partial(snapshots.joules, field)))
     return Meter(tuple(counters), tuple(missing))
 
 
-def _joules(monitor: Any, field: str) -> float:
-    return float(getattr(monitor.get_cumulative_energy(), field)) / 1e3
+class _Snapshots:
+    """Reads all counters at once, which one reading after the other share."""
+
+    def __init__(self, monitor: Any) -> None:
+        self._monitor = monitor
+        self._until_s = 0.0
+
+    def joules(self, field: str) -> float:
+        """The energy of one counter."""
+        if time.monotonic() > self._until_s:
+            self._last = self._monitor.get_cumulative_energy()
+            self._until_s = time.monotonic() + _SHARED_S
+        return float(getattr(self._last, field)) / 1e3
 
 
 def _installed() -> Version:

@@ -35,7 +35,7 @@ _NEXT_SHARE: Final = 0.6
 _SHORTEST_S: Final = 0.01
 _STEP_S: Final = 0.0005
 #: Of a period: polling any finer tells the moment of an update no better than it jitters.
-_STEP_SHARE: Final = 0.005
+_STEP_SHARE: Final = 0.01
 #: Power that is averaged by the driver is of this phase alone after so long.
 _AVERAGED_S: Final = 1.1
 

@@ -1,0 +1,88 @@
+"""Verdicts of gates on energy, from windows made up for each case."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf.analysis.stats.total_time import TotalTimeTest
+from pytest_asperf.analysis.verdict import Outcome, Verdict
+from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.workload import Workload
+from pytest_asperf.hardware.cpu_times import CpuTimes
+from pytest_asperf.hardware.meters.trace import CounterWindow
+from pytest_asperf.hardware.watch import MachineSample, Watched
+from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
+from pytest_asperf.measure.metered import PhaseEnergy
+from pytest_asperf.measure.paired_runner import Pair
+from pytest_asperf.measure.results import Provenance
+from pytest_asperf.measure.surroundings import Surroundings
+from pytest_asperf.verdicts.gate import speed_verdict
+from tests.engine_facts import ENGINE, loaded
+
+if TYPE_CHECKING:
+    from pytest_asperf.hardware.meters.meter import Rail
+
+RAN = Provenance("m", Path("m.gguf"), "0" * 64, ENGINE, loaded(), None, EngineSettings())
+JTG = Workload("tg", 128, metered=True)
+BUSY = Watched(
+    tuple(MachineSample(at, CpuTimes(at, 2 * at, 0.0, 0.2 * at)) for at in (0.0, 10.0)), 2
+)
+
+
+def _phase(rail: Rail, power_w: float | None = None) -> PhaseEnergy:
+    window = CounterWindow(f"{rail} counter", rail, 1.1, 440.0, 11, power_w)
+    return PhaseEnergy((window,), (), (), (), 1.4, 1.38, 512)
+
+
+def _verdict(phase: PhaseEnergy, watched: Watched, workload: Workload = JTG) -> Verdict:
+    test = TotalTimeTest(0.05, max_pairs=30)
+    pairs = WorkloadPairs(workload, test, [])
+    while test.outcome is None:
+        pairs.add(Pair((10**9,), (10**9 + test.n,), candidate_first=test.n % 2 == 0))
+    result = ABResult(
+        (pairs,),
+        reloads=False,
+        draws_cores=False,
+        budget=Budget(0.05, 30, 60.0, 0),
+        ran=(RAN, RAN),
+        same_tokens=True,
+        surroundings=Surroundings(watched=watched),
+        phases=(phase,) * 3,
+    )
+    return speed_verdict(pairs, result)
+
+
+@pytest.mark.parametrize(
+    ("rail", "watched", "outcome"),
+    [
+        ("gpu", Watched(), Outcome.PASS),
+        ("gpu", BUSY, Outcome.PASS),  # others do not use it
+        ("package", Watched(), Outcome.PASS),
+        ("package", BUSY, Outcome.INVALID),  # what they take is in both sides
+    ],
+)
+def test_energy_of_other_processes(rail: Rail, watched: Watched, outcome: Outcome) -> None:
+    """An equal share of both sides draws their ratio towards 1, where the rail has it."""
+    verdict = _verdict(_phase(rail), watched)
+    assert verdict.outcome is outcome
+    note = verdict.note()
+    assert f"{rail} counter: an update every 100 ms, 3 windows of 1.1 s" in note
+    assert ("not the energy of the machine" in note) == (rail == "gpu")
+
+
+def test_times_are_judged_on_a_busy_host() -> None:
+    """Beside the energy of the same model, whose windows have nothing to do with them."""
+    verdict = _verdict(_phase("package", 90.0), BUSY, Workload("tg", 128))
+    assert verdict.outcome is Outcome.PASS
+    assert "counter" not in verdict.note()
+
+
+def test_a_counter_that_power_contradicts_decides_nothing() -> None:
+    """400 W by the counter, 90 W by the power beside it; 396 W is near enough."""
+    verdict = _verdict(_phase("gpu", 90.0), Watched())
+    assert verdict.outcome is Outcome.INVALID
+    assert "gpu counter counts 400 W, and the power beside it is 90 W" in verdict.measured
+    assert _verdict(_phase("gpu", 396.0), Watched()).outcome is Outcome.PASS
