@@ -25,11 +25,13 @@ from pytest_asperf.analysis import serving_metrics as metrics
 from pytest_asperf.analysis.serving_metrics import ServedRequest
 from pytest_asperf.worker.serving.events import read_reply
 from pytest_asperf.worker.serving.facts import request_facts
-from pytest_asperf.worker.serving.framing import Chunked
+from pytest_asperf.worker.serving.framing import framing_of
 from pytest_asperf.worker.serving.record import Endpoint, StreamRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pytest_asperf.worker.serving.framing import Framing
 
 _END = b"\r\n\r\n"
 
@@ -85,7 +87,7 @@ class Relay:
     def _pass_one(self, client: socket.socket, request: bytes) -> None:
         address = (self._server.host, self._server.port)
         reads: list[tuple[int, bytes]] = []
-        framing: Chunked | None = None
+        framing: Framing | None = None
         with socket.create_connection(address) as server:
             server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sent_ns = perf_counter_ns()
@@ -95,16 +97,16 @@ class Relay:
                 client.sendall(data)
                 if framing is None:
                     head, _, data = data.partition(_END)
-                    if b"chunked" not in head:
-                        return
-                    framing = Chunked()
+                    names = ("transfer-encoding", "content-length")
+                    framing = framing_of({name: _header(head, name.encode()) for name in names})
                 reads.append((now, framing.feed(data)))
                 if framing.is_complete:
                     self._keep(request, sent_ns, reads)
                     return
 
     def _keep(self, request: bytes, sent_ns: int, reads: Sequence[tuple[int, bytes]]) -> None:
-        key = _header(request, b"x-request-id")
+        if not (key := _header(request, b"x-request-id")):
+            return
         headers = (("content-type", "text/event-stream"),)
         now = perf_counter_ns()
         chunks = tuple(read for read in reads if read[1])
