@@ -20,7 +20,7 @@ from pytest_asperf.modelfiles.cache import cache_root
 
 TOOLS: Final = (
     *("llama-bench", "llama-perplexity", "llama-quantize"),
-    *("llama-speculative-simple", "llama-batched-bench"),
+    *("llama-speculative-simple", "llama-batched-bench", "llama-server"),
 )
 
 #: Names a folder that holds the tools already.
@@ -55,9 +55,9 @@ def _built(root: Path) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     binaries, complete = root / "build" / "bin", root / "complete"
     with FileLock(root / "lock"):
-        if not complete.exists():
+        if not complete.exists() or complete.read_text() != " ".join(TOOLS):
             _build(_source(root), root / "build")
-            complete.touch()
+            complete.write_text(" ".join(TOOLS))
     return binaries
 
 

@@ -11,11 +11,12 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.engine_process import EngineRefusedError, Worker
 from pytest_asperf.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_asperf.engine_process import EngineBuild, LoadedFacts, RawRun
@@ -60,7 +61,8 @@ def write_script(path: Path, **script: Any) -> Path:
 def check_engine(build: EngineBuild, model: Path, settings: EngineSettings | None = None) -> None:
     """Prove an engine in its own process, on a real model.
 
-    Whatever `describe` lists under `cannot`, the engine must refuse.
+    Whatever `describe` lists under `cannot`, the engine must refuse. A server answers requests, and
+    refuses the rest.
 
     Raises:
         ConformanceError: it breaks a promise; the message says which.
@@ -70,6 +72,9 @@ def check_engine(build: EngineBuild, model: Path, settings: EngineSettings | Non
     with Worker(build) as worker:
         described = worker.describe()
         facts = worker.load("model", model, settings)
+        if facts.served is not None:
+            _check_served(worker)
+            return
         tokens = _check_tokenizer(worker, facts)
         _check_timing(worker, tokens, described.cannot)
         if not facts.loads_each_run:
@@ -88,6 +93,37 @@ def _require(condition: bool, what: str) -> None:  # noqa: FBT001  # reads as an
         raise ConformanceError(what)
 
 
+def _check_served(worker: Worker) -> None:
+    """Require that each kind of request is timed and counted, and no prompt repeated."""
+    for name in ("pp64", "ttft64", "tg16", "tg8@d32", "itl16", "pp64+tg16", "tg8@c2"):
+        workload = parse_workload(name, where="check_engine")
+        run = worker.serve("model", _TEXT, workload)
+        _check_run(run, workload.n_counted, name)
+        _require(len(run.requests) == workload.users, f"{name}: {len(run.requests)} requests")
+        events = [request.event_ns for request in run.requests]
+        _require(all(map(_is_sorted, events)), f"{name}: events are not in their order")
+        cached = [request.n_cached or 0 for request in run.requests]
+        if not workload.generates:
+            _require(max(cached) < 16, f"{name}: {cached} tokens of prompts were cached")
+    cannot = worker.describe().cannot
+    refused: dict[str, Callable[[], object]] = {
+        "tokenize": lambda: worker.tokenize("model", _TEXT),
+        "prompt": lambda: worker.prompt("model", [1, 2], 0),
+        "generate": lambda: worker.generate("model", [1, 2], 0),
+        "first_token": lambda: worker.first_token("model", [1, 2]),
+        "score": lambda: worker.score(["model"], [1, 2, 3, 4], 2),
+    }
+    for op, ask in refused.items():
+        _require(op in cannot, f"{op} is not among what the server cannot do")
+        _check_unsupported(op, ask)
+    worker.unload("model")
+    _require(worker.alive, "the worker died of unloading a model")
+
+
+def _is_sorted(times_ns: Sequence[int]) -> bool:
+    return list(times_ns) == sorted(times_ns)
+
+
 def _check_tokenizer(worker: Worker, facts: LoadedFacts) -> list[int]:
     tokens = worker.tokenize("model", _TEXT)
     _require(len(tokens) >= 64, f"tokenize made {len(tokens)} tokens of {len(_TEXT)} characters")
@@ -103,7 +139,7 @@ def _check_timing(worker: Worker, tokens: list[int], cannot: Mapping[str, str]) 
             run = op("model", tokens[:32], depth)
             _check_run(run, 32 - depth, f"{op.__name__} at depth {depth}")
     if "first_token" in cannot:
-        _check_unsupported(worker, tokens)
+        _check_unsupported("first_token", lambda: worker.first_token("model", tokens[:32]))
     else:
         _check_run(worker.first_token("model", tokens[:32]), 32, "first_token")
     if "step_ns" not in cannot:
@@ -148,13 +184,13 @@ def _check_logits(
         _require(near, "two runs of the same tokens show different logits")
 
 
-def _check_unsupported(worker: Worker, tokens: list[int]) -> None:
+def _check_unsupported(op: str, ask: Callable[[], object]) -> None:
     try:
-        worker.first_token("model", tokens[:32])
+        ask()
     except EngineRefusedError as err:
-        _require(err.kind == "unsupported", f"first_token was refused as {err.kind}")
+        _require(err.kind == "unsupported", f"{op} was refused as {err.kind}")
     else:
-        raise ConformanceError("first_token was said to be impossible and was done")
+        raise ConformanceError(f"{op} was said to be impossible and was done")
 
 
 def _check_run(run: RawRun, n_tokens: int, op: str) -> None:

@@ -15,7 +15,7 @@ import pytest_asperf
 from pytest_asperf.builds.environment import _steps, environment_recipe, interpreter_of
 from pytest_asperf.builds.store import finished
 from pytest_asperf.config.build_sources import Packages
-from pytest_asperf.config.engines import ENGINES
+from pytest_asperf.config.engines import ENGINES, MLX_ENGINES
 from pytest_asperf.config.spec import Build
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.errors import BuildError, CacheError, ConfigError
@@ -286,7 +286,7 @@ def test_a_cache_that_cannot_be_written_to(
         build_cache().made(Packages(files=(write_wheel(tmp_path, "tiny"),)))
 
 
-@pytest.mark.parametrize("engine", [each for each in ENGINES if each != "mlx"])
+@pytest.mark.parametrize("engine", [each for each in ENGINES if each not in MLX_ENGINES])
 def test_a_build_of_one_engine_is_none_of_another(build_cache: OpenBuildCache, engine: str) -> None:
     """The engine that a requirement brings is held against the model's, before it is made."""
     build = Build("new", Packages(("mlx-lm==0.31.3",), engines=frozenset({"mlx"})))

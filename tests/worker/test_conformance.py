@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.engine_process.process import _BOOTSTRAP, _WORKER_FOLDER
 from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.testing import ConformanceError, check_engine, write_script
+from tests.served import write_llama_server
 
 PYTHON = Path(sys.executable)
 
@@ -62,6 +65,41 @@ def test_mlx_conforms(mlx: EngineBuild) -> None:
 def test_llama_tools_conforms(tools: Path, draft_gguf: Path) -> None:
     """llama.cpp's programs pass, and refuse by name what they said that they cannot do."""
     check_engine(EngineBuild("llama_tools", PYTHON, tools), draft_gguf, EngineSettings(threads=1))
+
+
+def test_llama_server_conforms(tools: Path, draft_gguf: Path) -> None:
+    """llama-server answers every kind of request."""
+    _require_program(tools, "llama-server")
+    settings = EngineSettings(threads=1, parallel=2)
+    check_engine(EngineBuild("llama_server", PYTHON, tools), draft_gguf, settings)
+
+
+def test_llama_cpp_server_conforms(draft_gguf: Path) -> None:
+    """llama-cpp-python's server answers every kind of request, two users in turn."""
+    if find_spec("llama_cpp") is None or find_spec("sse_starlette") is None:
+        pytest.skip("llama-cpp-python[server] is not installed")
+    check_engine(EngineBuild("llama_cpp_server", PYTHON), draft_gguf, EngineSettings(threads=1))
+
+
+def test_mlx_server_conforms(mlx: EngineBuild) -> None:
+    """mlx-lm's server answers every kind of request."""
+    (draft,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
+    assert draft.hf_folder is not None
+    check_engine(replace(mlx, engine="mlx_server"), draft.hf_folder)
+
+
+def test_a_server_of_words_conforms(tmp_path: Path) -> None:
+    """So does a program that speaks as llama-server does; one with cached prompts does not."""
+    write_llama_server(tmp_path)
+    check_engine(EngineBuild("llama_server", PYTHON, tmp_path), Path("/models/some.gguf"))
+    write_llama_server(tmp_path, cached=40)
+    with pytest.raises(ConformanceError, match=r"pp64: \[40\] tokens of prompts were cached"):
+        check_engine(EngineBuild("llama_server", PYTHON, tmp_path), Path("/models/some.gguf"))
+
+
+def _require_program(tools: Path, name: str) -> None:
+    if not (tools / name).is_file():
+        pytest.skip(f"{tools} has no {name}")
 
 
 def test_the_worker_imports_nothing_of_the_parent() -> None:
