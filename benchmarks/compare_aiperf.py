@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from pytest_asperf.worker.serving.framing import Framing
 
+#: AIPerf starts ten processes, which takes long on a busy machine, and sometimes no end.
+_TIMEOUT_S = 240
 _END = b"\r\n\r\n"
 
 
@@ -42,10 +44,11 @@ def main() -> None:
     parser.add_argument("aiperf", help="the program aiperf")
     parser.add_argument("url", help="a llama-server with the prompt cache off")
     parser.add_argument("tokenizer", help="a folder with the model's tokenizer")
-    parser.add_argument("--requests", type=int, default=20)
+    parser.add_argument("--requests", type=int, default=16)
+    parser.add_argument("--users", type=int, nargs="+", default=[1, 4])
     args = parser.parse_args()
     rows = []
-    for users in (1, 4):
+    for users in args.users:
         relay = Relay(Endpoint.parse(args.url))
         records = _aiperf(args, relay.port, users)
         both = [(relay.timed[key], record) for key, record in records if key in relay.timed]
@@ -151,7 +154,7 @@ def _aiperf(args: argparse.Namespace, port: int, users: int) -> list[tuple[str, 
         extra = ["--extra-inputs", "ignore_eos:true", "--use-server-token-count", "--streaming"]
         subprocess.run(
             [args.aiperf, "profile", *words, *extra],
-            check=True, stdout=subprocess.DEVNULL, cwd=folder,
+            check=True, timeout=_TIMEOUT_S, stdout=subprocess.DEVNULL, cwd=folder,
         )  # fmt: skip
         lines = Path(folder, "profile_export.jsonl").read_text("utf-8").splitlines()
     records = [json.loads(line) for line in lines]
