@@ -8,7 +8,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_asperf.worker.serving.client import _Exchange, get_request, stream_request
@@ -174,6 +174,7 @@ def test_an_end_in_two_reads_is_seen_while_the_connection_stays_open() -> None:
     assert [data for _, data in exchange.chunks] == [b"ab"]
 
 
+@settings(max_examples=40)
 @given(st.lists(st.binary(max_size=40), max_size=8), st.data())
 def test_chunks_are_read_however_they_arrive(parts: list[bytes], data: st.DataObject) -> None:
     """The body is the same wherever reads cut the transfer."""
