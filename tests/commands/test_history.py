@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_asperf.commands.history_lines import machine_names
+from pytest_asperf.store.figures import Origin
 from pytest_asperf.store.opening import open_store
 from tests.store.documents import drifting, gated, night, rate
 
@@ -92,6 +94,14 @@ def test_prune_counts_before_it_removes(nights: Path, run_asperf: RunAsperf) -> 
     assert "removed 6 sessions" in _run(run_asperf, "prune", "--older-than", "0", "--yes")
     assert "0 series of 0 machines, 0 sessions" in _run(run_asperf)
     assert nights.exists()
+
+
+def test_machines_of_one_name_are_told_apart() -> None:
+    """Behind a name that two machines share stands the beginning of the fingerprint."""
+    origins = [
+        Origin(id_, host, "m4", "1") for id_, host in (("a1", "x"), ("b2", "x"), ("c3", "y"))
+    ]
+    assert machine_names(origins) == {"a1": "x (a1)", "b2": "x (b2)", "c3": "y"}
 
 
 def test_sessions_are_listed(nights: Path, run_asperf: RunAsperf) -> None:
