@@ -119,6 +119,7 @@ def test_sessions_are_listed(nights: Path, run_asperf: RunAsperf) -> None:
         (("list",), "no history is named"),
         (("list", "--store", "no.db"), "there is no store at "),
         (("show", "zz", "--store", "h.db"), "0 series of "),
+        (("--store", "h.db", "show", "zz"), "write --store behind show"),
         (("import", "no.json", "--store", "h.db"), "no.json cannot be read: No such file"),
         (("import", "h.db", "--store", "h.db"), "h.db is not JSON: "),
         (("import", "bad.json", "--store", "new.db"), "bad.json: its meta is not as pytest-asperf"),
