@@ -31,7 +31,8 @@ class SeriesKey:
 
     Attributes:
         machine: its fingerprint.
-        engine: the engine's name; the build may change within a series, and is provenance.
+        engine: the engine's name, of two sides both; the build may change within a series, and is
+            provenance.
         model: the address it was measured by; a name for readers.
         model_sha256: hashes of the model's file, or of all files.
         settings: what was asked for, as JSON with sorted keys.
@@ -177,6 +178,8 @@ def _figures(row: _Row) -> Iterator[SeriesValue]:
             yield from _compared(row, comparison, raw["figures"][0])
     elif "workload" in raw and "estimate" in raw:
         yield _measured(row, [raw], raw["workload"], raw["estimate"])
+    elif "joules_per_token" in raw:
+        yield _measured(row, [raw], raw["metered"], raw["joules_per_token"])
     elif "delta_ppl" in raw:
         scored = {"n_ctx": raw["n_ctx"], "text": raw["text"]["sha256"]}
         n = raw["delta_ppl"]["n"]
@@ -240,10 +243,10 @@ def _measured(
     texts = dict.fromkeys(json.dumps(one, sort_keys=True) for one in asked)
     hashes = dict.fromkeys(_text(proof["sha256"]) for proof in ran)
     models = dict.fromkeys(_text(proof["model"]).partition(" in ")[0] for proof in ran)
-    facts = _engine(ran[-1])
+    engines = [_engine(proof) for proof in ran]
     key = SeriesKey(
         row.machine,
-        facts.engine,
+        " / ".join(dict.fromkeys(facts.engine for facts in engines)),
         " / ".join(models),
         "/".join(hashes),
         " / ".join(texts),
@@ -255,7 +258,7 @@ def _measured(
     low, high = (
         None if bound is None else _number(bound) for bound in map(estimate.get, ("low", "high"))
     )
-    provenance = (("build", facts.build), *row.around)
+    provenance = (("build", engines[-1].build), *row.around)
     return SeriesValue(row.number, key, value, low, high, n, row.outcome, row.test, provenance)
 
 

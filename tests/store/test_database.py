@@ -230,18 +230,24 @@ def test_what_may_pass_is_told_from_what_may_not(
     assert (error.may_pass, says in error.what, message in error.what) == (may_pass, True, True)
 
 
-def test_without_the_extra_the_error_names_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("library", "store", "extra"),
+    [("sqlalchemy", "h.db", "store"), ("psycopg", "postgresql://h/d", "postgres")],
+)
+def test_without_the_extra_the_error_names_it(
+    library: str, store: str, extra: str, tmp_path: Path
+) -> None:
     """The libraries are missed where a store is asked for, and nowhere else."""
     program = (
-        "import sys; sys.modules['sqlalchemy'] = None\n"
+        f"import sys; sys.modules[{library!r}] = None\n"
         "from pytest_asperf.store.opening import open_store\n"
-        "open_store('h.db')"
+        f"open_store({store!r})"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert "a store needs sqlalchemy, which is not installed" in done.stderr
-    assert "pip install 'pytest-asperf[store]'" in done.stderr
+    assert f"needs {library}, which is not installed" in done.stderr
+    assert f"pip install 'pytest-asperf[{extra}]'" in done.stderr
 
 
 def test_a_password_is_not_shown() -> None:
