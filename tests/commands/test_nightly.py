@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from filelock import FileLock
+from jsonschema import Draft202012Validator
 
 from pytest_asperf.nightly.record import mark_path
 from pytest_asperf.store.opening import open_store
+from tests.report.sample_reports import SCHEMA
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,6 +84,7 @@ def test_nothing_new_is_recorded(nightly: Command) -> None:
     assert done.stdout.splitlines()[0].endswith(": nothing changed")
     assert "tg32 ratio fake:F16" in done.stdout
     assert "2 of 10 nights" in done.stdout
+    Draft202012Validator(SCHEMA).validate(_stored()[-1])
     before, night = (document["night"] for document in _stored())
     assert (night["changes"], night["missed"], night["unfinished"]) == ([], 0, "")
     assert night["facts"] == before["facts"]
