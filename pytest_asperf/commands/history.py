@@ -72,7 +72,7 @@ def list_series(
         sessions = opened.sessions()
         listed = known if every else known[:_LISTED]
         threshold = threshold_of(known)
-        rows = [_with_state(opened, one, threshold) for one in listed]
+        rows = [with_state(opened, one, threshold) for one in listed]
     names = machine_names(sessions)
     if rows:
         print_table(series_rows(rows, names))
@@ -85,7 +85,7 @@ def list_series(
     )
 
 
-def _with_state(
+def with_state(
     opened: OpenStore, series: StoredSeries, threshold: float
 ) -> tuple[StoredSeries, StoredPoint, str]:
     """A series with its last point and its state."""

@@ -139,8 +139,12 @@ def nightly(
         print_error(error)
         usage = isinstance(error, ConfigError | ModelError)
         report.fails(error, USAGE if usage else _UNDECIDED)
-    out = Console(highlight=False)
-    for line in report.lines():
+    from pytest_asperf.report import github
+
+    out, lines = Console(highlight=False), list(report.lines())
+    # Indented lines are a code block: nothing in them is Markdown.
+    block = "".join(f"    {line}\n" for line in lines)
+    for line in (*lines, *github.add_to_summary(f"\n{block}\n".encode())):
         print_whole(out, line)
     report.send()
     raise typer.Exit(report.exit_code)

@@ -35,7 +35,7 @@ def tell(report: ReportData, root: Path = Path()) -> list[str]:
     A summary that cannot be written is one of them. Tests are named from `root`, and GitHub wants
     files as they are in the repository.
     """
-    lines = _add_to_summary(_cut(markdown([report])))
+    lines = add_to_summary(_cut(markdown([report])))
     if os.environ.get(_ACTIONS) == "true":
         open_claims = [claim for claim in report.claims if claim.outcome != "PASS"]
         folder = _in_repository(root)
@@ -50,7 +50,8 @@ def _cut(text: bytes) -> bytes:
     return text[:_MOST_BYTES].rpartition(b"\n")[0] + b"\n\nCut here: it was too long.\n"
 
 
-def _add_to_summary(text: bytes) -> list[str]:
+def add_to_summary(text: bytes) -> list[str]:
+    """Add a text to the summary of GitHub's job, if this is one; what is to be said of it."""
     if not (place := os.environ.get(_STEP_SUMMARY)):
         return []
     try:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from filelock import FileLock
+from jsonschema import Draft202012Validator
 
 from pytest_asperf.nightly.record import mark_path
 from pytest_asperf.store.opening import open_store
+from tests.report.sample_reports import SCHEMA
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,8 +73,8 @@ def _replace_by_earlier(days: int) -> dict[str, Any]:
     return document
 
 
-def test_nothing_new_is_recorded(nightly: Command) -> None:
-    """The night is measured and stored, and says that nothing changed."""
+def test_nothing_new_is_recorded_and_a_changed_build_is_gated(nightly: Command) -> None:
+    """A night says that nothing changed. Pairs with the anchor gate a build, if it was the last."""
     first = nightly("old", "watched", *_WORDS)
     assert first.exit_code == 0, first.output
     assert "first night, nothing got slower" in first.stdout
@@ -82,16 +84,11 @@ def test_nothing_new_is_recorded(nightly: Command) -> None:
     assert done.stdout.splitlines()[0].endswith(": nothing changed")
     assert "tg32 ratio fake:F16" in done.stdout
     assert "2 of 10 nights" in done.stdout
+    Draft202012Validator(SCHEMA).validate(_stored()[-1])
     before, night = (document["night"] for document in _stored())
     assert (night["changes"], night["missed"], night["unfinished"]) == ([], 0, "")
     assert night["facts"] == before["facts"]
     assert night["facts"]["build"].startswith("scripted 1, ")
-
-
-def test_a_changed_build_is_gated_by_its_pairs_with_the_anchor(nightly: Command) -> None:
-    """Last night's build was the anchor, so that nothing has to be measured twice."""
-    nightly("old", "watched", *_WORDS)
-    _replace_by_earlier(1)
     _build(nightly.folder, "watched", "2", 1.3)
     done = nightly("old", "watched", *_WORDS)
     assert done.exit_code == 1, done.output
@@ -123,7 +120,7 @@ def test_a_changed_build_is_gated_against_that_of_last_night(nightly: Command) -
 def test_a_step_is_found_in_its_second_night(nightly: Command) -> None:
     """A slowdown that no gate looks for shows in the series, and its confirmation is offered."""
     _build(nightly.folder, "watched", "1", 1.05)
-    nightly("old", "watched", *_WORDS, "--pairs", "30")
+    nightly("old", "watched", *_WORDS)
     document = _replace_by_earlier(1)
     with open_store("h.db") as store:
         store.prune(math.inf)
@@ -131,15 +128,15 @@ def test_a_step_is_found_in_its_second_night(nightly: Command) -> None:
     for days in range(2, 22):
         _earlier(document, days, math.exp(draw.gauss(0, 0.005)))
     _earlier(document, 1, 1.05)
-    done = nightly("old", "watched", *_WORDS, "--pairs", "30")
+    done = nightly("old", "watched", *_WORDS)
     assert done.exit_code == 1, done.output
     assert "nothing changed, tg32 ratio fake:F16 is 4." in done.stdout.splitlines()[0]
     assert "slower since" in done.stdout
     assert "to confirm: asperf history confirm " in done.stdout
 
 
-def test_missing_and_interrupted_nights_are_said_and_notified(nightly: Command) -> None:
-    """The user's command gets the summary; a night that broke is told of by the next one."""
+def test_nights_that_are_missing_or_broken_are_said_and_notified(nightly: Command) -> None:
+    """The user's command gets the summary, and what was not measured is no pass."""
     nightly("old", "watched", *_WORDS)
     _replace_by_earlier(4)
     mark = mark_path(nightly.folder / "cache", "job")
@@ -155,16 +152,12 @@ def test_missing_and_interrupted_nights_are_said_and_notified(nightly: Command) 
     assert said.read_text() == done.stdout
     assert not mark.exists()
     assert _stored()[-1]["night"]["missed"] == 3
-
-
-def test_a_night_that_cannot_be_measured_is_no_pass(nightly: Command) -> None:
-    """It is stored, its exit code is 2, and a command that does not work is said."""
     nightly.script(faults={"generate": "crash"})
     done = nightly("old", "watched", *_WORDS, "--notify", "no-such-program")
     assert done.exit_code == 2, done.output
     assert "only 0 of 1 cells were measured" in done.stdout
     assert "not notified: no-such-program: No such file" in done.stderr
-    assert len(_stored()) == 1
+    assert len(_stored()) == 3
 
 
 def test_two_at_once_are_refused(nightly: Command) -> None:

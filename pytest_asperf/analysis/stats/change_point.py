@@ -130,7 +130,7 @@ def _weights(values: Floats, errors: Sequence[float] | None) -> Floats:
         return np.ones(len(values))
     each = np.maximum(np.asarray(errors, float), _LEAST_SD)
     # Of the nights up to each, so that a later night changes no earlier verdict.
-    usual = [float(np.median(each[: n + 1])) for n in range(len(each))]
+    usual = [_median(each[: n + 1]) for n in range(len(each))]
     result: Floats = np.minimum(1.0, _USUAL * np.asarray(usual) / each)
     return result
 
@@ -142,14 +142,26 @@ def _tamed(values: Floats) -> Floats:
     nothing tells yet that they are no step.
     """
     result = values.copy()
-    for night in range(len(values) - 1 if len(values) > _LEAST_KNOWN else 0):
+    if len(values) <= _LEAST_KNOWN:
+        return result
+    jumps = np.diff(values)
+    # Both neighbours of the first night are the second.
+    around = np.stack((np.concatenate((-jumps[:1], jumps[:-1])), -jumps))
+    alone = (around.prod(axis=0) > 0) & (np.abs(around).min(axis=0) > _FAR / 2 * _LEAST_SD)
+    for night in map(int, np.flatnonzero(alone)):
         known = result[: max(night, _LEAST_KNOWN)]
-        middle = float(np.median(known))
-        sd = max(1.4826 * float(np.median(np.abs(known - middle))), _LEAST_SD)
+        middle = _median(known)
+        sd = max(1.4826 * _median(np.abs(known - middle)), _LEAST_SD)
         distance, *others = (values[[night, night + 1, max(night - 1, 0)]] - middle) / sd
         if abs(distance) > _FAR and max(map(abs, others[: 1 + bool(night)])) < _FAR / 2:
             result[night] = middle + math.copysign(_USUALLY_FAR * sd, distance)
     return result
+
+
+def _median(values: Floats) -> float:
+    """The upper median: `numpy.median` takes five times as long."""
+    middle = len(values) // 2
+    return float(np.partition(values, middle)[middle])
 
 
 def find_steps(series: NightSeries, threshold: float) -> tuple[Step, ...]:
