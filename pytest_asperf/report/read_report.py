@@ -7,7 +7,7 @@ import math
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_asperf.analysis.stats.estimate import Estimate
+from pytest_asperf.analysis.stats.estimate import Estimate, memory_text
 from pytest_asperf.errors import ConfigError, printable, shown
 from pytest_asperf.report.json_report import SCHEMA
 from pytest_asperf.report.level_sets import level_sets
@@ -262,7 +262,7 @@ def _facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     hardware = (
         machine.get("cpu") or machine.get("hardware"),
         cores and f"{cores} logical cores",
-        memory and f"{_number(memory) / 1e9:.0f} GB",
+        memory and memory_text(_number(memory)),
         *(gpu["name"] for gpu in machine.get("gpus", ())),
         machine.get("os"),
     )
