@@ -28,7 +28,7 @@ Accepted = tuple[float | None, float | None]
 #: Why there is no other verdict, where nothing more is to be said.
 _WHY: Final = {Outcome.INCONCLUSIVE: "the interval contains the limit"}
 #: What ran, as far as a line has room for it.
-_KEPT: Final = ("model", "sha256", "settings")
+_KEPT: Final = ("model", "sha256")
 _MEANING: Final = {
     Outcome.PASS: "shown to hold",
     Outcome.FAIL: "the claim does not hold",
