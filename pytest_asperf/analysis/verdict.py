@@ -28,7 +28,7 @@ Accepted = tuple[float | None, float | None]
 #: Why there is no other verdict, where nothing more is to be said.
 _WHY: Final = {Outcome.INCONCLUSIVE: "the interval contains the limit"}
 #: What ran, as far as a line has room for it.
-_KEPT: Final = ("model", "sha256", "settings")
+_KEPT: Final = ("model", "sha256")
 _MEANING: Final = {
     Outcome.PASS: "shown to hold",
     Outcome.FAIL: "the claim does not hold",
@@ -126,8 +126,8 @@ class Verdict:
         )
         return tuple(f"{head:13} {printable(text, 300)}" for head, text in lines if text)
 
-    def note(self) -> str:
-        """The verdict as a lab note of several lines, safe to print."""
+    def note(self, *, with_ran: bool = True) -> str:
+        """The verdict as a lab note of several lines, safe to print; with all that ran, or not."""
         rows = [("claim", self.claim), ("measured", self.measured)]
         rows += [("", detail) for detail in self.details]
         if len(self.figures) == 1:
@@ -135,7 +135,8 @@ class Verdict:
         else:
             rows += [("intervals", f"{label} {e}; {_how(e)}") for label, e in self.figures]
         rows += [("threshold", self.threshold)]
-        rows += [(f"ran ({self.subject.source})", f"{k}: {v}") for k, v in self.subject.ran]
+        facts = self.subject.ran if with_ran else ()
+        rows += [(f"ran ({self.subject.source})", f"{k}: {v}") for k, v in facts]
         if self.advice:
             rows += [("what to do", self.advice)]
         return "\n".join([f"{self.outcome}: {_MEANING[self.outcome]}", *_table(rows)])

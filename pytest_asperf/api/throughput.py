@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.limit_verdict import judge_within, parse_percent
+from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.analysis.verdict import Outcome, Verdict, judge_invalid
 from pytest_asperf.api.measurement_context import FixtureValue, Reading, settle
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
@@ -139,8 +140,8 @@ def assert_bandwidth_utilization(
         verdict = judge_invalid(subject, verdict.threshold, [bound.doubt], remedy=remedy)
     elif verdict.outcome is not Outcome.PASS and n_bytes <= bound.cache_bytes:
         problem = (
-            f"{share.text()}, but the {n_bytes / 1e6:.1f} MB that a step reads fit in the "
-            f"{bound.cache_bytes / 1e6:.1f} MB last-level cache: memory does not bound it"
+            f"{share.text()}, but the {memory_text(n_bytes)} that a step reads fit in the "
+            f"{memory_text(bound.cache_bytes)} last-level cache: memory does not bound it"
         )
         remedy = "measure a model several times the cache's size"
         verdict = judge_invalid(subject, verdict.threshold, [problem], remedy=remedy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_asperf.analysis.stats.estimate import percent_text
+from pytest_asperf.analysis.stats.estimate import number_text, percent_text
 from pytest_asperf.analysis.stats.pairs_needed import pairs_deciding
 from pytest_asperf.config.workload import Workload
 
@@ -87,6 +87,6 @@ def cost_text(cells: Sequence[GateCell], costs: Mapping[GateCell, CellCost]) -> 
     top = f"; {checks}, and loads, come on top" if n_checks else ""
     return (
         f"expected here of equal builds: about {seconds:.0f} s for {len(costs)} timed cells, "
-        f"{pairs:.0f} pairs a cell at {seconds / (pairs * len(costs)):.2g} s a pair, by this "
-        f"machine's noise ({of}{alike}){top}"
+        f"{pairs:.0f} pairs a cell at {number_text(seconds / (pairs * len(costs)), 2)} s a pair, "
+        f"by this machine's noise ({of}{alike}){top}"
     )

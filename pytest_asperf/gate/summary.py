@@ -140,13 +140,17 @@ def _row(result: CellResult) -> SummaryRow:
     )
 
 
-def notes(results: Sequence[CellResult]) -> list[str]:
-    """The notes on all cells that do not pass, the failures first."""
+def notes(results: Sequence[CellResult], *, with_ran: bool = True) -> list[str]:
+    """The notes on all cells that do not pass, the failures first; with all that ran, or not."""
     not_passed = [r for r in results if r.word != Outcome.PASS]
     texts = []
     for result in sorted(not_passed, key=lambda r: r.word != Outcome.FAIL):
         head = f"{result.cell.name} {printable(result.cell.what)}"
-        text = result.verdict.note() if result.verdict else f"{NOT_RUN}: {result.error}"
+        text = (
+            result.verdict.note(with_ran=with_ran)
+            if result.verdict
+            else f"{NOT_RUN}: {result.error}"
+        )
         texts.append(f"{head}\n{text}")
     return texts
 

@@ -16,6 +16,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.errors import HardwareError
 from pytest_asperf.hardware.machine import Bandwidth, Machine
 from pytest_asperf.hardware.records import load_record, machine_key, record_path, store_record
@@ -125,8 +126,8 @@ def plan_measurement(threads: int, cache_bytes: int | None, available_bytes: int
     total = min(wanted, int(available_bytes * _MEMORY_SHARE))
     if total < max(_LEAST_CACHE_MULTIPLE * cache, threads * _MIB):
         raise HardwareError(
-            f"{available_bytes / 1e9:.2f} GB of free memory do not suffice to measure the memory "
-            f"bandwidth beside {cache / 1e6:.0f} MB of cache",
+            f"{memory_text(available_bytes)} of free memory do not suffice to measure the memory "
+            f"bandwidth beside {memory_text(cache)} of cache",
             why="a buffer that the cache holds would measure the cache",
             remedy="free memory, or raise the container's memory limit",
             opt_out="--asperf-hardware=NAME takes a published figure instead",

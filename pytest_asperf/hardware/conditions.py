@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pytest_asperf.analysis.guards.surroundings import foreign_cores_allowed
+from pytest_asperf.analysis.stats.estimate import memory_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,7 @@ def judge_swap(used_bytes: int | None, memory_bytes: int | None) -> Condition:
     """Judge how much was moved out of memory: weights that were must be read back from disk."""
     if used_bytes is None or memory_bytes is None:
         return Condition("swap", "unknown", "swap usage cannot be read")
-    detail = f"{used_bytes / 1e9:.1f} GB in use"
+    detail = f"{memory_text(used_bytes)} in use"
     if used_bytes <= _SWAP_SHARE * memory_bytes:
         return Condition("swap", "ok", detail)
     return Condition("swap", "disturbing", detail, "close large programs, then restart if it stays")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ def scoring_groups(
     if len(models) < 2 or size <= usable:
         return [list(models)] if models else [], ""
     note = (
-        f"the {len(models) + 1} models need {size / 1e9:.1f} GB together and "
-        f"{usable / 1e9:.1f} GB may be used: scored pair by pair, the baseline once for each"
+        f"the {len(models) + 1} models need {memory_text(size)} together and "
+        f"{memory_text(usable)} may be used: scored pair by pair, the baseline once for each"
     )
     return [[model] for model in models], note
 

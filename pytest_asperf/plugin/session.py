@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from pytest_asperf.analysis.stats.estimate import number_text
 from pytest_asperf.config.catalogue import Catalogue, load_catalogue
 from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.hardware.detect import detect
@@ -189,8 +190,8 @@ class Session:
         )
         for unit, minimum, actual in limits:
             if minimum is not None and (actual is None or actual < minimum):
-                number = "an unknown number" if actual is None else f"{actual:.4g}"
-                return f"needs {minimum:g} {unit}, {hardware.name} has {number}"
+                number = "an unknown number" if actual is None else number_text(actual, 4)
+                return f"needs {number_text(minimum, 6)} {unit}, {hardware.name} has {number}"
         return ""
 
     def headline(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.stats.estimate import number_text
 from pytest_asperf.report import charts
 from pytest_asperf.report.markup import element, table
 from pytest_asperf.report.report_data import SIDES, both_sides
@@ -123,7 +124,7 @@ def _sides(course: PairCourse) -> Iterator[Element | str]:
     """What each side came to."""
     yield f"{course.timed}, median of all runs: "
     for side, middle in zip(course.sides, course.medians, strict=True):
-        yield element("data", f"{middle:.4g} {course.unit}", value=repr(middle))
+        yield element("data", f"{number_text(middle, 4)} {course.unit}", value=repr(middle))
         yield f" {side}{', ' if side == course.sides[0] else ''}"
 
 

@@ -105,7 +105,7 @@ def claim_lines(noted: Sequence[Noted], screen: Screen) -> list[ScreenLine]:
     if not rows:
         return []
     names = _test_names([test for test, _ in rows])
-    head = _Cells("", "what", _head(rows), "limit", "from", "time", "test")
+    head = _head([row for _, row in rows])
     cells = [head, *(_cells(test, row, names, screen) for test, row in rows)]
     widths = _widths(cells, screen.width)
     return [
@@ -225,16 +225,21 @@ def _rank(outcome: str) -> int:
     return -1 if not outcome else len(OUTCOMES) - OUTCOMES.index(outcome)
 
 
-def _head(rows: Sequence[Noted]) -> str:
-    sources = {row.source for _, row in rows}
-    return f"{'recorded' if sources == {'recorded'} else 'measured'} [90 %]"
+def _head(rows: Sequence[ReportRow]) -> _Cells:
+    source = "recorded" if {row.source for row in rows} == {"recorded"} else "measured"
+    limit = "published" if all(row.finding for row in rows) else "limit"
+    return _Cells("", "what", f"{source} [90 %]", limit, "from", "time", "test")
 
 
 def _cells(test: str, row: ReportRow, names: Mapping[str, str], screen: Screen) -> _Cells:
     basis = row.basis.partition(" of ")[0]
-    if row.source in {"recorded", "elsewhere"}:
-        basis = f"{row.source} {basis}".strip()
-    limit = f"published {row.published}" if row.finding else row.bound or row.threshold
+    if row.source == "elsewhere":
+        basis = f"elsewhere {basis}".strip()
+    limit = row.bound or row.threshold
+    if row.finding:
+        # The command for findings lists all figures.
+        first, *others = row.published.split(", ")
+        limit = f"{first}, …" if others else first
     texts = (_what(row), row.brief or row.measured, limit, basis, duration_text(row.elapsed_s))
     return _Cells(row.outcome, *map(screen.legible, (*texts, names[test])))
 
@@ -260,10 +265,11 @@ def _widths(cells: Sequence[_Cells], width: int) -> list[int]:
     """The widths of the columns that there is room for."""
 
     def widest(column: str, most: int) -> int:
-        sizes = [cell_len(getattr(each, column)) for each in cells]
+        # Why a measurement is broken is words, which are cut.
+        sizes = [cell_len(getattr(each, column)) for each in cells if each.outcome != "INVALID"]
         return max(size for size in sizes if size <= most)
 
-    fixed = [widest("measured", int(_MOST_MEASURED * width)), widest("limit", width // 6)]
+    fixed = [widest("measured", int(_MOST_MEASURED * width)), widest("limit", width // 5)]
     fixed += [widest("basis", width // 8)] if width >= _WITH_BASIS else []
     fixed += [widest("time", width)] if width >= _WITH_TEST else []
     natural = max(cell_len(each.what) for each in cells)

@@ -8,6 +8,7 @@ from dataclasses import astuple, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from pytest_asperf.analysis.stats.estimate import Estimate, memory_text
 from pytest_asperf.errors import ConfigError, printable, shown
 from pytest_asperf.report.checked import (
     MALFORMED,
@@ -270,7 +271,7 @@ def _facts(meta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     hardware = (
         machine.get("cpu") or machine.get("hardware"),
         cores and f"{cores} logical cores",
-        memory and f"{number(memory) / 1e9:.0f} GB",
+        memory and memory_text(number(memory)),
         *(gpu["name"] for gpu in machine.get("gpus", ())),
         machine.get("os"),
     )

@@ -65,7 +65,7 @@ def break_even_text(result: SpeculationResult) -> str:
     """The speed ratio from which this pair would gain."""
     ratio = result.break_even_ratio
     if ratio < math.inf:
-        return f"break-even at {ratio:.3g} x"
+        return f"break-even at {number_text(ratio)} x"
     emitted, cost = result.counts.mean_length, result.verifying
     return f"no break-even: a round emits {emitted:.2f}, and verifying it costs {cost:.2f} steps"
 

@@ -175,7 +175,7 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
         f"{100 * drift.same_top:.1f} %"
         for side, drift in (("baseline", base), ("candidate", candidate))
     )
-    threshold = f"mean KLD below {mean:.2g} nats, none above {largest:.2g}"
+    threshold = f"mean KLD below {number_text(mean, 2)} nats, none above {number_text(largest, 2)}"
     verdict = joined(verdicts, figures, subject, threshold)
     shown, of_base = (number_text(d.mean_kld, 2) for d in (candidate, base))
     tail = f"largest {number_text(candidate.largest_kld, 2)}"
@@ -211,7 +211,9 @@ def speculation_verdict(comparison: SpeculationComparison, comparisons: int) -> 
         ran=speed.subject.ran,
     )
     limit = -min(_LESS_SUPPLIED, sum(base.supplied) / len(base.supplied) / 2)
-    threshold = f"{speed.threshold}, not {-100 * limit:.2g} points less supplied, lossless"
+    threshold = (
+        f"{speed.threshold}, not {number_text(-100 * limit, 2)} points less supplied, lossless"
+    )
     accepted_of = tuple(
         f"{side}: {counts.accepted} of {counts.drafted} drafted tokens accepted"
         for side, counts in (("baseline", base), ("candidate", candidate))

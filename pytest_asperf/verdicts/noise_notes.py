@@ -68,7 +68,7 @@ def detectable(pairs: WorkloadPairs, result: ABResult) -> str:
     if _suffices(known, result):
         return f"{max_pairs} pairs can decide a tolerance of {least} on this machine ({basis})"
     return (
-        f"the tolerance of {100 * result.budget.tolerance:g} % is below {least}, the least "
+        f"the tolerance of {percent_text(result.budget.tolerance)} is below {least}, the least "
         f"that {max_pairs} pairs of {pairs.workload.name} can decide on this machine ({basis})"
     )
 
@@ -78,6 +78,8 @@ def fitness(result: ABResult) -> tuple[str, ...]:
     checks = result.surroundings.self_checks
     if checks.floor <= ALPHA:
         return ()
-    rate = f"{100 * checks.floor:.2g} % of its gates ({checks.fails} of {checks.n} self-checks)"
+    rate = (
+        f"{percent_text(checks.floor, 2)} of its gates ({checks.fails} of {checks.n} self-checks)"
+    )
     verdict = f"this machine is not fit for gating: equal builds FAIL in at least {rate}"
     return (f"{verdict}, and a gate allows {100 * ALPHA:g} %; do not trust its verdicts",)

@@ -120,8 +120,8 @@ def test_a_finding_of_ones_own_is_judged_as_recorded(
     result.stdout.fnmatch_lines(
         [
             "test_it.py::test_it PASSED*",
-            "   what * recorded [[]90 %] *",
-            "✓  ours  900.0 tok/s [[]898.*] *published 900 tok/s * recorded 5 runs *",
+            "   what * recorded [[]90 %] * published * from *",
+            "✓  ours  900.0 tok/s [[]898.*]  900 tok/s  5 runs *",
             "PASS ours Our model generates 100 tok/s: * (5 runs); published 900 tok/s, recorded *",
             "recorded verdicts fail no test*",
         ]
@@ -138,7 +138,7 @@ def test_a_finding_of_ones_own_is_measured_live(
     assert [(row["finding"], row["source"]) for row in verdicts] == [("ours", "live")]
     result = project.run()
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["✓  ours  * tok/s [[]*] *published 900 tok/s *"])
+    result.stdout.fnmatch_lines(["✓  ours  * tok/s [[]*]  900 tok/s *"])
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_all_findings_are_tried_and_reported_as_elsewhere(
     result.stdout.fnmatch_lines(
         [
             *expected,
-            f"{'✗' if word == 'FAIL' else '✓'}  ours * published 900 tok/s * elsewhere 5 loads *",
+            f"{'✗' if word == 'FAIL' else '✓'}  ours * 900 tok/s * elsewhere 5 loads *",
             f"{word} ours Our model generates 100 tok/s: *; published 900 *, recorded INCONCLUSIVE",
             "note: ours: elsewhere: the finding is about m4max-40, this is *",
             f"1 claim: 1 {word}",

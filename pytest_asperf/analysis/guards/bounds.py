@@ -11,6 +11,7 @@ from pytest_asperf.analysis.guards.guard_finding import (
     figure,
     require_positive,
 )
+from pytest_asperf.analysis.stats.estimate import percent_text
 
 #: Share of the memory bandwidth below which something else bounds generation. The 0.8B model
 #: at Q8 on an M2 Ultra, measured with llama-bench (140 tok/s, sd 0.5), uses 21 %; the same model
@@ -70,7 +71,7 @@ def roofline_low(
         "roofline-low",
         Consequence.WARNING,
         f"{figure(steps_per_s)} steps/s that read {figure(bytes_per_step / 1e9)} GB each use "
-        f"{100 * share:.2g} % of {figure(bandwidth_gbs)} GB/s, so memory is not what bounds them",
+        f"{percent_text(share, 2)} of {figure(bandwidth_gbs)} GB/s, so memory does not bound them",
         f"below {ROOFLINE_LOW:.0%} of the memory bandwidth, look for a fallback or an overhead",
     )
 

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pytest_asperf.analysis.stats.estimate import number_text
+
 
 class Consequence(StrEnum):
     """What a tripped guard does to the verdict on a claim."""
@@ -37,7 +39,7 @@ class GuardFinding:
 
 def figure(value: float) -> str:
     """A number with at least four digits, without an exponent if it is large."""
-    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) >= 10_000 else number_text(value, 4)
 
 
 def require_positive(**values: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pytest_asperf.analysis.guards.guard_finding import Consequence, GuardFinding, figure
+from pytest_asperf.analysis.stats.estimate import percent_text
 
 #: Share of its vocabulary from which a PPL is no model's. Guessing evenly makes all of it; half of
 #: it is one bit better than that, and counting how often tokens occur gives far more.
@@ -34,7 +35,7 @@ def impossible_gain(change: float) -> GuardFinding | None:
     return GuardFinding(
         "impossible-gain",
         Consequence.INVALID,
-        f"PPL changes by {100 * change:.4g} %: the baseline is broken",
+        f"PPL changes by {percent_text(change, 4)}: the baseline is broken",
         f"nothing improves on a sound baseline's PPL by {-IMPOSSIBLE_GAIN:.0%}",
     )
 

@@ -11,6 +11,7 @@ from pytest_asperf.analysis.guards.guard_finding import (
     figure,
     require_positive,
 )
+from pytest_asperf.analysis.stats.estimate import percent_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,12 +45,12 @@ def spread(mean: float, sd: float, n: int, *, limit: float = CV_LIMIT) -> GuardF
     cv = sd / mean
     if n > 1 and cv <= limit:
         return None
-    problem = f"{figure(mean)} ± {figure(sd)} over {n} runs vary by {100 * cv:.2g} %"
+    problem = f"{figure(mean)} ± {figure(sd)} over {n} runs vary by {percent_text(cv, 2)}"
     return GuardFinding(
         "spread",
         Consequence.INCONCLUSIVE,
         problem if n > 1 else f"{figure(mean)} rests on one run, whose spread is unknown",
-        f"standard deviation / mean at most {100 * limit:g} % over two runs or more",
+        f"standard deviation / mean at most {percent_text(limit)} over two runs or more",
     )
 
 

@@ -194,10 +194,10 @@ def limit_text(limit: float, unit: str) -> str:
     return f"{number_text(_shown(limit, unit), _LIMIT)}{_suffix(unit)}"
 
 
-def percent_text(fraction: float) -> str:
-    """A share in three digits without an exponent: ``0.82 %``, ``72,000 %``."""
+def percent_text(fraction: float, digits: int = 3) -> str:
+    """A share in so many digits without an exponent: ``0.82 %``, ``72,000 %``."""
     percent = 100 * fraction
-    return f"{number_text(percent)} %"
+    return f"{number_text(percent, digits)} %"
 
 
 def _expm1(log: float) -> float:
