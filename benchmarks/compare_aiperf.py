@@ -25,12 +25,16 @@ from pytest_asperf.analysis import serving_metrics as metrics
 from pytest_asperf.analysis.serving_metrics import ServedRequest
 from pytest_asperf.worker.serving.events import read_reply
 from pytest_asperf.worker.serving.facts import request_facts
-from pytest_asperf.worker.serving.framing import Chunked
+from pytest_asperf.worker.serving.framing import framing_of
 from pytest_asperf.worker.serving.record import Endpoint, StreamRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_asperf.worker.serving.framing import Framing
+
+#: AIPerf starts ten processes, which takes long on a busy machine, and sometimes no end.
+_TIMEOUT_S = 240
 _END = b"\r\n\r\n"
 
 
@@ -40,10 +44,11 @@ def main() -> None:
     parser.add_argument("aiperf", help="the program aiperf")
     parser.add_argument("url", help="a llama-server with the prompt cache off")
     parser.add_argument("tokenizer", help="a folder with the model's tokenizer")
-    parser.add_argument("--requests", type=int, default=20)
+    parser.add_argument("--requests", type=int, default=16)
+    parser.add_argument("--users", type=int, nargs="+", default=[1, 4])
     args = parser.parse_args()
     rows = []
-    for users in (1, 4):
+    for users in args.users:
         relay = Relay(Endpoint.parse(args.url))
         records = _aiperf(args, relay.port, users)
         both = [(relay.timed[key], record) for key, record in records if key in relay.timed]
@@ -85,7 +90,7 @@ class Relay:
     def _pass_one(self, client: socket.socket, request: bytes) -> None:
         address = (self._server.host, self._server.port)
         reads: list[tuple[int, bytes]] = []
-        framing: Chunked | None = None
+        framing: Framing | None = None
         with socket.create_connection(address) as server:
             server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sent_ns = perf_counter_ns()
@@ -95,16 +100,16 @@ class Relay:
                 client.sendall(data)
                 if framing is None:
                     head, _, data = data.partition(_END)
-                    if b"chunked" not in head:
-                        return
-                    framing = Chunked()
+                    names = ("transfer-encoding", "content-length")
+                    framing = framing_of({name: _header(head, name.encode()) for name in names})
                 reads.append((now, framing.feed(data)))
                 if framing.is_complete:
                     self._keep(request, sent_ns, reads)
                     return
 
     def _keep(self, request: bytes, sent_ns: int, reads: Sequence[tuple[int, bytes]]) -> None:
-        key = _header(request, b"x-request-id")
+        if not (key := _header(request, b"x-request-id")):
+            return
         headers = (("content-type", "text/event-stream"),)
         now = perf_counter_ns()
         chunks = tuple(read for read in reads if read[1])
@@ -149,7 +154,7 @@ def _aiperf(args: argparse.Namespace, port: int, users: int) -> list[tuple[str, 
         extra = ["--extra-inputs", "ignore_eos:true", "--use-server-token-count", "--streaming"]
         subprocess.run(
             [args.aiperf, "profile", *words, *extra],
-            check=True, stdout=subprocess.DEVNULL, cwd=folder,
+            check=True, timeout=_TIMEOUT_S, stdout=subprocess.DEVNULL, cwd=folder,
         )  # fmt: skip
         lines = Path(folder, "profile_export.jsonl").read_text("utf-8").splitlines()
     records = [json.loads(line) for line in lines]

@@ -192,6 +192,8 @@ def _name(load: float, *, is_open: bool) -> str:
 
 
 def _as_json(measured: Sequence[MeasuredLoad], limits: ServiceLimits) -> dict[str, Any]:
+    from statistics import median
+
     from pytest_asperf.analysis import serving_metrics as metrics
     from pytest_asperf.report.rows import estimate_data
 
@@ -199,6 +201,7 @@ def _as_json(measured: Sequence[MeasuredLoad], limits: ServiceLimits) -> dict[st
     for one in measured:
         data: dict[str, Any] = {"load": one.load, "n_requests": len(one.requests)}
         data["guards"] = [str(finding) for finding in one.findings]
+        done = metrics.complete(one.requests)
         if one.point:
             data |= {
                 "ttft_ms": {
@@ -207,6 +210,9 @@ def _as_json(measured: Sequence[MeasuredLoad], limits: ServiceLimits) -> dict[st
                 },
                 "itl_ms": {"p50": estimate_data(metrics.itl_percentile(one.requests, 50))},
                 "mean_e2e_ms": one.point.mean_e2e_ms,
+                "user_rate": median(map(metrics.user_rate, done)),
+                "whole_request_rate": median(map(metrics.whole_request_rate, done)),
+                "mean_concurrency": metrics.mean_concurrency(one.requests),
                 "output_rate": one.point.output_rate,
                 "requests_per_s": metrics.request_throughput(one.requests),
                 "goodput_per_s": metrics.goodput(one.requests, limits),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_asperf.analysis import serving_metrics as metrics
@@ -110,6 +110,7 @@ def test_a_sweeps_point_is_made_of_its_requests() -> None:
     assert point.mean_e2e_ms == pytest.approx(230)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 10**9), min_size=2, max_size=20), st.integers(0, 10**9))
 def test_times_add_up(gaps: list[int], wait: int) -> None:
     """TTFT and all gaps make E2E, and TPOT is their mean where chunks are tokens."""

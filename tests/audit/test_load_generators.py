@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_asperf.audit import load_definitions as defined
@@ -183,6 +183,7 @@ def test_definitions_that_differ_are_not_equal() -> None:
     assert len(texts) == len(definitions)
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_no_file_is_too_broken_to_be_read(data: st.DataObject) -> None:
     """A value of any type in place of any other is no exception."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import socket
-from typing import TYPE_CHECKING, Any
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_asperf.worker.serving.client import get_request, stream_request
+from pytest_asperf.worker.serving.client import _Exchange, get_request, stream_request
 from pytest_asperf.worker.serving.events import Reply, read_reply
 from pytest_asperf.worker.serving.framing import Chunked
 from pytest_asperf.worker.serving.record import Endpoint, StreamRecord, Timeouts
@@ -157,6 +158,23 @@ def test_a_body_with_a_length_or_none_is_read() -> None:
         assert (reply.faults, reply.text) == ((), "a")
 
 
+def test_an_end_in_two_reads_is_seen_while_the_connection_stays_open() -> None:
+    """A server whose last bytes come apart, and that closes no connection, is not waited for."""
+
+    class Socket:
+        reads = iter([b"2\r\nab\r\n", b"0\r\n", b"\r\n"])
+        settimeout = staticmethod(lambda _: None)
+
+        def recv(self, _: int) -> bytes:
+            return next(self.reads)  # a fourth read would end the test
+
+    exchange = _Exchange(SHORT, perf_counter_ns())
+    exchange.headers = [("Transfer-Encoding", "chunked")]
+    exchange._read_body(cast("socket.socket", Socket()), (1, b""))
+    assert [data for _, data in exchange.chunks] == [b"ab"]
+
+
+@settings(max_examples=40)
 @given(st.lists(st.binary(max_size=40), max_size=8), st.data())
 def test_chunks_are_read_however_they_arrive(parts: list[bytes], data: st.DataObject) -> None:
     """The body is the same wherever reads cut the transfer."""

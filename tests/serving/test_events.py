@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_asperf.worker.serving.events import read_reply
@@ -85,6 +85,7 @@ def test_reasoning_and_calls_of_tools_are_output() -> None:
     assert read_reply(received(sse(thinking, calls, completion, last()))).text == "hm{}x"
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.binary(max_size=60), max_size=6), st.sampled_from(["text/event-stream", "a/json"])
 )
@@ -95,6 +96,7 @@ def test_no_reply_is_too_broken_to_be_read(reads: list[bytes], kind: str) -> Non
         assert read_reply(received(body, kind)).faults
 
 
+@settings(max_examples=40)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

@@ -32,6 +32,8 @@ ROLE_GAP: Final = 5.0
 CLIENT_SHARE: Final = 0.25
 #: A median of fewer prompts says little.
 _LEAST_TTFTS: Final = 5
+#: Of the failures, so many are shown.
+_KINDS_SHOWN: Final = 3
 #: Replies of fewer tokens hardly overlap, whatever the server does.
 _LEAST_OVERLAP: Final = 16
 
@@ -76,7 +78,8 @@ def failed_requests(failures: Mapping[str, int], n: int) -> GuardFinding | None:
     n_failed = sum(failures.values())
     if not n_failed:
         return None
-    kinds = ", ".join(f"{printable(kind, 80)} {count}" for kind, count in failures.items())
+    most = Counter(failures).most_common(_KINDS_SHOWN)
+    kinds = ", ".join(f"{printable(kind, 120)} ({count})" for kind, count in most)
     return _invalid(
         "failed-requests",
         f"{n_failed} of {n} requests have no complete reply: {kinds}",
@@ -145,7 +148,7 @@ def joined_stamps(done: Sequence[ServedRequest]) -> GuardFinding | None:
         "tokens-per-chunk",
         f"{len(joined)} of {len(done)} replies were read in other pieces than tokens, such as {n} "
         f"chunks in {times} reads",
-        "half of the gaps between chunks or more are times, on a machine that has a core to spare",
+        "more than half of the chunks are read alone, which takes a core to spare",
     )
 
 

@@ -99,7 +99,7 @@ def error_of(payload: dict[str, Any]) -> str | None:
     if not error and payload.get("type") != "error":
         return None
     message = as_dict(error).get("message") if isinstance(error, dict) else error
-    return str(message or payload)[:SHOWN]
+    return quoted(str(message or payload).encode(errors="replace"))
 
 
 def error_text(body: bytes, kind: str) -> str:
