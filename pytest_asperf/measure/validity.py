@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.analysis.serving_metrics import ServedRequest
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import RawRun
     from pytest_asperf.hardware.in_force import BandwidthBound
@@ -104,22 +103,21 @@ def require_sound(what: str, run: RawRun, workload: Workload) -> RawRun:
     A server's prompts are new to it and not cut, and its replies as long as asked for.
     """
     if run.requests:
-        require_valid(what, filter(None, _of_requests(run.requests, workload)))
+        require_valid(what, filter(None, _of_requests(run, workload)))
     return require_numbers(what, run)
 
 
-def _of_requests(
-    requests: Sequence[ServedRequest], workload: Workload
-) -> Iterator[GuardFinding | None]:
+def _of_requests(run: RawRun, workload: Workload) -> Iterator[GuardFinding | None]:
+    requests, times_gaps = run.requests, workload.kind == "itl"
     n_output = None if workload.is_prompt else workload.n_tokens + workload.generates
     if n_output is not None:
         yield guards.fewer_tokens([r.n_output for r in requests], n_output)
     yield guards.context_cut([(r.n_prompt, r.is_cut) for r in requests], None)
-    yield guards.client_bound(requests)
+    yield guards.client_bound(requests, None if times_gaps else run.elapsed_ns)
     if not workload.generates:
         cached = ((r.n_cached or 0, r.n_prompt) for r in requests)
         yield guards.cached_prompt((n if n > _ALIKE else 0, of) for n, of in cached)
-    if workload.kind == "itl":
+    if times_gaps:
         yield guards.tokens_in_chunks([(len(r.event_ns), r.n_output) for r in requests])
         yield guards.joined_stamps(requests)
 

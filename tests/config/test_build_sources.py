@@ -12,6 +12,7 @@ from pytest_asperf.config.build_sources import (
     Checkout,
     Interpreter,
     Packages,
+    ServerUrl,
     Source,
     ToolsFolder,
     parse_source,
@@ -19,6 +20,7 @@ from pytest_asperf.config.build_sources import (
     runs_on,
     split_build,
 )
+from pytest_asperf.config.engines import ENGINES
 from pytest_asperf.config.spec import Build
 from pytest_asperf.errors import ConfigError
 
@@ -202,3 +204,21 @@ def test_a_table_that_cannot_be_read_is_refused(
 def test_builds_are_keys() -> None:
     """Results are kept by build."""
     assert len({Build("a", parsed("mlx-lm")), Build("a", parsed("mlx-lm"))}) == 1
+
+
+@pytest.mark.parametrize("text", ["http://127.0.0.1:8080", "https://host/v1/chat/completions"])
+def test_a_url_is_a_running_server(text: str) -> None:
+    """Only the engine that asks one runs on it, and it runs on nothing else."""
+    source = parsed(text)
+    assert source == ServerUrl(text)
+    assert [engine for engine in ENGINES if runs_on(source, engine)] == ["openai"]
+    assert not any(runs_on(other, "openai") for other in (Interpreter(PYTHON), ToolsFolder(Path())))
+    assert parse_table({"url": text}, Path(), where="builds.a") == source
+
+
+def test_servers_come_with_their_library() -> None:
+    """A release brings its server, a folder of programs both kinds of program."""
+    release = Packages(("llama-cpp-python==0.3.36",), engines=frozenset({"llama_cpp"}))
+    assert [e for e in ENGINES if runs_on(release, e)] == ["llama_cpp", "llama_cpp_server"]
+    folder = ToolsFolder(Path("bin"))
+    assert [e for e in ENGINES if runs_on(folder, e)] == ["llama_tools", "llama_server"]

@@ -58,8 +58,10 @@ def test_a_prompt_that_it_has_seen_is_refused(
     from pytest_asperf.worker import served_prompts  # of another process otherwise
     from pytest_asperf.worker.engine import Asked  # as above
     from pytest_asperf.worker.llama_server_engine import LlamaServerEngine  # same
+    from pytest_asperf.worker.served_model import ServedModel  # same
 
     model = LlamaServerEngine(str(server.tools)).load(str(draft("F16")), {"threads": 1})
+    assert isinstance(model, ServedModel)
     asked = Asked("ttft", 256, 0, 1, TEXT)
     new = [model.serve(asked).requests[0]["n_cached"] for _ in range(2)]
     seen = model.new_prompt(TEXT, 256)

@@ -183,6 +183,8 @@ def test_a_client_that_cannot_follow_is_found(cpu_us: int, lag_us: int, *, is_bo
     done = ServedRequest(0, times, 2_000_000, 4, cpu_ns=cpu_us * 1000, lag_ns=lag_us * 1000)
     assert (guards.client_bound([done]) is not None) is is_bound
     assert guards.client_bound([replace(done, event_ns=times[:1], cpu_ns=0)]) is None
+    # TTFT of 5 ms is not late by the lag that a gap of 0.5 ms is.
+    assert (guards.client_bound([done], 5_000_000) is not None) is (cpu_us > 500)
 
 
 def test_gaps_are_those_of_the_chunks() -> None:

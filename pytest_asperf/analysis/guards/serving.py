@@ -242,21 +242,29 @@ def _is_other(name: str, before: object, now: object) -> bool:
     return before != now
 
 
-def client_bound(done: Sequence[ServedRequest]) -> GuardFinding | None:
-    """Trip if the client cannot follow the server: busy, or late by much of a gap of tokens."""
+def client_bound(
+    done: Sequence[ServedRequest], timed_ns: float | None = None
+) -> GuardFinding | None:
+    """Trip if the client cannot follow the server: busy, or late by much of what it times.
+
+    Args:
+        done: the requests.
+        timed_ns: what is timed, such as TTFT; None for the gaps between tokens.
+    """
     elapsed_ns = max(r.closed_ns for r in done) - min(r.start_ns for r in done)
     share = sum(r.cpu_ns for r in done) / max(1, elapsed_ns)
     lag_us = max(r.lag_ns for r in done) / 1e3
     gaps_us = [mean(itl_ns(r)) / 1e3 for r in complete(done) if len(r.event_ns) > 1]
     gap_us = median(gaps_us) if gaps_us else math.inf
-    if share <= CLIENT_SHARE and lag_us <= CLIENT_SHARE * gap_us:
+    timed_us = gap_us if timed_ns is None else timed_ns / 1e3
+    if share <= CLIENT_SHARE and lag_us <= CLIENT_SHARE * timed_us:
         return None
     return _invalid(
         "client-bound",
         f"the client computed {share:.1%} of the time, and its stamps lag by {figure(lag_us)} us "
-        f"where tokens are {figure(gap_us)} us apart",
+        f"where {figure(timed_us)} us are timed",
         f"the client computes at most {CLIENT_SHARE:.0%} of the time, and lags by at most as much "
-        "of a gap",
+        "of what it times",
     )
 
 

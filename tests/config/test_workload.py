@@ -1,0 +1,36 @@
+"""Names of workloads."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_asperf.config.workload import Workload, parse_workload
+from pytest_asperf.errors import ConfigError
+
+KINDS = st.sampled_from(["pp", "tg", "itl", "ttft"])
+
+
+@given(KINDS, st.integers(1, 9999), st.integers(0, 99), st.integers(1, 99))
+def test_a_name_is_read_as_it_is_written(kind: str, n: int, depth: int, users: int) -> None:
+    """Kind, tokens, depth and users; a request has its prompt in place of the depth."""
+    depth = 0 if kind == "ttft" else depth
+    name = f"{kind}{n}{f'@d{depth}' if depth else ''}{f'@c{users}' if users > 1 else ''}"
+    parsed = parse_workload(name, where="test")
+    assert (parsed.name, parsed.n_tokens, parsed.depth, parsed.users) == (name, n, depth, users)
+    assert (parsed.n_counted, parsed.n_ctx) == (n * users, n + depth)
+
+
+def test_a_request_of_several_users() -> None:
+    """`@cN` stands behind the whole of it."""
+    parsed = parse_workload("pp512+tg128@c4", where="test")
+    assert parsed == Workload("request", 128, 512, users=4)
+    assert parsed.name == "pp512+tg128@c4"
+
+
+@pytest.mark.parametrize("name", ["tg128@c0", "tg128@c", "tg128@c4@d16", "c4", "itl", "ttft8@d8"])
+def test_what_is_no_name_is_refused(name: str) -> None:
+    """The message shows the forms that there are."""
+    with pytest.raises(ConfigError, match="is not a workload"):
+        parse_workload(name, where="test")

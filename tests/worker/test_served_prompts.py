@@ -1,0 +1,61 @@
+"""Prompts of a number of tokens that no server has seen before."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_asperf.worker.engine import RefusalError
+from pytest_asperf.worker.served_prompts import Prompts, is_near
+
+TEXT = "def area(width, height):\n    return width * height  # in square metres\n" * 60
+
+
+def by_words(prompt: str) -> int:
+    """Count words."""
+    return len(prompt.split())
+
+
+def by_bytes(prompt: str) -> int:
+    """Count as a tokenizer of three bytes a token, with BOS."""
+    return 1 + -(-len(prompt) // 3)
+
+
+@given(st.integers(16, 300), st.sampled_from([by_words, by_bytes]))
+def test_a_prompt_has_the_tokens_that_are_asked_for(n_tokens: int, count: object) -> None:
+    """Whatever the tokenizer, and each time anew."""
+    assert count in {by_words, by_bytes}
+    counting = by_words if count is by_words else by_bytes
+    prompts = Prompts(counting)
+    drawn = [prompts.draw(TEXT, n_tokens) for _ in range(3)]
+    assert [counting(prompt) for prompt in drawn] == [n_tokens] * 3
+
+
+def test_no_two_prompts_begin_alike() -> None:
+    """The first words are drawn anew: what two share is no text of a cache's worth."""
+    prompts = Prompts(by_words)
+    drawn = [prompts.draw(TEXT, 64) for _ in range(50)]
+    assert len({prompt.split("\n")[0] for prompt in drawn}) == 50
+
+
+def test_counting_that_costs_a_request_is_done_once() -> None:
+    """A length that was found once is taken again, though words differ in their tokens."""
+    asked: list[str] = []
+
+    def count(prompt: str) -> int:
+        asked.append(prompt)
+        return by_bytes(prompt)
+
+    prompts = Prompts(count, is_cheap=False)
+    first = prompts.draw(TEXT, 100)
+    n_asked = len(asked)
+    assert is_near(by_bytes(prompts.draw(TEXT, 100)), 100)
+    assert (by_bytes(first), len(asked)) == (100, n_asked)
+    assert n_asked < 12
+
+
+def test_a_text_that_is_too_short_is_refused() -> None:
+    """It is not repeated: a server's cache may know it then."""
+    with pytest.raises(RefusalError, match="the text has 10 tokens, and 64 were asked for"):
+        Prompts(by_words).draw("one two three four", 64)

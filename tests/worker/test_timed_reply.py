@@ -1,0 +1,80 @@
+"""The time of a workload, by the replies of a server's users."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_asperf.worker.engine import Asked, RefusalError
+from pytest_asperf.worker.serving.events import OutputEvent, Reply
+from pytest_asperf.worker.serving.payload import TokenCounts
+from pytest_asperf.worker.serving.record import StreamRecord
+from pytest_asperf.worker.timed_reply import TimedReply, timing
+
+
+def reply(
+    sent_ns: int, *events: tuple[int, int | None], n: int | None = None, finish: str = "length"
+) -> TimedReply:
+    """A reply with events at these times, with the tokens so far where they say it."""
+    outputs = tuple(OutputEvent(ns, "x", so_far) for ns, so_far in events)
+    counts = TokenCounts(n_prompt=8, n_output=n)
+    said = Reply(outputs, counts, {}, "m", "b1", finish, 0, 0, 0, is_cut=False, faults=())
+    closed_ns = events[-1][0] + 1 if events else sent_ns
+    record = StreamRecord(0, sent_ns, 1, 1, (), closed_ns, 200, (), 0, None)
+    return TimedReply(record, said, n)
+
+
+USERS = (
+    reply(0, (100, None), (150, None), (200, None), n=3),
+    reply(10, (120, None), (180, None), (260, None), n=3),
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "elapsed_ns", "step_ns"),
+    [
+        ("pp", 120, ()),
+        ("ttft", 105, (105,)),
+        ("request", 225, (105,)),
+        ("tg", 160, ()),
+        ("itl", 160, ()),
+    ],
+)
+def test_users_at_once(kind: str, elapsed_ns: int, step_ns: tuple[int, ...]) -> None:
+    """Means of what each waits for; of generation the time of all, prompts not among it."""
+    timed = timing(Asked(kind, 2, 0, 2, ""), USERS, 5)
+    assert (timed.n_tokens, timed.elapsed_ns, timed.step_ns) == (4, elapsed_ns, step_ns)
+    assert [request["start_ns"] for request in timed.requests] == [0, 10]
+    assert {request["lag_ns"] for request in timed.requests} == {5}
+
+
+@pytest.mark.parametrize(
+    ("kind", "step_ns"), [("tg", (50, 50)), ("request", (100, 50, 50)), ("ttft", (100,))]
+)
+def test_one_user_has_each_gap(kind: str, step_ns: tuple[int, ...]) -> None:
+    """The gaps between its tokens, behind TTFT where a prompt is timed."""
+    assert timing(Asked(kind, 2, 0, 1, ""), USERS[:1], 0).step_ns == step_ns
+
+
+def test_tokens_that_come_with_the_first_are_not_timed() -> None:
+    """Of nine tokens three came at once: six in 60 ns are eight in 80."""
+    bundled = reply(0, (100, 3), (160, 9), n=9)
+    assert timing(Asked("tg", 8, 0, 1, ""), [bundled], 0).elapsed_ns == 80
+    with pytest.raises(RefusalError, match="all 9 tokens came at once"):
+        timing(Asked("tg", 8, 0, 1, ""), [reply(0, (100, 9), n=9)], 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_shorter"),
+    [
+        (reply(0, (1, None), n=3), False),
+        (reply(0, (1, None), n=2), True),
+        (reply(0, (1, None), finish="length"), False),
+        (reply(0, (1, None), finish="stop"), True),
+        (reply(0, n=3), True),
+    ],
+)
+def test_a_reply_that_ended_early_is_known(answer: TimedReply, *, is_shorter: bool) -> None:
+    """By the server's count, or by the reason where it gives none; without output it is nothing."""
+    assert answer.is_shorter(3) is is_shorter
+    if not is_shorter:
+        assert answer.counted(3).n_output == 3
