@@ -120,4 +120,5 @@ class Sides:
         return stream_generate(model, self._tokenizer, prompt, max_tokens=n_tokens, **how)
 
     def _weights(self, name: str) -> Any:
-        return self._models[name]._model
+        loaded: Any = self._models[name]
+        return loaded._model

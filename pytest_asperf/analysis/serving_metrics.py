@@ -181,11 +181,15 @@ def mean_concurrency(requests: Sequence[ServedRequest]) -> float:
 
 
 def served_at_once(requests: Sequence[ServedRequest]) -> int:
-    """The most replies that were generated at one time, each from its first token to its last."""
+    """The most replies that were generated at one time.
+
+    Each counts from its first token to the one before its last, whose stamp may lag until the next
+    reply has begun.
+    """
     steps = [
         step
         for request in complete(requests)
-        for step in ((request.event_ns[0], 1), (request.event_ns[-1], -1))
+        for step in ((request.event_ns[0], 1), (request.event_ns[-2:][0], -1))
     ]
     now = most = 0
     for _, step in sorted(steps):  # an end sorts before a beginning of the same time

@@ -139,12 +139,11 @@ def throughput_trips(
     The peak bandwidth is the theoretical one of the memory that the run read from.
     """
     mean, sd, n = guards.coefficient_of_variation(result.judged)
-    queued = [guards.queueing(run.requests, result.workload.users) for run in result.runs]
-    findings = [
-        guards.spread(mean, sd, n, limit=max_cv),
-        queued[0] if all(queued) else None,
-        *result.watched.guard_findings,
-    ]
+    runs_queued = (guards.queueing(run.requests, result.workload.users) for run in result.runs)
+    queued = [finding for finding in runs_queued if finding]
+    in_most = queued[0] if 2 * len(queued) > len(result.runs) else None
+    spread = guards.spread(mean, sd, n, limit=max_cv)
+    findings = [spread, in_most, *result.watched.guard_findings]
     if peak_bandwidth is not None and result.workload.generates and result.bytes_per_token:
         # A step of a batch reads the weights once, and gives a token to each user.
         rate = result.rate.point / result.workload.users

@@ -63,9 +63,9 @@ def test_a_load_counts_complete_replies_over_the_whole_time() -> None:
     assert metrics.mean_concurrency(load) == pytest.approx(3 * 0.24 / 0.5)
 
 
-@pytest.mark.parametrize(("offset_ms", "at_once"), [(0, 2), (29, 2), (30, 1), (200, 1)])
+@pytest.mark.parametrize(("offset_ms", "at_once"), [(0, 2), (9, 2), (10, 1), (200, 1)])
 def test_replies_overlap_while_they_are_generated(offset_ms: int, at_once: int) -> None:
-    """A reply that begins when another's last token comes does not overlap with it."""
+    """A reply that begins about when another's last token comes does not overlap with it."""
     assert metrics.served_at_once([REPLY, later(offset_ms)]) == at_once
 
 

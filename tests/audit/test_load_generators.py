@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_asperf.audit import load_definitions as defined
-from pytest_asperf.audit.known import Options
+from pytest_asperf.audit.known import Options, parse_options
 from pytest_asperf.audit.load_generators import load_runs_of_document, load_runs_of_lines
 
 if TYPE_CHECKING:
@@ -122,6 +122,19 @@ def test_failed_requests_are_found(
     part[path[-1]] = value
     (found,) = audit_of({name: json.dumps(document)}).files
     assert "failed-requests" in guards_of(found)
+
+
+def test_a_rate_above_the_bandwidth_is_found(
+    audit_of: Callable[..., Audit],
+    recorded: Callable[[str], str],
+    draft_gguf: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A model of 4 GB that gives a token each 4.5 ms would read 880 GB/s, and an M2 has 100."""
+    monkeypatch.setattr("pytest_asperf.audit.known.bytes_per_token", lambda *_, **__: 4e9)
+    options = parse_options("m2", [draft_gguf], None, None, 0.9)
+    (found,) = audit_of({"v.json": recorded("load_vllm_completions.json")}, options).files
+    assert guards_of(found) == ["roofline-high"]
 
 
 def test_a_cached_prompt_in_records_is_found(

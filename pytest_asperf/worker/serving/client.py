@@ -68,13 +68,6 @@ def get_request(
     return _exchange(endpoint, _request("GET", endpoint, path, given, b""), given, timeouts, None)
 
 
-def masked(text: str, headers: Mapping[str, str]) -> str:
-    """A text without the keys in the headers of a request."""
-    for secret in _secrets(headers):
-        text = text.replace(secret, "*" * len(secret))
-    return text
-
-
 def _request(
     method: str, endpoint: Endpoint, path: str, headers: Mapping[str, str], data: bytes
 ) -> bytes:
@@ -111,9 +104,9 @@ def _exchange(
         chunks=_without_secrets(exchange.chunks, _secrets(headers)),
         closed_ns=closed_ns,
         status=exchange.status,
-        headers=tuple((name.lower(), masked(value, headers)) for name, value in exchange.headers),
+        headers=tuple((name.lower(), _masked(value, headers)) for name, value in exchange.headers),
         cpu_ns=cpu_ns,
-        fault=fault and Fault(fault.kind, masked(fault.text, headers)),
+        fault=fault and Fault(fault.kind, _masked(fault.text, headers)),
     )
 
 
@@ -289,6 +282,13 @@ def _secrets(headers: Mapping[str, str]) -> list[str]:
     values = (value for name, value in headers.items() if name.lower() in _SECRET_HEADERS)
     words = (word for value in values for word in value.split())
     return [word for word in words if len(word) >= _LEAST_SECRET]
+
+
+def _masked(text: str, headers: Mapping[str, str]) -> str:
+    """A text without the keys in the headers of a request."""
+    for secret in _secrets(headers):
+        text = text.replace(secret, "*" * len(secret))
+    return text
 
 
 def _without_secrets(

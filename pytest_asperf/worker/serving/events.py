@@ -94,11 +94,6 @@ class Reply:
         """The time of the first output."""
         return self.events[0].ns if self.events else None
 
-    @property
-    def last_token_ns(self) -> int | None:
-        """The time of the last output."""
-        return self.events[-1].ns if self.events else None
-
 
 def read_reply(record: StreamRecord) -> Reply:
     """Parse a reply; whatever is wrong with it is among its faults."""
