@@ -25,6 +25,7 @@ from pytest_asperf.commands.gate import gate_builds
 from pytest_asperf.commands.history import history_app
 from pytest_asperf.commands.init import init_project
 from pytest_asperf.commands.models import models_app
+from pytest_asperf.commands.nightly import nightly
 from pytest_asperf.commands.options import ERROR, GateCommand
 from pytest_asperf.commands.predict import predict_models
 from pytest_asperf.commands.report import report_files
@@ -43,6 +44,7 @@ app = typer.Typer(
 app.command("init", cls=Command)(init_project)
 app.command("bisect", cls=GateCommand)(bisect_builds)
 app.command("gate", cls=GateCommand)(gate_builds)
+app.command("nightly", cls=GateCommand)(nightly)
 app.command("doctor", cls=Command)(doctor)
 app.command("calibrate", cls=Command)(calibrate_machine)
 app.command("predict", cls=Command)(predict_models)

@@ -47,8 +47,10 @@ def write_script(path: Path, **script: Any) -> Path:
             one of `crash`, `killed`, `hang`, `garbage`, `refuse`, or for `score` also `drift`; and
             `takes_s`, seconds of waiting. Of the logits that timed runs show, `faults` may have
             `logits`, one of `nan`, `inf`, `overflow`, `stale` (always the same), `unseen`.
-            `log`, a file to which each operation appends its name, its process and the monotonic
-            clock in ns.
+            `spread`, the standard deviation of the log of each time. `log`, a file to which each
+            operation appends its name, its process and the monotonic clock in ns.
+            Builds differ by the environment of their interpreters: `ASPERF_SCRIPT_VERSION`,
+            `ASPERF_SCRIPT_COST` (times the script's times), `ASPERF_SCRIPT_SEED` (of the spread).
 
     Returns:
         The path.

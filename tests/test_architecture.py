@@ -47,7 +47,7 @@ TIERS: dict[str, set[str]] = {
         ),
     },
     # What becomes of measurements: no pytest, no terminal.
-    "results": {"report", "verdicts", "gate", "bisect", "forecast", "audit"},
+    "results": {"report", "verdicts", "gate", "bisect", "nightly", "forecast", "audit"},
     # What a test holds and claims.
     "claims": {"api", "strategies"},
     # One session with a user: pytest's, or the command line's.
@@ -78,6 +78,8 @@ MAX_PARAMETERS = 8
 LONG_SIGNATURES: dict[str, str] = {
     "commands.bisect.bisect_builds": "a parameter for each option",
     "commands.gate.gate_builds": "a parameter for each option",
+    "commands.history_confirm.confirm_step": "a parameter for each option",
+    "commands.nightly.nightly": "a parameter for each option",
     "commands.predict.predict_models": "a parameter for each option",
 }
 

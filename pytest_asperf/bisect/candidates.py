@@ -100,6 +100,28 @@ def _releases(
     return (Candidate(base), *(Candidate(release(v)) for v in between), Candidate(candidate))
 
 
+def newest_release(base: Build, *, where: str) -> str:
+    """The newest release of a pinned build's package, as a requirement.
+
+    Raises:
+        ConfigError: the build is no single release.
+        BuildError: the index cannot be asked.
+    """
+    from packaging.requirements import Requirement  # noqa: PLC0415  # as below
+    from packaging.version import Version  # noqa: PLC0415
+
+    if not isinstance(base.source, Packages) or len(base.source.requirements) != 1:
+        raise ConfigError(
+            f"{where}: {base.name} is no release of one package",
+            why="the newest release is looked up for the package of this build",
+            remedy="name a release, such as llama-cpp-python==0.3.35, or the current build",
+        )
+    asked = Requirement(base.source.requirements[0])
+    known = map(Version, _index_versions(asked.name, base.source, []))
+    newest = max(version for version in known if not version.is_prerelease)
+    return str(asked).replace(str(asked.specifier), f"=={newest}") + _settings(base)
+
+
 def _moved(base: Packages, candidate: Packages) -> tuple[Requirement, Requirement]:
     """The one requirement in which two environments differ, and in its version alone."""
     from packaging.requirements import Requirement  # noqa: PLC0415  # as above

@@ -172,7 +172,7 @@ def gate_builds(
                 print_plan(gate, plan, known, out, only_list=only_list)
             if only_list:
                 return
-            outcome = _run(gate, plan, runner, console, status)
+            outcome = run_cells(gate, plan, runner, console, status)
     except (ConfigError, ModelError) as error:
         print_error(error)
         raise typer.Exit(USAGE) from None
@@ -198,7 +198,7 @@ def _paused(status: Status) -> Iterator[None]:
     status.start()
 
 
-def _run(
+def run_cells(
     gate: GateRequest, plan: GatePlan, runner: MeasurementRunner, console: Console, status: Status
 ) -> GateOutcome:
     """The decided cells; each is told at once, but for passes where the status line counts them."""

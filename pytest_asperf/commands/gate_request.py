@@ -26,7 +26,10 @@ _SHORTEST_CONTEXT: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class GateOptions:
-    """The arguments that say what is compared, as typed."""
+    """The arguments that say what is compared, as typed.
+
+    `arguments` are the names of `base` and `candidate` in messages.
+    """
 
     base: str | None
     candidate: str | None
@@ -36,6 +39,7 @@ class GateOptions:
     engine: str | None
     max_ppl_delta: str
     faster_by: str | None = None
+    arguments: tuple[str, str] = ("BASE", "CAND")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +130,8 @@ def _builds(options: GateOptions, project: Project, engine: Engine | None) -> tu
             "llama-cpp-python==0.3.36; or set `candidate` in [tool.asperf]",
         )
     return (
-        find(base, where="BASE", engine=engine),
-        find(candidate, where="CAND", engine=engine),
+        find(base, where=options.arguments[0], engine=engine),
+        find(candidate, where=options.arguments[1], engine=engine),
     )
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from pytest_asperf.commands.command_words import Command
 from pytest_asperf.commands.console import print_table, print_text, print_whole
+from pytest_asperf.commands.history_confirm import confirm_step
 from pytest_asperf.commands.history_lines import (
     SHORT,
     counted,
@@ -24,7 +25,7 @@ from pytest_asperf.commands.history_lines import (
     series_rows,
 )
 from pytest_asperf.commands.history_store import history_of, read_json, store_address
-from pytest_asperf.commands.options import Store  # noqa: TC001  # Typer reads the annotations
+from pytest_asperf.commands.options import GateCommand, Store
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import ConfigError, printable
 from pytest_asperf.store.figures import figures_of
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TextIO
 
+    from pytest_asperf.store.records import Store as OpenStore
+    from pytest_asperf.store.stored import StoredPoint, StoredSeries
+
 _LISTED: Final = 40
 _DAY_S: Final = 86_400.0
 _Series = Annotated[str, typer.Argument(metavar="SERIES", help="The beginning of a series' id.")]
@@ -40,6 +44,9 @@ _Series = Annotated[str, typer.Argument(metavar="SERIES", help="The beginning of
 history_app = typer.Typer(
     help="List, draw, import, export and prune the reports that are kept.", rich_markup_mode=None
 )
+
+
+history_app.command("confirm", cls=GateCommand)(confirm_step)
 
 
 @history_app.callback(invoke_without_command=True)
@@ -57,12 +64,15 @@ def list_series(
     store: Store = None,
     every: Annotated[bool, typer.Option("--all", help=f"Not only the latest {_LISTED}.")] = False,
 ) -> None:
-    """List the series, those with the latest points first."""
+    """List the series and their states, those with the latest points first."""
+    from pytest_asperf.nightly.steps import threshold_of
+
     with history_of(store) as opened:
         known = opened.series()
         sessions = opened.sessions()
         listed = known if every else known[:_LISTED]
-        rows = [(one, opened.points(one.id, last=1)[-1]) for one in listed]
+        threshold = threshold_of(known)
+        rows = [with_state(opened, one, threshold) for one in listed]
     names = machine_names(sessions)
     if rows:
         print_table(series_rows(rows, names))
@@ -75,6 +85,16 @@ def list_series(
     )
 
 
+def with_state(
+    opened: OpenStore, series: StoredSeries, threshold: float
+) -> tuple[StoredSeries, StoredPoint, str]:
+    """A series with its last point and its state."""
+    from pytest_asperf.nightly.steps import LOOKED_AT, state_of
+
+    points = opened.points(series.id, last=LOOKED_AT)
+    return series, points[-1], state_of(points, series.key, threshold).text
+
+
 @history_app.command("show", cls=Command)
 def show_series(
     series: _Series,
@@ -82,17 +102,23 @@ def show_series(
     last: Annotated[int, typer.Option("--last", min=1, metavar="N", help="So many points.")] = 60,
     store: Store = None,
 ) -> None:
-    """Draw one series, and say what ran otherwise from one session to the next."""
+    """Draw one series, with its steps and what ran otherwise from one session to the next."""
+    from pytest_asperf.nightly.steps import state_of, threshold_of
+
     with history_of(store) as opened:
         found = opened.find_series(series)
         points = opened.points(found.id, last=last)
         machine = machine_names(opened.sessions())[found.key.machine]
+        threshold = threshold_of(opened.series())
+    state = state_of(points, found.key, threshold)
     out = Console(highlight=False)
     key = found.key
     print_whole(out, printable(f"{key.title}, {key.engine}, on {machine}, {found.n} points"))
     print_whole(out, printable(f"settings {key.settings}, model sha256 {key.model_sha256[:12]}"))
     if key.anchor:
         print_whole(out, printable(f"time of the candidate / baseline, which is {key.anchor}"))
+    for step in state.steps:
+        print_whole(out, f"step: {state.step_text(step)}")
     print_whole(out, "")
     for line in drawn(points, key.unit, out.width if out.is_terminal else 100):
         print_whole(out, line)

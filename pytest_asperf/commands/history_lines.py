@@ -51,11 +51,19 @@ def machine_names(sessions: Sequence[StoredSession | Origin]) -> dict[str, str]:
 
 
 def series_rows(
-    listed: Sequence[tuple[StoredSeries, StoredPoint]], machines: dict[str, str]
+    listed: Sequence[tuple[StoredSeries, StoredPoint, str]], machines: dict[str, str]
 ) -> list[tuple[str, ...]]:
-    """A table of series with their last points, under its head."""
+    """A table of series with their last points and their states, under its head."""
     several = len(machines) > 1
-    head = ("what", "series", *(("machine",) if several else ()), "points", "last value", "last")
+    head = (
+        "what",
+        "series",
+        *(("machine",) if several else ()),
+        "points",
+        "last value",
+        "last",
+        "state",
+    )
     rows = [
         (
             printable(series.key.title, 60),
@@ -64,8 +72,9 @@ def series_rows(
             str(series.n),
             value_text(last, series.key.unit),
             day(series.last, _DAY),
+            state,
         )
-        for series, last in listed
+        for series, last, state in listed
     ]
     return [head, *rows]
 

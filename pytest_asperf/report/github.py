@@ -33,7 +33,7 @@ def tell(report: ReportData) -> list[str]:
 
     A summary that cannot be written is one of them.
     """
-    lines = _add_to_summary(_cut(markdown([report])))
+    lines = add_to_summary(_cut(markdown([report])))
     if os.environ.get(_ACTIONS) == "true":
         open_claims = [claim for claim in report.claims if claim.outcome != "PASS"]
         lines += map(_annotation, open_claims[:_MOST])
@@ -47,7 +47,8 @@ def _cut(text: bytes) -> bytes:
     return text[:_MOST_BYTES].rpartition(b"\n")[0] + b"\n\nCut here: it was too long.\n"
 
 
-def _add_to_summary(text: bytes) -> list[str]:
+def add_to_summary(text: bytes) -> list[str]:
+    """Add a text to the summary of GitHub's job, if this is one; what is to be said of it."""
     if not (place := os.environ.get(_STEP_SUMMARY)):
         return []
     try:

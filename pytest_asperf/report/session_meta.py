@@ -6,6 +6,7 @@ import datetime as dt
 import platform
 import shlex
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.config.options import OPTIONS
@@ -62,7 +63,7 @@ class SessionMeta:
         is_pytest = self.program == ("pytest",)
         if not is_pytest:
             yield from map(without_passwords, self.args)
-        for word, following in zip(self.args, (*self.args[1:], ""), strict=True):
+        for word, following in pairwise((*self.args, "")):
             option, _, value = word.partition("=")
             if is_pytest and option in OPTIONS and option not in _NOT_REPEATED:
                 yield word if value else f"{word}={following}"

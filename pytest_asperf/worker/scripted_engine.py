@@ -7,7 +7,9 @@ never a clock's, and its faults are real ones: a signal, an endless wait, junk o
 from __future__ import annotations
 
 import json
+import math
 import os
+import random
 import signal
 import sys
 import time
@@ -39,7 +41,7 @@ class ScriptedEngine:
         return {
             "engine": "scripted",
             "library": "scripted",
-            "version": "1",
+            "version": os.environ.get("ASPERF_SCRIPT_VERSION", "1"),
             "devices": [{"name": "SCRIPT", "description": "a script", "type": "CPU"}],
             "default_threads": 1,
         }
@@ -74,6 +76,8 @@ class ScriptedModel:
         self._next_run = next_run
         self._n_vocab = 257
         self._slow_by = settings.get("slow_by", 0.0)
+        self._of_build = float(os.environ.get("ASPERF_SCRIPT_COST", "1"))
+        self._random = random.Random(os.environ.get("ASPERF_SCRIPT_SEED"))  # noqa: S311
         self._is_batched = settings.get("n_ubatch") != 1
         self.facts: Facts = {
             "description": "scripted",
@@ -153,7 +157,8 @@ class ScriptedModel:
         costs = self._script.get(key, default_ns)
         run = self._next_run()
         per_token = costs[run % len(costs)] if isinstance(costs, list) else costs
-        per_token = round(per_token * (1 + self._slow_by))
+        noise = math.exp(self._random.gauss(0.0, self._script.get("spread", 0.0)))
+        per_token = round(per_token * (1 + self._slow_by) * self._of_build * noise)
         self.context["n_ctx"] = n_ctx
         steps_ns = (per_token,) * n_tokens
         return Timing(n_tokens, per_token * n_tokens, steps_ns, self._last_row(tokens))

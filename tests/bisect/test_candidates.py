@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf.bisect.candidates import builds_between
+from pytest_asperf.bisect.candidates import builds_between, newest_release
 from pytest_asperf.config.build_sources import Checkout, Packages, parse_source
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import Build
@@ -53,6 +53,14 @@ def test_releases_come_in_the_order_of_versions() -> None:
     """0.28 is before 0.9 in the alphabet only; releases that are not final are left out."""
     found = names(between("mlx-lm==0.9.0", "mlx-lm==0.32.0"))
     assert found == [f"mlx-lm=={v}" for v in RELEASES if v not in {"0.31.1rc1", "1.0.dev1"}]
+
+
+@pytest.mark.usefixtures("index")
+def test_the_newest_release_is_final_and_keeps_the_settings() -> None:
+    """As a requirement, for the package of the named build."""
+    source = parse_source("mlx-lm==0.9.0", Path.cwd(), where="ANCHOR", known=())
+    build = Build("mlx-lm==0.9.0", source, EngineSettings(threads=2))
+    assert newest_release(build, where="ANCHOR") == "mlx-lm==0.32.0,threads=2"
 
 
 @pytest.mark.usefixtures("index")

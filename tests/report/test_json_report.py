@@ -5,8 +5,11 @@ import statistics
 
 import pytest
 
+from pytest_asperf.hardware.in_force import Hardware
+from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.report.json_report import SCHEMA, document, serialise
 from pytest_asperf.report.rows import ReportRow
+from pytest_asperf.report.session_meta import SessionMeta
 from tests.report import sample_reports as samples
 
 
@@ -47,6 +50,14 @@ def test_the_command_repeats_one_test_with_the_sessions_options() -> None:
     """What a shell would take apart is quoted."""
     (claim,) = samples.report([("test_x.py::test_y[a b]", samples.invalid())])["claims"]
     assert claim["repeat"] == "pytest 'test_x.py::test_y[a b]' --asperf-seed=7"
+
+
+def test_a_command_without_arguments_has_no_options() -> None:
+    """Not an error: `report` may be configured, and pytest run without a word."""
+    meta = SessionMeta(
+        "1", (), 0.0, 1.0, None, Hardware(Machine(os="Linux", arch="x", cpu_brand=None))
+    )
+    assert (meta.as_dict()["command"], meta.as_dict()["options"]) == ("pytest", [])
 
 
 def test_measurements_have_every_run() -> None:

@@ -1,0 +1,174 @@
+"""`asperf history confirm`: gates the builds on the two sides of a step."""
+
+# ruff: noqa: PLC0415  # the package's docstring says why
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+
+import typer
+
+from pytest_asperf.commands.bisect import bisect_builds
+from pytest_asperf.commands.console import print_error, print_text, stderr_console
+from pytest_asperf.commands.gate import gate_builds
+from pytest_asperf.commands.history_store import history_of
+from pytest_asperf.commands.options import (
+    USAGE,
+    CurrentPython,
+    Seed,
+    Store,
+    Tolerance,
+    Wait,
+)
+from pytest_asperf.config.engines import DISTRIBUTIONS
+from pytest_asperf.errors import ConfigError, printable
+
+if TYPE_CHECKING:
+    from pytest_asperf.store.records import Store as OpenStore
+    from pytest_asperf.store.stored import StoredPoint, StoredSeries
+
+#: How a point's provenance begins: the engine's library and its version.
+_RELEASE: Final = re.compile(r"(?P<library>[\w.-]+) (?P<version>[\w.!+-]+), ", re.ASCII)
+_SIDE: Final = re.compile(r" (ratio|baseline|candidate)\Z")
+_LEAST_TOLERANCE: Final = 0.01
+
+
+class _Question(NamedTuple):
+    """What a gate is to decide."""
+
+    base: str
+    candidate: str
+    model: str
+    workload: str
+    tolerance: str
+    text: str
+
+
+def confirm_step(
+    series: Annotated[str, typer.Argument(metavar="SERIES", help="The beginning of its id.")],
+    *,
+    bisect: Annotated[
+        bool, typer.Option("--bisect", help="Bisect the releases or commits between the two.")
+    ] = False,
+    tolerance: Tolerance = None,
+    max_pairs: Annotated[
+        int | None, typer.Option("--max-pairs", min=1, metavar="N", help="Pairs, at most [120].")
+    ] = None,
+    max_seconds: Annotated[
+        int | None, typer.Option("--max-seconds", min=1, metavar="S", help="Seconds [300].")
+    ] = None,
+    seed: Seed = None,
+    python: CurrentPython = None,
+    wait: Wait = None,
+    store: Store = None,
+) -> None:
+    """Gate the build after the last step of a series against the build before it.
+
+    Half of the step is accepted, without --tolerance. Exits as asperf gate or asperf bisect: 1 of
+    a gate is a FAIL, so the step is confirmed.
+    """
+    try:
+        with history_of(store) as opened:
+            found = opened.find_series(series)
+            asked = _question(opened, found, tolerance)
+    except ConfigError as error:
+        print_error(error)
+        raise typer.Exit(USAGE) from None
+    print_text(stderr_console(), printable(asked.text))
+    if bisect:
+        bisect_builds(
+            asked.base,
+            asked.candidate,
+            workload=asked.workload,
+            model=asked.model,
+            tolerance=asked.tolerance,
+            max_pairs=max_pairs,
+            max_seconds=max_seconds,
+            seed=seed,
+            python=python,
+            wait=wait,
+        )
+    gate_builds(
+        asked.base,
+        asked.candidate,
+        models=[asked.model],
+        workloads=[asked.workload],
+        tolerance=asked.tolerance,
+        max_pairs=max_pairs,
+        max_seconds=max_seconds,
+        seed=seed,
+        python=python,
+        wait=wait,
+        store=store,
+    )
+
+
+def _question(opened: OpenStore, series: StoredSeries, tolerance: str | None) -> _Question:
+    """What to gate, from the points on both sides of the last step."""
+    from pytest_asperf.nightly.steps import LOOKED_AT, state_of, threshold_of
+
+    points = opened.points(series.id, last=LOOKED_AT)
+    state = state_of(points, series.key, threshold_of(opened.series()))
+    if not state.steps:
+        raise _unconfirmable(series, f"it has no step: {state.text}", "asperf history lists states")
+    step = state.steps[-1]
+    before, after = state.points[step.first - 1], state.points[step.last]
+    _require_other_build(series, before, after)
+    names = [_build_of(opened, series, point) for point in (before, after)]
+    if names[0] == names[1]:
+        raise _unconfirmable(
+            series,
+            f"both builds were named {names[0]}, and only the later one is still there",
+            "gate releases or commits that you name: asperf gate BASE CAND",
+        )
+    share = f"{100 * max(_LEAST_TOLERANCE, abs(step.log_ratio) / 2):.2g}%"
+    base, candidate = names if state.is_slower else names[::-1]
+    text = f"step of {series.key.title}, {state.text}: gate of {candidate} against {base}"
+    return _Question(base, candidate, series.key.model, _workload(series), tolerance or share, text)
+
+
+def _require_other_build(series: StoredSeries, before: StoredPoint, after: StoredPoint) -> None:
+    """Refuse a step at which the same build ran on both sides: no gate can show its cause."""
+    known, now = dict(before.provenance), dict(after.provenance)
+    if known.get("build") != now.get("build"):
+        return
+    changed = [f"{label} {known[label]} -> {now[label]}" for label in known if label in now]
+    others = [text for text in changed if len(set(text.partition(" ")[2].split(" -> "))) > 1]
+    raise _unconfirmable(
+        series,
+        f"the same build ran before and after its step; changed: {'; '.join(others) or 'nothing'}",
+        "look at the machine: asperf doctor, asperf history show",
+    )
+
+
+def _build_of(opened: OpenStore, series: StoredSeries, point: StoredPoint) -> str:
+    """A name of the build of a point: its release, else what it was called on its night."""
+    build = dict(point.provenance).get("build", "")
+    release = _RELEASE.match(build)
+    if release and release["library"] in DISTRIBUTIONS:
+        name = f"{release['library']}=={release['version']}"
+    else:
+        document = opened.document(point.session)
+        gate = document.get("gate", {}).get("candidate", "")
+        name = document.get("night", {}).get("build", gate)
+        name = name.partition(",")[0]
+    if not name:
+        raise _unconfirmable(
+            series, f"its report does not name the build {build}", "asperf gate BASE CAND"
+        )
+    settings: dict[str, object] = json.loads(series.key.settings.partition(" / ")[0])
+    return name + "".join(f",{key}={value}" for key, value in settings.items())
+
+
+def _workload(series: StoredSeries) -> str:
+    return _SIDE.sub("", series.key.metric)
+
+
+def _unconfirmable(series: StoredSeries, problem: str, remedy: str) -> ConfigError:
+    return ConfigError(
+        f"the series {series.id[:8]}, {series.key.title}, cannot be confirmed: {problem}",
+        why="a gate compares the builds on the two sides of a step",
+        remedy=remedy,
+    )

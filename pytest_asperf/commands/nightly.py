@@ -1,0 +1,253 @@
+"""`asperf nightly`: measures the current build against an anchor, and gates what changed."""
+
+# ruff: noqa: PLC0415  # the package's docstring says why
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.console import Console
+
+from pytest_asperf.commands.console import print_error, print_whole, stderr_console
+from pytest_asperf.commands.gate import run_cells
+from pytest_asperf.commands.gate_output import gate_document
+from pytest_asperf.commands.gate_request import GateOptions, read_request
+from pytest_asperf.commands.history_store import store_address, store_report
+from pytest_asperf.commands.nightly_report import NightReport
+from pytest_asperf.commands.nightly_units import UnitName, print_unit
+from pytest_asperf.commands.options import (
+    USAGE,
+    Chunks,
+    CurrentPython,
+    EngineName,
+    MaxPplDelta,
+    Seed,
+    Store,
+    Tolerance,
+    Wait,
+)
+from pytest_asperf.commands.project import open_project
+from pytest_asperf.errors import AsperfError, ConfigError, ModelError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pytest_asperf.commands.gate_request import GateRequest
+    from pytest_asperf.commands.project import Project
+    from pytest_asperf.gate.summary import GateOutcome
+    from pytest_asperf.nightly.record import LastNight
+
+_UNDECIDED: Final = 2
+_CURRENT, _NEWEST = "current", "newest"
+
+
+def nightly(
+    anchor: Annotated[
+        str | None,
+        typer.Argument(metavar="ANCHOR", help="A build that stays the same over the nights."),
+    ] = None,
+    current: Annotated[
+        str,
+        typer.Argument(metavar="CURRENT", help="The build that is watched; or newest."),
+    ] = _CURRENT,
+    *,
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", metavar="ADDRESS", help="A model to measure; repeatable."),
+    ] = None,
+    workloads: Annotated[
+        list[str] | None,
+        typer.Option("--workload", "--workloads", metavar="NAME,...", help="As asperf gate."),
+    ] = None,
+    draft: Annotated[
+        str | None, typer.Option("--draft", metavar="ADDRESS", help="As asperf gate.")
+    ] = None,
+    pairs: Annotated[
+        int, typer.Option("--pairs", min=5, metavar="N", help="Pairs of each cell, all of them.")
+    ] = 30,
+    max_seconds: Annotated[
+        int, typer.Option("--max-seconds", min=1, metavar="S", help="Seconds of all cells.")
+    ] = 3600,
+    tolerance: Tolerance = None,
+    max_ppl_delta: MaxPplDelta = "1%",
+    chunks: Chunks = None,
+    seed: Seed = None,
+    engine: EngineName = None,
+    python: CurrentPython = None,
+    wait: Wait = None,
+    store: Store = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="Of the job; without it the folder's."),
+    ] = None,
+    notify: Annotated[
+        str | None,
+        typer.Option(
+            "--notify",
+            metavar="COMMAND",
+            help="Run if the exit code is not 0 or a night is missing; gets the summary on stdin.",
+        ),
+    ] = None,
+    unit: Annotated[
+        UnitName | None,
+        typer.Option("--print-unit", help="Print a file that runs this command every night."),
+    ] = None,
+) -> None:
+    """Measure the current build against an anchor, and gate what changed since last night.
+
+    Exits with 0 if nothing got slower, with 1 if a gate is a FAIL or a series has become
+    slower, with 2 if something could not be measured, with 3 if the command is not usable as typed.
+    """
+    if unit is not None:
+        print_unit(unit)
+        return
+    began = time.time()
+    options = GateOptions(
+        anchor,
+        current,
+        tuple(models or ()),
+        tuple(workloads or ()),
+        draft,
+        engine,
+        max_ppl_delta,
+        arguments=("ANCHOR", "CURRENT"),
+    )
+    try:
+        report = NightReport(began, notify)
+    except ConfigError as error:
+        print_error(error)
+        raise typer.Exit(USAGE) from None
+    try:
+        project = open_project(
+            python=python,
+            tolerance=tolerance,
+            max_seconds=max_seconds,
+            chunks=chunks,
+            seed=seed,
+            wait=wait,
+            store=store_address(store),
+        )
+        named = [*(models or ()), project.settings.default_model, *([draft] if draft else [])]
+        project = replace(project, catalogue=project.catalogue.telling_apart(named))
+        gate = _request(options, project)
+        _measure(gate, options, project, report, pairs=pairs, name=name or Path.cwd().name)
+    except AsperfError as error:
+        print_error(error)
+        usage = isinstance(error, ConfigError | ModelError)
+        report.fails(error, USAGE if usage else _UNDECIDED)
+    from pytest_asperf.report import github
+
+    out, lines = Console(highlight=False), list(report.lines())
+    # Indented lines are a code block: nothing in them is Markdown.
+    block = "".join(f"    {line}\n" for line in lines)
+    for line in (*lines, *github.add_to_summary(f"\n{block}\n".encode())):
+        print_whole(out, line)
+    report.send()
+    raise typer.Exit(report.exit_code)
+
+
+def _request(options: GateOptions, project: Project) -> GateRequest:
+    """What is measured, the newest release looked up."""
+    from pytest_asperf.bisect.candidates import newest_release
+
+    where = "ANCHOR"
+    if options.base is None and project.settings.baseline == _CURRENT:
+        raise ConfigError(
+            "ANCHOR is missing: no build that stays the same over the nights",
+            why="with every upgrade of `current` the series would begin again",
+            remedy="name a release, as in: asperf nightly llama-cpp-python==0.3.35; or set "
+            "`baseline` in [tool.asperf]",
+        )
+    if options.candidate == _NEWEST:
+        base = project.catalogue.find_build(options.base or project.settings.baseline, where=where)
+        options = replace(options, candidate=newest_release(base, where=where))
+    return read_request(options, project)
+
+
+def _measure(
+    gate: GateRequest,
+    options: GateOptions,
+    project: Project,
+    report: NightReport,
+    *,
+    pairs: int,
+    name: str,
+) -> None:
+    """Measure tonight's pairs, gate what changed, and store both."""
+    from pytest_asperf.hardware.readiness import readiness
+    from pytest_asperf.nightly.night import changes_between, facts_of, restorable
+    from pytest_asperf.nightly.record import last_night, one_at_a_time
+    from pytest_asperf.store.unsent import check_store
+
+    address = str(project.settings.store)
+    check_store(address)
+    with one_at_a_time(project.cache, name, report.began) as unfinished:
+        last = last_night(address, name)
+        report.looks_back(last, unfinished)
+        power = next((c.detail for c in readiness() if c.name == "power mode"), "unknown")
+        budget = replace(gate.limits.budget, min_pairs=pairs, max_pairs=pairs)
+        paired = replace(gate, limits=replace(gate.limits, budget=budget))
+        outcome = _gated(paired, project)
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        data = _document(outcome, report, budget.seed, project)
+        facts = facts_of(data, power)
+        changes = changes_between(last.facts, facts) if last else []
+        report.measured(outcome, changes)
+        night = {
+            "job": name,
+            "facts": facts,
+            "changes": [[change.label, change.before, change.now] for change in changes],
+            "missed": report.missed,
+            "unfinished": unfinished,
+            "build": restorable(gate.builds[1], data),
+            "said": report.headline,
+        }
+        store_report({**data, "night": night}, project, kind="nightly")
+        for change in changes:
+            if last is not None and change.is_of_build and change.before == facts["anchor"]:
+                report.gated(outcome)  # tonight's pairs are that gate
+            elif last is not None and change.is_of_build:
+                _gate_change(gate, options, project, report, last)
+        report.judge_series(address, data)
+
+
+def _gate_change(
+    gate: GateRequest,
+    options: GateOptions,
+    project: Project,
+    report: NightReport,
+    last: LastNight,
+) -> None:
+    """Gate tonight's build against last night's, if that still has a name of its own."""
+    now = gate.builds[1].name
+    if last.build == now:
+        report.cannot_gate(
+            f"the build of last night was named {now} too, and is not on this machine any more"
+        )
+        return
+    changed = read_request(replace(options, base=last.build, candidate=now), project)
+    outcome = _gated(changed, project)
+    report.gated(outcome)
+    data = _document(outcome, report, changed.limits.budget.seed, project)
+    store_report(data, project, kind="gate")
+
+
+def _document(
+    outcome: GateOutcome, report: NightReport, seed: int, project: Project
+) -> dict[str, Any]:
+    return gate_document(outcome, report.began, seed, project.settings.hardware, command="nightly")
+
+
+def _gated(gate: GateRequest, project: Project) -> GateOutcome:
+    """The cells of a gate; progress is shown on a terminal only."""
+    console = stderr_console()
+    with (
+        console.status("measuring") as status,
+        project.runner(gate.engine, console, status, baseline=gate.builds[0]) as runner,
+    ):
+        return run_cells(gate, gate.plan(runner), runner, Console(quiet=True), status)

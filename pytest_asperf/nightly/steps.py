@@ -1,0 +1,133 @@
+"""The state of a stored series: steady, slower or faster since a night, or too few nights."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.stats.change_point import (
+    LEAST_NIGHTS,
+    alarm_threshold,
+    as_series,
+    find_steps,
+)
+from pytest_asperf.store.figures import LOG_RATIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_asperf.analysis.stats.change_point import Step
+    from pytest_asperf.store.figures import SeriesKey
+    from pytest_asperf.store.stored import StoredPoint, StoredSeries
+
+_DAY_S: Final = 86_400.0
+#: Sessions that begin sooner after one that counts are of the same night, and do not count: two
+#: nights have to show a step.
+_SAME_NIGHT_S: Final = 6 * 3600.0
+#: A series without a point for so long is no longer watched, and shares no false alarms.
+_WATCHED_S: Final = 30 * _DAY_S
+#: Points of a series that are looked at, the latest.
+LOOKED_AT: Final = 400
+_RATE: Final = "tok/s"
+_TIMES: Final = (LOG_RATIO, _RATE, "ms")
+_INVALID: Final = "INVALID"
+#: Standard errors in half of an interval at 90 %.
+_HALF_WIDTHS: Final = 1.645
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesState:
+    """What the nights of a series show.
+
+    Attributes:
+        points: those that count, one a night.
+        steps: the steps between them. Their log ratios are those of a time or a size: above 0 is
+            slower, or more.
+        is_time: whether "slower" is what more of it means.
+    """
+
+    points: tuple[StoredPoint, ...]
+    steps: tuple[Step, ...]
+    is_time: bool
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it took the last night to show the last step."""
+        return bool(self.steps) and self.steps[-1].seen == len(self.points) - 1
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the last step was to the worse."""
+        return bool(self.steps) and self.steps[-1].log_ratio > 0
+
+    @property
+    def text(self) -> str:
+        """The state in a few words."""
+        if not self.steps:
+            n = len(self.points)
+            return "steady" if n >= LEAST_NIGHTS else f"{n} of {LEAST_NIGHTS} nights"
+        return self.step_text(self.steps[-1])
+
+    def step_text(self, step: Step) -> str:
+        """A step: its size, and since when."""
+        more, less = ("slower", "faster") if self.is_time else ("more", "less")
+        size = 100 * abs(math.expm1(step.log_ratio))
+        return f"{size:.1f} % {more if step.log_ratio > 0 else less} since {self.since(step)}"
+
+    def since(self, step: Step) -> str:
+        """The night at which a step began, or those between which it did."""
+        nights = [_day(self.points[index]) for index in (step.first, step.index, step.last)]
+        first, likely, last = nights
+        return likely if first == last else f"{likely} ({first} to {last})"
+
+
+def state_of(points: Sequence[StoredPoint], key: SeriesKey, threshold: float) -> SeriesState:
+    """The state of a series by its points, with the evidence that `threshold_of` asks for."""
+    unit = key.unit
+    usable = _nights([p for p in points if p.outcome != _INVALID and _log(p.value, unit)])
+    values = [_log(point.value, unit)[0] for point in usable]
+    nights = [point.time / _DAY_S for point in usable]
+    errors = [_error(point, unit) for point in usable]
+    known = [error for error in errors if error is not None]
+    series = as_series(values, nights=nights, errors=known if len(known) == len(values) else None)
+    steps = find_steps(series, threshold)
+    is_time = unit in _TIMES and not key.metric.startswith("ppl")
+    return SeriesState(tuple(usable), steps, is_time)
+
+
+def _nights(points: Sequence[StoredPoint]) -> list[StoredPoint]:
+    """The first point of each night."""
+    found: list[StoredPoint] = []
+    for point in points:
+        if not found or point.time - found[-1].time >= _SAME_NIGHT_S:
+            found.append(point)
+    return found
+
+
+def threshold_of(every: Iterable[StoredSeries]) -> float:
+    """Evidence for a step where so many ratios are watched: they share the false alarms."""
+    ratios = [series for series in every if series.key.unit == LOG_RATIO]
+    latest = max((series.last for series in ratios), default=0.0)
+    return alarm_threshold(sum(series.last >= latest - _WATCHED_S for series in ratios))
+
+
+def _log(value: float, unit: str) -> tuple[float, ...]:
+    """The log of a cost; nothing if it has none."""
+    if unit == LOG_RATIO:
+        return (value,)
+    if value <= 0:
+        return ()
+    return (-math.log(value) if unit == _RATE else math.log(value),)
+
+
+def _error(point: StoredPoint, unit: str) -> float | None:
+    if point.low is None or point.high is None:
+        return None
+    bounds = [log for bound in (point.low, point.high) for log in _log(bound, unit)]
+    return abs(bounds[1] - bounds[0]) / 2 / _HALF_WIDTHS if len(bounds) == 2 else None
+
+
+def _day(point: StoredPoint) -> str:
+    return dt.datetime.fromtimestamp(point.time).astimezone().strftime("%Y-%m-%d")
