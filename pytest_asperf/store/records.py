@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from pytest_asperf.errors import ConfigError, shown, suggest
+from pytest_asperf.errors import ConfigError, printable, shown, suggest
 from pytest_asperf.store.database import open_database
 from pytest_asperf.store.figures import (
     SeriesKey,
@@ -96,7 +96,7 @@ class Store:
             values = {
                 **asdict(origin),
                 "id": session,
-                "kind": kind,
+                "kind": printable(kind, 32),
                 "time": began + back_s,
                 "stored_at": now + back_s,
                 "clock_back_s": back_s,
