@@ -89,7 +89,8 @@ def nightly(
         typer.Option(
             "--notify",
             metavar="COMMAND",
-            help="Run if the exit code is not 0 or a night is missing; gets the summary on stdin.",
+            help="Run if the exit code is not 0 or a night is missing or was interrupted; gets the "
+            "summary on stdin.",
         ),
     ] = None,
     unit: Annotated[

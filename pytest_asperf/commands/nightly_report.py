@@ -47,6 +47,7 @@ class NightReport:
         self.missed = 0
         self._notify = _words(notify)
         self._error = ""
+        self._is_remarkable = False
         self._remarks: list[str] = []
         self._answers: list[str] = []
         self._changed: bool | None = None
@@ -73,10 +74,12 @@ class NightReport:
 
         if unfinished:
             self._remarks.append(unfinished)
+            self._is_remarkable = True
         if last is not None:
             self.missed = missed_nights(last.time, self.began)
             self._changed = False
         if last is not None and self.missed:
+            self._is_remarkable = True
             nights = f"{self.missed} night{'s' * (self.missed > 1)}"
             self._remarks.append(
                 f"{nights} missing: the last one was measured at {night_text(last.time)}"
@@ -153,7 +156,7 @@ class NightReport:
 
     def send(self) -> None:
         """Run the user's command if there is something to look at; a failure of it is said."""
-        if self._notify and (self.exit_code or self.missed):
+        if self._notify and (self.exit_code or self._is_remarkable):
             problem = _run(self._notify, "\n".join(self.lines()) + "\n")
             if problem:
                 print_text(stderr_console(), printable(f"not notified: {problem}"))
