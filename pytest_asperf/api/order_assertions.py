@@ -65,7 +65,7 @@ def assert_monotonic(
         readings = list(series)
         labels = [f"{r.workload} {r.result.ran.model}" for r in readings]
         details = tuple(
-            f"{label} from {reading.rate.n} {reading.rate.counted}"
+            f"{label} from {reading.rate.basis}"
             for label, reading in zip(labels, readings, strict=True)
         )
         _require_two(labels)

@@ -47,7 +47,7 @@ def gate_line(request: BisectRequest, gate: GateStep, judged: JudgedGate) -> str
     """A gate that is over, on one line."""
     base, candidate = (request.candidates[i].build.name for i in (gate.base, gate.candidate))
     effect = judged.effect
-    text = f"{effect}, {effect.n} {effect.counted}" if effect else judged.told.strip()
+    text = f"{effect}, {effect.basis}" if effect else judged.told.strip()
     return printable(
         f"{judged.outcome:12}  {candidate} against {base}: {text} ({judged.elapsed_s:.0f} s)"
     )
@@ -145,7 +145,7 @@ def _sized(request: BisectRequest, judged_gate: JudgedGate) -> str:
     what = "PPL" if is_ppl else f"cost of {request.cell.name}"
     effect = judged_gate.effect
     return (
-        f"{effect} in {what} of {request.cell.ref.title}, {effect.n} {effect.counted}, "
+        f"{effect} in {what} of {request.cell.ref.title}, {effect.basis}, "
         f"{100 * effect.confidence:.4g} %"
     )
 

@@ -129,7 +129,7 @@ class CellResult:
     def counted(self) -> str:
         """How many pairs, chunks or prompts the verdict rests on."""
         figures = self.verdict.figures if self.verdict else ()
-        return ", ".join(sorted({f"{e.n} {e.counted}" for _, e in figures if not e.is_exact}))
+        return ", ".join(sorted({estimate.basis for _, estimate in figures} - {""}))
 
     @property
     def measured(self) -> str:

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.stats.estimate import percent_text
+from pytest_asperf.analysis.stats.estimate import counted_text, percent_text
 from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance
 
 if TYPE_CHECKING:
@@ -200,4 +200,4 @@ def outlook_text(result: CellResult, schedule: Schedule, budget: Budget) -> str:
         least = detectable_tolerance(outlook.spread, int(min(max_pairs, affordable)))
         if budget.is_gate and least > budget.tolerance:
             could = f"; equal builds could be decided at a tolerance of {percent_text(least)}"
-    return f"{name} is not decided by {outlook.n} {outlook.counted}: {need}{could}"
+    return f"{name} is not decided by {counted_text(outlook.n, outlook.counted)}: {need}{could}"

@@ -150,7 +150,7 @@ def _figures(claim: Claim) -> Element | None:
             element("th", figure.label),
             element("td", exact(figure.estimate)),
             element("td", ", ".join(_limits(figure))),
-            element("td", f"{figure.estimate.n} {figure.estimate.counted}"),
+            element("td", figure.estimate.basis),
             element("td", figure.estimate.method),
         )
         for figure in claim.figures
