@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.engines import (
     FLOAT_LEVELS,
+    GGUF_ENGINES,
+    MLX_ENGINES,
     level_engines,
     mlx_scheme,
     parse_level,
@@ -33,13 +35,14 @@ if TYPE_CHECKING:
 BITS_WITHIN: Final = 0.1
 
 #: Levels to choose a match from: those that are in wide use.
+_GGUF: Final = (
+    *("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_0", "Q4_K_M", "Q4_K_S", "Q4_0"),
+    *("Q3_K_M", "Q3_K_S", "Q2_K"),
+)
+_MLX: Final = tuple(f"{bits}bit{group}" for bits in (8, 6, 5, 4, 3, 2) for group in ("", "-g32"))
 _CANDIDATES: Final[dict[Engine, tuple[str, ...]]] = {
-    "llama_cpp": (
-        *("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_0", "Q4_K_M", "Q4_K_S", "Q4_0"),
-        *("Q3_K_M", "Q3_K_S", "Q2_K"),
-    ),
-    "mlx": tuple(f"{bits}bit{group}" for bits in (8, 6, 5, 4, 3, 2) for group in ("", "-g32")),
-    "scripted": (),
+    **dict.fromkeys(GGUF_ENGINES, _GGUF),
+    **dict.fromkeys(MLX_ENGINES, _MLX),
 }
 
 #: Weights that share a scale, from the block structures in ggml-common.h.
@@ -92,7 +95,7 @@ def matching_level(level: str, engine: Engine, *, where: str) -> str:
 def _nearest(bits: float, engine: Engine) -> str | None:
     """The level of an engine that comes nearest to some bits per weight."""
     return min(
-        _CANDIDATES[engine],
+        _CANDIDATES.get(engine, ()),
         key=lambda level: abs(math.log(bits_per_weight(level) / bits)),
         default=None,
     )
@@ -111,7 +114,7 @@ def require_matched_bits(models: tuple[LocatedModel, LocatedModel], within: floa
     if _are_near(*bits, within):
         return
     # MLX quantises every matrix alike, so that a file of its has the bits of its level.
-    wanted = bits[1] if first.ref.spec.engine == "mlx" else bits[0]
+    wanted = bits[1] if first.ref.spec.engine in MLX_ENGINES else bits[0]
     near = _nearest(wanted, "mlx") if wanted else None
     raise UnfitError(
         f"{first.ref.title} has {_bits_text(bits[0])} bits per weight in its file and "

@@ -17,6 +17,7 @@ from pytest_asperf.config.engines import (
     parse_level,
 )
 from pytest_asperf.errors import ConfigError
+from pytest_asperf.measure.engine_matching import matching_level
 
 GGUF: set[Engine] = {"llama_cpp", "llama_tools", "llama_server", "llama_cpp_server"}
 MLX: set[Engine] = {"mlx", "mlx_server"}
@@ -102,3 +103,15 @@ def test_the_recipes_are_the_engines_own_words() -> None:
     assert level_recipe("4bit-g32", "mlx") == {"bits": 4, "group_size": 32, "mode": "affine"}
     assert level_recipe("mxfp4", "mlx") == {"bits": 4, "group_size": 32, "mode": "mxfp4"}
     assert level_recipe("F16", "mlx") == {"dtype": "float16"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_matches_levels_or_says_that_it_has_none(engine: Engine) -> None:
+    """A server has the levels of its library; a server that we do not start has none."""
+    if engine in {"scripted"} | GGUF:
+        assert matching_level("Q4_K_M", engine, where="test") == "Q4_K_M"
+    elif engine in MLX:
+        assert matching_level("Q4_K_M", engine, where="test") == "4bit-g32"
+    else:
+        with pytest.raises(ConfigError, match="has no level that matches Q4_K_M"):
+            matching_level("Q4_K_M", engine, where="test")
