@@ -70,7 +70,7 @@ def load_server(
     Exits with 1 if a guard finds a load INVALID.
     """
     from pytest_asperf.analysis.serving_metrics import ServiceLimits
-    from pytest_asperf.measure.load_sweep import LoadWork, sweep
+    from pytest_asperf.measure.load_sweep import LoadWork, find_server, sweep
     from pytest_asperf.modelfiles.shipped import shipped_corpus
 
     project = open_project()
@@ -85,14 +85,13 @@ def load_server(
         text=shipped_corpus().read_text("utf-8")[: 40 * prompt + 4000],
         seed=project.draw_seed(),
     )
+    target = find_server(url, model, project.settings.api_key_variable)
     console = stderr_console()
     with console.status("asking") as status, project.queue(partial(print_waiting, console)).turn():
         measured = sweep(
-            url,
-            model,
+            target,
             loads,
             work,
-            key_variable=project.settings.api_key_variable,
             on_load=lambda load: status.update(_name(load, is_open=work.is_open)),
         )
     if as_json:

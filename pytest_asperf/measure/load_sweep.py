@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -24,7 +25,7 @@ from pytest_asperf.worker.serving.facts import request_facts
 from pytest_asperf.worker.serving.load import closed_loop, open_loop, poisson_arrivals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.serving_metrics import LoadPoint, ServiceLimits
@@ -69,36 +70,50 @@ class MeasuredLoad:
         return metrics.load_point(self.load, self.requests)
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A running server, and the model that it is asked for."""
+
+    engine: OpenAiEngine
+    model: OpenAiModel
+
+
+def find_server(url: str, model: str, key_variable: str) -> Target:
+    """The server at a URL; MeasurementError if it does not answer or lacks the model."""
+    with _refusals_of(url):
+        engine = OpenAiEngine(url, key_variable)
+        return Target(engine, engine.load(model or "served", {}))
+
+
 def sweep(
-    url: str,
-    model: str,
+    target: Target,
     loads: Sequence[float],
     work: LoadWork,
     *,
-    key_variable: str = "",
     on_load: Callable[[float], None] = lambda _: None,
 ) -> list[MeasuredLoad]:
-    """Measure a server at each load, and give them in ascending order.
-
-    Raises:
-        MeasurementError: the server cannot be asked at all.
-    """
-    try:
-        engine = OpenAiEngine(url, key_variable)
-        served = engine.load(model or "served", {})
-        served.request(served.new_prompt(work.text, work.n_prompt), work.n_output)  # warm-up
-        found = []
+    """Measure a server at each load, and give them in ascending order."""
+    found = []
+    with _refusals_of(str(target.engine.endpoint)):
+        prompt = target.model.new_prompt(work.text, work.n_prompt)
+        target.model.request(prompt, work.n_output)  # warm-up
         shuffled = random.Random(work.seed).sample(loads, len(loads))  # noqa: S311  # repeatable
         for load in shuffled:
             on_load(load)
-            found.append(_measured(engine, served, load, work))
+            found.append(_measured(target.engine, target.model, load, work))
+    return sorted(found, key=lambda one: one.load)
+
+
+@contextmanager
+def _refusals_of(url: str) -> Iterator[None]:
+    try:
+        yield
     except RefusalError as refusal:
         raise MeasurementError(
             f"{url}: {refusal}",
             why="a load needs a server that answers",
             remedy="look whether the server runs, and at the URL, the model and the key",
         ) from refusal
-    return sorted(found, key=lambda one: one.load)
 
 
 def _measured(
