@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.build_tools import tools_folder
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.engine_process import EngineBuild, Worker
@@ -26,8 +26,10 @@ TTFT = parse_workload("ttft256", where="test")
 @pytest.fixture(scope="session")
 def server() -> EngineBuild:
     """llama-server, of a folder that is named or built now."""
-    named = os.environ.get("ASPERF_TEST_TOOLS")
-    return EngineBuild("llama_server", Path(sys.executable), Path(named or tools_folder()))
+    # Its name for mypy is build_tools, as the benchmarks import one another.
+    build_tools = importlib.import_module("benchmarks.build_tools")
+    named = os.environ.get("ASPERF_TEST_TOOLS") or build_tools.tools_folder()
+    return EngineBuild("llama_server", Path(sys.executable), Path(named))
 
 
 def test_it_conforms(server: EngineBuild, draft: Draft) -> None:
