@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.serving.client import stream_request
 from pytest_asperf.worker.serving.client_cost import measure_client_cost, quiet_median
 from pytest_asperf.worker.serving.events import read_reply
@@ -116,6 +117,13 @@ def test_the_clients_own_cost_is_measured() -> None:
     assert 0 < cost.lag_p50_ns <= cost.lag_max_ns
     assert cost.lag_p95_ns <= cost.lag_max_ns
     assert cost.cpu_ns_per_chunk > 0
+
+
+def test_a_cost_that_cannot_be_measured_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interpreter that does not start the server is a refusal, and leaves no process."""
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(RefusalError, match="it did not start"):
+        measure_client_cost(1)
 
 
 def test_other_work_on_the_machine_is_no_cost_of_the_client() -> None:

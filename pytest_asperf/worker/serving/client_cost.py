@@ -11,16 +11,18 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from ..engine import RefusalError  # noqa: TID252  # a worker does not know the package by name
 from .client import stream_request
 from .events import read_reply
 from .load import closed_loop
-from .record import Endpoint, StreamRecord
+from .record import Endpoint, StreamRecord, Timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: Parts of the time, of which the quietest counts.
 _PARTS: Final = 5
+_LONGEST_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,13 @@ def measure_client_cost(n_streams: int, n_chunks: int = 50, pace_us: int = 4000)
     ) as process:
         try:
             port = process.stdout.readline() if process.stdout else b""
+            if not port.strip().isdigit():
+                raise _failure("it did not start")
             endpoint = Endpoint("http", "127.0.0.1", int(port))
             records = closed_loop(
-                lambda _, now: stream_request(endpoint, "/", {}, intended_ns=now),
+                lambda _, now: stream_request(
+                    endpoint, "/", {}, intended_ns=now, timeouts=Timeouts(total_s=_LONGEST_S)
+                ),
                 n_streams, n_streams,
             )  # fmt: skip
         finally:
@@ -73,7 +79,7 @@ def measure_client_cost(n_streams: int, n_chunks: int = 50, pace_us: int = 4000)
 def _cost_of(records: list[StreamRecord]) -> ClientCost:
     replies = [read_reply(record) for record in records]
     if faults := [fault for reply in replies for fault in reply.faults]:
-        raise RuntimeError(f"the client's own server failed: {faults[0].text}")
+        raise _failure(faults[0].text)
     lags = [[event.ns - int(event.text) for event in reply.events] for reply in replies]
     every = sorted(chain.from_iterable(lags))
     n_reads = sum(len(record.chunks) for record in records)
@@ -85,6 +91,10 @@ def _cost_of(records: list[StreamRecord]) -> ClientCost:
         lag_max_ns=every[-1],
         cpu_ns_per_chunk=sum(record.cpu_ns for record in records) // n_reads,
     )
+
+
+def _failure(what: str) -> RefusalError:
+    return RefusalError("client", f"the server that measures the client itself failed: {what}")
 
 
 def quiet_median(lags: Sequence[Sequence[int]]) -> int:
