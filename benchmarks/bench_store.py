@@ -101,8 +101,13 @@ def write(address: str, writer: int, told: Path) -> None:
             os.write(notes, f"{recorded.session}\n".encode())
 
 
-def hammer(address: str, folder: Path, *, seconds: float, writers: int, seed: int) -> Tally:
-    """Let writers store reports, and kill one after the other at random moments."""
+def hammer(
+    address: str, folder: Path, *, seconds: float, writers: int, seed: int, most_kills: int = 0
+) -> Tally:
+    """Let writers store reports, and kill one after the other at random moments.
+
+    With `most_kills` it ends after so many, each of which waits for one more report.
+    """
     draw = random.Random(seed)  # noqa: S311  # moments, and no secrets
     files: list[Path] = []
     open_store(str(folder / "warm.db")).__exit__(None, None, None)  # imports what writers need
@@ -116,8 +121,11 @@ def hammer(address: str, folder: Path, *, seconds: float, writers: int, seed: in
     running = [begin() for _ in range(writers)]
     kills = 0
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while time.monotonic() < end and (not most_kills or kills < most_kills):
+        before = _size(files)
         time.sleep(draw.uniform(0, 0.5))
+        while most_kills and _size(files) == before and time.monotonic() < end:
+            time.sleep(0.01)
         killed = running.pop(draw.randrange(writers))
         kills += _kill(killed)
         running.append(begin())
@@ -125,6 +133,10 @@ def hammer(address: str, folder: Path, *, seconds: float, writers: int, seed: in
         kills += _kill(process)
     told = {line for path in files if path.exists() for line in path.read_text().split("\n")[:-1]}
     return _checked(address, told, kills)
+
+
+def _size(files: list[Path]) -> int:
+    return sum(path.stat().st_size for path in files if path.exists())
 
 
 def _kill(process: BaseProcess) -> bool:
@@ -205,7 +217,6 @@ def timed(address: str) -> list[tuple[str, float]]:
 
     times = []
     with open_store(address, create=False) as store:
-        with_state(store, store.series()[0], 1.0)  # loads what is not loaded yet
         began = time.perf_counter()
         known = store.series()
         threshold = threshold_of(known)
@@ -231,6 +242,7 @@ def main() -> int:
     """Run both, and print what they came to."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
     parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--kills", type=int, default=0, help="stop after so many")
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--series", type=int, default=2740, help="of 365 nights; 0 leaves it out")
     parser.add_argument("--seed", type=int, default=1)
@@ -243,7 +255,12 @@ def main() -> int:
         if asked.store:
             empty(address)
         tally = hammer(
-            address, folder, seconds=asked.seconds, writers=asked.writers, seed=asked.seed
+            address,
+            folder,
+            seconds=asked.seconds,
+            writers=asked.writers,
+            seed=asked.seed,
+            most_kills=asked.kills,
         )
         print("| seconds | writers | killed | told as stored | in the store | lost | in part |")
         print("| --- | --- | --- | --- | --- | --- | --- |")

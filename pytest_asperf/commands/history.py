@@ -54,6 +54,8 @@ def history(context: typer.Context, *, store: Store = None) -> None:
     """List the series of the history."""
     if context.invoked_subcommand is None:
         list_series(store=store)
+    elif store is not None:
+        raise typer.BadParameter(f"write --store behind {context.invoked_subcommand}")
 
 
 @history_app.command("list", cls=Command)

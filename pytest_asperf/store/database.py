@@ -118,9 +118,7 @@ def open_database(address: str, *, create: bool, wait_s: float) -> Database:
 def _postgres(address: str, wait_s: float) -> Database:
     try:
         url = sa.make_url(re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", address))
-        engine = sa.create_engine(
-            url, poolclass=sa.NullPool, connect_args={"connect_timeout": max(2, round(wait_s))}
-        )
+        engine = sa.create_engine(url, connect_args={"connect_timeout": max(2, round(wait_s))})
     except (sa.exc.ArgumentError, ValueError):
         raise ConfigError(
             "the URL of the store cannot be read",
@@ -150,7 +148,6 @@ def _sqlite(path: Path, wait_s: float, *, create: bool) -> Database:
         raise ConfigError(problem, why=_LOST, remedy=f"{remedy}, with --asperf-store or --store")
     engine = sa.create_engine(
         sa.URL.create("sqlite", database=str(path)),
-        poolclass=sa.NullPool,
         connect_args={"timeout": wait_s},
     )
 

@@ -22,6 +22,8 @@ _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError
 #: Unit of the natural logarithm of candidate / baseline, in time: above 0 is slower.
 LOG_RATIO: Final = "log ratio"
 _INVALID: Final = "INVALID"
+_LONGEST_FACT: Final = 64
+_LONGEST_WORD: Final = 16
 _NUMBERS: Final = (int, float)
 
 
@@ -31,7 +33,8 @@ class SeriesKey:
 
     Attributes:
         machine: its fingerprint.
-        engine: the engine's name; the build may change within a series, and is provenance.
+        engine: the engine's name, of two sides both; the build may change within a series, and is
+            provenance.
         model: the address it was measured by; a name for readers.
         model_sha256: hashes of the model's file, or of all files.
         settings: what was asked for, as JSON with sorted keys.
@@ -113,7 +116,8 @@ def origin_of(document: Mapping[str, Any], where: str) -> Origin:
         meta = document["meta"]
         machine = meta["machine"]
         own = machine.get("id") or _digest([meta["host"], machine])[:12]
-        return Origin(_text(own), _text(meta["host"]), _text(machine["hardware"]), meta["version"])
+        texts = (own, meta["host"], machine["hardware"], meta["version"])
+        return Origin(*(printable(_text(text), _LONGEST_FACT) for text in texts))
     except _MALFORMED as error:
         raise malformed(where, "its meta", error) from None
 
@@ -131,15 +135,16 @@ def figures_of(document: Mapping[str, Any], where: str) -> list[SeriesValue]:
     machine = origin_of(document, where).machine
     try:
         rows = list(document["rows"])
-        broken = {row["test"] for row in rows if row["outcome"] == _INVALID}
+        broken = {_text(row["test"]) for row in rows if row["outcome"] == _INVALID}
         around = tuple(_around(document["meta"]))
     except _MALFORMED as error:
         raise malformed(where, "its head", error) from None
     found: dict[tuple[object, ...], SeriesValue] = {}
     for number, row in enumerate(rows):
-        outcome = row["outcome"] or (_INVALID if row["test"] in broken else "")
-        one = _Row(number, row["test"], outcome, row["raw"], machine, around)
         try:
+            test, outcome = _text(row["test"]), _text(row["outcome"])
+            outcome = printable(outcome, _LONGEST_WORD) or (_INVALID if test in broken else "")
+            one = _Row(number, test, outcome, row["raw"], machine, around)
             figures = list(_figures(one)) if row["source"] != "recorded" else []
         except _MALFORMED as error:
             raise malformed(where, f"row {number + 1}", error) from None
@@ -177,6 +182,8 @@ def _figures(row: _Row) -> Iterator[SeriesValue]:
             yield from _compared(row, comparison, raw["figures"][0])
     elif "workload" in raw and "estimate" in raw:
         yield _measured(row, [raw], raw["workload"], raw["estimate"])
+    elif "joules_per_token" in raw:
+        yield _measured(row, [raw], raw["metered"], raw["joules_per_token"])
     elif "delta_ppl" in raw:
         scored = {"n_ctx": raw["n_ctx"], "text": raw["text"]["sha256"]}
         n = raw["delta_ppl"]["n"]
@@ -196,8 +203,8 @@ def _compared(
     ran = comparison["ran"]
     timed = comparison.get("timed", "ppl")
     sign = -1 if comparison.get("of_rates") else 1
-    base = figure["unit"] == "change"
-    logs = [_log(figure[key], sign, plus=1.0 if base else 0.0) for key in ("point", "low", "high")]
+    one = 1.0 if figure["unit"] == "change" else 0.0
+    logs = [_log(figure[key], sign, plus=one) for key in ("point", "low", "high")]
     low, high = logs[1:][::sign]
     log_ratio = {"point": logs[0], "low": low, "high": high, "n": figure["n"], "unit": LOG_RATIO}
     alike = _asked(ran[0]) == _asked(ran[1])
@@ -240,10 +247,10 @@ def _measured(
     texts = dict.fromkeys(json.dumps(one, sort_keys=True) for one in asked)
     hashes = dict.fromkeys(_text(proof["sha256"]) for proof in ran)
     models = dict.fromkeys(_text(proof["model"]).partition(" in ")[0] for proof in ran)
-    facts = _engine(ran[-1])
+    engines = [_engine(proof) for proof in ran]
     key = SeriesKey(
         row.machine,
-        facts.engine,
+        " / ".join(dict.fromkeys(facts.engine for facts in engines)),
         " / ".join(models),
         "/".join(hashes),
         " / ".join(texts),
@@ -255,7 +262,7 @@ def _measured(
     low, high = (
         None if bound is None else _number(bound) for bound in map(estimate.get, ("low", "high"))
     )
-    provenance = (("build", facts.build), *row.around)
+    provenance = (("build", engines[-1].build), *row.around)
     return SeriesValue(row.number, key, value, low, high, n, row.outcome, row.test, provenance)
 
 

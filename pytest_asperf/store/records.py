@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from pytest_asperf.errors import ConfigError, shown, suggest
+from pytest_asperf.errors import ConfigError, printable, shown, suggest
 from pytest_asperf.store.database import open_database
 from pytest_asperf.store.figures import (
     SeriesKey,
@@ -91,20 +91,19 @@ class Store:
         figures = figures_of(document, where)
         session = document_digest(document)
         with self._database.writing() as connection:
-            if connection.scalar(sa.select(sessions.c.id).where(sessions.c.id == session)):
-                return Recorded(session, is_new=False)
             now = time.time()
             back_s = _clock_back_s(connection, origin.machine, now) if is_live else clock_back_s
             values = {
                 **asdict(origin),
                 "id": session,
-                "kind": kind,
+                "kind": printable(kind, 32),
                 "time": began + back_s,
                 "stored_at": now + back_s,
                 "clock_back_s": back_s,
                 "document": json.dumps(document, ensure_ascii=False, allow_nan=False),
             }
-            connection.execute(sessions.insert(), [values])
+            if not _insert_new(connection, sessions, [values]):
+                return Recorded(session, is_new=False)
             new = _add_series(connection, {figure.key.id: figure.key for figure in figures})
             if figures:
                 rows = [_point(figure, session, began + back_s) for figure in figures]
@@ -256,11 +255,18 @@ def _add_series(connection: sa.Connection, keys: Mapping[str, SeriesKey]) -> lis
     metrics = {keys[one].metric for one in missing}
     query = sa.select(series).where(series.c.metric.in_(metrics))
     known = [_key(row) for row in connection.execute(query).mappings()]
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
     rows = [{"id": one, **asdict(keys[one])} for one in missing]
-    # A writer beside this one may add the same.
-    connection.execute(dialect.insert(series).on_conflict_do_nothing(), rows)
+    _insert_new(connection, series, rows)
     return [_new_series(keys[one], known) for one in missing]
+
+
+def _insert_new(
+    connection: sa.Connection, table: sa.TableClause, rows: list[dict[str, Any]]
+) -> int:
+    """Insert rows but for those that are there, or that another writer has just added; how many."""
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    insert = dialect.insert(table).on_conflict_do_nothing()
+    return connection.execute(insert, rows, execution_options={"preserve_rowcount": True}).rowcount
 
 
 def _new_series(key: SeriesKey, known: Iterable[SeriesKey]) -> NewSeries:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_asperf.commands.history_lines import machine_names
+from pytest_asperf.store.figures import Origin
 from pytest_asperf.store.opening import open_store
 from tests.store.documents import drifting, gated, night, rate
 
@@ -94,6 +96,14 @@ def test_prune_counts_before_it_removes(nights: Path, run_asperf: RunAsperf) -> 
     assert nights.exists()
 
 
+def test_machines_of_one_name_are_told_apart() -> None:
+    """Behind a name that two machines share stands the beginning of the fingerprint."""
+    origins = [
+        Origin(id_, host, "m4", "1") for id_, host in (("a1", "x"), ("b2", "x"), ("c3", "y"))
+    ]
+    assert machine_names(origins) == {"a1": "x (a1)", "b2": "x (b2)", "c3": "y"}
+
+
 def test_sessions_are_listed(nights: Path, run_asperf: RunAsperf) -> None:
     """By their ids, of one kind if that is named."""
     lines = _run(run_asperf, "sessions").splitlines()
@@ -109,6 +119,7 @@ def test_sessions_are_listed(nights: Path, run_asperf: RunAsperf) -> None:
         (("list",), "no history is named"),
         (("list", "--store", "no.db"), "there is no store at "),
         (("show", "zz", "--store", "h.db"), "0 series of "),
+        (("--store", "h.db", "show", "zz"), "write --store behind show"),
         (("import", "no.json", "--store", "h.db"), "no.json cannot be read: No such file"),
         (("import", "h.db", "--store", "h.db"), "h.db is not JSON: "),
         (("import", "bad.json", "--store", "new.db"), "bad.json: its meta is not as pytest-asperf"),
@@ -116,14 +127,20 @@ def test_sessions_are_listed(nights: Path, run_asperf: RunAsperf) -> None:
     ],
 )
 def test_what_cannot_be_done_is_said(
-    words: tuple[str, ...], says: str, nights: Path, run_asperf: RunAsperf
+    words: tuple[str, ...],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_asperf: RunAsperf,
 ) -> None:
     """The error names the file or the series, and no store is made for a bad file."""
-    (nights.parent / "bad.json").write_text('{"rows": []}')
+    monkeypatch.chdir(tmp_path)
+    open_store("h.db").__exit__(None, None, None)
+    (tmp_path / "bad.json").write_text('{"rows": []}')
     done = run_asperf("history", *words)
     assert done.returncode == 2
     assert says in done.stderr
-    assert not (nights.parent / "new.db").exists()
+    assert not (tmp_path / "new.db").exists()
 
 
 def test_a_gate_is_stored(scripted_command: ScriptedCommand) -> None:

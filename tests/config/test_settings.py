@@ -136,6 +136,8 @@ def test_all_chunks_can_be_asked_for(configure: Configure) -> None:
         "--asperf-report=a.json",
         "--asperf-report=pdf:a.pdf",
         "--asperf-report=json:",
+        "--asperf-store=mysql://host/database",
+        "--asperf-store=",
     ],
 )
 def test_an_unusable_option_is_a_usage_error(configure: Configure, option: str) -> None:

@@ -31,6 +31,9 @@ _NOT_IMPORTED = ("pytest_asperf.worker", "pytest_asperf.findings", "pytest_asper
 for _module in walk_packages(pytest_asperf.__path__, "pytest_asperf."):
     if not _module.name.startswith(_NOT_IMPORTED):
         import_module(_module.name)
+# Its compiled half would go on raising the errors of the copy that was forgotten.
+import_module("psycopg")
+import_module("sqlalchemy.dialects.postgresql.psycopg")
 
 #: A level near F16, and one far from it that generates faster; their PP cannot be told apart.
 _SCRIPTS: dict[str, dict[str, Any]] = {

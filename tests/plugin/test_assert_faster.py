@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from pytest_asperf.store.figures import figures_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +31,12 @@ settings = {{ mlx = {{ slow_by = 3 }}, llama_cpp = {{ threads = 1 }} }}
 hf = "{draft}"
 settings = {{ llama_cpp = {{ threads = 1, slow_by = 3 }} }}
 """
+MINI = {
+    "time": "2026-11-22T19:00:00+00:00",
+    "host": "mini",
+    "version": "1",
+    "machine": {"hardware": "m4", "os": "macOS"},
+}
 BUDGET = ("--asperf-max-seconds=60", "--asperf-seed=1")
 #: Where only what is told beside the verdict matters.
 ONE_PAIR = "--asperf-max-pairs=1"
@@ -79,6 +88,10 @@ def test_not_alike(engines):
     assert failed["threshold"] == "faster"
     assert re.match(r"0\.\d+x \[", failed["measured"])
     assert failed["raw"]["figures"][0]["high"] <= 1
+    # A history keeps it as the time of the candidate, llama.cpp, over that of MLX.
+    kept = figures_of({"meta": MINI, "rows": [passed]}, "report")
+    (logs,) = (one for one in kept if one.key.metric == "tg8 ratio")
+    assert (logs.value < math.log(1 / 1.5), logs.key.engine) == (True, "mlx / llama_cpp")
     ran = dict(passed["ran"])
     assert "mlx-lm" in ran["mlx engine"]
     assert "llama-cpp-python" in ran["llama_cpp engine"]

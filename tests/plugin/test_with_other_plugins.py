@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_asperf.store.opening import open_store
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
@@ -36,8 +38,10 @@ def test_beside_pytest_benchmark(project: Project) -> None:
 
 
 def test_beside_pytest_benchmark_and_xdist(project: Project) -> None:
-    """All three together: pytest-benchmark stands back under xdist, ours takes turns."""
+    """All three together: pytest-benchmark stands back, ours takes turns and stores one session."""
     project.test(TESTS)
-    result = project.run("-n", "2", "--benchmark-disable")
+    result = project.run("-n", "2", "--benchmark-disable", "--asperf-store=h.db")
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["fake:F16 *tg8 *"])
+    with open_store(str(project.path / "h.db")) as store:
+        assert [len(store.sessions()), *(one.key.metric for one in store.series())] == [1, "tg8"]

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,16 @@ if TYPE_CHECKING:
 _VERSION: sa.ColumnClause[str] = sa.column("version_num")
 VERSIONS = sa.table(schema.VERSION_TABLE, _VERSION)
 NIGHT = night(rate(100))
+
+
+@contextmanager
+def writing(address: str) -> Iterator[sa.Connection]:
+    """A transaction beside the store's own."""
+    with (
+        closing(open_database(address, create=True, wait_s=5)) as database,
+        database.writing() as connection,
+    ):
+        yield connection
 
 
 def _other_program(path: Path) -> None:
@@ -100,10 +110,12 @@ def test_a_full_store_keeps_what_it_has(tmp_path: Path) -> None:
     path = tmp_path / "h.db"
     with open_store(str(path)) as store:
         store.record(NIGHT)
-    database = open_database(str(path), create=False, wait_s=1)
 
     def fill() -> None:
-        with database.writing() as connection:
+        with (
+            closing(open_database(str(path), create=False, wait_s=1)) as database,
+            database.writing() as connection,
+        ):
             pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
             connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
             values = {column.name: 0 for column in schema.sessions.c} | {"document": "x" * 10**6}
@@ -150,13 +162,12 @@ def test_an_old_schema_is_migrated(address: str) -> None:
     """What an earlier version stored is there with the tables of this one."""
     with open_store(address) as store:
         store.record(NIGHT)
-    database = open_database(address, create=False, wait_s=5)
-    with database.writing() as connection:  # as the first version made it
+    with writing(address) as connection:  # as the first version made it
         connection.exec_driver_sql("DROP INDEX asperf_series_by_metric")
         connection.execute(sa.update(VERSIONS).values(version_num="0001"))
     with open_store(address) as store:
         assert [one.n for one in store.series()] == [1]
-    with database.reading() as connection:
+    with writing(address) as connection:
         assert connection.scalar(sa.select(_VERSION).select_from(VERSIONS)) == schema.HEAD
         indices = sa.inspect(connection).get_indexes(schema.series.name)
         assert "asperf_series_by_metric" in {index["name"] for index in indices}
@@ -165,8 +176,7 @@ def test_an_old_schema_is_migrated(address: str) -> None:
 def test_a_newer_schema_is_refused(address: str) -> None:
     """Its columns may mean something else, so nothing is read and nothing written."""
     open_store(address).__exit__(None, None, None)
-    database = open_database(address, create=False, wait_s=5)
-    with database.writing() as connection:
+    with writing(address) as connection:
         connection.execute(sa.update(VERSIONS).values(version_num="9999"))
     with pytest.raises(StoreError, match="has schema 9999, and this version knows up to") as caught:
         open_store(address)
@@ -175,8 +185,7 @@ def test_a_newer_schema_is_refused(address: str) -> None:
 
 def test_the_tables_are_those_that_the_queries_name(address: str) -> None:
     """Migrations and queries describe the same columns, and the newest revision is known."""
-    database = open_database(address, create=True, wait_s=5)
-    with database.reading() as connection:
+    with writing(address) as connection:
         inspector = sa.inspect(connection)
         for table in (schema.sessions, schema.series, schema.points):
             found = [column["name"] for column in inspector.get_columns(table.name)]
@@ -221,18 +230,24 @@ def test_what_may_pass_is_told_from_what_may_not(
     assert (error.may_pass, says in error.what, message in error.what) == (may_pass, True, True)
 
 
-def test_without_the_extra_the_error_names_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("library", "store", "extra"),
+    [("sqlalchemy", "h.db", "store"), ("psycopg", "postgresql://h/d", "postgres")],
+)
+def test_without_the_extra_the_error_names_it(
+    library: str, store: str, extra: str, tmp_path: Path
+) -> None:
     """The libraries are missed where a store is asked for, and nowhere else."""
     program = (
-        "import sys; sys.modules['sqlalchemy'] = None\n"
+        f"import sys; sys.modules[{library!r}] = None\n"
         "from pytest_asperf.store.opening import open_store\n"
-        "open_store('h.db')"
+        f"open_store({store!r})"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert "a store needs sqlalchemy, which is not installed" in done.stderr
-    assert "pip install 'pytest-asperf[store]'" in done.stderr
+    assert f"needs {library}, which is not installed" in done.stderr
+    assert f"pip install 'pytest-asperf[{extra}]'" in done.stderr
 
 
 def test_a_password_is_not_shown() -> None:

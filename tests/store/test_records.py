@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.errors import ConfigError
+from pytest_asperf.store.figures import figures_of
 from pytest_asperf.store.opening import open_store
-from tests.store.documents import FIRST, drifting, gated, night, rate
+from tests.store.documents import FIRST, drifting, estimate, gated, night, proof, rate, row
 
 if TYPE_CHECKING:
     from typing import Any
@@ -129,10 +130,15 @@ def test_prune_removes_old_sessions_and_series_without_points(address: str) -> N
         assert len(store.sessions()) == 2
 
 
+def test_energy_is_a_series_of_its_own() -> None:
+    """J per token, by the workload that was metered."""
+    raw = {"metered": "jtg8", "joules_per_token": estimate(0.1, "J/token"), **proof()}
+    (found,) = figures_of(night(row(raw)), "x")
+    assert (found.key.metric, found.key.unit, found.value) == ("jtg8", "J/token", 0.1)
+
+
 def test_only_what_is_measured_and_valid_counts() -> None:
     """A measurement in a test that is INVALID says so; recorded figures are no point."""
-    from pytest_asperf.store.figures import figures_of
-
     invalid = rate(100) | {"outcome": "INVALID", "raw": {"figures": []}}
     figures = figures_of(
         night(rate(100), invalid, rate(5, workload="pp1") | {"source": "recorded"}), "x"

@@ -1,0 +1,82 @@
+"""Documents from anywhere give figures or an error that names the place."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_asperf.errors import ConfigError
+from pytest_asperf.store.figures import figures_of
+from tests.store.documents import estimate, gated, night, proof, rate, row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DRAFTED = {
+    "predicted_gain": {},
+    "gain": estimate(0.2, "change"),
+    "ran": [proof("d"), proof()],
+    "k": 4,
+    "temperature": 0.0,
+    "n_tokens": 64,
+}
+_SCORED = {
+    "n_ctx": 512,
+    "text": {"sha256": "t"},
+    "ppl": 5.0,
+    "delta_ppl": estimate(0.01, "change"),
+    "baseline": proof(),
+    **proof(),
+}
+_FITS = {"memory_bytes": {"weights": 5, "kv": 2}, "n_ctx": 512, **proof()}
+EVERY = night(rate(100), gated(1.1), row(_DRAFTED), row(_SCORED), row(_FITS))
+_JUNK = st.sampled_from(
+    [None, True, -1, 0, 1e300, float("nan"), "", "x" * 2000, "\x00", [], [1], {}, {"a": 1}]
+)
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every key and item."""
+    holders: dict[type, Any] = {dict: dict.items, list: enumerate}
+    for key, item in holders.get(type(value), lambda _: ())(value):
+        yield (*path, key)
+        yield from _places(item, (*path, key))
+
+
+def test_every_kind_of_row_gives_its_figures() -> None:
+    """Each metric once, by the row that it is from."""
+    found = [(one.row, one.key.metric, one.key.unit) for one in figures_of(EVERY, "x")]
+    assert found == [
+        (0, "tg128", "tok/s"),
+        (1, "tg128 ratio", "log ratio"),
+        (1, "tg128 baseline", "tok/s"),
+        (1, "tg128 candidate", "tok/s"),
+        (2, "sd gain", "change"),
+        (3, "ppl", "PPL"),
+        (3, "ppl change", "change"),
+        (4, "memory@512", "bytes"),
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(place=st.sampled_from(list(_places(EVERY))), junk=_JUNK, gone=st.booleans())
+def test_a_value_that_is_wrong_or_missing_is_refused_or_left_out(
+    place: tuple[Any, ...], junk: Any, *, gone: bool
+) -> None:
+    """Nothing but an error of ours comes out of a document that somebody changed."""
+    document = copy.deepcopy(EVERY)
+    *path, last = place
+    holder: Any = document
+    for key in path:
+        holder = holder[key]
+    if gone:
+        del holder[last]
+    else:
+        holder[last] = junk
+    with suppress(ConfigError):
+        figures = figures_of(document, "r.json")
+        assert all(len(one.outcome) <= 16 and isinstance(one.test, str) for one in figures)
