@@ -217,7 +217,6 @@ def timed(address: str) -> list[tuple[str, float]]:
 
     times = []
     with open_store(address, create=False) as store:
-        with_state(store, store.series()[0], 1.0)  # loads what is not loaded yet
         began = time.perf_counter()
         known = store.series()
         threshold = threshold_of(known)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from filelock import FileLock, Timeout
 
-from pytest_asperf.errors import BusyError, CacheError, ConfigError, StoreError, printable
+from pytest_asperf.errors import BusyError, CacheError, ConfigError, printable
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.holder import holder_of, noted
 from pytest_asperf.hardware.identity import machine_id
@@ -43,20 +43,21 @@ class LastNight:
 
 
 def last_night(address: str, job: str) -> LastNight | None:
-    """The last night that is in a store; None if there is none, or the store is out of reach."""
-    machine = machine_id(detect())
-    try:
-        with open_store(address, wait_s=START_WAIT_S) as store:
-            for session in store.sessions(kind="nightly", machine=machine)[:-_LOOKED_AT:-1]:
-                try:
-                    night = store.document(session.id)["night"]
-                except ConfigError:  # pruned
-                    continue
-                if night["job"] == job:
-                    return LastNight(session.time, night["facts"], night["build"])
-    except StoreError as error:
-        if not error.may_pass:
-            raise
+    """The last night that is in a store; None if there is none.
+
+    Raises:
+        StoreError: the store is out of reach, or of no use.
+    """
+    with open_store(address, wait_s=START_WAIT_S) as store:
+        for session in store.sessions(kind="nightly", machine=machine_id(detect()))[
+            :-_LOOKED_AT:-1
+        ]:
+            try:
+                night = store.document(session.id)["night"]
+            except ConfigError:  # pruned
+                continue
+            if night["job"] == job:
+                return LastNight(session.time, night["facts"], night["build"])
     return None
 
 

@@ -106,7 +106,7 @@ def test_a_changed_build_is_gated_against_that_of_last_night(nightly: Command) -
     _build(nightly.folder, "watched", "3", 1.3)
     done = nightly("old", "watched", *_WORDS)
     assert done.exit_code == 0, done.output
-    assert "not gated: the build of last night was named watched too" in done.stdout
+    assert "not gated: the build of last night was named watched too, and is gone" in done.stdout
     with open_store("h.db") as store:
         store.prune(math.inf)
     document["night"]["build"] = "old,slow_by=0.3"
