@@ -15,9 +15,9 @@ TEXTS: Final = (
 NUMBERS: Final = ("row", "threads", "size_bytes", "n_params", "value", "low", "high", "n")
 _NO_FIGURE: Final = {"point": None, "low": None, "high": None, "n": 0, "unit": "", "counted": ""}
 #: Where a row has its figure, and where the counts and times that it was made of.
-_FIGURES: Final = (("estimate", "runs"), ("delta_ppl", "chunks"))
-#: The times of the sides of a pair.
-_TIMES: Final = ("baseline_ns", "candidate_ns")
+_FIGURES: Final = (("estimate", "runs"), ("delta_ppl", "chunks"), ("joules_per_token", "phases"))
+#: What a side's runs cost in a pair: by the end of its key, what a run calls it.
+_COSTS: Final = {"ns": "elapsed_ns", "nj": "energy_nj"}
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -41,19 +41,21 @@ def measured(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _sides(compared) if compared.get("pairs") else _differences(compared)
     for figure, runs in _FIGURES:
         if figure in raw:
-            workload = raw.get("workload", row["subject"])
+            workload = raw.get("workload") or raw.get("metered") or row["subject"]
             yield _record(workload, row["model"], raw, raw[figure], raw.get(runs, ()))
 
 
 def _sides(compared: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Both sides of pairs, each with the median of its runs."""
     timed = compared["timed"]
-    for n, (side, key) in enumerate(zip(compared["sides"], _TIMES, strict=True)):
+    for n, (side, role) in enumerate(
+        zip(compared["sides"], ("baseline", "candidate"), strict=True)
+    ):
         runs = [
-            {**counted, "n_tokens": pair["n_tokens"][n], "elapsed_ns": ns}
+            {"pair": number, "parts": pair["parts"], "n_tokens": pair["n_tokens"][n], cost: value}
             for number, pair in enumerate(compared["pairs"])
-            for counted in [{"pair": number, "parts": pair["parts"]}]
-            for ns in pair[key]
+            for unit, cost in _COSTS.items()
+            for value in pair.get(f"{role}_{unit}", ())
         ]
         middle = {"point": compared["medians"][n], "unit": compared["unit"]}
         figure = {**middle, "n": len(runs), "counted": "runs"}

@@ -84,7 +84,7 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
         label, decisive = "total time", test.total
     base, candidate, unit = side_texts(pairs, in_total=bool(label))
     brief = f"{base} → {candidate} {unit}, " + time_text(
-        decisive.estimate, test.tolerance, label or "time"
+        decisive.estimate, test.tolerance, label or ("energy" if pairs.workload.metered else "time")
     )
     why = ""
     if isinstance(test, TotalTimeTest) and outcome is Outcome.INCONCLUSIVE and test.is_held_up:

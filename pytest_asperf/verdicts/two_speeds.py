@@ -26,6 +26,8 @@ def time_text(change: Estimate, tolerance: float, time: str = "time") -> str:
     """A change of a time with its direction: ``+62 % slower [50, 74]``."""
     text = change.brief(apart_from=(tolerance,))
     figure, space, interval = text.partition(" [")
+    if time == "energy":
+        return f"{figure} {'more ' if change.shown_above(0) else ''}energy{space}{interval}"
     if change.shown_above(0):
         return f"{figure} slower{space}{interval}{' in all' if time != 'time' else ''}"
     return f"{figure} {time}{space}{interval}{', faster' if change.shown_below(0) else ''}"

@@ -172,7 +172,7 @@ def test_an_interrupted_run_goes_on(stopped: Command) -> None:
     ) in done.stderr
     done = over(stopped, *BUILDS)
     assert done.exit_code == 0, done.output
-    assert "2 gates of an earlier run are kept (--fresh forgets them)" in done.stderr
+    assert "2 gates of an earlier run are kept (--fresh ignores them)" in done.stderr
     assert len(rows(done)) == 5
     whole = json.loads(states(stopped)[0].read_text())
     assert [gate["outcome"] for gate in whole["gates"]] == [row.split()[0] for row in rows(done)]

@@ -62,10 +62,10 @@ def test_energy_against_limits(metered: Project) -> None:
             "test_2.py V *",
             "test_3.py . *",
             "test_4.py . *",
-            "E *GPU 0 (NVML): an update every 1* ms, 5 windows of *",
-            "E *not measured: package: the kernel lets only root read package-0 (sudo chmod)",
-            "E *gpu measured, and cpu not: this is not the energy of the machine",
-            "*INVALID*energy of tg8 fake:F16 (machine, gross)*",
+            "E *INVALID *energy of tg8 fake:F16 (machine, gross)*",
+            "note: GPU 0 (NVML): an update every 1* ms, 5 windows of *",
+            "note: gpu measured, and cpu not: this is not the energy of the machine",
+            "note: not measured: package: the kernel lets only root read package-0 (sudo chmod)",
         ]
     )
     report = json.loads((metered.path / "report.json").read_text())
@@ -109,7 +109,7 @@ def test_a_counter_that_moves_too_rarely_has_no_figure(
     monkeypatch.setattr("pytest_asperf.hardware.meters.trace._LONGEST_S", 0.8)
     metered.test(TEST.format(claim=FULL.format(limits="at_most=1.0")))
     for rail, seen in (
-        ("ane", ["PASS *energy of tg8 fake:F16 (gpu, gross)*"]),
+        ("ane", ["✓ *energy of tg8 fake:F16 (gpu, gross)*"]),
         ("gpu", ["*short-window: the window covers ? updates of GPU (IOReport)*"]),
     ):
         name = f"{rail.upper()} (IOReport)"
@@ -176,17 +176,18 @@ def test_a_gate_on_energy(metered: Project) -> None:
     metered.test('def test_gate(gate):\n    assert_no_regression(gate("jtg8"), tolerance="40%")\n')
     result = metered.run("--asperf-candidate=current", "--asperf-report=json:report.json")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["PASS *jtg8 fake:F16 * within +40 %: *"])
+    result.stdout.fnmatch_lines(["✓ *jtg8 fake:F16* J/token, *≤ +40 %*"])
     report = json.loads((metered.path / "report.json").read_text())
     compared = report["rows"][0]["raw"]["comparison"]
     assert compared["unit"] == "J/token"
     assert min(*compared["pairs"][0]["baseline_nj"], *compared["medians"]) > 0
-    result = metered.run("--asperf-candidate=slow_by=1.5")
+    result = metered.run("--asperf-candidate=slow_by=1.5", "-v")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
             "E *GPU 0 (NVML): an update every *",
             "E *gpu measured, and cpu not: this is not the energy of the machine",
             "E *the candidate is using more energy*",
+            "✗  gate jtg8 fake:F16 * J/token, +* more energy [[]*",
         ]
     )

@@ -57,7 +57,7 @@ def test_the_reading_is_a_row(live: Project, rows: Callable[..., list[dict[str, 
     live.test("def test_it(memory, hardware):\n    assert_fits(memory(256), hardware)\n")
     reading, verdict = rows()
     assert reading["subject"] == "memory at 256 tokens"
-    assert reading["measured"].startswith("weights 2.49")
+    assert reading["measured"].startswith("weights 2.38 MiB, KV 0.12")
     # To the hundredth of a MiB that the log has.
     assert reading["raw"]["memory_bytes"]["kv"] == pytest.approx(131072, abs=5300)
     assert reading["raw"]["peak_rss_bytes"] > 10_000_000
@@ -70,7 +70,7 @@ def test_by_sizes_alone(live: Project, rows: Callable[..., list[dict[str, Any]]]
     live.test("def test_it(model, hardware):\n    assert_fits(model, hardware, context=2048)\n")
     (verdict,) = rows("--asperf-hardware=m2ultra")
     assert (verdict["outcome"], verdict["source"]) == ("PASS", "predicted")
-    assert verdict["subject"] == "fit of asperf-draft with 2048 tokens on m2ultra-76"
+    assert verdict["subject"] == "fit of asperf-draft with a context of 2048 tokens on m2ultra-76:"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,10 @@ def test_it(model):
 """)
     result = live.run()
     result.assert_outcomes(**{"passed" if outcome == "PASS" else "failed": 1})
-    result.stdout.fnmatch_lines([f"*{outcome}*fit of large with {context} tokens on m2ultra*"])
+    mark = "✓" if outcome == "PASS" else "✗"
+    result.stdout.fnmatch_lines(
+        [f"{mark}  fit large, {context}, m2ultra-76 * of 192 GiB * < 60 %*"]
+    )
 
 
 def _write_large(folder: Path, nbytes: int) -> None:
