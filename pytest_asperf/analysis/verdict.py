@@ -115,14 +115,14 @@ class Verdict:
         """What failed, why, what to do and what ran, one line each, safe to print."""
         facts = dict(self.subject.ran)
         sides = ("", "candidate ", "target ")
-        kept = (facts.get(f"{side}{label}") for label in _KEPT for side in sides)
+        kept = [facts.get(f"{side}{label}", "") for label in _KEPT for side in sides]
         limit = self.bound or self.threshold
         found = (self.brief or self.measured, f"wanted {limit}" if limit else "")
         lines = (
             (str(self.outcome), f"{self.subject.brief or self.subject.name}: {', '.join(found)}"),
             ("why", self.why or _WHY.get(self.outcome, "")),
             ("do", self.advice),
-            ("ran", ", ".join([*filter(None, kept), "-v for all"])),
+            ("ran", any(kept) and ", ".join([*filter(None, kept), "-v for all"])),
         )
         return tuple(f"{head:13} {printable(text, 300)}" for head, text in lines if text)
 

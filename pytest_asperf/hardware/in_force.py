@@ -135,7 +135,7 @@ class Hardware:
             name = f"{self.profile.name} ({self.profile.id})"
         if not self.is_this_machine:
             return f"{name}, {how}; this machine is {Hardware(self.machine).name}"
-        note = f"; {self.machine.profile_note}" if self.profile is None else ""
+        note = f"; {self.machine.profile_note or 'no profile'}" if self.profile is None else ""
         return f"{name}, {how}{note}"
 
 

@@ -32,8 +32,8 @@ _UNDECIDED: Final = ("inconclusive", "invalid")
 MARKUP: Final = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "INVALID": "purple"}
 #: Verdicts on recorded figures with which a live FAIL fails no test.
 _UNSHOWN: Final = frozenset({"FAIL", "INVALID"})
-#: Remarks beside the claims; `-v` has all.
-_MOST_NOTES: Final = 3
+#: Remarks on claims, and in all with those on what was measured; `-v` has all.
+_MOST_NOTES, _LEAST_NOTES = 3, 2
 
 
 def summarise(
@@ -100,13 +100,19 @@ def _remarks(noted: Sequence[Noted], screen: Screen, verbosity: int) -> Iterator
     rows = [row for _, row in noted]
     yield from dict.fromkeys(map(whole_text, rows) if verbosity > 0 else ())
     yield from (f"SD {point.label}: {point.explanation}" for point in points_of(rows))
-    notes = sorted({line for row in rows for line in row.note.splitlines()})
+    claimed, measured = (
+        sorted(
+            {line for row in rows if bool(row.outcome) is judged for line in row.note.splitlines()}
+        )
+        for judged in (True, False)
+    )
+    notes = list(dict.fromkeys((*claimed, *measured)))
     if verbosity > 0:
         yield from (f"note: {text}" for text in notes)
     elif verbosity == 0:
-        yield from (one_line(f"note: {text}", screen) for text in notes[:_MOST_NOTES])
-        more = len(notes) - _MOST_NOTES
-        yield from [f"note: {more} more with -v"] if more > 0 else []
+        most = max(_LEAST_NOTES, min(_MOST_NOTES, len(claimed)))
+        yield from (one_line(f"note: {text}", screen) for text in notes[:most])
+        yield from [f"note: {len(notes) - most} more with -v"] if len(notes) > most else []
     if any(row.source == "recorded" for row in rows):
         yield "recorded verdicts fail no test; run asperf findings to explain them"
     if any(row.source == "live" and row.recorded in _UNSHOWN for row in rows):
@@ -117,8 +123,9 @@ def _remarks(noted: Sequence[Noted], screen: Screen, verbosity: int) -> Iterator
 def _print_waits(terminal: TerminalReporter, ours: Sequence[Any]) -> None:
     """Say which tests had to wait: under xdist nothing else does."""
     waited = [report.nodeid for report in ours if hasattr(report, "asperf_waited")]
-    for nodeid in dict.fromkeys(waited):
-        terminal.line(f"waited until the machine was free: {nodeid}")
+    if waited:
+        names = ", ".join(dict.fromkeys(waited))
+        terminal.line(f"waited until the machine was free: {printable(names)}")
 
 
 def _print_comparison(terminal: TerminalReporter) -> None:

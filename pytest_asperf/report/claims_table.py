@@ -269,7 +269,7 @@ def _widths(cells: Sequence[_Cells], width: int) -> list[int]:
         sizes = [cell_len(getattr(each, column)) for each in cells if each.outcome != "INVALID"]
         return max(size for size in sizes if size <= most)
 
-    fixed = [widest("measured", int(_MOST_MEASURED * width)), widest("limit", width // 5)]
+    fixed = [widest("measured", int(_MOST_MEASURED * width)), widest("limit", width // 8)]
     fixed += [widest("basis", width // 8)] if width >= _WITH_BASIS else []
     fixed += [widest("time", width)] if width >= _WITH_TEST else []
     natural = max(cell_len(each.what) for each in cells)

@@ -56,7 +56,7 @@ def test_it(scores: Scores):
     assert len(scores(whole.tokens, after=2).nll) == 1
     far = scores("ab", level="Q4_K_M")
     assert len(far.kld) == 2 and far.mean_kld > 0 and not far.agrees
-    assert dict(far.ran)["model"].startswith("fake:Q4_K_M, scripted")
+    assert (dict(far.ran)["model"], dict(far.ran)["type"]) == ("fake:Q4_K_M", "scripted")
     with pytest.raises(ConfigError, match="'n_bach'; did you mean 'n_batch'"):
         scores("ab", n_bach=1)
     with pytest.raises(ConfigError, match="3 tokens, of which none is left to score after 3"):
@@ -128,7 +128,7 @@ def test_it(speculation, margin, monkeypatch):
     assert_lossless(speculation.on("def area("))
 """
     )
-    result = project.run()
+    result = project.run("-v")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
         ["E *FAIL: the claim does not hold", "E *token 5: 7 alone, 8 with the *"]
