@@ -44,7 +44,11 @@ class WordServer(FakeServer):
         elif request["path"] == "/v1/models":
             yield from answer({"data": [{"id": "fake"}, {"id": "other"}]})
         elif request["path"] == "/v1/chat/completions":
-            yield from self._stream(request, request["messages"][0]["content"])
+            yield from self._stream(
+                request, "the head of a chat " + request["messages"][0]["content"]
+            )
+        elif request["path"] == "/tokenize":
+            yield from answer({"tokens": [0] * len(request["prompt"].split())})
         elif request["path"] == "/v1/completions" and self._has_completions:
             yield from self._stream(request, request["prompt"])
         else:
@@ -57,7 +61,7 @@ class WordServer(FakeServer):
         n = request["max_tokens"]
         parts: list[Step] = []
         for event in sse(*({"choices": [{"text": "word "}]} for _ in range(n)), done=False):
-            parts += [event, 0.002]
+            parts += [event, 0.004]
         usage = {
             "prompt_tokens": len(prompt.split()),
             "completion_tokens": n,
@@ -65,6 +69,7 @@ class WordServer(FakeServer):
         }
         ends = {"choices": [{"text": "", "finish_reason": "length"}], "usage": usage}
         yield head()
+        yield 0.02
         yield from chunked([*parts, *sse({**ends, "model": "fake"})])
 
 
@@ -112,10 +117,11 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
+        time.sleep(0.02)
         n = body["max_tokens"] - (plan["harm"] == "short")
         for number in range(n):
             self.event({{"choices": [{{"text": "word "}}]}})
-            time.sleep(0.002)
+            time.sleep(0.004)
             if number == 2 and plan["harm"] == "die":
                 sys.stderr.write("GGML_ASSERT failed\\n")
                 sys.stderr.flush()

@@ -88,7 +88,9 @@ class LlamaServerModel(StartedModel):
         if props.get("model_path") not in {self._path, None}:
             raise self.failure(f"it serves {str(props['model_path'])[:_MAX_TEXT]}")
         models = answered_object(get_request(server.endpoint, "/v1/models").body).get("data")
-        meta = models[0].get("meta") or {} if isinstance(models, list) and models else {}
+        meta = (
+            as_dict(as_dict(models[0]).get("meta")) if isinstance(models, list) and models else {}
+        )
         threads = _number(log, _THREADS)
         facts = served_facts(
             _served(props, log),

@@ -7,6 +7,7 @@ llama-server or vLLM, Ollama's version. What it does not say is named as not kno
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from typing import Any, Final
 
 from .engine import Facts, RefusalError
@@ -21,6 +22,7 @@ from .served_model import (
     unseen_context,
 )
 from .serving.client import get_request, stream_request
+from .serving.payload import as_dict
 from .serving.record import Endpoint, Timeouts
 
 _COMPLETIONS: Final = "/completions"
@@ -65,12 +67,22 @@ class OpenAiEngine:
 
     def _version(self) -> str:
         """Its version by llama-server's, vLLM's or Ollama's way to say it."""
+        version = self._own_version or self.ask(self.root, "/api/version").get("version")
+        return version[:80] if isinstance(version, str) else "unknown"
+
+    @cached_property
+    def _own_version(self) -> str | None:
+        """The version of llama-server or vLLM; None of another server."""
         for path, key in (("/props", "build_info"), ("/version", "version")):
             version = self.ask(self.root, path).get(key)
             if isinstance(version, str):
-                return version[:80]
-        version = self.ask(self.root, "/api/version").get("version")
-        return f"Ollama {version}"[:80] if isinstance(version, str) else "unknown"
+                return version
+        return None
+
+    @property
+    def ignores_end(self) -> bool:
+        """Whether it can be asked to go on after the end of the text; others refuse the word."""
+        return self._own_version is not None
 
     def ask(self, endpoint: Endpoint, path: str) -> Facts:
         """An object that a path answers with; empty where it does not."""
@@ -121,13 +133,13 @@ class OpenAiModel(ServedModel):
     def __init__(self, engine: OpenAiEngine, name: str, path: str) -> None:
         self._engine = engine
         self._name = name
-        self._has_tokenizer = self._tokenized("a b c") is not None
+        # A tokenizer does not know what a chat's template adds.
+        self._has_tokenizer = path != _CHAT and self._tokenized("a b c") is not None
         body: Facts = {"model": name, "stream_options": {"include_usage": True}}
         props = engine.ask(engine.root, "/props")
-        if isinstance(props.get("build_info"), str):
+        if engine.ignores_end:
             body["ignore_eos"] = True
-        settings = props.get("default_generation_settings")
-        n_ctx = settings.get("n_ctx") if isinstance(settings, dict) else None
+        n_ctx = as_dict(props.get("default_generation_settings")).get("n_ctx")
         api = Api(engine.endpoint, path, body, engine.headers, name)
         super().__init__(
             api,
