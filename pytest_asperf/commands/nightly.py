@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from pytest_asperf.commands.gate_request import GateRequest
     from pytest_asperf.commands.project import Project
     from pytest_asperf.gate.summary import GateOutcome
-    from pytest_asperf.nightly.record import LastNight
 
 _UNDECIDED: Final = 2
 _CURRENT, _NEWEST = "current", "newest"
@@ -89,7 +88,8 @@ def nightly(
         typer.Option(
             "--notify",
             metavar="COMMAND",
-            help="Run if the exit code is not 0 or a night is missing; gets the summary on stdin.",
+            help="Run if the exit code is not 0 or a night is missing or was interrupted; gets the "
+            "summary on stdin.",
         ),
     ] = None,
     unit: Annotated[
@@ -186,8 +186,11 @@ def _measure(
     address = str(project.settings.store)
     check_store(address)
     with one_at_a_time(project.cache, name, report.began) as unfinished:
-        last = last_night(address, name)
-        report.looks_back(last, unfinished)
+        last = None
+        with report.out_of_reach("the last night is not known"):
+            last = last_night(address, name)
+            report.looks_back(last)
+        report.notes(unfinished)
         power = next((c.detail for c in readiness() if c.name == "power mode"), "unknown")
         budget = replace(gate.limits.budget, min_pairs=pairs, max_pairs=pairs)
         paired = replace(gate, limits=replace(gate.limits, budget=budget))
@@ -198,22 +201,24 @@ def _measure(
         facts = facts_of(data, power)
         changes = changes_between(last.facts, facts) if last else []
         report.measured(outcome, changes)
+        build = restorable(gate.builds[1], data)
         night = {
             "job": name,
             "facts": facts,
             "changes": [[change.label, change.before, change.now] for change in changes],
             "missed": report.missed,
             "unfinished": unfinished,
-            "build": restorable(gate.builds[1], data),
+            "build": build,
             "said": report.headline,
         }
         store_report({**data, "night": night}, project, kind="nightly")
-        for change in changes:
-            if last is not None and change.is_of_build and change.before == facts["anchor"]:
-                report.gated(outcome)  # tonight's pairs are that gate
-            elif last is not None and change.is_of_build:
-                _gate_change(gate, options, project, report, last)
-        report.judge_series(address, data)
+        before = last and last.named(facts, anchor=gate.builds[0].name)
+        if before == build:
+            report.cannot_gate(f"the build of last night was named {build} too, and is gone")
+        elif before:
+            _gate_change(gate, replace(options, base=before), project, report)
+        with report.out_of_reach("the series were not looked at"):
+            report.judge_series(address, data)
 
 
 def _gate_change(
@@ -221,16 +226,9 @@ def _gate_change(
     options: GateOptions,
     project: Project,
     report: NightReport,
-    last: LastNight,
 ) -> None:
-    """Gate tonight's build against last night's, if that still has a name of its own."""
-    now = gate.builds[1].name
-    if last.build == now:
-        report.cannot_gate(
-            f"the build of last night was named {now} too, and is not on this machine any more"
-        )
-        return
-    changed = read_request(replace(options, base=last.build, candidate=now), project)
+    """Gate tonight's build against last night's."""
+    changed = read_request(replace(options, candidate=gate.builds[1].name), project)
     outcome = _gated(changed, project)
     report.gated(outcome)
     data = _document(outcome, report, changed.limits.budget.seed, project)

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.commands.console import print_text, stderr_console
-from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.errors import ConfigError, StoreError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _SLOWER, _UNDECIDED = 1, 2
 #: Outcomes of cells that were not measured. Whether the anchor is faster is no question here.
 _BROKEN: Final = ("INVALID", "NOT RUN")
+_SAME: Final = "nothing changed"
 _NOTIFY_S: Final = 60.0
 
 
@@ -47,9 +49,10 @@ class NightReport:
         self.missed = 0
         self._notify = _words(notify)
         self._error = ""
+        self._is_remarkable = False
         self._remarks: list[str] = []
         self._answers: list[str] = []
-        self._changed: bool | None = None
+        self._since = ""
         self._rows: list[tuple[str, str, str]] = []
         self._gate: list[str] = []
 
@@ -58,25 +61,40 @@ class NightReport:
         """The answer in one line."""
         from pytest_asperf.nightly.night import night_text
 
-        changed = {None: "first night", True: "something changed", False: "nothing changed"}
+        when = f"night of {night_text(self.began)}"
         if self._error:
-            return f"night of {night_text(self.began)}: not measured: {self._error}"
-        said = "; ".join(self._answers) or (
-            "nothing changed" if self._changed is False else "nothing got slower"
-        )
-        first = "" if said == "nothing changed" else f"{changed[self._changed]}, "
-        return f"night of {night_text(self.began)}: {first}{said}"
+            return f"{when}: not measured: {self._error}"
+        said = "; ".join(self._answers)
+        if not said and self._since != _SAME:
+            said = "nothing got slower"
+        return f"{when}: {', '.join(filter(None, (self._since, said)))}"
 
-    def looks_back(self, last: LastNight | None, unfinished: str) -> None:
-        """Take the night before."""
-        from pytest_asperf.nightly.night import missed_nights, night_text
+    @contextmanager
+    def out_of_reach(self, what: str) -> Iterator[None]:
+        """Go on where the store cannot be asked now, and say what is missing for that."""
+        try:
+            yield
+        except StoreError as error:
+            if not error.may_pass:
+                raise
+            self._remarks.append(f"{what}: {error.what}")
+            self._answer("the store is out of reach", _UNDECIDED)
 
+    def notes(self, unfinished: str) -> None:
+        """Take what became of a night that did not end; empty if all did."""
         if unfinished:
             self._remarks.append(unfinished)
+            self._is_remarkable = True
+
+    def looks_back(self, last: LastNight | None) -> None:
+        """Take the night before, or None before the first."""
+        from pytest_asperf.nightly.night import missed_nights, night_text
+
+        self._since = "first night" if last is None else _SAME
         if last is not None:
             self.missed = missed_nights(last.time, self.began)
-            self._changed = False
         if last is not None and self.missed:
+            self._is_remarkable = True
             nights = f"{self.missed} night{'s' * (self.missed > 1)}"
             self._remarks.append(
                 f"{nights} missing: the last one was measured at {night_text(last.time)}"
@@ -84,7 +102,7 @@ class NightReport:
 
     def measured(self, outcome: GateOutcome, changes: Sequence[FactChange]) -> None:
         """Take tonight's pairs, and what is otherwise than last night."""
-        self._changed = bool(changes) if self._changed is not None else None
+        self._since = "something changed" if changes else self._since
         self._remarks += [f"changed: {change}" for change in changes]
         broken = [result for result in outcome.results if result.word in _BROKEN]
         for result in broken:
@@ -126,7 +144,8 @@ class NightReport:
         from pytest_asperf.commands.history_lines import value_text
 
         title = printable(series.key.title, 60)
-        if state.is_new:
+        # A night that does not count brings no news. The time of a session is in whole seconds.
+        if state.is_new and state.points[-1].time > self.began - 1:
             self._answer(f"{title} is {state.text}", _SLOWER if state.is_slower else 0)
             self._remarks.append(f"to confirm: asperf history confirm {series.id[:8]}")
         self._rows.append((title, value_text(last, series.key.unit), state.text))
@@ -153,13 +172,14 @@ class NightReport:
 
     def send(self) -> None:
         """Run the user's command if there is something to look at; a failure of it is said."""
-        if self._notify and (self.exit_code or self.missed):
+        if self._notify and (self.exit_code or self._is_remarkable):
             problem = _run(self._notify, "\n".join(self.lines()) + "\n")
             if problem:
                 print_text(stderr_console(), printable(f"not notified: {problem}"))
 
     def _answer(self, text: str, exit_code: int) -> None:
-        self._answers.append(text)
+        if text not in self._answers:
+            self._answers.append(text)
         # A FAIL decides, then what is undecided.
         if exit_code and self.exit_code != _SLOWER:
             self.exit_code = exit_code

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from filelock import FileLock, Timeout
 
-from pytest_asperf.errors import BusyError, CacheError, ConfigError, StoreError, printable
+from pytest_asperf.errors import BusyError, CacheError, ConfigError, printable
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.holder import holder_of, noted
 from pytest_asperf.hardware.identity import machine_id
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: Nightly sessions of other jobs that are passed over in the search for the last of this one.
 _LOOKED_AT: Final = 50
 _LONGEST: Final = 400
+#: What `figures_of` calls the engine's build.
+_BUILD: Final = "build"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +43,30 @@ class LastNight:
     facts: Mapping[str, str]
     build: str
 
+    def named(self, now: Mapping[str, str], *, anchor: str) -> str:
+        """A name of the build of that night, if tonight's facts have another one; else nothing."""
+        before = self.facts.get(_BUILD)
+        if not before or before == now.get(_BUILD, before):
+            return ""
+        return anchor if before == now["anchor"] else self.build
+
 
 def last_night(address: str, job: str) -> LastNight | None:
-    """The last night that is in a store; None if there is none, or the store is out of reach."""
-    machine = machine_id(detect())
-    try:
-        with open_store(address, wait_s=START_WAIT_S) as store:
-            for session in store.sessions(kind="nightly", machine=machine)[:-_LOOKED_AT:-1]:
-                try:
-                    night = store.document(session.id)["night"]
-                except ConfigError:  # pruned
-                    continue
-                if night["job"] == job:
-                    return LastNight(session.time, night["facts"], night["build"])
-    except StoreError as error:
-        if not error.may_pass:
-            raise
+    """The last night that is in a store; None if there is none.
+
+    Raises:
+        StoreError: the store is out of reach, or of no use.
+    """
+    with open_store(address, wait_s=START_WAIT_S) as store:
+        for session in store.sessions(kind="nightly", machine=machine_id(detect()))[
+            :-_LOOKED_AT:-1
+        ]:
+            try:
+                night = store.document(session.id)["night"]
+            except ConfigError:  # pruned
+                continue
+            if night["job"] == job:
+                return LastNight(session.time, night["facts"], night["build"])
     return None
 
 

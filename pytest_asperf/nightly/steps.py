@@ -29,7 +29,7 @@ _SAME_NIGHT_S: Final = 6 * 3600.0
 #: A series without a point for so long is no longer watched, and shares no false alarms.
 _WATCHED_S: Final = 30 * _DAY_S
 #: Points of a series that are looked at, the latest.
-LOOKED_AT: Final = 400
+LOOKED_AT: Final = 250
 _RATE: Final = "tok/s"
 _TIMES: Final = (LOG_RATIO, _RATE, "ms")
 _INVALID: Final = "INVALID"
