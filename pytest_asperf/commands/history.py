@@ -103,14 +103,14 @@ def show_series(
     store: Store = None,
 ) -> None:
     """Draw one series, with its steps and what ran otherwise from one session to the next."""
-    from pytest_asperf.nightly.steps import state_of, threshold_of
+    from pytest_asperf.nightly.steps import LOOKED_AT, state_of, threshold_of
 
     with history_of(store) as opened:
         found = opened.find_series(series)
-        points = opened.points(found.id, last=last)
+        points = opened.points(found.id, last=max(last, LOOKED_AT))
         machine = machine_names(opened.sessions())[found.key.machine]
         threshold = threshold_of(opened.series())
-    state = state_of(points, found.key, threshold)
+    state = state_of(points[-LOOKED_AT:], found.key, threshold)
     out = Console(highlight=False)
     key = found.key
     print_whole(out, printable(f"{key.title}, {key.engine}, on {machine}, {found.n} points"))
@@ -120,7 +120,7 @@ def show_series(
     for step in state.steps:
         print_whole(out, f"step: {state.step_text(step)}")
     print_whole(out, "")
-    for line in drawn(points, key.unit, out.width if out.is_terminal else 100):
+    for line in drawn(points[-last:], key.unit, out.width if out.is_terminal else 100):
         print_whole(out, line)
 
 

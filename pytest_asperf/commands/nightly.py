@@ -212,13 +212,11 @@ def _measure(
             "said": report.headline,
         }
         store_report({**data, "night": night}, project, kind="nightly")
-        for change in changes:
-            if last is not None and change.is_of_build and change.before == facts["anchor"]:
-                report.gated(outcome)  # tonight's pairs are that gate
-            elif last is not None and change.is_of_build and last.build == build:
-                report.cannot_gate(f"the build of last night was named {build} too, and is gone")
-            elif last is not None and change.is_of_build:
-                _gate_change(gate, replace(options, base=last.build), project, report)
+        before = last and last.named(facts, anchor=gate.builds[0].name)
+        if before == build:
+            report.cannot_gate(f"the build of last night was named {build} too, and is gone")
+        elif before:
+            _gate_change(gate, replace(options, base=before), project, report)
         with report.out_of_reach("the series were not looked at"):
             report.judge_series(address, data)
 

@@ -144,8 +144,8 @@ class NightReport:
         from pytest_asperf.commands.history_lines import value_text
 
         title = printable(series.key.title, 60)
-        # Of a night that did not count, the step before it is no news.
-        if state.is_new and state.points[-1].session == last.session:
+        # A night that does not count brings no news. The time of a session is in whole seconds.
+        if state.is_new and state.points[-1].time > self.began - 1:
             self._answer(f"{title} is {state.text}", _SLOWER if state.is_slower else 0)
             self._remarks.append(f"to confirm: asperf history confirm {series.id[:8]}")
         self._rows.append((title, value_text(last, series.key.unit), state.text))
@@ -178,7 +178,8 @@ class NightReport:
                 print_text(stderr_console(), printable(f"not notified: {problem}"))
 
     def _answer(self, text: str, exit_code: int) -> None:
-        self._answers.append(text)
+        if text not in self._answers:
+            self._answers.append(text)
         # A FAIL decides, then what is undecided.
         if exit_code and self.exit_code != _SLOWER:
             self.exit_code = exit_code

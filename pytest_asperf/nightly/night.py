@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 _DAY_S: Final = 86_400.0
 #: A night counts as missing if the one before is longer ago than this.
 _LATE: Final = 1.5
-#: What `figures_of` calls the engine's build.
-_BUILD: Final = "build"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +26,6 @@ class FactChange:
     label: str
     before: str
     now: str
-
-    @property
-    def is_of_build(self) -> bool:
-        """Whether it is the build that is another one."""
-        return self.label == _BUILD
 
     def __str__(self) -> str:
         return f"{self.label}: {self.before} -> {self.now}"

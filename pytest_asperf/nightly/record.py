@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: Nightly sessions of other jobs that are passed over in the search for the last of this one.
 _LOOKED_AT: Final = 50
 _LONGEST: Final = 400
+#: What `figures_of` calls the engine's build.
+_BUILD: Final = "build"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,13 @@ class LastNight:
     time: float
     facts: Mapping[str, str]
     build: str
+
+    def named(self, now: Mapping[str, str], *, anchor: str) -> str:
+        """A name of the build of that night, if tonight's facts have another one; else nothing."""
+        before = self.facts.get(_BUILD)
+        if not before or before == now.get(_BUILD, before):
+            return ""
+        return anchor if before == now["anchor"] else self.build
 
 
 def last_night(address: str, job: str) -> LastNight | None:

@@ -48,8 +48,9 @@ def test_states_are_listed_and_steps_are_shown(run_asperf: Callable[..., Ended])
     )
     assert line.endswith(" % slower since 2026-11-21")
     assert " 5." in line or " 4." in line
-    shown = run_asperf("history", "show", series, "--store", "h.db").stdout
-    assert "step: " in shown
+    shown = run_asperf("history", "show", series, "--last", "2", "--store", "h.db").stdout
+    state = line.partition("  2026-")[2].split(maxsplit=1)[1]
+    assert f"step: {state}\n" in shown  # also where it is not among the points that are drawn
 
 
 def test_the_same_build_on_both_sides_is_not_gated(run_asperf: Callable[..., Ended]) -> None:
