@@ -96,10 +96,10 @@ def _default_gates(n_gates: int) -> bool:
     with suppress(KeyboardInterrupt):  # the table is of the gates that are finished
         for number in range(1, n_gates + 1):
             load = os.getloadavg()[0]
-            code, cells, seconds = _default_gate()
-            counts = Counter(cell["outcome"] for cell in cells)
+            code, claims, seconds = _default_gate()
+            counts = Counter(claim["outcome"] for claim in claims)
             verdicts = ", ".join(f"{n} {word}" for word, n in counts.most_common())
-            undecided = ", ".join(c["workload"] for c in cells if c["outcome"] != Outcome.PASS)
+            undecided = ", ".join(c["test"] for c in claims if c["outcome"] != Outcome.PASS)
             rows.append((str(code), f"{seconds:.0f}", f"{load:.1f}", verdicts, undecided))
             print(f"default gate {number}: {', '.join(rows[-1])}", file=sys.stderr)
     print(f"### {len(rows)} default gates of equal builds\n")
@@ -108,14 +108,16 @@ def _default_gates(n_gates: int) -> bool:
 
 
 def _default_gate() -> tuple[int, list[dict[str, Any]], float]:
-    """Exit code, cells and seconds of one; seconds without waiting for other measurements."""
+    """Exit code, claims and seconds of one; seconds without waiting for other measurements."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "gate.json"
         asperf = "from pytest_asperf.cli import app; app()"
         command = [sys.executable, "-c", asperf, "gate", "current", "current", "--json", str(file)]
         done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
-        found = json.loads(file.read_text("utf-8")) if file.exists() else {"cells": []}
-    return done.returncode, found["cells"], sum(cell["elapsed_s"] for cell in found["cells"])
+        if not file.exists():
+            return done.returncode, [], 0.0
+        found = json.loads(file.read_text("utf-8"))
+    return done.returncode, found["claims"], sum(c["elapsed_s"] for c in found["gate"]["cells"])
 
 
 def _live_gates(n_each: int, first_seed: int) -> bool:

@@ -29,6 +29,7 @@ _OFF = tuple(
 )
 _DISTURBING = (
     *("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "CI", "PYTEST_ADDOPTS", "COLUMNS"),
+    *("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"),
     "PYTEST_XDIST_WORKER",  # a run that these tests start is no worker of theirs
 )
 

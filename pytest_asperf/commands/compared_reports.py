@@ -58,20 +58,21 @@ def read_compared(name: str, document: Mapping[str, Any]) -> ComparedReport:
     """A report for a comparison; ConfigError if it is none."""
     origin, figures = origin_of(document, name), figures_of(document, name)
     profile = load_profiles().get(str(document["meta"]["machine"].get("profile")))
-    rows = document.get("rows", ())
+    rows = document["rows"]
     sizes = {
         one.key.id: size
         for one in figures
-        if rows and profile and (size := _step_bytes(rows[one.row]["raw"], one.key, profile))
+        if profile and (size := _step_bytes(rows[one.row]["raw"], one.key, profile))
     }
     return ComparedReport(name, origin, profile, {one.key.id: one for one in figures}, sizes)
 
 
 def _step_bytes(raw: Mapping[str, Any], key: SeriesKey, profile: Profile) -> int:
-    size = raw.get("bytes_per_token")
-    on_profile = profile.vendor == "apple" or raw.get("loaded", {}).get("layers_offloaded")
+    size, loaded = raw.get("bytes_per_token"), raw.get("loaded")
+    on_card = isinstance(loaded, dict) and bool(loaded.get("layers_offloaded"))
     is_tg = key.metric.startswith("tg") and key.unit == "tok/s"
-    return size if on_profile and is_tg and isinstance(size, int) and size > 0 else 0
+    known = is_tg and (on_card or profile.vendor == "apple")
+    return size if known and isinstance(size, int) and size > 0 else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,5 +62,5 @@ def read_json(path: Path, *, lines: bool = False) -> list[Any]:
     raise ConfigError(
         problem,
         why="its figures would be left out of their series",
-        remedy="name a file that --asperf-report=json:FILE or asperf gate --json FILE wrote",
+        remedy="name a file that pytest --asperf-report=json:FILE or asperf gate --json FILE wrote",
     )

@@ -50,6 +50,6 @@ def report_files(
             continue
         written = write(target, reports)
         for path in written:
-            typer.echo(f"wrote {path}")
+            typer.echo(f"wrote {path}", err=True)
         if not written:
-            typer.echo("plots: speculation was not measured, nothing to draw")
+            typer.echo("plots: speculation was not measured, nothing to draw", err=True)

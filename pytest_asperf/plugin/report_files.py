@@ -58,7 +58,9 @@ def write_reports(
         if not written:
             session.closing.append("asperf: plots: speculation was not measured, nothing to draw")
     if noted and github.is_job():
-        session.closing += github.tell(read_report(made, name="pytest"))
+        session.closing += github.tell(
+            read_report(made, name="pytest"), pytest_session.config.rootpath
+        )
     if session.unwritten and pytest_session.exitstatus == pytest.ExitCode.OK:
         pytest_session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.report.report_data import JudgedFigure, LevelSet, PairCourse, Series
+    from pytest_asperf.report.report_data import (
+        JudgedFigure,
+        LevelSet,
+        PairCourse,
+        Series,
+        SideBySide,
+    )
     from pytest_asperf.report.speculation_points import SpeculationPoint
 
 _LEFT: Final = 46.0
@@ -33,6 +39,11 @@ _LABEL: Final = 56
 _LEAST_EVIDENCE: Final = 1e-3
 _MOST_EVIDENCE: Final = 1e3
 _MOST_RATIO: Final = 40.0
+#: Heights of a model's name and of a bar, and the room of a machine's name beside it.
+_HEAD: Final = 22.0
+_ROW: Final = 18.0
+_NAMES: Final = 160.0
+_NAME: Final = 23
 #: Characters of level names beyond which neighbours stand on two lines.
 _CROWDED: Final = 36
 
@@ -212,6 +223,30 @@ def _delta_line(chart: Chart, found: LevelSet, middles: Sequence[float], scale: 
     for x, delta in known:
         _upright(chart, scale, delta, x, "delta")
     chart.dots("value delta", places)
+
+
+def bars(found: SideBySide) -> Element:
+    """Each model's estimates as bars below its name, one for each machine or engine."""
+    n_bars = sum(map(len, found.models.values()))
+    bottom = _HEAD * len(found.models) + _ROW * n_bars
+    chart = Chart(bottom + 18, f"{found.workload} side by side")
+    spans = _bounds(estimate for of in found.models.values() for estimate in of.values())
+    highest = Scale.around([0.0, *spans], 0, 1).high
+    scale = Scale(0.0, highest, _NAMES, WIDTH - _EDGE)
+    chart.axis_x(scale, bottom, found.unit, 0)
+    y = 0.0
+    for model, of in found.models.items():
+        chart.text(0, y + 14, shortened(model, _LABEL - 8))
+        y += _HEAD
+        for name in filter(of.__contains__, found.names):
+            chart.text(_NAMES - 6, y + 12, shortened(name, _NAME), "ty")
+            chart.box("bar", _NAMES, y + 3, scale.at(of[name].point), y + _ROW - 3)
+            if of[name].has_interval:
+                middle = y + _ROW / 2
+                ends = scale.at(of[name].low), scale.at(of[name].high)
+                chart.line("interval on-bar", ends[0], middle, ends[1], middle)
+            y += _ROW
+    return chart.drawn()
 
 
 def _bounds(estimates: Iterable[Estimate | None]) -> list[float]:

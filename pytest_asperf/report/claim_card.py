@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.report import charts
 from pytest_asperf.report.markup import element, table
+from pytest_asperf.report.report_data import SIDES, both_sides
 from pytest_asperf.report.svg import shortened, shown
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.report.report_data import Claim, JudgedFigure, PairCourse, Series
 
-_SIDES: Final = ("baseline ", "candidate ")
 #: More charts or rows than these would hide the others.
 _MOST_SERIES: Final = 6
 _MOST_FIGURES: Final = 16
@@ -170,8 +170,8 @@ def _details(claim: Claim) -> Element | None:
 def _ran(claim: Claim) -> Element | None:
     if not claim.ran:
         return None
-    if all(label.startswith(_SIDES) or label == "text" for label, _ in claim.ran):
-        facts = table(("", "baseline", "candidate"), _both(dict(claim.ran)), class_="ran")
+    if all(label.startswith(SIDES) or label == "text" for label, _ in claim.ran):
+        facts = table(("", "baseline", "candidate"), _both(claim), class_="ran")
     else:
         rows = (element("tr", element("th", k), element("td", text)) for k, text in claim.ran)
         facts = table((), rows, class_="ran")
@@ -185,10 +185,9 @@ def _link_to(anchor: str, claim: Claim) -> Element | None:
     return element("p", "What ran: ", link, class_="quiet")
 
 
-def _both(ran: dict[str, str]) -> Iterator[Element]:
+def _both(claim: Claim) -> Iterator[Element]:
     """The facts of two builds beside each other, marked where they differ."""
-    for label in dict.fromkeys(key.removeprefix(_SIDES[0]).removeprefix(_SIDES[1]) for key in ran):
-        sides = [ran.get(f"{side}{label}", ran.get(label, "")) for side in _SIDES]
+    for label, *sides in both_sides(claim.ran):
         cells = (element("td", text) for text in sides)
         differs = "differs" if sides[0] != sides[1] else None
         yield element("tr", element("th", label), cells, class_=differs)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 #: How far from a PASS each outcome is.
 _NOT_PASSED: Final = {"PASS": 0, "INCONCLUSIVE": 1, NOT_RUN: 2, "INVALID": 3, "FAIL": 4}
 _FACTS: Final = ("time", "host", "machine", "version")
-#: What a spreadsheet takes for the beginning of a formula.
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+#: What a spreadsheet takes for the beginning of a formula; in some countries in full width.
+_FORMULA: Final = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r")
 _LONGEST: Final = 2000
 #: Of a benchmark's name, in Bencher.
 _NAME: Final = 1024
@@ -60,13 +60,9 @@ def bencher(reports: Sequence[ReportData]) -> bytes:
     for name, claim in _named(reports):
         found.setdefault(name, {})["asperf-not-passed"] = {"value": _NOT_PASSED[claim["outcome"]]}
         if _has_value(claim):
-            known = {
-                f"{bound}er_value": claim[key]
-                for bound, key in (("low", "low"), ("upp", "high"))
-                if claim[key] is not None
-            }
-            measures = found.setdefault(_of_outcome(name, claim), {})
-            measures[_measure(claim)] = {"value": claim["value"], **known}
+            keys = (("value", "value"), ("lower_value", "low"), ("upper_value", "high"))
+            known = {name: claim[key] for name, key in keys if claim[key] is not None}
+            found.setdefault(_of_outcome(name, claim), {})[_measure(claim)] = known
     return _json(found)
 
 
@@ -84,10 +80,12 @@ def github_benchmark(reports: Sequence[ReportData]) -> bytes:
 
 
 def _named(reports: Sequence[ReportData]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each claim with a name that is the same in the next session."""
+    """Each claim on what was measured, with a name that is the same in the next session."""
     seen: dict[str, int] = {}
     for report in reports:
         for claim in report.records[0]:
+            if claim["source"] != "live":  # published figures do not change
+                continue
             name = printable(f"{claim['test']} {claim['claim']}", _NAME - 40)
             seen[name] = seen.get(name, 0) + 1
             yield f"{name} ({seen[name]})" if seen[name] > 1 else name, claim
@@ -112,7 +110,7 @@ def _cost(claim: Mapping[str, Any]) -> dict[str, Any] | None:
     value, unit = claim["value"], claim["unit"]
     if unit == _RATE and value:
         return {"value": 1e3 / value, "unit": "ms/token", **_range(claim, 1e3 / value**2)}
-    if claim["at_least"] is None and value is not None:
+    if claim["at_least"] is None and claim["at_most"] is not None:
         return {"value": value, "unit": unit or "ratio", **_range(claim, 1.0)}
     return None
 

@@ -71,6 +71,6 @@ def _put(path: Path, content: bytes) -> None:
     except OSError as err:
         raise CacheError(
             f"the report {path} cannot be written: {err}",
-            why="what was measured is in this terminal's output only",
+            why="there is no such report, or an older one",
             remedy="name a place that can be written",
         ) from err

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _STEP_SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 _ACTIONS: Final = "GITHUB_ACTIONS"
+_WORKSPACE: Final = "GITHUB_WORKSPACE"
 #: What fails a job; the others are remarks.
 _ERRORS: Final = ("FAIL", "INVALID")
 _LONGEST: Final = 1000
@@ -28,15 +29,17 @@ def is_job() -> bool:
     return os.environ.get(_ACTIONS) == "true" or bool(os.environ.get(_STEP_SUMMARY))
 
 
-def tell(report: ReportData) -> list[str]:
+def tell(report: ReportData, root: Path = Path()) -> list[str]:
     """Add the report to the job's summary, and give the lines that annotate the job.
 
-    A summary that cannot be written is one of them.
+    A summary that cannot be written is one of them. Tests are named from `root`, and GitHub wants
+    files as they are in the repository.
     """
     lines = add_to_summary(_cut(markdown([report])))
     if os.environ.get(_ACTIONS) == "true":
         open_claims = [claim for claim in report.claims if claim.outcome != "PASS"]
-        lines += map(_annotation, open_claims[:_MOST])
+        folder = _in_repository(root)
+        lines += [_annotation(claim, folder) for claim in open_claims[:_MOST]]
     return lines
 
 
@@ -59,12 +62,17 @@ def add_to_summary(text: bytes) -> list[str]:
     return []
 
 
-def _annotation(claim: Claim) -> str:
+def _in_repository(root: Path) -> Path:
+    workspace = Path(os.environ.get(_WORKSPACE, root))
+    return root.relative_to(workspace) if root.is_relative_to(workspace) else Path()
+
+
+def _annotation(claim: Claim, folder: Path) -> str:
     """Recorded figures, and findings of other hardware, fail nothing."""
     is_error = claim.outcome in _ERRORS and claim.source == "live" and not claim.statement
     level = "error" if is_error else "warning"
     file, _, name = claim.test.partition("::")
-    place = f"file={_property(file)}," if name else ""
+    place = f"file={_property((folder / file).as_posix())}," if name else ""
     title = _property(f"{claim.outcome} {claim.test}")
     text = f"{claim.subject} {claim.threshold}: {claim.measured}"
     return f"::{level} {place}title={title}::{_data(text)}"

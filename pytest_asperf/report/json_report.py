@@ -75,7 +75,7 @@ def _claim(number: int, row: Mapping[str, Any], meta: Mapping[str, Any]) -> dict
         "measured": row["measured"],
         **{key: figure.get(name) for key, name in _OF_A_FIGURE.items()},
         "model": model,
-        "sha256": sha256,
+        "sha256": _ran(ran, "sha256") or sha256,
         **{key: _ran(ran, key) for key in ("engine", "build", "settings")},
         "advice": row["raw"].get("advice", ""),
         "finding": row["finding"],

@@ -10,14 +10,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.errors import printable
-from pytest_asperf.report.report_data import NOT_RUN, OUTCOMES
+from pytest_asperf.report.report_data import NOT_RUN, OUTCOMES, both_sides
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_asperf.report.report_data import Claim, ReportData
+    from pytest_asperf.report.report_data import Claim, Measurement, ReportData
 
-MARKS: Final = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔", "INVALID": "⚠️", NOT_RUN: "⚠️"}
+_MARKS: Final = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔", "INVALID": "⚠️", NOT_RUN: "⚠️"}
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>()#!|~&@:$])")
 _LONGEST: Final = 400
 #: More notes, or lines of one, would hide the tables.
@@ -25,9 +25,10 @@ _MOST_NOTES: Final = 30
 _MOST_LINES: Final = 40
 _RATES: Final = ("model", "size", "params", "backend", "threads", "test", "t/s", "90 %", "verdict")
 _CLAIMS: Final = ("verdict", "claim", "measured", "limit", "from")
+_OTHERS: Final = ("model", "measured", "value", "from")
+_RATE: Final = "tok/s"
 #: What is different from claim to claim, and in the claim's own words.
-_OF_A_CLAIM: Final = ("model", "memory", "settings", "logits")
-_SIDES: Final = ("baseline ", "candidate ")
+_OF_A_CLAIM: Final = ("model", "title", "type", "sha256", "memory", "settings", "logits")
 
 
 def markdown(reports: Sequence[ReportData]) -> bytes:
@@ -40,42 +41,33 @@ def escape(text: object) -> str:
     return _SPECIAL.sub(r"\\\1", printable(text, _LONGEST))
 
 
-def answer(claims: Iterable[Claim]) -> tuple[str, str]:
-    """The worst outcome, and how many claims came to which."""
-    counts = Counter(claim.outcome for claim in claims)
-    found = [word for word in OUTCOMES if counts[word]]
-    text = ", ".join(f"{counts[word]} {word}" for word in found)
-    return next(iter(found), ""), text or "no claim was judged"
-
-
 def _report(report: ReportData, reports: Sequence[ReportData]) -> Iterator[str]:
-    worst, counts = answer(report.claims)
+    claims = sorted(report.claims, key=lambda claim: OUTCOMES.index(claim.outcome))
+    counts = Counter(claim.outcome for claim in claims)
+    answer = ", ".join(f"{n} {word}" for word, n in counts.items()) or "no claim was judged"
     name = f"{escape(report.name)}\\: " if len(reports) > 1 else ""
-    yield f"### {MARKS.get(worst, '❔')} {name}{counts}"
+    yield f"### {_MARKS[claims[0].outcome] if claims else '❔'} {name}{answer}"
     yield ""
     yield from (f"{escape(line)}  " for line in report.headline)
     yield ""
     claimed = _claimed(report)
-    yield from _table(_RATES, _rates(report, claimed))
+    # What several tests share, each of them notes.
+    yield from _table(_RATES, dict.fromkeys(_rates(report, claimed)))
     shown = {id(claim) for claim in claimed.values()}
-    others = [claim for claim in _worst_first(report.claims) if id(claim) not in shown]
-    yield from _table(_CLAIMS, map(_claim, others))
-    open_ = [claim for claim in _worst_first(report.claims) if claim.outcome != "PASS"]
+    yield from _table(_CLAIMS, (_claim(claim) for claim in claims if id(claim) not in shown))
+    yield from _table(_OTHERS, dict.fromkeys(map(_other, report.measurements)))
+    open_ = [claim for claim in claims if claim.outcome != "PASS"]
     for claim in open_[:_MOST_NOTES]:
         yield from _note(claim)
     if len(open_) > _MOST_NOTES:
         yield from (f"{len(open_) - _MOST_NOTES} more claims did not pass.", "")
-    yield from _table(("what ran", "", "candidate"), _ran(report.claims))
+    yield from _table(("what ran", "", "candidate, if it differs"), _ran(report.claims))
     yield from (f"{escape(label)}: {escape(fact)}  " for label, fact in report.facts)
     yield ""
 
 
-def _worst_first(claims: Iterable[Claim]) -> list[Claim]:
-    return sorted(claims, key=lambda claim: OUTCOMES.index(claim.outcome))
-
-
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    lines = [f"| {' | '.join(map(escape, row))} |" for row in rows]
+    lines = [f"| {' | '.join(map(escape, row))} |" for row in rows if row]
     if lines:
         yield from (f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *lines, "")
 
@@ -85,7 +77,7 @@ def _claimed(report: ReportData) -> dict[tuple[object, ...], Claim]:
     return {
         (claim.test, of.point, of.low, of.high): claim
         for claim in report.claims
-        if len(claim.figures) == 1 and (of := claim.figures[0].estimate).unit == "tok/s"
+        if len(claim.figures) == 1 and (of := claim.figures[0].estimate).unit == _RATE
     }
 
 
@@ -94,14 +86,14 @@ def _rates(
 ) -> Iterator[tuple[str, ...]]:
     by_row = {record["row"]: record for record in report.records[0]}
     for record in report.records[1]:
-        if record["unit"] != "tok/s":
+        if record["unit"] != _RATE:
             continue
         interval = tuple(record[key] for key in ("value", "low", "high"))
         claim = claimed.get((record["test"], *interval))
-        verdict = f"{MARKS[claim.outcome]} {claim.outcome}, {claim.threshold}" if claim else ""
+        verdict = f"{_MARKS[claim.outcome]} {claim.outcome}, {claim.threshold}" if claim else ""
         if not claim and record["row"] in by_row:
             outcome = by_row[record["row"]]["outcome"]
-            verdict = f"{MARKS[outcome]} {outcome}, see below"
+            verdict = f"{_MARKS[outcome]} {outcome}, see below"
         yield (*_llama_bench(record), verdict)
 
 
@@ -121,8 +113,18 @@ def _llama_bench(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _claim(claim: Claim) -> tuple[str, ...]:
-    word = f"{MARKS[claim.outcome]} {claim.outcome}"
-    return word, claim.subject, claim.measured, claim.threshold, claim.basis
+    word = f"{_MARKS[claim.outcome]} {claim.outcome}"
+    what = ": ".join(filter(None, (claim.subject, claim.statement)))
+    origin = claim.source if claim.source != "live" else ""
+    basis = ", ".join(filter(None, (claim.basis, origin)))
+    return word, what, claim.measured, claim.threshold, basis
+
+
+def _other(found: Measurement) -> tuple[str, ...]:
+    """A measurement that is no rate; one that is has a row already."""
+    if found.series is not None and found.series.estimate.unit == _RATE:
+        return ()
+    return found.model, found.subject, found.measured, found.basis
 
 
 def _note(claim: Claim) -> Iterator[str]:
@@ -140,10 +142,7 @@ def _ran(claims: Sequence[Claim]) -> list[tuple[str, str, str]]:
     """The facts of what ran, each once; of a gate beside each other, marked where they differ."""
     rows: dict[tuple[str, str, str], None] = {}
     for claim in claims:
-        ran = dict(claim.ran)
-        labels = [label.removeprefix(_SIDES[0]).removeprefix(_SIDES[1]) for label in ran]
-        for label in dict.fromkeys(labels):
-            base, candidate = (ran.get(f"{side}{label}", ran.get(label, "")) for side in _SIDES)
+        for label, base, candidate in both_sides(claim.ran):
             differs = base != candidate
             if label not in _OF_A_CLAIM or (label == "settings" and differs):
                 row = (f"{label} (differs)", base, candidate) if differs else (label, base, "")

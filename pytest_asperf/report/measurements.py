@@ -16,6 +16,8 @@ NUMBERS: Final = ("row", "threads", "size_bytes", "n_params", "value", "low", "h
 _NO_FIGURE: Final = {"point": None, "low": None, "high": None, "n": 0, "unit": "", "counted": ""}
 #: Where a row has its figure, and where the counts and times that it was made of.
 _FIGURES: Final = (("estimate", "runs"), ("delta_ppl", "chunks"))
+#: The times of the sides of a pair.
+_TIMES: Final = ("baseline_ns", "candidate_ns")
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -40,31 +42,21 @@ def measured(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for figure, runs in _FIGURES:
         if figure in raw:
             workload = raw.get("workload", row["subject"])
-            yield _record(workload, row["model"], raw, raw[figure], raw[runs])
+            yield _record(workload, row["model"], raw, raw[figure], raw.get(runs, ()))
 
 
 def _sides(compared: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Both sides of pairs, each with the median of its runs."""
     timed = compared["timed"]
-    for n, (side, key) in enumerate(
-        zip(compared["sides"], ("baseline_ns", "candidate_ns"), strict=True)
-    ):
+    for n, (side, key) in enumerate(zip(compared["sides"], _TIMES, strict=True)):
         runs = [
-            {
-                "pair": number,
-                "n_tokens": pair["n_tokens"][n],
-                "elapsed_ns": ns,
-                "parts": pair["parts"],
-            }
+            {**counted, "n_tokens": pair["n_tokens"][n], "elapsed_ns": ns}
             for number, pair in enumerate(compared["pairs"])
+            for counted in [{"pair": number, "parts": pair["parts"]}]
             for ns in pair[key]
         ]
-        figure = {
-            "point": compared["medians"][n],
-            "n": len(runs),
-            "unit": compared["unit"],
-            "counted": "runs",
-        }
+        middle = {"point": compared["medians"][n], "unit": compared["unit"]}
+        figure = {**middle, "n": len(runs), "counted": "runs"}
         # Where two workloads are compared, the sides are named by them.
         workload = side if timed in compared["sides"] else timed
         made = _record(workload, compared["models"][n], _nth(compared, n), figure, runs)

@@ -11,8 +11,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import printable
-from pytest_asperf.report.charts import gains, levels, mini_intervals, runs
-from pytest_asperf.report.claim_card import badge, card, exact, notes
+from pytest_asperf.report.charts import mini_intervals, runs
+from pytest_asperf.report.claim_card import badge, card, notes
+from pytest_asperf.report.figures import figures, machines
 from pytest_asperf.report.markup import element, serialised, table
 from pytest_asperf.report.report_data import OUTCOMES
 from pytest_asperf.report.svg import shortened
@@ -24,11 +25,9 @@ if TYPE_CHECKING:
     from pytest_asperf.report.report_data import (
         Claim,
         JudgedFigure,
-        LevelSet,
         Measurement,
         ReportData,
     )
-    from pytest_asperf.report.speculation_points import SpeculationPoint
 
 #: The page loads nothing and runs nothing, whatever a name in it holds.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
@@ -66,6 +65,7 @@ def page(reports: Sequence[ReportData]) -> bytes:
         "body",
         element("header", element("p", "pytest-asperf", class_="kicker"), element("h1", answer)),
         _strip(counts) if claims else None,
+        machines(reports),
         (_report(report, f"r{n}", names[n], len(reports)) for n, report in enumerate(reports)),
         _footer(),
     )
@@ -103,7 +103,7 @@ def _report(report: ReportData, prefix: str, name: str, n_reports: int) -> Eleme
         element("h2", name) if n_reports > 1 else None,
         _facts(report),
         _overview(numbered) if numbered else None,
-        _figures(report),
+        figures(report),
         element("h2", "Claims") if numbered else None,
         (card(claim, anchor, firsts[claim.ran]) for anchor, claim in numbered),
         _unjudged(report),
@@ -158,67 +158,6 @@ def _alike(claim: Claim) -> list[JudgedFigure]:
     """The first figure, and those that one axis can show with it."""
     unit = claim.figures[0].estimate.unit
     return [figure for figure in claim.figures if figure.estimate.unit == unit][:_MOST_ALIKE]
-
-
-def _figures(report: ReportData) -> list[Element]:
-    drawn = [*map(_level_figure, report.level_sets)]
-    if report.speculation:
-        drawn.append(_gain_figure(report.speculation))
-    if not drawn:
-        return []
-    return [element("h2", "Figures"), element("div", drawn, class_="figures")]
-
-
-def _level_figure(found: LevelSet) -> Element:
-    rates = f"Bars: {found.workload}, tok/s (left axis). " if found.workload else ""
-    rows = (
-        element(
-            "tr",
-            element("th", level.name),
-            element("td", exact(level.rate) if level.rate else ""),
-            element(
-                "td", exact(level.delta_ppl) if level.delta_ppl else _baseline(found, level.name)
-            ),
-        )
-        for level in found.levels
-    )
-    heads = ("level", found.workload, f"ΔPPL against {found.baseline}")
-    return element(
-        "figure",
-        element("h3", found.model),
-        levels(found),
-        element(
-            "figcaption",
-            f"{rates}Line: ΔPPL against {found.baseline}"
-            f"{' (right axis)' if rates else ''}. Upright lines are 90 % intervals.",
-        ),
-        element("div", table(heads, rows), class_="wide"),
-    )
-
-
-def _baseline(found: LevelSet, name: str) -> str:
-    return "baseline" if name == found.baseline else ""
-
-
-def _gain_figure(points: Sequence[SpeculationPoint]) -> Element:
-    rows = (
-        element("tr", element("td", str(n)), element("td", point.label, class_="name"), cells)
-        for n, point in enumerate(points, start=1)
-        for cells in [[element("td", cell) for cell in point.cells()]]
-    )
-    heads = ("", "pair", "ratio", "gain", "predicted", "accepted", "even at", "best k")
-    return element(
-        "figure",
-        element("h3", "Speculative decoding"),
-        None if all(point.is_invalid for point in points) else gains(points),
-        element(
-            "figcaption",
-            "Gain in rate over the target alone, with its 90 % interval; the short line is the "
-            "gain that acceptance and costs predict. Dashed: the rule of thumb, a ratio of 2.5 x.",
-        ),
-        element("div", table(heads, rows), class_="wide"),
-        class_="across",
-    )
 
 
 def _unjudged(report: ReportData) -> list[Element]:

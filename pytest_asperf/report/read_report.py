@@ -28,6 +28,7 @@ from pytest_asperf.report.report_data import (
     PairCourse,
     ReportData,
     Series,
+    Timed,
 )
 from pytest_asperf.report.rows import ReportRow, row_from_dict
 from pytest_asperf.report.speculation_points import SpeculationPoint, points_of
@@ -99,6 +100,7 @@ def read_report(document: object, *, name: str, where: str = "") -> ReportData:
     return ReportData(
         document,
         name,
+        str(meta.get("machine", {}).get("hardware") or ""),
         facts,
         headline,
         tuple(
@@ -108,6 +110,7 @@ def read_report(document: object, *, name: str, where: str = "") -> ReportData:
         tuple(measurements),
         tuple(_read(lambda rows: [*level_sets(rows, estimate)], only_rows, where, "a level")),
         tuple(_read(_points, only_rows, where, "a measurement of speculation")),
+        tuple(_read(_timed, records[1], where, "a measurement")),
         records,
     )
 
@@ -231,6 +234,20 @@ def _with_series(claim: Claim, measurements: Sequence[Measurement]) -> Claim:
 
 def _bounds(of: Estimate) -> tuple[float, float, float]:
     return of.point, of.low, of.high
+
+
+def _timed(records: Sequence[Mapping[str, Any]]) -> list[Timed]:
+    return [
+        Timed(record["model"], record["engine"], record["workload"], _whole(record))
+        for record in records
+        if record["unit"] in {"tok/s", "ms"} and not record["side"] and record["n"]
+    ]
+
+
+def _whole(record: Mapping[str, Any]) -> Estimate:
+    """The estimate of a record, whose row says how it was made."""
+    known = {key: record[key] for key in ("low", "high", "n", "unit", "counted")}
+    return estimate({"point": record["value"], "method": "", "confidence": 0.9, **known})
 
 
 def _points(rows: Sequence[ReportRow]) -> list[SpeculationPoint]:

@@ -6,15 +6,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.report.speculation_points import SpeculationPoint
 
 #: A cell of a gate that was planned and could not be measured.
 NOT_RUN: Final = "NOT RUN"
+#: In front of the label of a fact of what ran, where it is of one of two builds.
+SIDES: Final = ("baseline ", "candidate ")
 #: From the worst to the best.
 OUTCOMES: Final = ("FAIL", "INVALID", NOT_RUN, "INCONCLUSIVE", "PASS")
+
+
+def both_sides(ran: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
+    """Label, baseline and candidate of each fact of what ran; one that names no side is of both."""
+    facts = dict(ran)
+    for label in dict.fromkeys(key.removeprefix(SIDES[0]).removeprefix(SIDES[1]) for key in facts):
+        base, candidate = (facts.get(f"{side}{label}", facts.get(label, "")) for side in SIDES)
+        yield label, base, candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,29 +135,60 @@ class LevelSet:
 
 
 @dataclass(frozen=True, slots=True)
+class Timed:
+    """One workload on one model, as a session measured it by itself."""
+
+    model: str
+    engine: str
+    workload: str
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """One workload on several machines or engines.
+
+    Attributes:
+        workload: its name.
+        unit: of the estimates.
+        names: of the machines or engines, in the order of the reports.
+        models: by model, what each of them came to; not every one measured every model.
+    """
+
+    workload: str
+    unit: str
+    names: tuple[str, ...]
+    models: Mapping[str, Mapping[str, Estimate]]
+
+
+@dataclass(frozen=True, slots=True)
 class ReportData:
     """One JSON report, checked.
 
     Attributes:
         document: the report itself.
         name: of its file.
+        machine: the hardware that its figures are of; empty where it is not known.
         facts: when, where and how it was run, as label and text.
         headline: what the session measured with.
         claims: in the order of the session.
         measurements: likewise.
         level_sets: of models of which several levels were measured.
         speculation: measurements of speculation.
+        timed: times and rates that were not measured in pairs.
         records: its claims as a table, and its measurements as another.
         history: of a report that was stored, the series that it adds to.
     """
 
     document: Mapping[str, Any]
     name: str
+    machine: str
     facts: tuple[tuple[str, str], ...]
     headline: tuple[str, ...]
     claims: tuple[Claim, ...]
     measurements: tuple[Measurement, ...]
     level_sets: tuple[LevelSet, ...]
     speculation: tuple[SpeculationPoint, ...]
+    timed: tuple[Timed, ...]
     records: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
     history: tuple[Series, ...] = ()

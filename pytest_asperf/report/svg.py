@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.estimate import CHANGE, SHARE
+from pytest_asperf.errors import printable
 from pytest_asperf.report.markup import element, number
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ _LEAST_SIZE: Final = 1e-30
 #: Decades of a logarithmic scale with ticks at 2 and 5.
 _FEW_DECADES: Final = 2.5
 _STEPS: Final = (1, 2, 2.5, 5, 10)
+#: Characters of a name that are looked at.
+_MOST_TEXT: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,8 @@ class Chart:
 
 
 def shortened(text: str, at_most: int) -> str:
-    """A name with its middle left out if it is too long for a chart."""
+    """A name with its middle left out if it is too long for a chart, escapes counted."""
+    text = printable(text, _MOST_TEXT)
     if len(text) <= at_most:
         return text
     half = (at_most - 1) // 2

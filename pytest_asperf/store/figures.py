@@ -285,5 +285,5 @@ def malformed(where: str, what: str, error: Exception) -> ConfigError:
     return ConfigError(
         f"{where}: {what} is not as pytest-asperf writes it: {reason}",
         why="its figures would be left out of their series",
-        remedy="name a file that --asperf-report=json:FILE or asperf gate --json FILE wrote",
+        remedy="name a file that pytest --asperf-report=json:FILE or asperf gate --json FILE wrote",
     )

@@ -84,7 +84,8 @@ def scripted_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scripte
     """Return a function that gives a command in a new project."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASPERF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(
         "pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: tmp_path / "lock"
     )

@@ -43,6 +43,7 @@ def test_sessions_add_to_their_series(project: Project) -> None:
     with open_store(str(project.path / "h.db")) as store:
         last = store.sessions()[-1]
         assert store.document(last.id) == written
+        assert not store.record(written).is_new  # the file is known as what was stored
     assert last.machine == written["meta"]["machine"]["id"]
     project.test(SPEED.replace('F16"', 'F16", threads=2'))
     result = project.run()

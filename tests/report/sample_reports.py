@@ -35,7 +35,7 @@ _VALIDATOR: Final = Draft202012Validator(SCHEMA)
 _LEVELS: Final = {"Q8_0": 0.001, "Q6_K": 0.004, "Q5_K_M": 0.009, "Q4_K_M": 0.03}
 #: A model's name that a browser would run, and a terminal obey.
 HOSTILE: Final = '</title><script>window.hit=1</script><img src=x onerror="hit=1">\x1b[31m\u202e'
-META: Final = {
+META: Final[dict[str, Any]] = {
     "version": "0.1.0",
     "command": "pytest test_it.py",
     "options": ["--asperf-seed=7"],
@@ -93,10 +93,11 @@ def read(noted: Sequence[tuple[str, ReportRow]], name: str = "r.json", **meta: A
     return read_report(report(noted, **meta), name=name)
 
 
-def rates(model: str, *, workload: str = "tg16") -> ReportRow:
+def rates(model: str, *, workload: str = "tg16", library: str = "") -> ReportRow:
     """A measurement of throughput with a slow run in it."""
     runs = [{"n_tokens": 16, "elapsed_ns": round(16e9 / rate), "load": 0} for rate in _RATES]
     raw = {"workload": workload, "runs": runs, "estimate": estimate_data(_rate()), **proof(_STATED)}
+    raw["engine"] = raw["engine"] | ({"library": library} if library else {})
     return ReportRow(model, workload, _rate().text(), "8 runs", ran=_RAN, raw=raw)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
@@ -24,7 +25,7 @@ from tests.report import sample_reports as samples
 if TYPE_CHECKING:
     from pathlib import Path
 
-_FORMULAE = st.text(max_size=20).map(lambda text: f"={text}") | st.text(max_size=20)
+_FORMULAE = st.tuples(st.sampled_from("=+-@\uff1d x"), st.text(max_size=20)).map("".join)
 
 
 def test_every_format_has_a_writer() -> None:
@@ -72,7 +73,9 @@ def test_csv_has_a_line_for_each_claim() -> None:
 def test_no_cell_is_a_formula(name: str) -> None:
     """What a spreadsheet would compute begins with an apostrophe; a negative number stays one."""
     (line,) = _csv(samples.below(name, -0.02, 0.01))
-    assert not any(value.startswith(("=", "+", "@", "\t", "\r")) for value in line.values())
+    assert not any(
+        value.startswith(("=", "+", "@", "\uff1d", "\t", "\r")) for value in line.values()
+    )
     assert float(line["value"]) == -0.02
     assert line["claim"].removeprefix("'") == printable(name)
 
@@ -119,6 +122,13 @@ def test_the_list_of_github_action_benchmark_is_smaller_is_better() -> None:
     assert values.keys() == {"t0", "t1", "t2", "t5"}
     assert any("t1 " in name and name.endswith("[INCONCLUSIVE]") for name in found)
     assert {entry["extra"].partition(":")[0] for entry in found.values()} == set(OUTCOMES)
+
+
+def test_recorded_figures_are_not_exported() -> None:
+    """They are no measurement of this machine, and never change."""
+    row = replace(samples.claimed("m", 10), source="recorded")
+    report = samples.read([("t", row)])
+    assert (json.loads(bencher([report])), json.loads(github_benchmark([report]))) == ({}, [])
 
 
 def test_pictures_without_speculation_are_none(tmp_path: Path) -> None:

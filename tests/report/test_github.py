@@ -38,6 +38,16 @@ def test_what_did_not_pass_is_annotated(job: Path) -> None:
     assert job.read_text().startswith("### ❌ 1 FAIL, 1 INVALID, 1 INCONCLUSIVE, 1 PASS\n")
 
 
+def test_a_file_is_named_as_in_the_repository(
+    job: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A project may be in a folder of it."""
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
+    report = samples.read([("t.py::t", samples.invalid())])
+    assert github.tell(report, tmp_path / "sub" / "py")[0].startswith("::error file=sub/py/t.py,")
+    assert github.tell(report, job.parent.parent)[0].startswith("::error file=t.py,")
+
+
 def test_a_gates_cell_names_no_file(job: Path) -> None:
     """A finding and recorded figures are warnings: they fail no job."""
     recorded = ReportRow("", "a claim", "1 %", "", "below 0.5 %", "FAIL", source="recorded")

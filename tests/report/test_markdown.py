@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -51,6 +52,23 @@ def test_a_session_without_claims_has_its_figures() -> None:
     text = _markdown(samples.rates("m"))
     assert text.startswith("### ❔ no claim was judged\n")
     assert "84.30" in text
+
+
+def test_a_finding_says_what_it_states_and_where_its_figures_are_from() -> None:
+    """Recorded figures never pass for measured ones."""
+    row = ReportRow("", "q4-size", "69 %", "1 figure", "at least 73 %", "FAIL", source="recorded")
+    text = _markdown(replace(row, finding="q4-size", statement="Q4 is a quarter of F16"))
+    assert (
+        "| q4-size\\: Q4 is a quarter of F16 | 69 % | at least 73 % | 1 figure, recorded |" in text
+    )
+
+
+def test_what_is_no_rate_has_a_table_of_its_own() -> None:
+    """PPL of a level, once though two tests note it, and a rate in neither."""
+    text = _markdown(samples.level("m:Q8_0", 0.01), samples.level("m:Q8_0", 0.01))
+    assert text.count("| m\\:Q8\\_0 | PPL vs F16 |") == 1
+    assert "t/s" not in text
+    assert "| value |" not in _markdown(samples.rates("m"))
 
 
 def test_several_reports_follow_one_another() -> None:

@@ -63,9 +63,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield running
 
 
-def _shown(browser: Browser, folder: Path, document: dict[str, Any]) -> None:
+def _shown(browser: Browser, folder: Path, *documents: dict[str, Any]) -> None:
     path = folder / "page.html"
-    path.write_bytes(page([read_report(document, name="r.json")]))
+    path.write_bytes(page([read_report(document, name="r.json") for document in documents]))
     browser.requested.clear()
     browser.open(path)
 
@@ -86,7 +86,16 @@ def test_the_page_as_a_browser_shows_it(browser: Browser, tmp_path: Path) -> Non
 def test_nothing_is_clipped(browser: Browser, tmp_path: Path, width: int) -> None:
     """Every text and chart lies within the window, with all that folds unfolded."""
     browser.resize(width)
-    _shown(browser, tmp_path, samples.whole())
+    machines = [{**samples.META["machine"], "hardware": "an-endless-name-" * 9 + n} for n in "ab"]
+    others = [("t", samples.rates(f"{samples.HOSTILE}{n}")) for n in range(3)]
+    engines = [
+        ("t", samples.rates("fake:Q8_0 on mlx", library="mlx-lm")),
+        ("t", samples.rates(f"fake:Q8_0 on {samples.HOSTILE}", library=samples.HOSTILE)),
+        ("t", samples.rates("fake:Q8_0")),
+    ]
+    documents = (samples.report([*others, *engines], machine=machine) for machine in machines)
+    _shown(browser, tmp_path, samples.whole(), *documents)
+    assert browser.ask("document.querySelectorAll('h2 + .figures').length") == 4
     assert browser.ask(_CLIPPED) == []
     assert browser.ask("document.documentElement.scrollWidth") <= width
 
@@ -104,6 +113,21 @@ def test_an_interval_lies_where_its_axis_says(browser: Browser, tmp_path: Path) 
     figure = document["rows"][1]["raw"]["figures"][0]
     for place, key in (("low", "low"), ("high", "high"), ("limit", "at_least")):
         assert value(drawn[place]) == pytest.approx(figure[key], abs=0.02), key
+
+
+def test_bars_are_as_long_as_their_figures(browser: Browser, tmp_path: Path) -> None:
+    """Those of two machines begin at zero, and the table beside them has the report's numbers."""
+    slow = samples.rates("m")
+    slow.raw["estimate"] |= {key: slow.raw["estimate"][key] / 2 for key in ("point", "low", "high")}
+    documents = [
+        samples.report([("t", row)], machine={**samples.META["machine"], "hardware": name})
+        for name, row in (("m2ultra", samples.rates("m")), ("m1max", slow))
+    ]
+    _shown(browser, tmp_path, *documents)
+    widths = browser.ask("[...document.querySelectorAll('.bar')].map(bar => bar.getBBox().width)")
+    assert widths[0] == pytest.approx(2 * widths[1], abs=0.2)
+    shown = browser.ask("[...document.querySelectorAll('figure data')].map(data => +data.value)")
+    assert shown == [row["value"] for document in documents for row in document["measurements"]]
 
 
 def test_colours_follow_the_system(browser: Browser, tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""The figures of a page: levels of a model, speculation, machines and engines beside each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_asperf.report.charts import bars, gains, levels
+from pytest_asperf.report.claim_card import exact
+from pytest_asperf.report.markup import element, table
+from pytest_asperf.report.side_by_side import by_engine, by_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from xml.etree.ElementTree import Element
+
+    from pytest_asperf.report.report_data import LevelSet, ReportData, SideBySide
+    from pytest_asperf.report.speculation_points import SpeculationPoint
+
+
+def figures(report: ReportData) -> list[Element]:
+    """What a report measured, in figures of several measurements each."""
+    drawn = [*map(_level_figure, report.level_sets)]
+    drawn += map(_side_by_side, by_engine(report.timed))
+    if report.speculation:
+        drawn.append(_gain_figure(report.speculation))
+    return _section("Figures", drawn)
+
+
+def machines(reports: Sequence[ReportData]) -> list[Element]:
+    """What several machines came to, beside each other."""
+    return _section("Machines", list(map(_side_by_side, by_machine(reports))))
+
+
+def _section(title: str, drawn: Sequence[Element]) -> list[Element]:
+    return [element("h2", title), element("div", drawn, class_="figures")] if drawn else []
+
+
+def _side_by_side(found: SideBySide) -> Element:
+    rows = (
+        element(
+            "tr",
+            element("th", model),
+            (element("td", exact(of[name]) if name in of else "") for name in found.names),
+        )
+        for model, of in found.models.items()
+    )
+    better = "more" if found.unit == "tok/s" else "less"
+    return element(
+        "figure",
+        element("h3", found.workload),
+        bars(found),
+        element(
+            "figcaption",
+            f"{found.unit}, {better} is better. Thin lines are 90 % intervals. "
+            "Not measured in pairs: no verdict rests on it.",
+        ),
+        element("div", table(("model", *found.names), rows), class_="wide"),
+    )
+
+
+def _level_figure(found: LevelSet) -> Element:
+    rates = f"Bars: {found.workload}, tok/s (left axis). " if found.workload else ""
+    rows = (
+        element(
+            "tr",
+            element("th", level.name),
+            element("td", exact(level.rate) if level.rate else ""),
+            element(
+                "td", exact(level.delta_ppl) if level.delta_ppl else _baseline(found, level.name)
+            ),
+        )
+        for level in found.levels
+    )
+    heads = ("level", found.workload, f"ΔPPL against {found.baseline}")
+    return element(
+        "figure",
+        element("h3", found.model),
+        levels(found),
+        element(
+            "figcaption",
+            f"{rates}Line: ΔPPL against {found.baseline}"
+            f"{' (right axis)' if rates else ''}. Upright lines are 90 % intervals.",
+        ),
+        element("div", table(heads, rows), class_="wide"),
+    )
+
+
+def _baseline(found: LevelSet, name: str) -> str:
+    return "baseline" if name == found.baseline else ""
+
+
+def _gain_figure(points: Sequence[SpeculationPoint]) -> Element:
+    rows = (
+        element("tr", element("td", str(n)), element("td", point.label, class_="name"), cells)
+        for n, point in enumerate(points, start=1)
+        for cells in [[element("td", cell) for cell in point.cells()]]
+    )
+    heads = ("", "pair", "ratio", "gain", "predicted", "accepted", "even at", "best k")
+    return element(
+        "figure",
+        element("h3", "Speculative decoding"),
+        None if all(point.is_invalid for point in points) else gains(points),
+        element(
+            "figcaption",
+            "Gain in rate over the target alone, with its 90 % interval; the short line is the "
+            "gain that acceptance and costs predict. Dashed: the rule of thumb, a ratio of 2.5 x.",
+        ),
+        element("div", table(heads, rows), class_="wide"),
+        class_="across",
+    )
