@@ -228,8 +228,12 @@ def _gate_change(
     report: NightReport,
 ) -> None:
     """Gate tonight's build against last night's."""
-    changed = read_request(replace(options, candidate=gate.builds[1].name), project)
-    outcome = _gated(changed, project)
+    try:
+        changed = read_request(replace(options, candidate=gate.builds[1].name), project)
+        outcome = _gated(changed, project)
+    except AsperfError as error:  # tonight's pairs are stored, and their series are to be judged
+        report.cannot_gate(error.what, exit_code=_UNDECIDED)
+        return
     report.gated(outcome)
     data = _document(outcome, report, changed.limits.budget.seed, project)
     store_report(data, project, kind="gate")

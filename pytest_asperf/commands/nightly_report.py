@@ -111,8 +111,9 @@ class NightReport:
             n, whole = len(outcome.results) - len(broken), len(outcome.plan.cells)
             self._answer(f"only {n} of {whole} cells were measured", _UNDECIDED)
 
-    def cannot_gate(self, reason: str) -> None:
+    def cannot_gate(self, reason: str, *, exit_code: int = 0) -> None:
         """Take why a new build is not gated."""
+        self._answer("the changed build was not gated", exit_code)
         self._remarks.append(f"not gated: {reason}; its pairs with the anchor are below")
 
     def gated(self, outcome: GateOutcome) -> None:

@@ -109,6 +109,15 @@ def test_a_changed_build_is_gated_against_that_of_last_night(nightly: Command) -
     assert "not gated: the build of last night was named watched too, and is gone" in done.stdout
     with open_store("h.db") as store:
         store.prune(math.inf)
+    document["night"]["build"] = "no-such-build"
+    _earlier(document, 1)
+    done = nightly("old", "watched", *_WORDS)
+    assert done.exit_code == 2, done.output
+    assert "the changed build was not gated" in done.stdout
+    assert "not gated: ANCHOR: unknown build 'no-such-build'" in done.stdout
+    assert "tg32 ratio fake:F16" in done.stdout
+    with open_store("h.db") as store:
+        store.prune(math.inf)
     document["night"]["build"] = "old,slow_by=0.3"
     _earlier(document, 1)
     done = nightly("old", "watched", *_WORDS)
