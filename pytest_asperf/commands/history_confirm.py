@@ -90,6 +90,7 @@ def confirm_step(
             python=python,
             wait=wait,
         )
+        return
     gate_builds(
         asked.base,
         asked.candidate,

@@ -86,15 +86,18 @@ def test_releases_are_gated_by_their_names(
     monkeypatch.setattr("tests.store.documents.proof", _release())
     series = _store(build=lambda number: f"0.3.{35 + (number >= STEP_AT)}", step=step)
     asked: list[tuple[tuple[str, ...], dict[str, object]]] = []
-    monkeypatch.setattr(
-        "pytest_asperf.commands.history_confirm.gate_builds",
-        lambda *builds, **options: asked.append((builds, options)),
-    )
-    done = run_asperf("history", "confirm", series, "--store", "h.db")
-    assert done.returncode == 0, done.stderr
-    ((builds, options),) = asked
-    assert builds == sides
+    for command in ("gate_builds", "bisect_builds"):
+        monkeypatch.setattr(
+            f"pytest_asperf.commands.history_confirm.{command}",
+            lambda *builds, **options: asked.append((builds, options)),
+        )
+    for words in ((), ("--bisect",)):
+        done = run_asperf("history", "confirm", series, *words, "--store", "h.db")
+        assert done.returncode == 0, done.stderr
+    (builds, options), (ends, bisected) = asked
+    assert builds == ends == sides
     assert (options["models"], options["workloads"]) == (["m"], ["tg128"])
+    assert (bisected["model"], bisected["workload"]) == ("m", "tg128")
     assert options["tolerance"] in {"2.4%", "2.5%", "2.6%"}
 
 
