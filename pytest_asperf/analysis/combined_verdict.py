@@ -92,7 +92,7 @@ def joined(
     more = f", and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
     count = f"of {len(verdicts)}"
     if failed:
-        head = f"{len(failed)} {count} not so"
+        head = f"fails in {len(failed)} {count}"
     else:
         head = f"{len(verdicts) - len(unshown)} {count} shown"
     advice = "; ".join(dict.fromkeys(v.advice for _, v in named if v.advice))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: pytest's categories of our own outcomes.
 _UNDECIDED: Final = ("inconclusive", "invalid")
 #: The colours of verdicts by pytest's names.
-MARKUP: Final = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "INVALID": "purple"}
+_MARKUP: Final = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "INVALID": "purple"}
 #: Verdicts on recorded figures with which a live FAIL fails no test.
 _UNSHOWN: Final = frozenset({"FAIL", "INVALID"})
 #: Remarks on claims, and in all with those on what was measured; `-v` has all.
@@ -92,7 +92,7 @@ def _screen(terminal: TerminalReporter) -> Screen:
 
 
 def _colour(outcome: str) -> dict[str, bool]:
-    return {MARKUP[outcome]: True} if outcome in MARKUP else {}
+    return {_MARKUP[outcome]: True} if outcome in _MARKUP else {}
 
 
 def _remarks(noted: Sequence[Noted], screen: Screen, verbosity: int) -> Iterator[str]:

@@ -133,7 +133,7 @@ def test_slower_speculation_fails() -> None:
     """The time is judged as that of any workload."""
     verdict = speculation_verdict(_speculation(([40] * 12, [40] * 12), ratio=0.3), 2)
     assert verdict.outcome is Outcome.FAIL
-    assert "1 of 3 not so; time 0.001 → 0.001 ms, +35.0 % slower" in verdict.measured
+    assert "fails in 1 of 3; time 0.001 → 0.001 ms, +35.0 % slower" in verdict.measured
 
 
 @pytest.mark.parametrize(("gap", "outcome"), [(0.1, Outcome.PASS), (4.0, Outcome.FAIL)])
