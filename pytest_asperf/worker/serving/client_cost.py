@@ -53,7 +53,7 @@ def client_cost(n_streams: int) -> ClientCost:
     return measure_client_cost(n_streams)
 
 
-def measure_client_cost(n_streams: int, n_chunks: int = 50, pace_us: int = 4000) -> ClientCost:
+def measure_client_cost(n_streams: int, n_chunks: int = 40, pace_us: int = 2000) -> ClientCost:
     """Stream from a server of known pace, in a process of its own; takes `n_chunks * pace_us`."""
     numbers = (str(number) for number in (n_streams, n_chunks, pace_us))
     program = Path(__file__).with_name("pace_server.py")
