@@ -39,12 +39,17 @@ def compare_reports(
     the history by their ids. Exits with 0 whatever they show: only pairs give a verdict.
     """
     from pytest_asperf.commands.compared_reports import read_compared
+    from pytest_asperf.report.json_report import known_machines
 
-    if len(reports) < _LEAST:
+    compared = [
+        read_compared(name, report)
+        for name in reports
+        for report in known_machines(_document(name, store))
+    ]
+    if len(compared) < _LEAST:
         raise ConfigError(
             "one report is named", why="a comparison needs two", remedy="name two or more"
         )
-    compared = [read_compared(name, _document(name, store)) for name in reports]
     machines = {one.origin.machine for one in compared}
     out = Console(highlight=False)
     _print_origins(compared)

@@ -28,6 +28,7 @@ from pytest_asperf.commands.history_store import history_of, read_json, store_ad
 from pytest_asperf.commands.options import GateCommand, Store
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.report.json_report import known_machines
 from pytest_asperf.store.figures import figures_of
 
 if TYPE_CHECKING:
@@ -271,4 +272,5 @@ def _documents(path: Path) -> Iterator[dict[str, Any]]:
             }
         else:
             kind = "gate" if isinstance(one, dict) and "gate" in one else "session"
-            yield {"document": one, "kind": kind, "where": where}
+            for report in known_machines(one):
+                yield {"document": report, "kind": kind, "where": where}

@@ -43,7 +43,7 @@ def report_files(
             why="a report is made for a purpose",
             remedy="add --html FILE, or --to FORMAT:FILE, such as --to md:-",
         )
-    reports = [read_report_file(path) for path in files]
+    reports = [report for path in files for report in read_report_file(path)]
     for target in targets:
         if target.path == Path("-") and target.format in WRITERS:
             typer.echo(WRITERS[target.format](reports).decode(), nl=False)

@@ -80,6 +80,10 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in MARKERS:
         config.addinivalue_line("markers", line)
     config.pluginmanager.register(_Reports(config), _REPORTS)
+    if config.getoption("dist", None) == "each":
+        from pytest_asperf.plugin.fleet import Fleet
+
+        config.pluginmanager.register(Fleet(config), "asperf-fleet")
     if was_configured(config):
         from pytest_asperf.plugin.parsing import usage_errors
         from pytest_asperf.plugin.stash import session_of

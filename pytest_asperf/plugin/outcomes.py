@@ -72,6 +72,7 @@ def settle(
         rows = [about_finding(r, finding, evidence, place) if r.outcome else r for r in rows]
     if rows:
         extras.asperf_rows = [row.as_dict() for row in rows]
+        extras.asperf_machine = session and session.tell_machine()
         # The report of the test's tear-down takes them from there.
         item.user_properties += properties(rows)
     if isinstance(error, AsperfError):

@@ -11,17 +11,17 @@ import pytest
 
 from pytest_asperf import __version__
 from pytest_asperf.errors import AsperfError, printable
+from pytest_asperf.plugin.machines import measured
 from pytest_asperf.report import github
 from pytest_asperf.report.formats import write
 from pytest_asperf.report.history import DRAWN, history_series
-from pytest_asperf.report.json_report import document
-from pytest_asperf.report.read_report import read_report
-from pytest_asperf.report.rows import noted_rows
+from pytest_asperf.report.json_report import document, known_machines
+from pytest_asperf.report.read_report import read_reports
 from pytest_asperf.report.session_meta import SessionMeta
 from pytest_asperf.store.unsent import keep
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_asperf.plugin.session import Session
     from pytest_asperf.report.json_report import JsonReport
@@ -38,19 +38,21 @@ def write_reports(
 
     Nothing measured is written too: a program that reads the file must not find an older one.
     """
-    noted = noted_rows(reports)
-    settings = session.settings
+    found = measured(pytest_session.config, reports)
+    noted, settings = found.noted, session.settings
     if not settings.report and not (noted and (settings.store or github.is_job())):
         return
     # Without a measurement there may be no engine to describe, as after Ctrl-C during its import.
-    headline = session.headline() if noted else []
-    made = document(noted, headline, _meta(pytest_session.config, session, began).as_dict())
-    measured = any(row.source in _MEASURED for _, row in noted)
-    history = _store(made, settings.store, session) if measured and settings.store else ()
+    headline = found.headline() or (session.headline() if reports else [])
+    meta = _meta(pytest_session.config, session, began).as_dict() | found.meta()
+    made = document(noted, headline, meta)
+    history = _store(made, settings.store, session) if settings.store else {}
     for target in settings.report:
         try:
-            report = replace(read_report(made, name=target.path.name), history=history)
-            written = write(target, [report])
+            read = read_reports(made, name=target.path.name)
+            written = write(
+                target, [replace(r, history=history.get(r.name, history.get("", ()))) for r in read]
+            )
         except AsperfError as error:
             session.unwritten[target.path] = error
             continue
@@ -58,15 +60,23 @@ def write_reports(
         if not written:
             session.closing.append("asperf: plots: speculation was not measured, nothing to draw")
     if noted and github.is_job():
-        session.closing += github.tell(
-            read_report(made, name="pytest"), pytest_session.config.rootpath
-        )
+        for report in read_reports(made, name="pytest"):
+            session.closing += github.tell(report, pytest_session.config.rootpath)
     if session.unwritten and pytest_session.exitstatus == pytest.ExitCode.OK:
         pytest_session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def _store(report: JsonReport, address: str, session: Session) -> tuple[Series, ...]:
-    """Keep the report in the history, and give its series if a page shows them.
+def _store(report: JsonReport, address: str, session: Session) -> Mapping[str, tuple[Series, ...]]:
+    """Keep what each machine measured in the history, and give its series by its name."""
+    return {
+        one["rows"][0]["machine"]: _store_one(one, address, session)
+        for one in known_machines(report)
+        if any(row["source"] in _MEASURED for row in one["rows"])
+    }
+
+
+def _store_one(report: JsonReport, address: str, session: Session) -> tuple[Series, ...]:
+    """Keep a report in the history, and give its series if a page shows them.
 
     One that waits for its store is no failure.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from pytest_asperf.measure.bandwidth_bounds import BandwidthBounds
 from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.plugin.parsing import parse_settings
 from pytest_asperf.plugin.progress import TerminalNotify
+from pytest_asperf.report.session_meta import this_machine
 from pytest_asperf.report.speculation_picture import require_matplotlib
 from pytest_asperf.store.unsent import check_store
 
@@ -50,6 +51,8 @@ class Session:
         self.unwritten: dict[Path, AsperfError] = {}
         self.stored: list[str] = []
         self.closing: list[str] = []
+        # Of an xdist worker, whose reports are read elsewhere.
+        self._is_to_tell = hasattr(config, "workerinput")
         # Without a pytest configuration, `--pyargs` puts the root into site-packages.
         folder = config.rootpath if config.inipath else config.invocation_params.dir
         # The history is written by the process that reports, and only if something is measured.
@@ -193,6 +196,13 @@ class Session:
                 number = "an unknown number" if actual is None else number_text(actual, 4)
                 return f"needs {number_text(minimum, 6)} {unit}, {hardware.name} has {number}"
         return ""
+
+    def tell_machine(self) -> dict[str, object] | None:
+        """Of a worker, its machine's name and facts; None after the first call."""
+        if not self._is_to_tell:
+            return None
+        self._is_to_tell = False
+        return asdict(this_machine(self.hardware, self.headline()))
 
     def headline(self) -> list[str]:
         """The lines that say on what hardware and engine this session measures."""

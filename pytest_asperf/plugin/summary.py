@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.errors import printable
+from pytest_asperf.plugin.machines import measured
 from pytest_asperf.report.benchmark_rows import comparison_note
 from pytest_asperf.report.claims_table import (
     Screen,
@@ -15,7 +16,6 @@ from pytest_asperf.report.claims_table import (
     undecided_lines,
     whole_text,
 )
-from pytest_asperf.report.rows import noted_rows
 from pytest_asperf.report.speculation_points import points_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from _pytest.terminal import TerminalReporter
 
+    from pytest_asperf.plugin.machines import Measured
     from pytest_asperf.plugin.session import Session
     from pytest_asperf.report.claims_table import Noted
 
@@ -43,8 +44,9 @@ def summarise(
     if terminal.config.getoption("tbstyle") != "no":
         _print_blocks(terminal)
     verbosity = terminal.config.get_verbosity()
-    if verbosity > -2 and (noted := noted_rows(reports)):
-        _print_claims(terminal, session, noted)
+    found = measured(terminal.config, reports)
+    if verbosity > -2 and found.noted:
+        _print_claims(terminal, session, found)
     if verbosity > 0:
         for id_, reason in (r.asperf_untried for r in ours if hasattr(r, "asperf_untried")):
             terminal.line(f"not tried: {printable(id_)}: {printable(reason)}")
@@ -69,12 +71,14 @@ def _print_blocks(terminal: TerminalReporter) -> None:
             terminal._outrep_summary(report)  # noqa: SLF001  # as pytest's own sections do
 
 
-def _print_claims(terminal: TerminalReporter, session: Session, noted: Sequence[Noted]) -> None:
+def _print_claims(terminal: TerminalReporter, session: Session, found: Measured) -> None:
+    noted = found.noted
     verbosity = terminal.config.get_verbosity()
     screen = _screen(terminal)
     if verbosity >= 0:
         terminal.section("asperf")
-        head = session.headline() if terminal.config.pluginmanager.hasplugin("dsession") else []
+        shared = terminal.config.pluginmanager.hasplugin("dsession")
+        head = found.headline() or (session.headline() if shared else [])
         for text in (*head, *legend_lines(noted, screen)):  # under xdist nothing else said the head
             terminal.write("".join(f"{line}\n" for line in screen.wrapped(text)))
     for line in claim_lines(noted, screen):

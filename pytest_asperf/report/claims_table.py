@@ -107,15 +107,26 @@ def claim_lines(noted: Sequence[Noted], screen: Screen) -> list[ScreenLine]:
     names = _test_names([test for test, _ in rows])
     head = _head([row for _, row in rows])
     cells = [head, *(_cells(test, row, names, screen) for test, row in rows)]
-    widths = _widths(cells, screen.width)
+    machines = _machines([row for _, row in rows], screen)
+    width = screen.width - cell_len(machines[0])
+    widths = _widths(cells, width)
     return [
         ScreenLine(
             each.outcome,
             screen.mark(each.outcome),
-            screen.legible(_line(each, widths, screen.width - 3)),
+            machine + screen.legible(_line(each, widths, width - 3)),
         )
-        for each in cells
+        for machine, each in zip(machines, cells, strict=True)
     ]
+
+
+def _machines(rows: Sequence[ReportRow], screen: Screen) -> list[str]:
+    """What each line begins with: of several machines the name, below its head."""
+    if not any(row.machine for row in rows):
+        return [""] * (1 + len(rows))
+    names = ["machine", *(_cut(screen.legible(row.machine), screen.width // 5) for row in rows)]
+    widest = max(map(cell_len, names))
+    return [name + " " * (widest - cell_len(name)) + _GAP for name in names]
 
 
 def tally(noted: Sequence[Noted]) -> str:
@@ -172,7 +183,7 @@ def undecided_lines(noted: Sequence[Noted], screen: Screen) -> Iterator[str]:
     for test, row in noted:
         if row.outcome == "INCONCLUSIVE" and row.source != "recorded":
             reason = "; ".join(filter(None, (row.why, row.raw.get("advice", ""))))
-            by_reason.setdefault(reason, []).append(names[test])
+            by_reason.setdefault(reason, []).append(f"{row.machine} {names[test]}".lstrip())
     for reason, tests in by_reason.items():
         yield f"{screen.mark('INCONCLUSIVE')} {', '.join(dict.fromkeys(tests))}: {reason}"
 
@@ -202,7 +213,9 @@ def duration_text(seconds: float | None) -> str:
 
 def _shown(noted: Sequence[Noted]) -> Iterator[Noted]:
     """The claims, and what was measured of which none of them has the figure, each once."""
-    judged = {_bounds(figure) for _, row in noted for figure in row.raw.get("figures", ())}
+    judged = {
+        (row.machine, _bounds(figure)) for _, row in noted for figure in row.raw.get("figures", ())
+    }
     seen = set()
     for test, row in noted:
         if row.outcome:
@@ -210,8 +223,8 @@ def _shown(noted: Sequence[Noted]) -> Iterator[Noted]:
             continue
         estimate = next(filter(None, map(row.raw.get, ("estimate", "delta_ppl", "gain"))), None)
         # A measurement that several tests share is noted by each.
-        key = row.model, row.subject, row.measured, row.ran
-        if estimate and _bounds(estimate) not in judged and key not in seen:
+        key = row.machine, row.model, row.subject, row.measured, row.ran
+        if estimate and (row.machine, _bounds(estimate)) not in judged and key not in seen:
             seen.add(key)
             yield test, row
 

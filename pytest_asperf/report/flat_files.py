@@ -35,13 +35,18 @@ _RATE: Final = "tok/s"
 def comma_separated(reports: Sequence[ReportData]) -> bytes:
     """One line for each claim, with the facts of its session."""
     lines = [
-        {"report": report.name, **{key: dict(report.facts).get(key, "") for key in _FACTS}, **claim}
+        {
+            "report": report.name,
+            **dict.fromkeys(_FACTS),
+            **claim,
+            **{key: dict(report.facts).get(key, "") for key in _FACTS},
+        }
         for report in reports
         for claim in report.records[0]
     ]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(("report", *_FACTS, *COLUMNS))
+    writer.writerow(dict.fromkeys(("report", *_FACTS, *COLUMNS)))
     writer.writerows([_cell(value) for value in line.values()] for line in lines)
     return out.getvalue().encode()
 
@@ -86,7 +91,9 @@ def _named(reports: Sequence[ReportData]) -> Iterator[tuple[str, Mapping[str, An
         for claim in report.records[0]:
             if claim["source"] != "live":  # published figures do not change
                 continue
-            name = printable(f"{claim['test']} {claim['claim']}", _NAME - 40)
+            name = printable(
+                f"{claim['machine']} {claim['test']} {claim['claim']}".lstrip(), _NAME - 40
+            )
             seen[name] = seen.get(name, 0) + 1
             yield f"{name} ({seen[name]})" if seen[name] > 1 else name, claim
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.errors import CacheError, ConfigError
 from pytest_asperf.report import speculation_picture
 from pytest_asperf.report.flat_files import bencher, comma_separated, github_benchmark
-from pytest_asperf.report.json_report import serialise
+from pytest_asperf.report.json_report import of_each_machine, serialise
 from pytest_asperf.report.markdown import markdown
 from pytest_asperf.report.page import page
 
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
 
 def _json(reports: Sequence[ReportData]) -> bytes:
-    if len(reports) != 1:
+    whole = reports[0].document
+    is_one = all(report.document is whole for report in reports)
+    if not is_one or len(reports) != len(of_each_machine(whole)):
         raise ConfigError(
             f"json: takes one report, not {len(reports)}",
             why="a file is of one session",
             remedy="name one file, or write html, md or csv",
         )
-    return serialise(dict(reports[0].document))
+    return serialise(dict(whole))
 
 
 #: What writes a file of each format.

@@ -6,6 +6,7 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.errors import ConfigError, printable
 from pytest_asperf.report.measurements import table
 from pytest_asperf.report.rows import ReportRow
 
@@ -40,14 +41,63 @@ def document(
         gate: what `asperf gate` came to as a whole.
     """
     rows = [{"test": nodeid, **row.as_dict()} for nodeid, row in noted]
+    return _document(rows, headline, meta, {} if gate is None else {"gate": dict(gate)})
+
+
+def of_each_machine(report: Any) -> list[Any]:
+    """A report for each machine of a report; one of a single machine as it is.
+
+    Raises:
+        ConfigError: it names several machines, and is not as `document` makes it.
+    """
+    meta = report.get("meta") if isinstance(report, dict) else None
+    machines = meta.get("machines") if isinstance(meta, dict) else None
+    if meta is None or not machines:
+        return [report]
+    common = {key: value for key, value in meta.items() if key != "machines"}
+    try:
+        by_name: dict[str, list[Any]] = {name: [] for name in machines}
+        for row in report["rows"]:
+            by_name[row["machine"]].append(row)
+        return [
+            _document(by_name[name], facts["headline"], {**common, **without_headline(facts)}, {})
+            for name, facts in machines.items()
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"the report's machines are not as pytest-asperf writes them: {printable(error, 200)}",
+            why="each figure belongs to the machine that measured it",
+            remedy="name a file that pytest --asperf-report=json:FILE wrote",
+        ) from None
+
+
+def without_headline(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the facts of a machine, those that a report's `meta` has."""
+    return {key: value for key, value in facts.items() if key != "headline"}
+
+
+def known_machines(report: Any) -> list[Any]:
+    """The same, without the machines that never said what they are: these measured nothing."""
+    every = of_each_machine(report)
+    if every == [report]:
+        return every
+    return [one for one in every if one["meta"]["machine"].get("id")]
+
+
+def _document(
+    rows: Sequence[Mapping[str, Any]],
+    headline: Sequence[str],
+    meta: Mapping[str, Any],
+    gate: Mapping[str, Any],
+) -> JsonReport:
     return {
         "schema": SCHEMA,
         "meta": dict(meta),
         "headline": list(headline),
-        **({"gate": dict(gate)} if gate is not None else {}),
+        **gate,
         "claims": flat_claims(rows, meta),
         "measurements": table(rows),
-        "rows": rows,
+        "rows": list(rows),
     }
 
 
@@ -68,6 +118,7 @@ def _claim(number: int, row: Mapping[str, Any], meta: Mapping[str, Any]) -> dict
     return {
         "row": number,
         "test": row["test"],
+        "machine": row["machine"],
         "claim": row["subject"],
         "limit": row["threshold"],
         "outcome": row["outcome"],

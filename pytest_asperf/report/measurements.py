@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 #: Columns that hold a text, and those that hold a number or nothing.
 TEXTS: Final = (
-    *("test", "workload", "side", "model", "title", "sha256", "engine", "backend"),
+    *("test", "machine", "workload", "side", "model", "title", "sha256", "engine", "backend"),
     *("settings", "unit", "counted"),
 )
 NUMBERS: Final = ("row", "threads", "size_bytes", "n_params", "value", "low", "high", "n")
@@ -26,6 +26,7 @@ def table(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         {
             "row": number,
             "test": row["test"],
+            "machine": row["machine"],
             **record,
             "settings": ",".join(f"{key}={value}" for key, value in record["settings"].items()),
         }

@@ -18,7 +18,7 @@ from pytest_asperf.report.checked import (
     positive,
     text,
 )
-from pytest_asperf.report.json_report import SCHEMA, flat_claims
+from pytest_asperf.report.json_report import SCHEMA, flat_claims, of_each_machine
 from pytest_asperf.report.level_sets import level_sets
 from pytest_asperf.report.measurements import table
 from pytest_asperf.report.report_data import (
@@ -44,8 +44,8 @@ _WHY = "a page shows the figures of a report"
 _REMEDY = "name a file that pytest --asperf-report=json:FILE or asperf gate --json FILE wrote"
 
 
-def read_report_file(path: Path) -> ReportData:
-    """The report in a file.
+def read_report_file(path: Path) -> list[ReportData]:
+    """The report in a file, as one of each machine.
 
     Raises:
         ConfigError: it cannot be read, is no report, or one of a later version.
@@ -57,7 +57,20 @@ def read_report_file(path: Path) -> ReportData:
         raise _unusable(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise _unusable(f"{path} is not JSON: {printable(error, 200)}") from None
-    return read_report(document, name=path.name, where=str(path))
+    return read_reports(document, name=path.name, where=str(path))
+
+
+def read_reports(document: object, *, name: str, where: str = "") -> list[ReportData]:
+    """The reports of each machine in a JSON document; of several, each has its machine's name."""
+    whole = read_report(document, name=name, where=where)
+    parts = of_each_machine(document)
+    if len(parts) == 1:
+        return [whole]
+    names = whole.document["meta"]["machines"]
+    return [
+        replace(read_report(part, name=one), document=whole.document)
+        for one, part in zip(names, parts, strict=True)
+    ]
 
 
 def read_report(document: object, *, name: str, where: str = "") -> ReportData:
@@ -139,7 +152,8 @@ def _row(data: Mapping[str, Any]) -> tuple[str, ReportRow]:
     known = {key: value for key, value in data.items() if key in ReportRow.__dataclass_fields__}
     row = row_from_dict(known)
     texts = (row.model, row.subject, row.measured, row.basis, row.threshold, row.outcome)
-    for value in (*texts, row.source, row.note, row.finding, row.statement, row.published):
+    texts += (row.source, row.note, row.finding, row.statement, row.published, row.machine)
+    for value in texts:
         text(value)
     if row.outcome not in {"", *OUTCOMES} or not isinstance(row.raw, dict):
         raise ValueError(f"outcome {row.outcome!r}")

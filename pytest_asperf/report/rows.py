@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pytest_asperf.analysis.stats.estimate import (
@@ -15,7 +16,7 @@ from pytest_asperf.analysis.stats.estimate import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.engine_process import RawRun
@@ -46,6 +47,7 @@ class ReportRow:
         elapsed_s: time that it took.
         raw: counts, nanoseconds and scores, for the JSON report.
         finding: id of the published finding that it is a verdict on; empty where there is none.
+        machine: name of the machine that it is of, where a report has several.
         recorded: the verdict on that finding's recorded figures.
     """
 
@@ -68,6 +70,7 @@ class ReportRow:
     bound: str = ""
     why: str = ""
     elapsed_s: float | None = None
+    machine: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -79,10 +82,24 @@ def row_from_dict(data: dict[str, Any]) -> ReportRow:
     return ReportRow(**{**data, "ran": tuple((k, v) for k, v in data["ran"])})
 
 
-def noted_rows(reports: Sequence[Any]) -> list[tuple[str, ReportRow]]:
-    """Test and row for all that test reports carry, in the order they were noted."""
+def noted_rows(
+    reports: Sequence[Any], machines: Mapping[str, str] = MappingProxyType({})
+) -> list[tuple[str, ReportRow]]:
+    """Test and row for all that test reports carry, in the order they were noted.
+
+    `machines` names the machine of each xdist worker, where there are several.
+    """
     in_order = sorted(reports, key=lambda report: report.start)
-    return [(r.nodeid, row_from_dict(data)) for r in in_order for data in r.asperf_rows]
+    return [
+        (r.nodeid, replace(row_from_dict(data), machine=machines.get(worker_of(r), "")))
+        for r in in_order
+        for data in r.asperf_rows
+    ]
+
+
+def worker_of(report: Any) -> str:
+    """The xdist worker that a test report came from; empty without xdist."""
+    return str(getattr(report, "worker_id", ""))
 
 
 def verdict_row(verdict: Verdict, note: str = "") -> ReportRow:

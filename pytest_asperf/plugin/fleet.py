@@ -1,0 +1,186 @@
+"""A fleet: the same tests on several machines, by xdist's `--dist=each`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pytest_asperf import __version__
+from pytest_asperf.errors import printable
+from pytest_asperf.plugin.options import was_configured
+from pytest_asperf.report.rows import ReportRow, worker_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Says what a worker needs, which the other end must have too.
+_PROBE: Final = "import execnet, pytest, pytest_asperf as p; print('asperf', p.__version__)"
+_CONNECT_S, _ANSWER_S = 10, 60
+#: The names that execnet gives.
+_NUMBERED: Final = re.compile(r"gw\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A machine that measured nothing, or not all."""
+
+    machine: str
+    what: str
+    remedy: str
+
+    def row(self) -> ReportRow:
+        """Its row in a report."""
+        raw = {"figures": [], "advice": self.remedy, "details": []}
+        measured = printable(self.what)
+        return ReportRow(
+            "", self.machine, measured, "", outcome="INVALID", raw=raw, machine=self.machine
+        )
+
+
+class Fleet:
+    """Watches the machines of a session; pytest's plugin on the controller.
+
+    Attributes:
+        unreached: machines that were left out before the first test.
+        names: of the machine of each worker, in the order of --tx; empty until it is known.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self.unreached: list[Absent] = []
+        self.names: dict[str, str] = {}
+        self._collected: dict[str, int] = {}
+        self._finished: Counter[str] = Counter()
+        self._errors: dict[str, str] = {}
+        # A worker that is restarted on a machine that is gone ends the session on all others.
+        if config.option.maxworkerrestart is None:
+            config.option.maxworkerrestart = "0"
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_xdist_setupnodes(self, config: pytest.Config, specs: list[Any]) -> None:
+        """Leave out the machines that cannot be reached, and keep their names."""
+        self.names = {spec.id: machine_name(spec) for spec in specs}
+        with ThreadPoolExecutor(max_workers=len(specs)) as pool:
+            found = list(pool.map(lambda spec: probed(spec, was_configured(config)), specs))
+        self.unreached = [absent for absent in found if absent is not None]
+        specs[:] = [spec for spec, absent in zip(specs, found, strict=True) if absent is None]
+        # Its scheduler counts them there.
+        config.option.tx = list(map(str, specs))
+        if not specs:
+            raise pytest.UsageError("\n".join(map(_line, self.unreached)))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
+        """Count the tests of a machine."""
+        self._collected[node.gateway.id] = len(ids)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """Keep why a worker ended."""
+        if error:
+            self._errors[node.gateway.id] = printable(error, 300)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count what a machine has finished, and note its name where the user gave none."""
+        worker = worker_of(report)
+        self._finished[worker] += report.when == "teardown"
+        if told := getattr(report, "asperf_machine", None):
+            self.names[worker] = self.names.get(worker) or told["name"]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """A machine that did not measure fails the session."""
+        if self.absent() and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Name the machines that did not measure all, and what to do."""
+        for absent in self.absent():
+            terminalreporter.line(f"asperf: {_line(absent)}", red=True)
+
+    def absent(self) -> list[Absent]:
+        """The machines that measured nothing, or not all."""
+        ended = [
+            self._ended(worker, self._finished[worker], self._collected.get(worker))
+            for worker in dict.fromkeys((*self._collected, *self._errors))
+            if worker in self._errors or self._finished[worker] < self._collected[worker]
+        ]
+        return [*self.unreached, *ended]
+
+    def _ended(self, worker: str, n: int, planned: int | None) -> Absent:
+        tests = "before its first test" if planned is None else f"after {n} of {planned} tests"
+        reason = self._errors.get(worker, "the session ended first")
+        return Absent(
+            self.names.get(worker) or worker,
+            f"ended {tests}: {reason}",
+            "check its power, sleep settings and network, then run it alone with the same --tx",
+        )
+
+
+def _line(absent: Absent) -> str:
+    return f"{absent.machine} {absent.what}; what to do: {absent.remedy}"
+
+
+def machine_name(spec: Any) -> str:
+    """What the user calls a gateway's machine; empty for one of this machine without a name."""
+    if not _NUMBERED.fullmatch(spec.id):
+        return str(spec.id)
+    return printable(spec.ssh.split()[-1].rpartition("@")[2]) if spec.ssh else ""
+
+
+def probed(spec: Any, is_configured: bool) -> Absent | None:  # noqa: FBT001  # one of two facts
+    """Why a machine cannot take a worker; None if it can, or is this one."""
+    if not spec.ssh:
+        return None
+    try:
+        ran = subprocess.run(
+            ssh_words(spec),
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            timeout=_ANSWER_S,
+            check=False,
+        )
+        answer, said, status = ran.stdout, ran.stderr, ran.returncode
+    except subprocess.TimeoutExpired:
+        answer, said, status = "", f"no answer in {_ANSWER_S} s", 255
+    except OSError as error:
+        answer, said, status = "", f"ssh: {error.strerror}", 255
+    return judge_probe(spec, status, answer, said, is_configured=is_configured)
+
+
+def ssh_words(spec: Any) -> list[str]:
+    """The command that asks a machine for its version, over the way that execnet takes."""
+    config = ["-F", str(spec.ssh_config)] if spec.ssh_config is not None else []
+    options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_S}"]
+    asked = f"{spec.python or 'python'} -c {shlex.quote(_PROBE)}"
+    return ["ssh", *config, *options, *spec.ssh.split(), asked]
+
+
+def judge_probe(
+    spec: Any, status: int, answer: str, said: str, *, is_configured: bool
+) -> Absent | None:
+    """What the answer of a machine means."""
+    name, lines = machine_name(spec), [line for line in said.splitlines() if line.strip()]
+    last = printable(lines[-1], 200) if lines else f"exit status {status}"
+    python = spec.python or "python"
+    if status == 255:  # ssh's own failures
+        return Absent(name, f"cannot be reached: {last}", f"try: ssh -o BatchMode=yes {spec.ssh}")
+    if status:
+        if not is_configured and "No module named 'pytest_asperf'" in said:
+            return None  # its tests need none of it
+        remedy = f"install pytest-asperf {__version__} there, and name its //python={python}"
+        return Absent(name, f"cannot run pytest-asperf with {python}: {last}", remedy)
+    version = answer.partition("asperf ")[2].strip()
+    if version == __version__:
+        return None
+    what = f"has pytest-asperf {printable(version, 40)}, and this machine {__version__}"
+    return Absent(name, what, "install the same version on all machines")

@@ -1,0 +1,106 @@
+"""Which machine each row of a session is of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pytest_asperf.plugin.fleet import Fleet
+from pytest_asperf.plugin.options import was_configured
+from pytest_asperf.report.rows import noted_rows, worker_of
+from pytest_asperf.report.session_meta import MeasuringMachine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pytest
+
+    from pytest_asperf.report.claims_table import Noted
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a session's test reports hold.
+
+    Attributes:
+        noted: test and row, each with its machine where rows name theirs.
+        machines: those that xdist's workers ran on, by name.
+    """
+
+    noted: Sequence[Noted]
+    machines: Mapping[str, MeasuringMachine]
+
+    @property
+    def are_named(self) -> bool:
+        """Whether rows name their machine: there are several, or one is not known."""
+        return len(self.machines) > 1 or not all(each.id for each in self.machines.values())
+
+    def headline(self) -> list[str]:
+        """What was measured with, on each machine."""
+        return [
+            f"{name}: {line.removeprefix('asperf: ')}" if self.are_named else line
+            for name, machine in self.machines.items()
+            for line in machine.headline
+        ]
+
+    def meta(self) -> dict[str, object]:
+        """What a report says of the machines; nothing where this process measured."""
+        first = next((each.facts() for each in self.machines.values() if each.id), {})
+        machines = {
+            name: {**each.facts(), "headline": list(each.headline)}
+            for name, each in self.machines.items()
+        }
+        return {**first, "machines": machines} if self.are_named else first
+
+
+def measured(config: pytest.Config, reports: Sequence[Any]) -> Measured:
+    """The rows of test reports, and a row of each machine that did not measure all."""
+    plugin = config.pluginmanager.get_plugin("asperf-fleet")
+    fleet = plugin if isinstance(plugin, Fleet) else None
+    absent = fleet.absent() if fleet and (reports or was_configured(config)) else []
+    of_worker = machines_of(reports, fleet.names if fleet else {})
+    machines: dict[str, MeasuringMachine] = {}
+    for machine in (
+        *of_worker.values(),
+        *(MeasuringMachine.unknown(one.machine) for one in absent),
+    ):
+        if machine.id or machine.name not in machines:
+            machines.setdefault(machine.name, machine)
+    found = Measured([], machines)
+    names = {worker: machine.name for worker, machine in of_worker.items()}
+    noted = noted_rows(reports, names if found.are_named else {})
+    if found.are_named:  # their clocks differ
+        places = list(machines)
+        noted.sort(key=lambda each: places.index(each[1].machine))
+    return replace(found, noted=[*noted, *((one.machine, one.row()) for one in absent)])
+
+
+def machines_of(reports: Sequence[Any], given: Mapping[str, str]) -> dict[str, MeasuringMachine]:
+    """The machine of each worker: workers of one machine share its name, and no others do.
+
+    Args:
+        reports: test reports; the first of each worker has what its machine said of itself.
+        given: how the user named the machine of a worker, in the user's order.
+    """
+    said = {
+        worker_of(r): MeasuringMachine(**r.asperf_machine)
+        for r in reports
+        if getattr(r, "asperf_machine", None)
+    }
+    found: dict[str, MeasuringMachine] = {}
+    by_id: dict[str, MeasuringMachine] = {}
+    for worker in dict.fromkeys((*given, *said)):
+        if worker in said:
+            machine = replace(said[worker], name=given.get(worker) or said[worker].name)
+            found[worker] = by_id.setdefault(machine.id, machine)
+    # One that refused its settings told nothing; of a single machine it is the same.
+    if given or len(by_id) > 1:
+        for worker in filter(None, map(worker_of, reports)):
+            found.setdefault(worker, MeasuringMachine.unknown(given.get(worker) or worker))
+    names = [machine.name for machine in by_id.values()]
+    return {
+        worker: replace(machine, name=f"{machine.name} ({machine.id[:4]})")
+        if names.count(machine.name) > 1
+        else machine
+        for worker, machine in found.items()
+    }

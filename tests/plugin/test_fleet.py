@@ -1,0 +1,228 @@
+"""A fleet: the same tests on several machines by xdist's `--dist=each`."""
+
+from __future__ import annotations
+
+import csv
+import getpass
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_asperf import __version__
+from pytest_asperf.commands.history_store import open_store
+from pytest_asperf.plugin.fleet import judge_probe, machine_name
+from pytest_asperf.plugin.machines import machines_of
+from pytest_asperf.report.read_report import read_report_file
+from tests.report import sample_reports as samples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.plugin.conftest import Project
+
+execnet = pytest.importorskip("execnet")
+pytest.importorskip("xdist")
+
+#: Two workers of this host that count as two machines.
+TWO = (
+    *("--dist=each", "--tx", "popen//id=mac1//env:ASPERF_MACHINE=one"),
+    *("--tx", "popen//id=mac2//env:ASPERF_MACHINE=two", "-p", "no:benchmark"),
+)
+MEASURES = """
+@pytest.mark.model("fake:Q8_0")
+def test_rate(throughput):
+    assert_throughput(throughput(), at_least=1)
+"""
+#: Ends the worker of the second machine, as a lost connection does.
+DIES = """
+def test_second_machine():
+    import os
+    if os.environ["ASPERF_MACHINE"] == "two":
+        os._exit(1)
+"""
+
+
+def _report(project: Project) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((project.path / "r.json").read_text())
+    samples.check_schema(document)
+    return document
+
+
+def test_one_table_one_report_and_a_series_of_each_machine(project: Project) -> None:
+    """Table, rows, claims, pages and stored sessions say which machine measured."""
+    project.test(MEASURES)
+    written = [f"--asperf-report={form}:r.{form}" for form in ("json", "md", "csv", "html")]
+    result = project.run(*TWO, *written, "--asperf-store=h.db")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "mac1: hardware *",
+            "mac2: live, engine scripted 1*",
+            "   machine  what *",
+            "[.✓]  mac1     tg128 fake:Q8_0 *",
+            "[.✓]  mac2     tg128 fake:Q8_0 *",
+            "2 claims: 2 PASS",
+        ]
+    )
+    document = _report(project)
+    machines = document["meta"]["machines"]
+    assert list(machines) == ["mac1", "mac2"]
+    ids = [facts["machine"]["id"] for facts in machines.values()]
+    assert len(set(ids)) == 2
+    for table in ("rows", "claims", "measurements"):
+        assert {row["machine"] for row in document[table]} == {"mac1", "mac2"}
+    with open_store(str(project.path / "h.db")) as store:
+        assert sorted(session.machine for session in store.sessions()) == sorted(ids)
+        assert sorted(series.key.machine for series in store.series()) == sorted(ids)
+    lines = list(csv.DictReader((project.path / "r.csv").open(newline="")))
+    assert [line["report"] for line in lines] == ["mac1", "mac2"]
+    for name in ("r.md", "r.html"):
+        text = (project.path / name).read_text()
+        assert "mac1" in text
+        assert "mac2" in text
+    assert [one.name for one in read_report_file(project.path / "r.json")] == ["mac1", "mac2"]
+
+
+def test_a_machine_that_dies_is_a_named_result(project: Project) -> None:
+    """The other one measures all its tests; the report says what is missing, and of which."""
+    project.test(DIES + MEASURES)
+    result = project.run(*TWO, "--asperf-report=json:r.json", "--asperf-store=h.db")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "*mac2     mac2  ended after 0 of 2 tests: Not properly terminated",
+            "asperf: mac2 ended after 0 of 2 tests: *; what to do: *",
+        ]
+    )
+    by_machine = {row["machine"]: row["outcome"] for row in _report(project)["claims"]}
+    assert by_machine == {"mac1": "PASS", "mac2": "INVALID"}
+    with open_store(str(project.path / "h.db")) as store:
+        assert len(store.sessions()) == 1
+
+
+def _spec(text: str) -> Any:
+    spec = execnet.XSpec(text)
+    if spec.id is None:
+        spec.id = "gw0"
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ("ssh=mac1", "mac1"),
+        ("ssh=-p 2222 me@mac2//python=python3", "mac2"),
+        ("ssh=mac3//id=studio", "studio"),
+        ("popen", ""),
+    ],
+)
+def test_a_machine_has_the_name_that_the_user_wrote(spec: str, name: str) -> None:
+    """An id of one's own comes first, then the host."""
+    assert machine_name(_spec(spec)) == name
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "said", "what"),
+    [
+        (255, "", "ssh: connect: refused\n\n", "cannot be reached: ssh: connect: refused"),
+        (127, "", "not found\n", "cannot run pytest-asperf with python: not found"),
+        (1, "", "a\nNo module named x", "cannot run pytest-asperf with python: No module named x"),
+        (0, "asperf 0.0.1\n", "", f"has pytest-asperf 0.0.1, and this machine {__version__}"),
+    ],
+)
+def test_what_a_machine_answers(status: int, answer: str, said: str, what: str) -> None:
+    """Each reason names the machine, what happened, and what to do."""
+    absent = judge_probe(_spec("ssh=mac1"), status, answer, said, is_configured=True)
+    assert absent is not None
+    assert (absent.machine, absent.what) == ("mac1", what)
+    assert absent.remedy
+
+
+def test_a_machine_that_can_take_a_worker() -> None:
+    """The same version will do, and none where the project measures nothing."""
+    spec, missing = _spec("ssh=mac1"), "ModuleNotFoundError: No module named 'pytest_asperf'"
+    banner = f"Welcome\nasperf {__version__}\n"
+    assert judge_probe(spec, 0, banner, "", is_configured=True) is None
+    assert judge_probe(spec, 1, "", missing, is_configured=False) is None
+
+
+def _told(worker: str, name: str, id_: str) -> Any:
+    machine = {"id": id_, "hardware": "M2", "os": "macOS", "arch": "arm64"}
+    said = {"name": name, "host": name, "python": "3", "headline": [], "machine": machine}
+    return SimpleNamespace(worker_id=worker, asperf_machine=said)
+
+
+def test_two_machines_of_one_name_stay_apart() -> None:
+    """Workers of one machine share its name; a fingerprint tells namesakes apart."""
+    reports = [_told("gw0", "mac", "aaaa1"), _told("gw1", "mac", "bbbb1"), _told("gw2", "x", "cc")]
+    found = machines_of([*reports, _told("gw3", "other", "cc")], {})
+    names = {worker: machine.name for worker, machine in found.items()}
+    assert names == {"gw0": "mac (aaaa)", "gw1": "mac (bbbb)", "gw2": "x", "gw3": "x"}
+
+
+@pytest.fixture
+def sshd(tmp_path: Path) -> Iterator[Path]:
+    """A private sshd on a free port of the loopback, as a configuration for ssh."""
+    program = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/usr/bin")
+    if program is None or shutil.which("ssh-keygen") is None:
+        pytest.skip("sshd is not installed (Debian: openssh-server)")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for name in ("host", "user"):
+        words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
+        subprocess.run(words, check=True)
+    (tmp_path / "sshd_config").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {tmp_path}/host\nPidFile none\n"
+        f"AuthorizedKeysFile {tmp_path}/user.pub\nStrictModes no\nUsePAM no\n"
+    )
+    (tmp_path / "ssh_config").write_text(
+        f"Host gone\n Port 1\nHost *\n HostName 127.0.0.1\n Port {port}\n"
+        f" User {getpass.getuser()}\n IdentityFile {tmp_path}/user\n IdentitiesOnly yes\n"
+        " LogLevel ERROR\n StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n"
+    )
+    if os.getuid() == 0:  # which its service makes at each start
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    words = [program, "-D", "-e", "-f", str(tmp_path / "sshd_config")]
+    with (tmp_path / "sshd.log").open("wb") as log, subprocess.Popen(words, stderr=log) as server:
+        try:
+            _await(server, port, tmp_path / "sshd.log")
+            yield tmp_path / "ssh_config"
+        finally:
+            server.terminate()
+
+
+def _await(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    while server.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        except ConnectionRefusedError:
+            continue
+        return
+    pytest.skip(f"sshd does not start here: {log.read_text().strip()}")
+
+
+@pytest.mark.live
+def test_over_a_real_sshd(project: Project, sshd: Path) -> None:
+    """Two gateways measure, a third machine cannot be reached and is a result by its name."""
+    project.test(MEASURES)
+    common = f"//python={sys.executable}//ssh_config={sshd}//env:ASPERF_CACHE={project.path}/cache"
+    words = [
+        *("--tx", f"ssh=mac1{common}//env:ASPERF_MACHINE=one"),
+        *("--tx", f"ssh=mac2{common}//env:ASPERF_MACHINE=two"),
+        *("--tx", f"ssh=gone{common}"),
+    ]
+    result = project.run(
+        "--dist=each", *words, "-p", "no:benchmark", "--asperf-report=json:r.json",
+        f"--rsyncdir={project.path}", str(project.path),
+    )  # fmt: skip
+    print(result.stdout.str())
+    result.assert_outcomes(passed=2)
