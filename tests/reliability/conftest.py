@@ -46,7 +46,7 @@ def outcomes_of(output: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for line in output.splitlines():
         alone = re.match(r"(\S+::\S+) ([A-Z]+)\b", line)
-        shared = re.match(r"\[gw\d\] \[ *\d+%\] ([A-Z]+) (\S+::\S+)", line)
+        shared = re.match(r"\[gw\d\] \[ *\d+%\] ([A-Z]+)\b.* (\S+::\S+)", line)
         if alone:
             found.setdefault(alone[1].partition("::")[2], []).append(alone[2])
         elif shared:
