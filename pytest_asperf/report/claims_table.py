@@ -34,7 +34,7 @@ _LEAST_NAME: Final = 16
 #: Of what both have, the share that a test's name has at least.
 _TEST_SHARE: Final = 2 / 5
 #: From these widths on a line has what it rests on; its time and its test.
-_WITH_BASIS, _WITH_TEST = 70, 100
+_WITH_BASIS, _WITH_TEST = 70, 110
 _SHORT_HASH: Final = 8
 
 

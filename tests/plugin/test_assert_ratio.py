@@ -87,7 +87,9 @@ def test_fail(gate):
 """)
     result = project.run(SEED, "--asperf-candidate=current,slow_by=1.0")
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*candidate / baseline in tg8 of fake:Q8_0 at most 0.55x: 0.5*"])
+    result.stdout.fnmatch_lines(
+        ["✓ *candidate / baseline in tg8 of fake:Q8_0 *tok/s, 0.5* ≤ 0.55x *"]
+    )
 
 
 def test_broken_and_twins_are_invalid(project: Project) -> None:
