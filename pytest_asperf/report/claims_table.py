@@ -30,11 +30,12 @@ _SIGNS: Final = str.maketrans(
 _GAP: Final = "  "
 #: A column of figures that is wider shifts what follows it, so that names have room.
 _MOST_MEASURED: Final = 0.42
+_WIDEST_MEASURED: Final = 44
 _LEAST_NAME: Final = 16
 #: Of what both have, the share that a test's name has at least.
 _TEST_SHARE: Final = 2 / 5
 #: From these widths on a line has what it rests on; its time and its test.
-_WITH_BASIS, _WITH_TEST = 70, 100
+_WITH_BASIS, _WITH_TEST = 70, 110
 _SHORT_HASH: Final = 8
 
 
@@ -282,7 +283,10 @@ def _widths(cells: Sequence[_Cells], width: int) -> list[int]:
         sizes = [cell_len(getattr(each, column)) for each in cells if each.outcome != "INVALID"]
         return max(size for size in sizes if size <= most)
 
-    fixed = [widest("measured", int(_MOST_MEASURED * width)), widest("limit", width // 8)]
+    fixed = [
+        widest("measured", min(int(_MOST_MEASURED * width), _WIDEST_MEASURED)),
+        widest("limit", width // 8),
+    ]
     fixed += [widest("basis", width // 8)] if width >= _WITH_BASIS else []
     fixed += [widest("time", width)] if width >= _WITH_TEST else []
     natural = max(cell_len(each.what) for each in cells)

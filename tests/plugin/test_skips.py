@@ -49,6 +49,6 @@ def test_large(throughput, n):
 """)
     result = project.run()
     (line,) = [line for line in result.stdout.lines if " skipped: " in line]
-    assert line.startswith("asperf: 5 tests skipped: needs 1e+06 GB of memory, ")
+    assert line.startswith("asperf: 5 tests skipped: needs 1,000,000 GB of memory, ")
     assert " (2); " in line
     assert line.endswith("; and 1 more (pytest -rs)")
