@@ -85,7 +85,7 @@ def test_a_reply_that_ended_early_is_known(answer: TimedReply, *, is_shorter: bo
 def test_what_a_server_drafted_is_said() -> None:
     """Speculation on the server is part of what ran."""
     plain = reply(0, (1, None), n=1)
-    timings = {"draft_n": 40, "draft_n_accepted": 30}
+    timings: dict[str, float] = {"draft_n": 40, "draft_n_accepted": 30}
     drafted = replace(plain, reply=replace(plain.reply, timings=timings))
     assert plain.drafted is None
     assert drafted.drafted == "30 of 40 drafted tokens accepted"
