@@ -199,6 +199,8 @@ class ContextFacts:
         flash_attn: `on`, `off`, `unknown`, or the engine's own words.
         rollback: how rejected tokens are removed, in a context that speculates.
         peak_rss_bytes: the worker's peak resident memory after scoring; 0 of other contexts.
+        drafted: what a server drafted and accepted in the last run, in words.
+        client: what asking a server cost, in words.
     """
 
     n_ctx: int | None
@@ -208,6 +210,8 @@ class ContextFacts:
     threads: int | None
     memory: EngineMemory | None = None
     rollback: str | None = None
+    drafted: str | None = None
+    client: str | None = None
     peak_rss_bytes: int = 0
     verbatim: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
 

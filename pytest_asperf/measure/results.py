@@ -80,6 +80,7 @@ class Provenance:
             ("settings", self._settings()),
             *((("memory", f"{memory}, by the engine's own count"),) if memory else ()),
             *((("server", self._server),) if self.loaded.served else ()),
+            *((("client", client),) if (client := self.context and self.context.client) else ()),
             *((("logits", logits),) if logits else ()),
         )
 
@@ -91,16 +92,10 @@ class Provenance:
     @property
     def _server(self) -> str:
         """The server in words, with its options and what it drafted in the last run."""
-        said = self.context.verbatim.get("server") if self.context else None
-        timings = said.get("timings", {}) if isinstance(said, dict) else {}
-        drafted = timings.get("draft_n")
-        accepted = f"; {timings.get('draft_n_accepted')} of {drafted} drafted tokens accepted"
         args = self.requested.server_args
         options = f"; options {args}" if args else ""
-        client = (
-            f"; client: {said['client']}" if isinstance(said, dict) and "client" in said else ""
-        )
-        return f"{self.loaded.served}{options}{accepted if drafted else ''}{client}"
+        drafted = f"; {self.context.drafted}" if self.context and self.context.drafted else ""
+        return f"{self.loaded.served}{options}{drafted}"
 
     @property
     def _file(self) -> str:

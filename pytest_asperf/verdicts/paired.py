@@ -67,8 +67,14 @@ def advice_on_pairs(
 
 
 def differences(base: Provenance, candidate: Provenance) -> tuple[str, ...]:
-    """The facts that differ between the arms, one line each; the model's row names the arm."""
-    before, after = dict(base.rows()[1:]), dict(candidate.rows()[1:])
+    """The facts that differ between the arms, one line each; the model's row names the arm.
+
+    The cost of a client is measured in each arm, and differs by chance.
+    """
+    before, after = (
+        {label: text for label, text in ran.rows()[1:] if label != "client"}
+        for ran in (base, candidate)
+    )
     # How a build was made, for one, is not known of both.
     sides = ((label, before.get(label), after.get(label)) for label in {**before, **after})
     differing = [

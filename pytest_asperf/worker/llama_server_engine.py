@@ -7,6 +7,7 @@ path; that adds some lines a request and none a token.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -93,7 +94,7 @@ class LlamaServerModel(StartedModel):
         )
         threads = _number(log, _THREADS)
         facts = served_facts(
-            _served(props, log),
+            _served(props, log, _speculation(server)),
             description=str(props.get("model_ftype") or "unknown")[:_MAX_TEXT],
             n_layers=_number(log, _LAYERS) or 0,
             n_ctx_train=meta.get("n_ctx_train", UNBOUNDED),
@@ -109,17 +110,26 @@ class LlamaServerModel(StartedModel):
         return facts, {**context, "n_ctx": n_ctx, "threads": threads}
 
 
-def _served(props: Facts, log: list[str]) -> str:
+def _speculation(server: ServerProcess) -> str | None:
+    """Whether its slots draft, in a word; `/props` says `none` of a draft model too."""
+    record = get_request(server.endpoint, "/slots")
+    try:
+        speculates = json.loads(record.body)[0]["speculative"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return "on" if speculates else "off"
+
+
+def _served(props: Facts, log: list[str], speculation: str | None) -> str:
     """The server in words, and what could not be learned of it."""
     settings = as_dict(props.get("default_generation_settings"))
-    params = as_dict(settings.get("params"))
     parts = {
         "build": props.get("build_info"),
         "slots": props.get("total_slots"),
         "context of a slot": settings.get("n_ctx"),
         "unified KV": _word(log, _UNIFIED),
         "prompt cache": _word(log, _CACHE),
-        "speculation": params.get("speculative.types"),
+        "speculation": speculation,
     }
     return served_text("llama-server", parts)
 

@@ -122,7 +122,8 @@ class ServedModel:
             raise RefusalError(
                 "server", f"the server counted {counted} tokens of prompts of {n_prompt}"
             )
-        self.context = {**self._fixed_context, "server": {**answers[-1].said, "client": str(cost)}}
+        said = {"server": answers[-1].said, "drafted": answers[-1].drafted, "client": str(cost)}
+        self.context = {**self._fixed_context, **said}
         return timing(work, answers, cost.lag_p50_ns)
 
     def billed(self, prompt: str) -> int:

@@ -65,6 +65,12 @@ class TimedReply:
         return {**request_facts(self.record, self.reply), "n_output": self.n_output}
 
     @property
+    def drafted(self) -> str | None:
+        """What the server drafted for this reply, in words; None if it does not speculate."""
+        n, accepted = (self.reply.timings.get(key, 0) for key in ("draft_n", "draft_n_accepted"))
+        return f"{accepted:g} of {n:g} drafted tokens accepted" if n else None
+
+    @property
     def said(self) -> Facts:
         """What the server said of itself and of its own times."""
         reply = self.reply

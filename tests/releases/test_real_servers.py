@@ -46,7 +46,7 @@ def test_what_it_runs_is_said(server: EngineBuild, draft: Draft) -> None:
         loaded = worker.load("m", draft("F16"), settings)
         run = worker.serve("m", TEXT, TTFT)
     assert loaded.served is not None
-    for word in ("slots 2", "context of a slot 512", "prompt cache disabled", "speculation none"):
+    for word in ("slots 2", "context of a slot 512", "prompt cache disabled", "speculation off"):
         assert word in loaded.served
     assert (loaded.threads, run.context.type_k, run.context.flash_attn) == (1, "q8_0", "on")
     assert loaded.weights_mib

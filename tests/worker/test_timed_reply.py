@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_asperf.worker.engine import Asked, RefusalError
@@ -78,3 +80,12 @@ def test_a_reply_that_ended_early_is_known(answer: TimedReply, *, is_shorter: bo
     assert answer.is_shorter(3) is is_shorter
     if not is_shorter:
         assert answer.counted(3).n_output == 3
+
+
+def test_what_a_server_drafted_is_said() -> None:
+    """Speculation on the server is part of what ran."""
+    plain = reply(0, (1, None), n=1)
+    timings: dict[str, float] = {"draft_n": 40, "draft_n_accepted": 30}
+    drafted = replace(plain, reply=replace(plain.reply, timings=timings))
+    assert plain.drafted is None
+    assert drafted.drafted == "30 of 40 drafted tokens accepted"
