@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_asperf import __version__
-from pytest_asperf.commands.history_store import open_store
 from pytest_asperf.plugin.fleet import judge_probe, machine_name
 from pytest_asperf.plugin.machines import machines_of
 from pytest_asperf.report.read_report import read_report_file
+from pytest_asperf.store.opening import open_store
 from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:
@@ -106,6 +106,16 @@ def test_a_machine_that_dies_is_a_named_result(project: Project) -> None:
     assert by_machine == {"mac1": "PASS", "mac2": "INVALID"}
     with open_store(str(project.path / "h.db")) as store:
         assert len(store.sessions()) == 1
+
+
+def test_no_machine_can_be_reached(project: Project) -> None:
+    """The session ends at once, with the reason of each."""
+    project.test(MEASURES)
+    words = [("--tx", f"ssh=-p 1 127.0.0.1//id=mac{n}") for n in (1, 2)]
+    result = project.run("--dist=each", *words[0], *words[1], "-p", "no:benchmark")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*mac1 cannot be reached: *; what to do: *", "mac2 cannot be *"])
+    assert "Traceback" not in result.stderr.str() + result.stdout.str()
 
 
 def _spec(text: str) -> Any:
