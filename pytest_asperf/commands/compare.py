@@ -41,15 +41,14 @@ def compare_reports(
     from pytest_asperf.commands.compared_reports import read_compared
     from pytest_asperf.report.json_report import known_machines
 
+    if not Path(reports[0]).is_file():
+        _require_two(len(reports))
     compared = [
         read_compared(name, report)
         for name in reports
         for report in known_machines(_document(name, store))
     ]
-    if len(compared) < _LEAST:
-        raise ConfigError(
-            "one report is named", why="a comparison needs two", remedy="name two or more"
-        )
+    _require_two(len(compared))
     machines = {one.origin.machine for one in compared}
     out = Console(highlight=False)
     _print_origins(compared)
@@ -59,6 +58,14 @@ def compare_reports(
         _print_nights(out, one, other)
     for other in compared[1:]:
         _print_left_out(out, compared[0], other)
+
+
+def _require_two(n: int) -> None:
+    """A file may have the reports of several machines."""
+    if n < _LEAST:
+        raise ConfigError(
+            "one report is named", why="a comparison needs two", remedy="name two or more"
+        )
 
 
 def _document(name: str, store: str | None) -> Any:

@@ -40,7 +40,7 @@ class Absent:
         raw = {"figures": [], "advice": self.remedy, "details": []}
         measured = printable(self.what)
         return ReportRow(
-            "", self.machine, measured, "", outcome="INVALID", raw=raw, machine=self.machine
+            "", "machine", measured, "", outcome="INVALID", raw=raw, machine=self.machine
         )
 
 
@@ -100,6 +100,7 @@ class Fleet:
         if self.absent() and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
+    @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Name the machines that did not measure all, and what to do."""
         for absent in self.absent():

@@ -152,8 +152,8 @@ def _row(data: Mapping[str, Any]) -> tuple[str, ReportRow]:
     known = {key: value for key, value in data.items() if key in ReportRow.__dataclass_fields__}
     row = row_from_dict(known)
     texts = (row.model, row.subject, row.measured, row.basis, row.threshold, row.outcome)
-    texts += (row.source, row.note, row.finding, row.statement, row.published, row.machine)
-    for value in texts:
+    about = (row.source, row.note, row.finding, row.statement, row.published, row.machine)
+    for value in (*texts, *about):
         text(value)
     if row.outcome not in {"", *OUTCOMES} or not isinstance(row.raw, dict):
         raise ValueError(f"outcome {row.outcome!r}")

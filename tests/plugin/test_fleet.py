@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_asperf import __version__
-from pytest_asperf.commands.history_store import open_store
 from pytest_asperf.plugin.fleet import judge_probe, machine_name
 from pytest_asperf.plugin.machines import machines_of
 from pytest_asperf.report.read_report import read_report_file
+from pytest_asperf.store.opening import open_store
 from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def test_one_table_one_report_and_a_series_of_each_machine(project: Project) -> 
     with open_store(str(project.path / "h.db")) as store:
         assert sorted(session.machine for session in store.sessions()) == sorted(ids)
         assert sorted(series.key.machine for series in store.series()) == sorted(ids)
-    lines = list(csv.DictReader((project.path / "r.csv").open(newline="")))
+    lines = list(csv.DictReader((project.path / "r.csv").read_text().splitlines()))
     assert [line["report"] for line in lines] == ["mac1", "mac2"]
     for name in ("r.md", "r.html"):
         text = (project.path / name).read_text()
@@ -98,7 +98,7 @@ def test_a_machine_that_dies_is_a_named_result(project: Project) -> None:
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
         [
-            "*mac2     mac2  ended after 0 of 2 tests: Not properly terminated",
+            "[V!]  mac2     machine *ended after 0 of 2 tests: Not properly terminated*",
             "asperf: mac2 ended after 0 of 2 tests: *; what to do: *",
         ]
     )
@@ -106,6 +106,16 @@ def test_a_machine_that_dies_is_a_named_result(project: Project) -> None:
     assert by_machine == {"mac1": "PASS", "mac2": "INVALID"}
     with open_store(str(project.path / "h.db")) as store:
         assert len(store.sessions()) == 1
+
+
+def test_no_machine_can_be_reached(project: Project) -> None:
+    """The session ends at once, with the reason of each."""
+    project.test(MEASURES)
+    words = [("--tx", f"ssh=-p 1 127.0.0.1//id=mac{n}") for n in (1, 2)]
+    result = project.run("--dist=each", *words[0], *words[1], "-p", "no:benchmark")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*mac1 cannot be reached: *; what to do: *", "mac2 cannot be *"])
+    assert "Traceback" not in result.stderr.str() + result.stdout.str()
 
 
 def _spec(text: str) -> Any:
@@ -214,15 +224,28 @@ def _await(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
 def test_over_a_real_sshd(project: Project, sshd: Path) -> None:
     """Two gateways measure, a third machine cannot be reached and is a result by its name."""
     project.test(MEASURES)
-    common = f"//python={sys.executable}//ssh_config={sshd}//env:ASPERF_CACHE={project.path}/cache"
+    common = f"//python={sys.executable}//ssh_config={sshd}//chdir={project.path}"
+    common += f"//env:ASPERF_CACHE={project.path}/cache"
     words = [
         *("--tx", f"ssh=mac1{common}//env:ASPERF_MACHINE=one"),
         *("--tx", f"ssh=mac2{common}//env:ASPERF_MACHINE=two"),
         *("--tx", f"ssh=gone{common}"),
     ]
-    result = project.run(
-        "--dist=each", *words, "-p", "no:benchmark", "--asperf-report=json:r.json",
-        f"--rsyncdir={project.path}", str(project.path),
-    )  # fmt: skip
-    print(result.stdout.str())
+    result = project.run("--dist=each", *words, "-p", "no:benchmark", "--asperf-report=json:r.json")
     result.assert_outcomes(passed=2)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "[.✓]  mac1     tg128 fake:Q8_0 *",
+            "[.✓]  mac2     tg128 fake:Q8_0 *",
+            "[V!]  gone     machine *cannot be reached: *Connection refused*",
+            "asperf: gone cannot be reached: *; what to do: try: ssh *",
+        ]
+    )
+    document = _report(project)
+    assert list(document["meta"]["machines"]) == ["mac1", "mac2", "gone"]
+    assert {row["machine"]: row["outcome"] for row in document["claims"]} == {
+        "mac1": "PASS",
+        "mac2": "PASS",
+        "gone": "INVALID",
+    }
