@@ -21,7 +21,7 @@ ROOT = Path(pytest_asperf.__file__).parent
 #: A command to type, with the options that are its own.
 _PROGRAM = re.compile(
     r"(?<![\w-])(pytest(?= -|$)|asperf [a-z]+|git |cmake|llama-[a-z-]+|(\S+ -m )?pip|xcode-select|"
-    r"llama-gguf-split)(?P<words>[^;,`]*)"
+    r"llama-gguf-split|mlx_lm\.server|systemctl|loginctl)(?P<words>[^;,`]*)"
 )
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 #: Rooms whose texts one command prints alone.
@@ -30,6 +30,7 @@ _PRINTED_BY = {
     "bisect/": "asperf bisect",
     "forecast/": "asperf predict",
     "gate/plan.py": "asperf gate",
+    "nightly/": "asperf nightly",
 }
 
 

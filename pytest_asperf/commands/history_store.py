@@ -26,7 +26,7 @@ def store_address(store: str | None) -> str:
         raise ConfigError(
             "no history is named",
             why="reports are kept only where that is asked for",
-            remedy="give --asperf-store=FILE, or set `store` in [tool.asperf]",
+            remedy="give --store FILE, or set `store` in [tool.asperf]",
         )
     return address
 

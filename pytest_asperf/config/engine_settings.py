@@ -162,7 +162,7 @@ _RULES: Final[Mapping[str, Rule[Any]]] = {
     "n_ubatch": whole(1, _LARGEST),
     "remote": REMOTE_ADDRESS,
     "parallel": whole(1, 1024),
-    "server_args": Rule(_options, 'options of the server, such as "--cache-ram 0"'),
+    "server_args": Rule(_options, "options of the server, as behind llama-server --cache-ram 0"),
     "slow_by": number("a share from 0 to 10, such as 0.07", usable=lambda share: 0 <= share <= 10),
 }
 

@@ -121,7 +121,7 @@ class Fleet:
         return Absent(
             self.names.get(worker) or worker,
             f"ended {tests}: {reason}",
-            "check its power, sleep settings and network, then run it alone with the same --tx",
+            "check its power, sleep settings and network, then run it alone with the same gateway",
         )
 
 

@@ -145,7 +145,7 @@ def _sqlite(path: Path, wait_s: float, *, create: bool) -> Database:
         problem = f"there is no store at {shown}"
     if problem:
         remedy = "name a file in a folder that exists" if create else "name a store that exists"
-        raise ConfigError(problem, why=_LOST, remedy=f"{remedy}, with --asperf-store or --store")
+        raise ConfigError(problem, why=_LOST, remedy=f"{remedy}, with --asperf-store")
     engine = sa.create_engine(
         sa.URL.create("sqlite", database=str(path)),
         connect_args={"timeout": wait_s},
