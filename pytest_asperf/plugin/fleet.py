@@ -117,12 +117,12 @@ class Fleet:
 
     def _ended(self, worker: str, n: int, planned: int | None) -> Absent:
         tests = "before its first test" if planned is None else f"after {n} of {planned} tests"
-        reason = self._errors.get(worker, "the session ended first")
-        return Absent(
-            self.names.get(worker) or worker,
-            f"ended {tests}: {reason}",
-            "check its power, sleep settings and network, then run it alone with the same gateway",
-        )
+        name, error = self.names.get(worker) or worker, self._errors.get(worker)
+        again = "run it alone with the same gateway"
+        if error is None:
+            return Absent(name, f"ended {tests}: the session ended first", again)
+        remedy = f"check its power, sleep settings and network, then {again}"
+        return Absent(name, f"ended {tests}: {error}", remedy)
 
 
 def _line(absent: Absent) -> str:
@@ -178,7 +178,7 @@ def judge_probe(
     if status:
         if not is_configured and "No module named 'pytest_asperf'" in said:
             return None  # its tests need none of it
-        remedy = f"install pytest-asperf {__version__} there, and name its //python={python}"
+        remedy = f"name with //python= one that has pytest-asperf {__version__} and pytest-xdist"
         return Absent(name, f"cannot run pytest-asperf with {python}: {last}", remedy)
     version = answer.partition("asperf ")[2].strip()
     if version == __version__:
