@@ -61,7 +61,7 @@ def test_each(perplexity, quant, model):
     )
     result = tuned.run("-v", "--asperf-repetitions=5")
     result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines(["*test_each?tuned:Q4_K_M? *", "tuned:Q4_K_M * PPL vs F16 *"])
+    result.stdout.fnmatch_lines(["*test_each?tuned:Q4_K_M? *", "✓  ΔPPL tuned:Q4_K_M vs F16 *"])
     assert sum(line.startswith("score") for line in log.read_text().splitlines()) == 6
 
 
@@ -85,8 +85,9 @@ def test_each(perplexity, quant, model):
 def test_degrading_less(tuned: Project, claim: str, letter: str, told: str) -> None:
     """Each level and each step is judged, paired, and a level cannot beat itself."""
     tuned.test(f"{HEAD}\n@four\ndef test_it(ladder):\n    assert_degrades_less({claim})\n")
-    result = tuned.run()
-    result.stdout.fnmatch_lines([f"test_it.py {letter} *"])
+    result = tuned.run("-v")
+    word = {".": "PASSED", "F": "FAILED", "V": "INVALID"}[letter]
+    result.stdout.fnmatch_lines([f"test_it.py::test_it {word} *"])
     assert told in result.stdout.str()
 
 
@@ -161,9 +162,9 @@ def test_being_faster_is_not_being_alike(tuned: Project) -> None:
 def test_it(ladder):
     assert_equivalent(ladder, "tuned:Q4_K_M", "Q8_0", "tg8", within="10%")
 """)
-    result = tuned.run()
-    result.stdout.fnmatch_lines(["test_it.py F *", "*tuned:Q4_K_M against fake:Q8_0*: 1.2*"])
-    result.stdout.fnmatch_lines(["*fake:Q8_0 model: fake:Q8_0*"])
+    result = tuned.run("-v")
+    line = "✗  tg8 of tuned:Q4_K_M against fake:Q8_0 * 1.2*x [[]*"
+    result.stdout.fnmatch_lines(["test_it.py::test_it FAILED *", "*fake:Q8_0 model: *", line])
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.serving.fake_server import Step
 
-SHORT = Timeouts(connect_s=2.0, headers_s=0.3, idle_s=0.3, total_s=0.6)
+SHORT = Timeouts(connect_s=2.0, headers_s=0.3, idle_s=0.5, total_s=1.5)
 KEY = "sk-secret-0123456789"
 
 
