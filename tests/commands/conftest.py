@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from unittest import mock
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -72,7 +73,9 @@ class Command:
 
     def __call__(self, *words: str) -> Result:
         """Run it to its end."""
-        return CliRunner().invoke(app, [*self._words, *words])
+        typed = [*self._words, *words]
+        with mock.patch.object(sys, "argv", ["asperf", *typed]):  # reports say what was typed
+            return CliRunner().invoke(app, typed)
 
 
 #: Gives a command, by its words, in a project of settings beside those that all have.

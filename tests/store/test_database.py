@@ -128,33 +128,32 @@ def test_a_full_store_keeps_what_it_has(tmp_path: Path) -> None:
         assert len(store.sessions()) == 1
 
 
-@pytest.fixture
-def plain_user_folder() -> Iterator[Path]:
-    """A folder, in a process whose user may not write to read-only files, as root may."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o777)
-        root = os.geteuid() == 0
+@contextmanager
+def plain_user() -> Iterator[None]:
+    """Be a user who may not write to read-only files, as root may."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(pwd.getpwnam("nobody").pw_uid)
+    try:
+        yield
+    finally:
         if root:
-            os.seteuid(pwd.getpwnam("nobody").pw_uid)
-        try:
-            yield folder
-        finally:
-            if root:
-                os.seteuid(0)
-            folder.chmod(0o777)
+            os.seteuid(0)
 
 
-def test_a_read_only_store_is_read_and_not_written(plain_user_folder: Path) -> None:
+def test_a_read_only_store_is_read_and_not_written() -> None:
     """What cannot be stored is said at once, before anything is measured."""
-    path = plain_user_folder / "h.db"
-    with open_store(str(path)) as store:
-        store.record(NIGHT)
-    path.chmod(0o444)
-    with open_store(str(path), create=False) as store:
-        assert len(store.series()) == 1
-    with pytest.raises(StoreError, match="it is read-only") as caught:
-        check_store(str(path))
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        path = Path(folder) / "h.db"
+        with open_store(str(path)) as store:
+            store.record(NIGHT)
+        path.chmod(0o444)
+        with plain_user():
+            with open_store(str(path), create=False) as store:
+                assert len(store.series()) == 1
+            with pytest.raises(StoreError, match="it is read-only") as caught:
+                check_store(str(path))
     assert not caught.value.may_pass
 
 
