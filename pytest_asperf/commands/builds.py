@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.commands.command_words import Command
 from pytest_asperf.commands.console import (
     CommandNotify,
@@ -23,7 +24,7 @@ from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import AsperfError, ConfigError, printable
 from pytest_asperf.measure import compose
 from pytest_asperf.modelfiles.cache import BUILDS_FOLDER
-from pytest_asperf.report.sections import CheckLine, Section, size
+from pytest_asperf.report.sections import CheckLine, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -74,7 +75,7 @@ def list_builds(*, as_json: AsJson = False) -> None:
             *([Section("declared", declared)] if declared else []),
             Section(f"made, in {printable(project.cache / BUILDS_FOLDER)}", made),
         ],
-        last_line=f"{len(made)} builds, {size(sum(made.nbytes for made in kept))}",
+        last_line=f"{len(made)} builds, {memory_text(sum(made.nbytes for made in kept))}",
     )
 
 
@@ -144,7 +145,7 @@ def prune_builds(
 
     gone = [made for made in made_builds(project.cache) if goes(made)]
     print_sections([Section("to be removed", tuple(map(_kept_check, gone)))])
-    total = f"{len(gone)} builds, {size(sum(made.nbytes for made in gone))}"
+    total = f"{len(gone)} builds, {memory_text(sum(made.nbytes for made in gone))}"
     if not really:
         hint = "" if chosen else "; --older-than=DAYS or --all chooses finished ones too"
         typer.echo(f"{total}: nothing is removed without --yes{hint}")
@@ -183,9 +184,9 @@ def _kept_check(made: MadeBuild) -> CheckLine:
     where = printable(made.folder.name)
     if made.made_at is None:
         remedy = "run `asperf builds prune --yes`, or make it: the compilation is gone on with"
-        return CheckLine(name, "warning", f"not finished; {size(made.nbytes)}", remedy)
+        return CheckLine(name, "warning", f"not finished; {memory_text(made.nbytes)}", remedy)
     ages = f"made {_ago(made.made_at)}, used {_ago(made.used_at)}"
-    parts = (*_engines(made.facts, made.found), size(made.nbytes), ages, where)
+    parts = (*_engines(made.facts, made.found), memory_text(made.nbytes), ages, where)
     return CheckLine(name, "ok", "; ".join(parts))
 
 

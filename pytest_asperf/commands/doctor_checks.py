@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.commands.models import cached_checks
 from pytest_asperf.errors import printable
-from pytest_asperf.report.sections import CheckLine, Failure, size
+from pytest_asperf.report.sections import CheckLine, Failure
 
 if TYPE_CHECKING:
     from pytest_asperf.commands.doctor_facts import CacheReport, EngineReport
@@ -58,7 +59,7 @@ def _core_words(machine: Machine) -> str:
 def _gpu_words(gpu: Gpu) -> str:
     facts = [printable(gpu.name)]
     facts += [f"{gpu.cores} cores"] if gpu.cores is not None else []
-    facts += [size(gpu.memory_bytes)] if gpu.memory_bytes is not None else []
+    facts += [memory_text(gpu.memory_bytes)] if gpu.memory_bytes is not None else []
     facts += [f"driver {printable(gpu.driver)}"] if gpu.driver else []
     facts += ["partitioned"] if gpu.partitioned else []
     return ", ".join(facts)
@@ -68,8 +69,8 @@ def _memory_check(machine: Machine) -> CheckLine:
     if machine.memory_bytes is None:
         return CheckLine("memory", "unknown", "its size cannot be read")
     # Makers sell it by the power of two, markers ask for it in decimal.
-    gib = machine.memory_bytes / 2**30
-    return CheckLine("memory", "ok", f"{size(machine.memory_bytes)} ({gib:.1f} GiB)")
+    decimal = f"{machine.memory_bytes / 1e9:.1f} GB for min_memory_gb"
+    return CheckLine("memory", "ok", f"{memory_text(machine.memory_bytes)} ({decimal})")
 
 
 def _limits_check(machine: Machine) -> CheckLine:
@@ -78,7 +79,7 @@ def _limits_check(machine: Machine) -> CheckLine:
     if limits.cpus is not None:
         words.append(f"processor time of {limits.cpus:g} cores")
     if limits.memory_bytes is not None:
-        words.append(f"{size(limits.memory_bytes)} of memory")
+        words.append(f"{memory_text(limits.memory_bytes)} of memory")
     if limits.affinity is not None and limits.affinity != logical:
         words.append(f"{limits.affinity} of {logical or 'unknown'} cores")
     if not words:
@@ -135,7 +136,7 @@ def engine_checks(
 
 def _device_words(device: Device) -> str:
     total_bytes = device.memory_total_bytes
-    memory = "" if total_bytes is None else f", {size(total_bytes)}"
+    memory = "" if total_bytes is None else f", {memory_text(total_bytes)}"
     return f"{device.name}: {device.description} ({device.type}{memory})"
 
 
@@ -171,7 +172,7 @@ def cache_checks(cache: CacheReport) -> tuple[CheckLine, ...]:
 
 
 def _space_check(free_bytes: int) -> CheckLine:
-    detail = f"{size(free_bytes)} free"
+    detail = f"{memory_text(free_bytes)} free"
     if free_bytes >= _LITTLE_SPACE_BYTES:
         return CheckLine("space", "ok", detail)
     remedy = "free some, or set ASPERF_CACHE to a folder on a larger disk"

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.capacity import Fit, kv_cache_bytes
+from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.config.engines import FLOAT_LEVELS
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, inspect_gguf
 from pytest_asperf.modelfiles.levels import contradiction
 from pytest_asperf.modelfiles.mlx_read import MlxInfo, inspect_mlx
 from pytest_asperf.modelfiles.sizes import KvCache
-from pytest_asperf.report.sections import size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -59,14 +59,14 @@ class GivenFile:
     def need(self) -> str:
         """What it needs of the memory, for a reader."""
         text = (
-            f"{size(self.weights_bytes)} of weights, {size(self.kv_bytes)} of KV cache"
-            f" for {self.context} tokens"
+            f"{memory_text(self.weights_bytes)} of weights, {memory_text(self.kv_bytes)} "
+            f"of KV cache for {self.context} tokens"
         )
         if self._fit is None:
             return f"{text}; this machine's memory is unknown"
         too_large = "too large for" if self._fit.weights_fit else "weights above 60 % of"
         how = "fits in" if self._fit.fits else too_large
-        return f"{text}; {how} {size(self._fit.memory.nbytes)}"
+        return f"{text}; {how} {memory_text(self._fit.memory.nbytes)}"
 
     @property
     def _fit(self) -> Fit | None:

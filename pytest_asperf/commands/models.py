@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.text import Text
 
+from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.commands.command_words import Command
 from pytest_asperf.commands.console import print_json, print_sections, stderr_console
 from pytest_asperf.commands.options import CANNOT_MEASURE, AsJson, Python
@@ -14,7 +15,7 @@ from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import printable
 from pytest_asperf.modelfiles.cache import discard, entries
 from pytest_asperf.modelfiles.shipped import shipped_models
-from pytest_asperf.report.sections import CheckLine, Section, size
+from pytest_asperf.report.sections import CheckLine, Section
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -103,7 +104,8 @@ def build_models(
         locator = shelves[ref.spec.engine or settings.engine]
         with stderr_console().status(Text(f"making {printable(ref.label)}")):
             located = locator.locate(ref)
-        check = CheckLine("file", "ok", f"{size(located.size_bytes)}, {printable(located.path)}")
+        found = f"{memory_text(located.size_bytes)}, {printable(located.path)}"
+        check = CheckLine("file", "ok", found)
         print_sections([Section(ref.label, (check,))])
 
 
@@ -160,7 +162,7 @@ def cached_checks(entries: Iterable[CacheEntry]) -> tuple[CheckLine, ...]:
     for entry in entries:
         if entry.problem is None:
             levels = intact.setdefault(_model(entry), [])
-            levels.append(f"{_level(entry)} {size(entry.nbytes)}")
+            levels.append(f"{_level(entry)} {memory_text(entry.nbytes)}")
         else:
             broken.append(entry_check(entry))
     return (*(CheckLine(name, "ok", ", ".join(levels)) for name, levels in intact.items()), *broken)
@@ -173,7 +175,7 @@ def entry_check(entry: CacheEntry) -> CheckLine:
 
 def _check(entry: CacheEntry, name: str) -> CheckLine:
     if entry.problem is None:
-        return CheckLine(name, "ok", size(entry.nbytes))
+        return CheckLine(name, "ok", memory_text(entry.nbytes))
     return CheckLine(name, "warning", f"broken, {entry.problem}: {printable(entry.path)}", _REMOVE)
 
 

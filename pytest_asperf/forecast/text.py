@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.capacity import MOE_REACHED_SHARE, REACHED_SHARE
 from pytest_asperf.analysis.speculation_model import RULE_RATIO
+from pytest_asperf.analysis.stats.estimate import memory_text, number_text
 from pytest_asperf.errors import printable
-from pytest_asperf.report.sections import CheckLine, Failure, Section, size
+from pytest_asperf.report.sections import CheckLine, Failure, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,10 +60,10 @@ def _finite(value: Any) -> Any:
 def rows(prediction: Prediction) -> tuple[tuple[str, ...], ...]:
     """A table of the models, its head first.
 
-    Weights and KV cache are in GB; then the weights' share of memory, whether all fits, the ceiling
-    of TG with an empty context, and what is expected of it.
+    Weights and KV cache are in GiB; then the weights' share of memory, whether all fits, the
+    ceiling of TG with an empty context, and what is expected of it.
     """
-    head = ("model", "GB", "KV GB", "share", "fits", "ceiling", "tok/s")
+    head = ("model", "GiB", "KV GiB", "share", "fits", "ceiling", "tok/s")
     return (head, *(_row(forecast) for forecast in prediction.forecasts))
 
 
@@ -71,7 +72,7 @@ def _machine_checks(prediction: Prediction) -> tuple[CheckLine, ...]:
     return (
         CheckLine("memory", "unknown", memory.what, memory.remedy)
         if isinstance(memory, Failure)
-        else CheckLine("memory", "ok", f"{size(memory.nbytes)}; {memory.basis}"),
+        else CheckLine("memory", "ok", f"{memory_text(memory.nbytes)}; {memory.basis}"),
         CheckLine("bandwidth", "unknown", ceiling.what, ceiling.remedy)
         if isinstance(ceiling, Failure)
         else CheckLine("bandwidth", "ok", f"{ceiling.gbs:.4g} GB/s {prediction.bandwidth_basis}"),
@@ -90,30 +91,34 @@ def _model_checks(
         yield CheckLine("state", "unknown", f"{detail}; it does not grow with the context")
     yield CheckLine("buffers", "unknown", "compute buffers are not modelled; they come on top")
     yield from _fit_checks(forecast, prediction.hardware)
-    empty, full = demand.read_bytes
+    empty, full = map(memory_text, demand.read_bytes)
     experts = ", active experts only" if demand.has_experts else ""
-    reads = f"{size(empty)} per token with an empty context{experts}, {size(full)} with a full one"
+    reads = f"{empty} per token with an empty context{experts}, {full} with a full one"
     yield CheckLine("reads", "ok", reads)
     yield from _rate_checks(forecast, prediction.ceiling)
 
 
 def _weights_check(forecast: Forecast, draft: Demand | None) -> CheckLine:
     fit = forecast.fit
-    weights = size(forecast.demand.weights_bytes)
+    weights = memory_text(forecast.demand.weights_bytes)
     if draft is not None:
-        weights += f" and {size(draft.weights_bytes)} of {printable(draft.label)}"
+        weights += f" and {memory_text(draft.weights_bytes)} of {printable(draft.label)}"
     if fit is None:
         return CheckLine("weights", "ok", weights)
     share = fit.weights_bytes / fit.memory.nbytes
     limit = "the 60 % rule allows" if fit.memory.is_shared else "all of the card's memory is"
-    detail = f"{weights}: {share:.1%} of memory; {limit} {size(round(fit.weights_limit_bytes))}"
+    detail = (
+        f"{weights}: {share:.1%} of memory; {limit} {memory_text(round(fit.weights_limit_bytes))}"
+    )
     if fit.weights_fit:
         return CheckLine("weights", "ok", detail)
     return CheckLine("weights", "impossible", detail, "use a smaller level, or more memory")
 
 
 def _kv_check(demand: Demand, types: tuple[str, str]) -> CheckLine:
-    detail = f"{size(demand.kv_bytes)} for {demand.context} tokens, K {types[0]}, V {types[1]}"
+    detail = (
+        f"{memory_text(demand.kv_bytes)} for {demand.context} tokens, K {types[0]}, V {types[1]}"
+    )
     if demand.window is not None:
         detail += f"; an upper bound, since layers with a window keep only {demand.window}"
     if demand.n_ctx_train is not None and demand.context > demand.n_ctx_train:
@@ -127,7 +132,8 @@ def _fit_checks(forecast: Forecast, hardware: str) -> Iterator[CheckLine]:
     if fit is None:
         yield CheckLine("fits", "unknown", f"the memory of {printable(hardware)} is unknown")
         return
-    detail = f"weights and KV cache take {size(fit.needed_bytes)} of {size(fit.memory.nbytes)}"
+    needed, memory = memory_text(fit.needed_bytes), memory_text(fit.memory.nbytes)
+    detail = f"weights and KV cache take {needed} of {memory}"
     if not fit.fits:
         remedy = "a smaller level, a shorter --context, or --type-k=q8_0 --type-v=q8_0"
         yield CheckLine("fits", "impossible", f"no: {detail}", remedy)
@@ -149,7 +155,9 @@ def _rate_checks(forecast: Forecast, ceiling: BandwidthBound | Failure) -> Itera
         f"TG {_rate(ceilings[0])} tok/s with an empty context, {_rate(ceilings[1])} with a full one"
     )
     if reached is None:
-        known = f"its {size(ceiling.cache_bytes)} of" if ceiling.cache_bytes else "the largest"
+        known = (
+            f"its {memory_text(ceiling.cache_bytes)} of" if ceiling.cache_bytes else "the largest"
+        )
         detail += f", from memory; but {known} last-level cache can hold what a token reads"
         yield CheckLine("ceiling", "warning", detail, "measure it: no ceiling of memory bounds it")
         return
@@ -162,7 +170,7 @@ def _rate_checks(forecast: Forecast, ceiling: BandwidthBound | Failure) -> Itera
     else:
         low, high = REACHED_SHARE
         detail = f"{rates}: {low:.0%} to {high:.0%} of it, as published guides say;"
-        detail += " models under a few GB reach less"
+        detail += " models under a few GiB reach less"
     yield CheckLine("expected", "ok", detail)
 
 
@@ -219,7 +227,7 @@ def _row(forecast: Forecast) -> tuple[str, ...]:
         fits = "yes" if fit.fits else "no"
     ceiling = _rate(forecast.ceilings[0]) if forecast.ceilings else "?"
     reached = "-".join(map(_rate, forecast.reached)) if forecast.reached else "?"
-    sizes = (f"{nbytes / 1e9:.3g}" for nbytes in (demand.weights_bytes, demand.kv_bytes))
+    sizes = (number_text(nbytes / 2**30) for nbytes in (demand.weights_bytes, demand.kv_bytes))
     return (printable(demand.label), *sizes, share, fits, ceiling, reached)
 
 

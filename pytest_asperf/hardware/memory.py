@@ -25,9 +25,7 @@ def memory_of(
         basis = option if memory_gb else f"the most it is sold with{another}"
         sold_gb = memory_gb or profile.max_memory_gb
         # What is sold as a GB of memory is 2^30 bytes.
-        return MemoryCapacity(
-            sold_gb << 30, hardware.shares_memory, f"{sold_gb} GB {kind}, {basis}"
-        )
+        return MemoryCapacity(sold_gb << 30, hardware.shares_memory, f"{kind}, {basis}")
     cards = [gpu.memory_bytes for gpu in machine.gpus if gpu.memory_bytes is not None]
     if cards and not hardware.shares_memory:
         note = f", one of {len(cards)}" if len(cards) > 1 else ""

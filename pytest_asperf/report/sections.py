@@ -48,11 +48,6 @@ class Failure:
         return cls(printable(error.what), printable(error.remedy))
 
 
-def size(nbytes: int) -> str:
-    """A size in decimal units."""
-    return f"{nbytes / 1e9:.1f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.1f} MB"
-
-
 def condition_check(condition: Condition) -> CheckLine:
     """How a condition of the machine is."""
     state: State = "warning" if condition.state == "disturbing" else condition.state

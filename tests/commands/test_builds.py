@@ -63,7 +63,7 @@ def test_nothing_is_made_yet(asperf: Asperf) -> None:
     assert "not made yet" in done.stdout
     assert "there is no file" in done.stdout
     assert "is no git checkout" in done.stdout
-    assert "0 builds, 0.0 MB" in done.stdout
+    assert "0 builds, 0 MiB" in done.stdout
 
 
 def test_a_build_is_made_listed_and_pruned(asperf: Asperf) -> None:

@@ -97,7 +97,7 @@ def test_disturbances_are_warnings_with_their_remedies() -> None:
     text = "\n".join(lines(MAC.sections))
     for words in ("m2ultra-76", "24 physical, 24 logical (16 Performance + 8 Efficiency)"):
         assert words in text
-    assert "206.2 GB (192.0 GiB)" in text
+    assert "192 GiB (206.2 GB for min_memory_gb)" in text
     assert "800 GB/s advertised" in text
     assert "  warn swap           12.0 GB in use\n" in text
     assert "do: close large programs" in text
@@ -124,7 +124,7 @@ def test_an_unusable_cache_makes_a_measurement_impossible() -> None:
 
 def test_cached_files_are_listed_by_model_and_broken_ones_alone() -> None:
     """What is intact takes one line; what is broken says where, why and what to do."""
-    assert check_of(MAC, "asperf-target").detail == "Q8_0 12.8 MB"
+    assert check_of(MAC, "asperf-target").detail == "Q8_0 12.2 MiB"
     broken = check_of(MAC, "asperf-target:Q8_0")
     assert broken.state == "warning"
     assert "3 bytes" in broken.detail
@@ -154,7 +154,7 @@ def test_bandwidth_says_where_it_comes_from() -> None:
             "warning",
             "processor time of 1.5 cores: more threads",
         ),
-        (ContainerLimits(memory_bytes=4 * 10**9), "ok", "4.0 GB of memory"),
+        (ContainerLimits(memory_bytes=4 * 10**9), "ok", "3.73 GiB of memory"),
     ],
 )
 def test_a_quota_below_the_visible_cores_disturbs(

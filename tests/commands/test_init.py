@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from tests.conftest import Draft
 
-GB = 10**9
-MEMORY = MemoryCapacity(16 * GB, is_shared=True, basis="")
+GIB = 2**30
+MEMORY = MemoryCapacity(16 * GIB, is_shared=True, basis="")
 
 
 @pytest.fixture
@@ -57,10 +57,10 @@ def run_pytest(
     return run
 
 
-def file(path: str, level: str | None, weights_gb: float = 1, vocabulary: str = "v") -> GivenFile:
+def file(path: str, level: str | None, weights_gib: float = 1, vocabulary: str = "v") -> GivenFile:
     """Return a GGUF file of a size."""
     return GivenFile(
-        path, "llama_cpp", level, "m", int(weights_gb * GB), 10**8, 4096, vocabulary, MEMORY
+        path, "llama_cpp", level, "m", int(weights_gib * GIB), 10**8, 4096, vocabulary, MEMORY
     )
 
 
@@ -90,7 +90,7 @@ def test_the_tests_of_a_given_file_pass(
     """A GGUF file is measured with what was written for it."""
     done = init(str(draft("Q8_0")))
     assert done.exit_code == 0, done.output
-    assert re.search(r"ok +asperf-draft-\S+ +Q8_0: 1\.\d MB of weights.* fits in", done.stdout)
+    assert re.search(r"ok +asperf-draft-\S+ +Q8_0: 1\.\d+ MiB of weights.* fits in", done.stdout)
     settings = tmp_path / "asperf.toml"  # with one thread, as others may work on this machine
     settings.write_text(settings.read_text().replace("# settings", "settings"))
     ran = run_pytest("--asperf-repetitions=5", "--asperf-max-cv=1000%")
@@ -190,7 +190,7 @@ def test_a_model_that_does_not_fit_is_skipped() -> None:
     models = named([file("large.gguf", "Q8_0", 14), file("small.gguf", "Q8_0", 1)], [])
     code = first_tests(models, None, "t.py")
     large, small = (node for node in ast.parse(code).body[3:5])
-    assert "weights above 60 % of 16.0 GB" in ast.unparse(large)
+    assert "weights above 60 % of 16 GiB" in ast.unparse(large)
     assert "skip" not in ast.unparse(small)
     written = tomllib.loads(configuration(models, None, "here"))
     assert written["default_model"] == "small:Q8_0"

@@ -39,11 +39,11 @@ def test_a_model_that_fits_ends_with_0_and_says_on_what_each_number_rests(
     """Sizes, memory and bandwidth each name their source, and nothing is made for it."""
     done = predict(TARGET, M4_MAX, "--memory=64")
     assert done.exit_code == 0, done.output
-    assert "68.7 GB; 64 GB shared by CPU and GPU, --memory" in done.stdout
+    assert "64 GiB; shared by CPU and GPU, --memory" in done.stdout
     assert "546 GB/s advertised; github.com/" in done.stdout
     assert "at 8.5 bits per weight, Q8_0's published average" in done.stdout
     assert "compute buffers are not modelled" in done.stdout
-    assert "the 60 % rule allows 41.2 GB" in done.stdout
+    assert "the 60 % rule allows 38.4 GiB" in done.stdout
     assert not (tmp_path / "cache").exists()
 
 
@@ -75,11 +75,11 @@ def test_weights_above_the_rule_do_not_fit_in_shared_memory(
     (folder / "config.json").write_text("{}")
     no = predict("--model=./large", "--hardware=m4", "--memory=16")
     assert no.exit_code == 1
-    assert "FAIL weights   15.0 GB: 87.3% of memory" in no.stdout
+    assert "FAIL weights   14 GiB: 87.3% of memory" in no.stdout
     assert "FAIL fits      no" in no.stdout
     yes = predict("--model=./large", "--hardware=rtx4090")
     assert yes.exit_code == 0
-    assert "24 GB the card's own" in yes.stdout
+    assert "24 GiB; the card's own" in yes.stdout
     ceiling = facts(predict("--model=./large", "--hardware=rtx4090", "--json"))["forecasts"][0]
     assert ceiling["ceilings"][0] == pytest.approx(1008 / 15, rel=1e-6)
     assert ceiling["reached"] == pytest.approx([0.6 * 67.2, 0.8 * 67.2], rel=1e-6)
@@ -102,7 +102,7 @@ def test_several_models_give_a_table(predict: Callable[..., Result]) -> None:
     """One row each, then each in full."""
     done = predict(TARGET, "--model=asperf-draft", M4_MAX)
     head, *rows = done.stdout.splitlines()[:3]
-    assert head.split() == ["model", "GB", "KV", "GB", "share", "fits", "ceiling", "tok/s"]
+    assert head.split() == ["model", "GiB", "KV", "GiB", "share", "fits", "ceiling", "tok/s"]
     assert [row.split()[0] for row in rows] == ["asperf-target:Q8_0", "asperf-draft"]
     assert done.stdout.count("  ok   fits") == 2
 
