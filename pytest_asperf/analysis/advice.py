@@ -71,6 +71,8 @@ def _would_decide(estimate: Estimate, limits: tuple[float, ...]) -> str:
 
 def _option(estimate: Estimate, total: int) -> str:
     """The option that sets how many are measured."""
+    if estimate.repetitions is not None:
+        return f": --asperf-repetitions={math.ceil(total * estimate.repetitions / estimate.n)}"
     option = _OPTIONS.get(estimate.counted)
     return f": {option}={total}" if option else ""
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from pytest_asperf.analysis.limit_verdict import (
 from pytest_asperf.analysis.metrics import PPL, SIZE, TG
 from pytest_asperf.analysis.order_verdict import judge_monotonic, judge_pareto
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
+from pytest_asperf.analysis.stats.percentiles import percentile_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject, judge_invalid
 from pytest_asperf.errors import ConfigError, printable
 
@@ -156,6 +158,18 @@ def test_too_few_samples_are_inconclusive() -> None:
     verdict = judge_below(few, 100, SUBJECT)
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert "more than 3 repetitions (needs at least 5 repetitions)" in verdict.advice
+
+
+def test_a_percentile_of_tokens_is_decided_by_more_runs() -> None:
+    """Tokens come with their runs, so the advice is a number of runs, and that many do."""
+    runs = [[2.0] * 40 + [1.0] * 88, *[[1.0] * 128] * 9]
+    few = percentile_interval(runs, 95, unit="ms", counted="tokens")
+    advice = judge_below(few, 100, SUBJECT).advice
+    found = re.search(r"measure [0-9]+ tokens: --asperf-repetitions=([0-9]+)$", advice)
+    assert found, advice
+    assert len(runs) < int(found[1]) < 100
+    more = percentile_interval(runs * math.ceil(int(found[1]) / len(runs)), 95, unit="ms")
+    assert judge_below(more, 100, SUBJECT).outcome is Outcome.PASS
 
 
 LADDER = ("F16", "Q8_0", "Q6_K", "Q5_K_M")

@@ -44,6 +44,7 @@ class Estimate:
         counted: what `n` counts, in the plural.
         confidence: nominal two-sided coverage of the interval; 1 for an exact quantity.
         needed: observations from which there are bounds; None where it is not known.
+        repetitions: of the measurement, where each gave several of the `n`.
 
     Raises:
         ValueError: the bounds do not enclose a finite point, or a count or coverage is impossible.
@@ -59,6 +60,7 @@ class Estimate:
     counted: str = "samples"
     confidence: float = DECISION_CONFIDENCE
     needed: int | None = None
+    repetitions: int | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.point) and self.low <= self.point <= self.high):

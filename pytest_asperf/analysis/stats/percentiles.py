@@ -72,6 +72,7 @@ def percentile_interval(
         counted=counted,
         confidence=confidence,
         needed=needed,
+        repetitions=len(groups) if len(groups) < n else None,
     )
 
 
