@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _OURS: Final = 0x61737066
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _WRITES: Final = "asperf_writes"
-_LOST: Final = "what is measured would be in no history"
+_LOST: Final = "no report can be stored there or read from it"
 _OTHER: Final = "name a file that does not exist yet, or one that --asperf-store made"
 
 #: By what a driver's message has: what happened, what to do, and whether it may pass by itself.
@@ -145,7 +145,7 @@ def _sqlite(path: Path, wait_s: float, *, create: bool) -> Database:
         problem = f"there is no store at {shown}"
     if problem:
         remedy = "name a file in a folder that exists" if create else "name a store that exists"
-        raise ConfigError(problem, why=_LOST, remedy=f"{remedy}, with --asperf-store")
+        raise ConfigError(problem, why=_LOST, remedy=remedy)
     engine = sa.create_engine(
         sa.URL.create("sqlite", database=str(path)),
         connect_args={"timeout": wait_s},

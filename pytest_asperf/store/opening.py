@@ -32,7 +32,7 @@ def open_store(address: str, *, create: bool = True, wait_s: float = WAIT_S) -> 
     except ImportError as error:
         raise ConfigError(
             f"a store needs {error.name or error}, which is not installed",
-            why="what is measured would be in no history",
+            why="no report can be stored or read without it",
             remedy="pip install 'pytest-asperf[store]'",
         ) from None
     return open_records(address, create=create, wait_s=wait_s)
