@@ -1,10 +1,11 @@
-"""Throughput and PPL on an NVIDIA card beside llama-bench and llama-perplexity, same build.
+"""Throughput, PPL and KLD on an NVIDIA card beside llama-bench and llama-perplexity, same build.
 
 Models have random weights: how fast a card computes does not depend on them. Of each model and
-level a round is one process of each side, in random order, which times every workload.
+level a round is one process of each side, in random order, which times every workload. A model
+with a large vocabulary is scored only, over a ladder of all levels.
 
 Needs `ASPERF_BENCH_TOOLS`, a folder of llama.cpp's programs of the library's own build. Sizes to
-measure are arguments: `python benchmarks/bench_cuda.py 0.5B 3B`.
+measure are arguments: `python benchmarks/bench_cuda.py 0.5B 3B 8B 0.5B-150k`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bench_ppl_parity import print_divergence, print_ppl
 from build_tools import tools_folder
 from models import BUILD, Shape, level_files, write_random_llama
+from peers import Peers
 from scored import score
 from timing import PeerError, interleave, ratio, run, table
 
@@ -30,7 +33,9 @@ from pytest_asperf.measure.throughput import time_workload, workload_tokens
 from pytest_asperf.modelfiles.shipped import shipped_corpus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from peers import DivergenceRun, PplRun
 
     from pytest_asperf.config.spec import ModelSpec
 
@@ -38,14 +43,17 @@ _SHAPES: Final = {
     "0.5B": Shape(n_vocab=32_768, n_embd=1024, n_ff=4096, n_layers=24),
     "3B": Shape(n_vocab=32_768, n_embd=3072, n_ff=8192, n_layers=28),
     "8B": Shape(n_vocab=32_768, n_embd=4096, n_ff=14_336, n_layers=32),
+    "0.5B-150k": Shape(n_vocab=150_000, n_embd=1024, n_ff=4096, n_layers=24),
 }
 _LEVELS: Final = ("F16", "Q8_0", "Q4_K_M")
+_LONG_LADDER: Final = ("F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
 _WORKLOADS: Final = (Workload("pp", 512), Workload("tg", 128), Workload("tg", 128, 4096))
 #: The model's context of 2,048 would be exceeded by a depth of 4,096.
 _N_CTX: Final = 8192
-_ROUNDS: Final = 5
+_ROUNDS: Final = 4
+_SCORED_ROUNDS: Final = 3
 _RUNS: Final = 3
-_CHUNKS: Final = 40
+_CHUNKS: Final = 20
 _TOLERANCE: Final = 0.02
 #: The card, flash attention as the engine decides, and every layer on it.
 _SETTINGS: Final = EngineSettings(flash_attn="on")
@@ -60,14 +68,18 @@ def main(sizes: list[str]) -> bool:
     print(f"### {cards[0].name}, {_ROUNDS} processes of each side\n", flush=True)
     agree = True
     for size in sizes or ["0.5B"]:
+        shape = _SHAPES[size]
+        large_vocabulary = shape.n_vocab > _SHAPES["0.5B"].n_vocab
         with tempfile.TemporaryDirectory() as folder:
-            spec = write_random_llama(Path(folder) / f"{size}.gguf", _SHAPES[size], n_ctx=_N_CTX)
-            files = level_files(spec, _LEVELS, cache=Path(folder))
-            rows = [row for level, path in files.items() for row in _speed(spec, level, path)]
-            header = ("model", "run", "ours, tok/s", "llama-bench", "time, ours / theirs")
-            print(table(header, [row for row, _ in rows]), flush=True)
-            agree &= all(abs(time - 1) <= _TOLERANCE for _, time in rows)
-            _ppl(size, files["F16"])
+            spec = write_random_llama(Path(folder) / f"{size}.gguf", shape, n_ctx=_N_CTX)
+            levels = _LONG_LADDER if large_vocabulary else _LEVELS
+            files = level_files(spec, levels, cache=Path(folder))
+            if not large_vocabulary:
+                rows = [row for level, path in files.items() for row in _speed(spec, level, path)]
+                header = ("model", "run", "ours, tok/s", "llama-bench", "time, ours / theirs")
+                print(table(header, [row for row, _ in rows]), flush=True)
+                agree &= all(abs(time - 1) <= _TOLERANCE for _, time in rows)
+            agree &= _scores(size, files, Path(folder) / "logits")
     return agree
 
 
@@ -115,18 +127,46 @@ def _their_times(path: Path) -> list[float]:
     return times
 
 
-def _ppl(size: str, path: Path) -> None:
-    """Print the wall time of PPL, from process start to result."""
-    tool, corpus = tools_folder() / "llama-perplexity", shipped_corpus()
-    command = [str(tool), "-m", str(path), "-f", str(corpus), "-fa", "on", "-t", "1"]
-    arms = {
-        "ours": lambda: score({"model": path}, corpus, chunks=_CHUNKS).cost.wall_s,
-        "theirs": lambda: run([*command, "--chunks", str(_CHUNKS)]).cost.wall_s,
+def _scores(size: str, files: Mapping[str, Path], logits: Path) -> bool:
+    """Print PPL and a ladder, figures and wall time from process start to result."""
+    peers, corpus = Peers(tools_folder()), shipped_corpus()
+    base, *levels = files
+
+    def their_ladder() -> tuple[PplRun, dict[str, DivergenceRun]]:
+        first = peers.perplexity(files[base], corpus, chunks=_CHUNKS, logits=logits)
+        return first, {level: peers.divergence(files[level], logits) for level in levels}
+
+    one = {base: files[base]}
+    walls = interleave(
+        {
+            "ours": lambda: score(one, corpus, chunks=_CHUNKS).cost.wall_s,
+            "theirs": lambda: peers.perplexity(files[base], corpus, chunks=_CHUNKS).cost.wall_s,
+        },
+        rounds=_SCORED_ROUNDS,
+        seed=1,
+    )
+    print(f"PPL of {size} {base} over {_CHUNKS} chunks: {_seconds(walls)}.\n", flush=True)
+    ours, theirs = [], []
+    for _ in range(_SCORED_ROUNDS):
+        ours.append(score(files, corpus, chunks=_CHUNKS))
+        theirs.append(their_ladder())
+    walls = {
+        "ours": [run.cost.wall_s for run in ours],
+        "theirs": [
+            first.cost.wall_s + sum(run.cost.wall_s for run in runs.values())
+            for first, runs in theirs
+        ],
     }
-    walls = interleave(arms, rounds=3, seed=1)
-    compared = ratio(walls["ours"], walls["theirs"])
-    seconds = " and ".join(f"{statistics.median(side):.2f} s" for side in walls.values())
-    print(f"PPL of {size} F16 over {_CHUNKS} chunks, ours and theirs: {seconds}, {compared}.\n")
+    print(f"{len(levels)} levels with KLD of {size}: {_seconds(walls)}.\n", flush=True)
+    first, runs = theirs[-1]
+    ppl = {base: first.ppl, **{level: run.ppl for level, run in runs.items()}}
+    agree = print_ppl(ours[-1].ppl, ppl)
+    return print_divergence(ours[-1], {level: run.figures for level, run in runs.items()}) and agree
+
+
+def _seconds(walls: Mapping[str, list[float]]) -> str:
+    medians = " and ".join(f"{statistics.median(side):.2f} s" for side in walls.values())
+    return f"ours and theirs {medians}, ours / theirs {ratio(walls['ours'], walls['theirs'])}"
 
 
 if __name__ == "__main__":

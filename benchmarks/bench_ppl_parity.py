@@ -42,12 +42,13 @@ def main() -> bool:
         divergence = {level: peers.divergence(files[level], logits) for level in levels}
     print(f"### PPL and KLD over {theirs.n_chunks} chunks, figure by figure\n")
     ppl = {base: theirs.ppl, **{level: run.ppl for level, run in divergence.items()}}
-    agrees = _print_ppl(ours.ppl, ppl)
+    agrees = print_ppl(ours.ppl, ppl)
     figures = {level: run.figures for level, run in divergence.items()}
-    return _print_divergence(ours, figures) and agrees
+    return print_divergence(ours, figures) and agrees
 
 
-def _print_ppl(ours: Mapping[str, Figure], theirs: Mapping[str, float]) -> bool:
+def print_ppl(ours: Mapping[str, Figure], theirs: Mapping[str, float]) -> bool:
+    """Print both sides' PPL by level, and return whether four digits agree."""
     rows, agree = [], True
     for level, (mine, _) in ours.items():
         other = theirs[level]
@@ -58,7 +59,8 @@ def _print_ppl(ours: Mapping[str, Figure], theirs: Mapping[str, float]) -> bool:
     return agree
 
 
-def _print_divergence(ours: Scored, theirs: Mapping[str, Divergence]) -> bool:
+def print_divergence(ours: Scored, theirs: Mapping[str, Divergence]) -> bool:
+    """Print both sides' ΔPPL and KLD by level, and return whether they are within rounding."""
     moved = _ROUNDING_NATS + ours.beyond_floor_nats
     rows, agree = [], True
     for level, figures in theirs.items():
@@ -86,7 +88,7 @@ def _bound(name: str, value: float, moved_nats: float) -> float:
     return {
         "ln PPL ratio": moved_nats,
         "PPL ratio": moved_nats * value,
-        "KLD": _ROUNDING_NATS * (1 + value + math.sqrt(2 * value)),
+        "KLD": _ROUNDING_NATS * (1 + value + math.sqrt(2 * max(value, 0))),
     }[name]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -71,6 +72,7 @@ class EngineSettings:
         kv_bits: bits of an element of MLX's KV cache, one of `MLX_KV_BITS`; unset, it is not
             quantised.
         kv_group_size: elements of it that share a scale, one of `MLX_KV_GROUP_SIZES`.
+        tensor_split: shares of the layers by GPU, `1/1`; with `0/1` all are on the second.
         slow_by: share of each step's time that is added to it, to see that a gate finds it.
         remote: the RPC server that computes for llama.cpp: `host:port`, `loopback`, `ssh:host`.
         parallel: requests that a server that we start works on at once.
@@ -86,6 +88,7 @@ class EngineSettings:
     kv_group_size: int | None = None
     n_batch: int | None = None
     n_ubatch: int | None = None
+    tensor_split: str | None = None
     slow_by: float | None = None
     remote: str | None = None
     parallel: int | None = None
@@ -124,6 +127,8 @@ class EngineSettings:
         return replace(self, **{name: getattr(other, name) for name in _OF_KV})
 
 
+_SHARES: Final = re.compile(r"\d{1,6}(\.\d{1,6})?(/\d{1,6}(\.\d{1,6})?){0,15}", re.ASCII)
+
 #: Options of a server that decide where it listens, and what it serves.
 _OURS: Final = frozenset({"--port", "--host", "-m", "--model", "--api-key"})
 
@@ -138,6 +143,17 @@ def _one_number(numbers: tuple[int, ...]) -> Rule[int]:
         return value
 
     return Rule(read, listing(map(str, numbers)))
+
+
+def _shares(value: object) -> str:
+    if not isinstance(value, str) or not _SHARES.fullmatch(value) or not any(parse_shares(value)):
+        raise ValueError
+    return value
+
+
+def parse_shares(tensor_split: str) -> tuple[float, ...]:
+    """The share of each GPU."""
+    return tuple(map(float, tensor_split.split("/")))
 
 
 def _options(value: object) -> str:
@@ -160,6 +176,7 @@ _RULES: Final[Mapping[str, Rule[Any]]] = {
     "kv_group_size": _one_number(MLX_KV_GROUP_SIZES),
     "n_batch": whole(1, _LARGEST),
     "n_ubatch": whole(1, _LARGEST),
+    "tensor_split": Rule(_shares, 'shares of the layers by GPU, such as "1/1"'),
     "remote": REMOTE_ADDRESS,
     "parallel": whole(1, 1024),
     "server_args": Rule(_options, "options of the server, as behind llama-server --cache-ram 0"),

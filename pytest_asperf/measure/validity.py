@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import Consequence
+from pytest_asperf.config.engine_settings import parse_shares
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.measure.model_locator import is_unchanged
 from pytest_asperf.worker.logits import LARGEST_LOGIT
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 #: A setting that leaves the choice to the engine, and a fact that the engine does not know.
 _UNDECIDED: Final = ("auto", "unknown")
+#: A GPU by its number, as ggml names it: CUDA0, Vulkan1.
+_GPU: Final = re.compile(r"[A-Za-z]+(\d+)")
 #: Tokens that two prompts may begin with alike: BOS, a chat's head, a word by chance.
 _ALIKE: Final = 8
 _REMEDIES: Final = {
@@ -76,6 +80,8 @@ def _resolved(ran: Provenance, requested: Mapping[str, object]) -> dict[str, obj
         # All that there are, and the output head, which counts as one.
         layers = max(wanted, layers)
     of_load: dict[str, object] = {"threads": loaded.threads, "n_gpu_layers": layers}
+    if shares := ran.requested.tensor_split:
+        of_load["tensor_split"] = placed_shares(shares, loaded.weights_mib)
     if context is None:
         return of_load
     return {
@@ -85,6 +91,16 @@ def _resolved(ran: Provenance, requested: Mapping[str, object]) -> dict[str, obj
         "type_k": context.type_k,
         "type_v": context.type_v,
     }
+
+
+def placed_shares(tensor_split: str, weights_mib: Mapping[str, float]) -> str:
+    """The shares as requested, if the GPUs with a share hold weights and no others do."""
+    holding = {
+        int(gpu[1]) for name, mib in weights_mib.items() if mib and (gpu := _GPU.fullmatch(name))
+    }
+    sharing = {index for index, share in enumerate(parse_shares(tensor_split)) if share}
+    placed = ", ".join(f"{name} {mib:.0f} MiB" for name, mib in weights_mib.items())
+    return tensor_split if holding == sharing else placed or "no weights on a GPU"
 
 
 def require_unchanged(model: LocatedModel) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +30,7 @@ from .printed.engine_log import buffers_mib, context_facts, layers_offloaded
 from .threads import default_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -45,7 +46,7 @@ _MAX_TEXT: Final = 200
 _SETTINGS: Final = frozenset(
     {
         *("threads", "n_gpu_layers", "flash_attn", "type_k", "type_v", "n_batch", "n_ubatch"),
-        *("slow_by", "remote"),
+        *("tensor_split", "slow_by", "remote"),
     }
 )
 
@@ -53,6 +54,12 @@ _SETTINGS: Final = frozenset(
 def _library_files() -> list[Path]:
     folder = Path(llama_cpp.__file__).parent / "lib"
     return sorted(p for p in folder.glob("*") if ".so" in p.name or p.suffix in {".dylib", ".dll"})
+
+
+def _per_device(shares: Iterable[float]) -> Any:
+    """An array with a number for each device that llama.cpp can have, 0 beyond those given."""
+    most = llama_cpp.llama_max_devices()
+    return (ctypes.c_float * most)(*islice(shares, most))
 
 
 class LlamaCppEngine:
@@ -133,6 +140,8 @@ class LlamaCppModel:
         params = llama_cpp.llama_model_default_params()
         # llama-cpp-python's own default is the CPU; the tools' is every layer on the GPU.
         params.n_gpu_layers = compat.gpu_layers(settings.get("n_gpu_layers"))
+        if shares := settings.get("tensor_split"):
+            params.tensor_split = _per_device(map(float, shares.split("/")))
         greeting = remote.greet() if remote else {}
         devices = device_list(remote) if remote else None
         if devices:

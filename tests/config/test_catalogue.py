@@ -266,6 +266,14 @@ def test_a_value_of_a_megabyte_is_not_repeated(load: Load) -> None:
     assert len(str(caught.value)) < 10_000
 
 
+@pytest.mark.parametrize("shares", ['"0/0"', '"1,1"', '"-1/1"', '"1/"', "[1, 1]", '"nan/1"'])
+def test_shares_that_are_none(load: Load, shares: str) -> None:
+    """Shares of the layers are numbers from 0, parted by slashes, one of them above 0."""
+    with pytest.raises(ConfigError, match=r"models\.m\.settings\.tensor_split") as caught:
+        load(f'[models.m]\ngguf = "m.gguf"\nsettings = {{ tensor_split = {shares} }}')
+    assert '"1/1"' in caught.value.remedy
+
+
 def test_a_pipe_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
     """What never ends is not waited for."""
     os.mkfifo(tmp_path / "asperf.toml")

@@ -201,5 +201,10 @@ def test_a_gate_whose_arm_did_something_else(live: Project) -> None:
 def test_it(gate):
     assert_no_regression(gate("tg8"))
 """)
-    result = live.run("--asperf-candidate=current,n_gpu_layers=4")
-    result.stdout.fnmatch_lines(["test_it.py V *", "*n_gpu_layers 4 was asked for and 0 ran"])
+    result = live.run("--asperf-candidate=current,n_gpu_layers=4,tensor_split=1/1")
+    result.stdout.fnmatch_lines(
+        [
+            "test_it.py V *",
+            "*n_gpu_layers 4 was asked for and 0 ran; tensor_split 1/1 was asked for and *",
+        ]
+    )

@@ -51,7 +51,7 @@ def test_no_worker_stays_behind(
     output, _ = session.communicate(timeout=60)
     wait_for_end(pid)
     if how != signal.SIGKILL:
-        assert session.returncode == pytest.ExitCode.INTERRUPTED
+        assert session.returncode == pytest.ExitCode.INTERRUPTED, output
         assert "tg8 fake:Q8_0 " in output
         assert "KeyboardInterrupt" in output
 

@@ -1,0 +1,36 @@
+"""Whether what ran is what was asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_asperf.measure.validity import placed_shares
+
+
+@pytest.mark.parametrize(
+    ("weights_mib", "tensor_split"),
+    [
+        ({"CPU_Mapped": 12.0, "CUDA0": 900.0, "CUDA1": 800.0}, "1/1"),
+        ({"CUDA0": 0.0, "CUDA1": 800.0}, "0/1"),
+        ({"Vulkan0": 800.0}, "3/0"),
+    ],
+)
+def test_shares_where_they_were_asked_for(weights_mib: dict[str, float], tensor_split: str) -> None:
+    """The GPUs with a share hold weights, and no others do."""
+    assert placed_shares(tensor_split, weights_mib) == tensor_split
+
+
+@pytest.mark.parametrize(
+    ("weights_mib", "placed"),
+    [
+        ({"CUDA0": 1700.4}, "CUDA0 1700 MiB"),
+        (
+            {"CUDA0": 900.0, "CUDA1": 800.0, "CUDA2": 1.0},
+            "CUDA0 900 MiB, CUDA1 800 MiB, CUDA2 1 MiB",
+        ),
+        ({}, "no weights on a GPU"),
+    ],
+)
+def test_shares_that_lie_elsewhere(weights_mib: dict[str, float], placed: str) -> None:
+    """Where the weights lie is what the result says instead."""
+    assert placed_shares("1/1", weights_mib) == placed
