@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pytest_asperf.api.measurement_context import Model, Reading
     from pytest_asperf.api.memory import Memory, MemoryReading, assert_fits
     from pytest_asperf.api.order_assertions import assert_monotonic, assert_pareto_optimal
+    from pytest_asperf.api.placement import assert_placement
     from pytest_asperf.api.published import assert_as_published
     from pytest_asperf.api.ratio import assert_ratio
     from pytest_asperf.api.scores import Scores, TokenScores
@@ -120,6 +121,7 @@ __all__ = [
     "assert_monotonic",
     "assert_no_regression",
     "assert_pareto_optimal",
+    "assert_placement",
     "assert_ppl_delta",
     "assert_ratio",
     "assert_sd_gain",
@@ -184,6 +186,7 @@ _HOMES = {
     "assert_monotonic": "pytest_asperf.api.order_assertions",
     "assert_no_regression": "pytest_asperf.api.gate",
     "assert_pareto_optimal": "pytest_asperf.api.order_assertions",
+    "assert_placement": "pytest_asperf.api.placement",
     "assert_ppl_delta": "pytest_asperf.api.ladder",
     "assert_ratio": "pytest_asperf.api.ratio",
     "assert_sd_gain": "pytest_asperf.api.speculation_assertions",

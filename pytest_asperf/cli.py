@@ -29,6 +29,7 @@ from pytest_asperf.commands.load import load_server
 from pytest_asperf.commands.models import models_app
 from pytest_asperf.commands.nightly import nightly
 from pytest_asperf.commands.options import ERROR, GateCommand
+from pytest_asperf.commands.placement import show_placement
 from pytest_asperf.commands.predict import predict_models
 from pytest_asperf.commands.report import report_files
 from pytest_asperf.errors import AsperfError
@@ -51,6 +52,7 @@ app.command("nightly", cls=GateCommand)(nightly)
 app.command("doctor", cls=Command)(doctor)
 app.command("calibrate", cls=Command)(calibrate_machine)
 app.command("predict", cls=Command)(predict_models)
+app.command("placement", cls=Command)(show_placement)
 app.command("load", cls=Command)(load_server)
 app.command("audit", cls=Command)(audit_files)
 app.command("findings", cls=Command)(list_findings)

@@ -94,6 +94,10 @@ class HardwareError(AsperfError):
     """A hardware profile is unknown, or a fact about this machine cannot be read."""
 
 
+class ElsewhereError(HardwareError):
+    """What a test asks for can be had on other machines only, so that it is skipped here."""
+
+
 class CacheError(AsperfError):
     """The cache folder cannot be used: read-only, full, or not a folder."""
 

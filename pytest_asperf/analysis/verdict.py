@@ -181,7 +181,7 @@ def guarded(verdict: Verdict, guard_findings: Iterable[GuardFinding], *, remedy:
 
 def _how(estimate: Estimate) -> str:
     if estimate.is_exact:
-        return "exact"
+        return estimate.method
     two_sided, one_sided = 100 * estimate.confidence, 50 * (1 - estimate.confidence)
     return (
         f"{two_sided:.4g} % two-sided, so each bound errs in at most {one_sided:.3g} % of runs; "

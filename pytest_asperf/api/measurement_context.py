@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.runner import MeasurementRunner
     from pytest_asperf.published.findings import Findings
     from pytest_asperf.report.rows import ReportRow
+
+#: Rows of claims that took no fixture, until the running test takes them.
+_UNTAKEN: Final = ContextVar[tuple["ReportRow", ...]]("untaken", default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,18 @@ def settle(
     if verdict.outcome is not Outcome.PASS:
         raise VerdictError(verdict)
     return verdict
+
+
+def note_for_test(row: ReportRow) -> None:
+    """Keep the row of a claim that took no fixture for the test that runs."""
+    _UNTAKEN.set((*_UNTAKEN.get(), row))
+
+
+def take_for_test() -> tuple[ReportRow, ...]:
+    """The rows that were kept since the last call."""
+    rows = _UNTAKEN.get()
+    _UNTAKEN.set(())
+    return rows
 
 
 def unknown_word(what: str, word: str, valid: Sequence[str]) -> ConfigError:

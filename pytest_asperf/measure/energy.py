@@ -47,9 +47,20 @@ class EnergyResult:
         every = [set(phase.rails) for phase in self.phases]
         return tuple(rail for rail in self.phases[0].rails if all(rail in one for one in every))
 
-    def watts(self, rail: Rail | None = None) -> Estimate:
-        """Mean power of a rail, or of all that were measured, in W."""
-        return self._over_windows([phase.watts(rail) for phase in self.phases], "W")
+    def watts(self, rail: Rail | None = None, *, net: bool = False) -> Estimate:
+        """Mean power of a rail, or of all that were measured, in W; net of the idle machine's."""
+        idle_w = self.idle.watts(rail) if net else 0.0
+        return self._over_windows([phase.watts(rail) - idle_w for phase in self.phases], "W")
+
+    @property
+    def token_s(self) -> list[float]:
+        """Time of a token, by phase."""
+        return [phase.wall_s / phase.n_tokens for phase in self.phases]
+
+    def why_unmeasured(self, rail: Rail) -> str:
+        """Why a rail has no figure."""
+        reasons = {missing.rail: missing.reason for missing in self.phases[-1].unmeasured}
+        return reasons.get(rail, "nothing here measures it")
 
     def joules_per_token(self, rail: Rail | None = None, *, net: bool = False) -> Estimate:
         """Energy of a token; net of what the idle machine takes in the same time."""

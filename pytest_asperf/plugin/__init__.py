@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -194,7 +195,7 @@ def pytest_runtest_makereport(
     from pytest_asperf.plugin.stash import opened_session
 
     session = opened_session(item.config)
-    if session or (call.excinfo and _is_ours(call.excinfo.value)):
+    if _took_claims(item) or session or (call.excinfo and _is_ours(call.excinfo.value)):
         from pytest_asperf.plugin.outcomes import settle
 
         settle(item, call, report, session)
@@ -205,6 +206,18 @@ def pytest_runtest_makereport(
 
             add_rows(benchmarks, report.asperf_rows)
     return report
+
+
+def _took_claims(item: pytest.Item) -> bool:
+    """Note what a test claimed without a fixture of ours; whether it did."""
+    context = sys.modules.get("pytest_asperf.api.measurement_context")
+    rows = context.take_for_test() if context is not None else ()
+    if rows:
+        from pytest_asperf.plugin.stash import note
+
+        for row in rows:
+            note(item, row)
+    return bool(rows)
 
 
 def pytest_report_teststatus(

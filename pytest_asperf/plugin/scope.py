@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.config.roles import is_role
-from pytest_asperf.errors import AsperfError, RoleError
+from pytest_asperf.errors import AsperfError, ElsewhereError, RoleError
 from pytest_asperf.modelfiles.sizes import parameters_of
 from pytest_asperf.plugin.parsing import marks_of
 from pytest_asperf.plugin.selection import selection_of
@@ -60,9 +60,11 @@ def _out_of_scope(item: pytest.Item, finding: Finding) -> str:
 
 
 def unfilled(item: pytest.Item, error: BaseException | None) -> str:
-    """Why a test that asks for roles cannot be measured with the models named; empty if it can."""
+    """Why a test cannot be measured here, or with the models named; empty if it can."""
     if isinstance(error, RoleError):
         return error.what
+    if isinstance(error, ElsewhereError):
+        return f"{error.what}; {error.remedy}"
     if not isinstance(error, AsperfError) or not error.is_unfit or not (roles := _roles(item)):
         return ""
     what = error.what.removeprefix(f"{item.nodeid}: ")

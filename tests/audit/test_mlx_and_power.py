@@ -1,34 +1,15 @@
 from __future__ import annotations
 
-import plistlib
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.power_samples import sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_asperf.audit.result import Audit
-
-
-def sample(
-    elapsed_ms: float, gpu_mw: float, ane_mw: float = 0.0, pressure: str = "Nominal"
-) -> bytes:
-    """Return one sample of powermetrics: power in mW, energy in mJ."""
-    seconds = elapsed_ms / 1e3
-    return plistlib.dumps(
-        {
-            "is_delta": True,
-            "elapsed_ns": round(elapsed_ms * 1e6),
-            "hw_model": "Mac16,5",
-            "processor": {
-                "cpu_energy": round(900 * seconds),
-                "gpu_energy": round(gpu_mw * seconds),
-                "ane_energy": round(ane_mw * seconds),
-            },
-            "thermal_pressure": pressure,
-        }
-    )
 
 
 def test_energy_is_added_up_over_samples_of_unequal_length(

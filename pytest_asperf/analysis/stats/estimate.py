@@ -80,7 +80,7 @@ class Estimate:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the quantity is known without sampling error."""
+        """Whether the quantity, or its bounds, are known without sampling error."""
         return self.confidence == 1
 
     @property
@@ -147,7 +147,7 @@ class Estimate:
         decimals = _separating(low, high, limits, at_least=least)
         sign = "+" if self.unit == CHANGE else ""
         head = f"{point:{sign}z.{decimals}f}{_suffix(self.unit)}"
-        if self.is_exact:
+        if self.is_exact and low == high:
             return head
         if not widths:
             return f"{head} (too few {self.counted} for an interval)"

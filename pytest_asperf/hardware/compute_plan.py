@@ -1,0 +1,203 @@
+"""Core ML's compute plan of a model: on which device each operation is planned, and its cost.
+
+A plan says what Core ML anticipates, and not what ran.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pytest_asperf.analysis.guards import remote_errors
+from pytest_asperf.analysis.stats.estimate import SHARE, Estimate
+from pytest_asperf.errors import ElsewhereError, HardwareError, ModelError, printable, shown
+
+if TYPE_CHECKING:
+    from pytest_asperf.analysis.guards import GuardFinding
+
+Device = Literal["ANE", "CPU", "GPU"]
+
+#: By coremltools' classes.
+_DEVICES: Final[dict[str | None, Device]] = {
+    "MLNeuralEngineComputeDevice": "ANE",
+    "MLCPUComputeDevice": "CPU",
+    "MLGPUComputeDevice": "GPU",
+}
+DEVICES: Final = tuple(_DEVICES.values())
+#: What Core ML may use, by coremltools' names.
+UNITS: Final = ("ALL", "CPU_AND_GPU", "CPU_AND_NE", "CPU_ONLY")
+SUFFIXES: Final = (".mlpackage", ".mlmodel", ".mlmodelc")
+_PROGRAM: Final = Path(__file__).with_name("compute_plan_program.py")
+#: Weights are rounded: of less than this nothing is missing.
+_ROUNDING: Final = 0.001
+#: Compiling a prefill of 512 tokens for the Neural Engine took 97 minutes on an M2 Ultra.
+_LONGEST_S: Final = 2 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of a plan, with its share of the model's estimated cost.
+
+    Device and weight are None where the plan names none.
+    """
+
+    operator: str
+    device: Device | None
+    weight: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComputePlan:
+    """The plan of one function of a model.
+
+    Attributes:
+        operations: without constants, of which nothing is planned.
+        units: what Core ML was allowed to use.
+        release: coremltools and its version.
+        guard_findings: what the log of compiling says of devices that refused the model.
+    """
+
+    operations: tuple[Operation, ...]
+    units: str
+    release: str
+    guard_findings: tuple[GuardFinding, ...] = ()
+
+    def share(self, device: Device) -> Estimate:
+        """The share of the estimated cost that is planned on a device.
+
+        Cost that the plan gives to no device may be anywhere: the bounds are none and all of it.
+        """
+        placed = Counter[str]()
+        for operation in self.operations:
+            if operation.device:
+                placed[operation.device] += operation.weight or 0.0
+        known = sum(placed.values())
+        whole = max(1.0, sum(operation.weight or 0.0 for operation in self.operations))
+        lost = whole - known
+        low = point = high = placed[device] / (known or 1.0)
+        if lost > _ROUNDING:
+            low, high = placed[device] / whole, (placed[device] + lost) / whole
+        method = "bounds: cost that the plan gives to no device may be on any"
+        return Estimate(
+            point, low, high, len(self.operations),
+            method=method if low < high else "exact", unit=SHARE, counted="operations",
+            confidence=1.0,
+        )  # fmt: skip
+
+    def elsewhere(self, device: Device) -> list[tuple[str, Device | None, float]]:
+        """Operators that are not planned on a device, with theirs and its cost, highest first."""
+        costs = Counter[tuple[str, "Device | None"]]()
+        for operation in self.operations:
+            if operation.device != device:
+                costs[operation.operator, operation.device] += operation.weight or 0.0
+        return [(*place, cost) for place, cost in costs.most_common()]
+
+    @property
+    def counts(self) -> dict[Device, int]:
+        """Operations by device."""
+        planned = Counter(operation.device for operation in self.operations)
+        return {device: planned[device] for device in DEVICES}
+
+
+def read_plan(path: Path, *, units: str = "ALL", function: str | None = None) -> ComputePlan:
+    """The plan that Core ML makes of a model on this Mac, in a process of its own.
+
+    Args:
+        path: a .mlpackage, a .mlmodel or a compiled .mlmodelc.
+        units: what Core ML may use.
+        function: of a model with several; `main`, or the only one, by default.
+
+    Raises:
+        ModelError: there is no such model, or it has no plan by operation.
+        ElsewhereError: this is no Mac.
+        HardwareError: Core ML gave no plan.
+    """
+    if path.suffix not in SUFFIXES or not path.exists():
+        raise ModelError(
+            f"{printable(path)} is no Core ML model",
+            why="a plan is made of one",
+            remedy=f"name a file or folder that exists and ends in {', '.join(SUFFIXES)}",
+        )
+    if platform.system() != "Darwin":
+        raise ElsewhereError(
+            f"Core ML plans nothing on {platform.system()}",
+            why="where operations run is decided by the Mac that runs them",
+            remedy="run this on the Mac that the claim is about",
+        )
+    done = _run(path, units)
+    if done.returncode:
+        error = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        raise HardwareError(
+            f"Core ML made no plan of {printable(path)}: {printable(error[0], 300)}",
+            why="nothing is known of where it would run",
+            remedy="pip install 'pytest-asperf[coreml]' if coremltools is missing (macOS 14.4 or "
+            "newer), or try --units CPU_ONLY: a compiler of the Neural Engine that fails may end "
+            "the process",
+            detail=done.stderr[-4000:],
+        )
+    return parse_plan(done.stdout, done.stderr, where=str(path), function=function)
+
+
+def _run(path: Path, units: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", str(_PROGRAM), str(path), units]
+    try:
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=_LONGEST_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"no plan in {_LONGEST_S / 3600:g} h")
+
+
+def parse_plan(text: str, log: str = "", *, where: str, function: str | None = None) -> ComputePlan:
+    """The plan that the program printed, with the findings on its log.
+
+    Raises:
+        ModelError: the model has no plan by operation, or no such function.
+        HardwareError: it is something else.
+    """
+    try:
+        answer = json.loads(text.strip().rpartition("\n")[2])
+        functions: dict[str, Any] = answer["functions"]
+        units, release = printable(answer["compute_units"]), printable(answer["coremltools"], 40)
+        parsed = {name: _operations(rows) for name, rows in functions.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise HardwareError(
+            f"{printable(where)}: the plan cannot be read: {printable(error)}",
+            why="a plan that is read wrongly would place work where it does not run",
+            remedy="report it with the version of coremltools",
+        ) from error
+    if function is None and len(parsed) > 1:
+        function = "main"
+    chosen = next(iter(parsed)) if function is None and parsed else function
+    if chosen not in parsed:
+        raise ModelError(
+            f"{printable(where)} has no function {shown(chosen)}"
+            if parsed
+            else f"{printable(where)} is no ML program",
+            why="Core ML estimates costs of the operations of an ML program's functions",
+            remedy=f"name one of {', '.join(map(printable, parsed))}"
+            if parsed
+            else "convert it with minimum_deployment_target=coremltools.target.iOS15 or newer",
+        )
+    finding = remote_errors(log.splitlines())
+    findings = (finding,) if finding else ()
+    return ComputePlan(parsed[chosen], units, f"coremltools {release}", findings)
+
+
+def _operations(rows: list[dict[str, Any]]) -> tuple[Operation, ...]:
+    """The operations with a device or a cost; ValueError for a weight that is none."""
+    found = []
+    for row in rows:
+        device, weight = _DEVICES.get(row["preferred"]), row["weight"]
+        if weight is not None and not 0 <= float(weight) <= 1:
+            raise ValueError(f"a weight of {shown(weight)}")
+        if row["preferred"] is not None or weight:
+            found.append(Operation(printable(row["operator"], 80), device, weight))
+    return tuple(found)
