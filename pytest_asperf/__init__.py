@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.analysis.stats.sequential import PairedTest
     from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError
+    from pytest_asperf.api.disk import assert_disk
     from pytest_asperf.api.energy import Energy, EnergyReading, assert_energy
     from pytest_asperf.api.engines import Engines, assert_faster
     from pytest_asperf.api.figure import Figure, assert_figure
@@ -110,6 +111,7 @@ __all__ = [
     "assert_as_published",
     "assert_bandwidth_utilization",
     "assert_degrades_less",
+    "assert_disk",
     "assert_energy",
     "assert_equivalent",
     "assert_faster",
@@ -175,6 +177,7 @@ _HOMES = {
     "assert_as_published": "pytest_asperf.api.published",
     "assert_bandwidth_utilization": "pytest_asperf.api.throughput",
     "assert_degrades_less": "pytest_asperf.api.level_assertions",
+    "assert_disk": "pytest_asperf.api.disk",
     "assert_energy": "pytest_asperf.api.energy",
     "assert_equivalent": "pytest_asperf.api.level_assertions",
     "assert_faster": "pytest_asperf.api.engines",

@@ -95,7 +95,7 @@ class HardwareError(AsperfError):
 
 
 class ElsewhereError(HardwareError):
-    """What a test asks for can be had on other machines only, so that it is skipped here."""
+    """What a test asks for cannot be had on this machine, so that the test is skipped."""
 
 
 class CacheError(AsperfError):

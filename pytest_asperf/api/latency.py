@@ -8,12 +8,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.limit_verdict import judge_within
+from pytest_asperf.analysis.stats.estimate import RATIO
+from pytest_asperf.analysis.stats.intervals import unpaired_change_interval
 from pytest_asperf.analysis.stats.percentiles import percentile_interval
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.figure import Figure
 from pytest_asperf.api.measurement_context import FixtureValue, Reading, settle
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import ConfigError, shown
+from pytest_asperf.measure.loads import LoadExperiment
+from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.verdicts.readings import vetted
 
 if TYPE_CHECKING:
@@ -31,7 +35,7 @@ _IN_MS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 @dataclass(frozen=True)
 class Latency(FixtureValue):
-    """The `latency` fixture: call it with a workload, `ttft512`, `pp512+tg128` or `tg128`."""
+    """The `latency` fixture: call it with `ttft512`, `pp512+tg128`, `tg128` or `load`."""
 
     ref: ModelRef
     measurement: MeasurementContext
@@ -45,8 +49,13 @@ class Latency(FixtureValue):
         Raises:
             AsperfError: it cannot be measured.
         """
-        parsed = parse_workload(workload, where="latency")
-        result = self.measurement.runner.throughput(self.ref, parsed)
+        parsed = parse_workload(workload, where="latency", may_be_load=True)
+        runner = self.measurement.runner
+        if parsed.is_load:
+            experiment = LoadExperiment(parsed, runner.plan.repetitions)
+            result = runner.compare((ComparedSide(runner, (self.ref,)),), experiment)
+        else:
+            result = runner.throughput(self.ref, parsed)
         return LatencyReading(self.measurement.reading(result))
 
 
@@ -73,6 +82,13 @@ class LatencyReading:
             return self.percentile(_MEDIAN)
         return self.reading.result.time
 
+    @property
+    def runs_ms(self) -> list[float]:
+        """The time of each run, ms; of `tg…` its mean time of a token."""
+        workload, times_ms = self.reading.result.workload, self.reading.result.times_ms
+        per = workload.n_tokens if workload.kind == "tg" else 1
+        return [ms / per for ms in times_ms]
+
     def percentile(self, percentile: float) -> Estimate:
         """The time in ms that a share of runs, or of tokens, does not exceed.
 
@@ -93,6 +109,18 @@ class LatencyReading:
             return percentile_interval(self._tokens_ms(), percentile, unit="ms", counted="tokens")
         counted = "requests" if result.workload.users > 1 else result.counted
         return percentile_interval(result.samples_ms, percentile, unit="ms", counted=counted)
+
+    def over(self, other: LatencyReading) -> Figure:
+        """This time over another, such as that of a cold load over that of a warm one.
+
+        The two were measured one after the other: a drift between them is in the figure.
+        """
+        ours, theirs = self.reading, other.reading
+        change = unpaired_change_interval(other.runs_ms, self.runs_ms)
+        ratio = replace(change.as_ratio(), unit=RATIO)
+        subject = replace(ours.subject(), name=f"{self.name} / {other.name}")
+        guard_findings = (*ours.guard_findings, *theirs.guard_findings)
+        return Figure(subject, ratio, ours.measurement.record, guard_findings)
 
     @property
     def prefill_share(self) -> Figure:
@@ -172,9 +200,7 @@ def assert_latency(
     subject = Subject(name, "live", result.ran.rows())
     verdict = judge_within(estimate, subject, at_least=low, at_most=high)
     if is_median:  # a tail is what a spread is about
-        per = result.workload.n_tokens if result.workload.kind == "tg" else 1
-        runs_ms = [ms / per for ms in result.times_ms]
-        runs = replace(reading.reading.runs, rates=runs_ms, are_times=True)
+        runs = replace(reading.reading.runs, rates=reading.runs_ms, are_times=True)
         verdict = vetted(verdict, runs, (low, high))
     return settle(verdict, reading.reading.measurement.record)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.api.energy import EnergyReading
 from pytest_asperf.api.measurement_context import note_for_test, settle, unknown_word
-from pytest_asperf.errors import ConfigError, shown
+from pytest_asperf.errors import ConfigError
 from pytest_asperf.hardware.compute_plan import DEVICES, UNITS, read_plan
 from pytest_asperf.verdicts.placement import ladder, placement_verdict
 
@@ -56,7 +56,7 @@ def assert_placement(
     __tracebackhide__ = True
     for what, word, valid in (("device", device, DEVICES), ("units", units, UNITS)):
         if word not in valid:
-            raise unknown_word(what, shown(word, 80) if not isinstance(word, str) else word, valid)
+            raise unknown_word(what, word, valid)
     limits = tuple(
         None if limit is None else parse_percent(limit, where=f"assert_placement: {name}")
         for name, limit in (("at_least", at_least), ("at_most", at_most))

@@ -25,7 +25,7 @@ def show_placement(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .mlpackage or .mlmodelc.")],
     *,
     units: Annotated[
-        str, typer.Option("--units", metavar="UNITS", help="What Core ML may use [ALL].")
+        str, typer.Option("--units", metavar="UNITS", help="What Core ML may use.")
     ] = "ALL",
     function: Annotated[
         str | None, typer.Option("--function", metavar="NAME", help="Of a model with several.")

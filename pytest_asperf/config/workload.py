@@ -8,12 +8,17 @@ from typing import Final, Literal
 
 from pytest_asperf.errors import ConfigError, shown
 
-WorkloadKind = Literal["pp", "tg", "itl", "ttft", "request", "sd"]
+LoadKind = Literal["load", "load@cold", "reload"]
+WorkloadKind = Literal["pp", "tg", "itl", "ttft", "request", "sd", LoadKind]
 
 #: What is measured where none is named.
 DEFAULT_WORKLOAD: Final = "tg128"
 
 _KINDS: Final[dict[str, WorkloadKind]] = {"pp": "pp", "tg": "tg", "itl": "itl", "ttft": "ttft"}
+
+#: Loads of a model until the first output token: of a fresh process with the model's file in the
+#: file cache, the same with the file out of it, and again in one process.
+_LOADS: Final[tuple[LoadKind, ...]] = ("load", "load@cold", "reload")
 
 #: Begins the name of a workload whose energy is judged.
 _METERED: Final = "j"
@@ -37,7 +42,8 @@ class Workload:
     Attributes:
         kind: `pp`, tokens of a prompt in batches; `tg`, tokens one at a time; `itl`, the same,
             judged by the time of each; `ttft`, a prompt until its first output token is chosen;
-            `request`, a prompt and all output tokens; `sd`, tokens generated with a draft.
+            `request`, a prompt and all output tokens; `sd`, tokens generated with a draft; `load`,
+            `load@cold` and `reload`, a load.
         n_tokens: tokens counted and timed; of a request, its output.
         depth: tokens of context in the KV cache beforehand, prefilled untimed; of a request, the
             prompt, which is timed.
@@ -54,7 +60,7 @@ class Workload:
     @property
     def name(self) -> str:
         """The name that a test asks for."""
-        if self.kind == "sd":
+        if self.kind == "sd" or self.is_load:
             return self.kind
         users = f"@c{self.users}" if self.users > 1 else ""
         if self.kind == "request":
@@ -66,6 +72,11 @@ class Workload:
     def is_rate(self) -> bool:
         """Whether it is judged by a token's cost; else by the time of a run."""
         return self.kind in {"pp", "tg"}
+
+    @property
+    def is_load(self) -> bool:
+        """Whether a load is timed."""
+        return self.kind in _LOADS
 
     @property
     def generates(self) -> bool:
@@ -90,14 +101,25 @@ class Workload:
 
 def is_workload(name: str) -> bool:
     """Whether it is a workload's name, and not words."""
-    return _WORKLOAD.fullmatch(name.removeprefix(_METERED)) is not None
+    return name in _LOADS or _WORKLOAD.fullmatch(name.removeprefix(_METERED)) is not None
 
 
-def parse_workload(name: str, *, where: str, may_be_energy: bool = False) -> Workload:
+def parse_workload(
+    name: str, *, where: str, may_be_energy: bool = False, may_be_load: bool = False
+) -> Workload:
     """Read a workload's name; a ConfigError shows the forms that there are.
 
-    An energy is one too, but for those that allow it.
+    An energy and a load are one too, but for those that allow it.
     """
+    for kind in _LOADS:
+        if name == kind and may_be_load:
+            return Workload(kind, 1)
+        if name == kind:
+            raise ConfigError(
+                f"{where}: {name} is the time of a load",
+                why="no tokens are counted in it",
+                remedy=f'take the latency fixture: assert_latency(latency("{name}"), at_most=…)',
+            )
     if re.match(f"{_METERED}(pp|tg)", name):
         timed = metered(parse_workload(name.removeprefix(_METERED), where=where), where=where)
         if may_be_energy:
@@ -118,11 +140,11 @@ def parse_workload(name: str, *, where: str, may_be_energy: bool = False) -> Wor
             remedy="write pp512, tg128, tg128@d1024 (generation after 1024 tokens of context), or "
             "ttft512 (a prompt of 512 tokens until the first output token), itl128 (the time of "
             "each of 128 tokens), pp512+tg128 (a whole request); with @c4 for 4 users of "
-            "a server; jtg128 for its energy",
+            "a server; jtg128 for its energy; load, load@cold and reload for the time of a load",
         )
-    kind: WorkloadKind = _KINDS[match["kind"]]
+    phase: WorkloadKind = _KINDS[match["kind"]]
     depth, users = int(match["depth"] or 0), int(match["users"] or 1)
-    return Workload(kind, int(match["tokens"]), depth, users)
+    return Workload(phase, int(match["tokens"]), depth, users)
 
 
 def metered(timed: Workload, *, where: str) -> Workload:

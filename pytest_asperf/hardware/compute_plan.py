@@ -73,7 +73,7 @@ class ComputePlan:
 
         Cost that the plan gives to no device may be anywhere: the bounds are none and all of it.
         """
-        placed = Counter[str]()
+        placed = dict.fromkeys(DEVICES, 0.0)
         for operation in self.operations:
             if operation.device:
                 placed[operation.device] += operation.weight or 0.0
@@ -92,11 +92,12 @@ class ComputePlan:
 
     def elsewhere(self, device: Device) -> list[tuple[str, Device | None, float]]:
         """Operators that are not planned on a device, with theirs and its cost, highest first."""
-        costs = Counter[tuple[str, "Device | None"]]()
+        costs: dict[tuple[str, Device | None], float] = {}
         for operation in self.operations:
             if operation.device != device:
-                costs[operation.operator, operation.device] += operation.weight or 0.0
-        return [(*place, cost) for place, cost in costs.most_common()]
+                place = operation.operator, operation.device
+                costs[place] = costs.get(place, 0.0) + (operation.weight or 0.0)
+        return sorted(((*place, cost) for place, cost in costs.items()), key=lambda row: -row[2])
 
     @property
     def counts(self) -> dict[Device, int]:

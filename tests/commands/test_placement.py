@@ -31,7 +31,7 @@ def test_shares_and_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
     assert "93.84 % of the cost, 32 of 35 operations" in shown
     assert "4.97 % (CPU)" in shown
     assert "ANECCompile() FAILED" in shown
-    assert "unavailable: nothing was run" in shown
+    assert "unavailable: observed=energy(…) was not given" in shown
     placement.show_placement(Path("two_functions.mlpackage"), function="decode")
     assert "62 % [50, 70] of the cost, 1 of 4 operations" in capsys.readouterr().out
 

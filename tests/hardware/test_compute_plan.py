@@ -54,7 +54,7 @@ def test_shares_are_weighted_by_cost() -> None:
     assert plan.counts == {"ANE": 32, "CPU": 3, "GPU": 0}
     assert plan.share("ANE").text() == "93.84 %"
     assert plan.share("GPU").point == 0.0
-    assert plan.elsewhere("ANE")[0] == ("ios17.linear", "CPU", pytest.approx(0.0497))
+    assert plan.elsewhere("ANE")[0] == ("ios17.linear", "CPU", 0.0497)
     assert (plan.release, plan.units) == ("coremltools 9.0", "ALL")
 
 
@@ -68,7 +68,7 @@ def test_cost_without_a_device_leaves_the_share_open() -> None:
     """Weights that are missing, and devices that nobody knows, widen the bounds of each share."""
     plan = parse_plan(_recorded("two_functions"), where="m", function="decode")
     share = plan.share("ANE")
-    assert (share.low, share.high) == (pytest.approx(0.5), pytest.approx(0.7))
+    assert [share.low, share.high] == pytest.approx([0.5, 0.7])
     assert share.point == pytest.approx(0.5 / 0.8)
     assert plan.share("CPU").high == pytest.approx(0.2)
     assert ("ios18.slice_update", None, 0.08) in plan.elsewhere("ANE")
@@ -93,12 +93,20 @@ def test_a_model_without_that_plan_is_refused(
     assert ("decode" in error.value.remedy) == (name == "two_functions")
 
 
+_ROWS: list[object] = [
+    [{}],
+    [{"operator": "a", "preferred": None, "weight": 2}],
+    [{"operator": "a", "preferred": None, "weight": "x"}],
+    3,
+]
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "[]", '{"functions": {}}']
     + [
         json.dumps({"coremltools": "9", "compute_units": "ALL", "functions": {"main": rows}})
-        for rows in ([{}], [{"operator": "a", "preferred": None, "weight": w} for w in (2, "x")], 3)
+        for rows in _ROWS
     ],
 )
 def test_another_text_is_no_plan(text: str) -> None:
@@ -151,16 +159,16 @@ def test_a_compiler_that_hangs_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def hang(*args: Any, timeout: float, **_: Any) -> None:
         raise subprocess.TimeoutExpired(args[0], timeout)
 
-    monkeypatch.setattr(compute_plan.subprocess, "run", hang)
+    monkeypatch.setattr("subprocess.run", hang)
     with pytest.raises(HardwareError, match="no plan in 2 h"):
         read_plan(tmp_path / "m.mlpackage")
 
 
 def test_a_package_is_compiled_first() -> None:
     """Core ML plans compiled models; what was compiled is removed again."""
-    seen = []
+    seen: list[tuple[str, str]] = []
 
-    def load_from_path(path: str, compute_units: object) -> SimpleNamespace:
+    def load_from_path(path: str, compute_units: str) -> SimpleNamespace:
         seen.append((path, compute_units))
         return SimpleNamespace(model_structure=SimpleNamespace(program=None))
 
