@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.advice import advice_for, outcome_of, why_open
@@ -12,9 +13,13 @@ from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 from pytest_asperf.errors import ConfigError, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pytest_asperf.analysis.verdict import Accepted
 
 _PERCENT: Final = re.compile(r"(?P<number>[+-]?(\d+(\.\d*)?|\.\d+))\s*%", re.ASCII)
+
+_QUANTITY: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[A-Za-z/]+)", re.ASCII)
 
 _LARGEST_FRACTION: Final = 1e6
 
@@ -90,6 +95,44 @@ def _span_text(at_least: float | None, at_most: float | None, unit: str) -> str:
         return f"{limit_text(at_least, unit)} to {limit_text(at_most, unit)}"
     sign, bound = ("≤", at_most) if at_least is None else ("≥", at_least)
     return "" if bound is None else f"{sign} {limit_text(bound, unit)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitForm:
+    """How the limits of a claim are written.
+
+    Attributes:
+        claim: the assertion that takes them.
+        what: what each is, such as `a time`.
+        units: by name, in the unit that is judged.
+        example: how to write one.
+        plain: what a number without a unit is in.
+    """
+
+    claim: str
+    what: str
+    units: Mapping[str, float]
+    example: str
+    plain: float = 1.0
+
+    def read(self, limit: object, name: str) -> float | None:
+        """A limit in the unit that is judged; a ConfigError calls it by the argument's name."""
+        if limit is None:
+            return None
+        value = math.nan
+        if isinstance(limit, str):
+            match = _QUANTITY.fullmatch(limit.strip())
+            if match and match["unit"] in self.units:
+                value = float(match["number"]) * self.units[match["unit"]]
+        elif isinstance(limit, int | float) and not isinstance(limit, bool):
+            value = limit * self.plain
+        if not 0 < value < math.inf:
+            raise ConfigError(
+                f"{self.claim}: {name}: {shown(limit)} is not {self.what}",
+                why="a limit in another unit would judge another quantity",
+                remedy=f"write {self.example}",
+            )
+        return float(value)
 
 
 def parse_percent(value: object, *, where: str, negative: bool = False) -> float:

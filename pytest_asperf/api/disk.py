@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.limit_verdict import judge_within
+from pytest_asperf.analysis.limit_verdict import LimitForm, judge_within
 from pytest_asperf.analysis.stats.estimate import Estimate, counted_text, memory_text
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.measurement_context import Model, note_for_test, settle
-from pytest_asperf.errors import ConfigError, shown
+from pytest_asperf.errors import ConfigError
 from pytest_asperf.modelfiles.disk_use import disk_use
 
 if TYPE_CHECKING:
@@ -20,10 +18,15 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.verdict import Verdict
 
-_SIZE: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[KMGT]i?B|B)", re.ASCII)
-_POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _GIB: Final = 2**30
 _MIB: Final = 2**20
+_SIZES: Final = LimitForm(
+    "assert_disk",
+    "a size",
+    {"MB": 1e6, "MiB": _MIB, "GB": 1e9, "GiB": _GIB, "TB": 1e12, "TiB": 2**40},
+    '"3 GiB", "500 MB" or 3.0, which is in GiB',
+    plain=_GIB,
+)
 
 
 def assert_disk(
@@ -47,7 +50,7 @@ def assert_disk(
         ModelError: a path that does not exist.
     """
     __tracebackhide__ = True
-    limit = _limit_bytes(at_most)
+    limit = _SIZES.read(at_most, "at_most") or 0.0
     named = [files] if isinstance(files, str | Path | Model) else list(files)
     if not named:
         raise ConfigError(
@@ -74,22 +77,3 @@ def assert_disk(
     verdict = replace(verdict, basis=counted_text(use.n_files, "files"))
     records = [one.measurement.record for one in named if isinstance(one, Model)]
     return settle(verdict, records[0] if records else note_for_test)
-
-
-def _limit_bytes(limit: object) -> float:
-    """Read a size: `"3 GiB"`, `"3 GB"` or a number of GiB."""
-    nbytes = math.nan
-    if isinstance(limit, str):
-        if match := _SIZE.fullmatch(limit.strip()):
-            letter = match["unit"].rstrip("B").rstrip("i")
-            base = 1024 if "i" in match["unit"] else 1000
-            nbytes = float(match["number"]) * base ** _POWERS[letter]
-    elif isinstance(limit, int | float) and not isinstance(limit, bool):
-        nbytes = limit * _GIB
-    if not 0 < nbytes < math.inf:
-        raise ConfigError(
-            f"assert_disk: at_most: {shown(limit)} is not a size",
-            why="a limit in another unit would judge another quantity",
-            remedy='write "3 GiB", "500 MB" or 3.0, which is in GiB',
-        )
-    return float(nbytes)

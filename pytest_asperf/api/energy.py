@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.limit_verdict import judge_within
+from pytest_asperf.analysis.limit_verdict import LimitForm, judge_within
 from pytest_asperf.analysis.verdict import Subject, guarded
 from pytest_asperf.api.measurement_context import FixtureValue, settle, unknown_word
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, metered, parse_workload
-from pytest_asperf.errors import ConfigError, HardwareError, shown
+from pytest_asperf.errors import HardwareError
 from pytest_asperf.hardware.meters.meter import RAILS
 from pytest_asperf.measure.energy import EnergyExperiment
 from pytest_asperf.measure.runner import ComparedSide
@@ -37,8 +35,12 @@ if TYPE_CHECKING:
 
 #: All rails together, where they are the machine's.
 _MACHINE: Final = "machine"
-_JOULES: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>mJ|J)/token", re.ASCII)
-_IN_J: Final = {"mJ": 1e-3, "J": 1.0}
+_JOULES: Final = LimitForm(
+    "assert_energy",
+    "an energy of a token",
+    {"mJ/token": 1e-3, "J/token": 1.0},
+    '"0.5 J/token", "20 mJ/token" or 0.5, which is in J',
+)
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ def assert_energy(
         HardwareError: the rail has no figure here.
     """
     __tracebackhide__ = True
-    low, high = _limit_j(at_least, "at_least"), _limit_j(at_most, "at_most")
+    low, high = _JOULES.read(at_least, "at_least"), _JOULES.read(at_most, "at_most")
     reading = reading() if isinstance(reading, Energy) else reading
     result = reading.result
     estimate = reading.joules_per_token(None if rail == _MACHINE else rail, net=net)
@@ -185,22 +187,3 @@ def _findings(result: EnergyResult, rail: str, rails: Sequence[Rail]) -> list[Gu
     coverage = coverage_findings(result.phases, on_gpu=on_gpu) if rail == _MACHINE else ()
     judged = (rail,) if rail in rails else rails
     return [*busy_host(judged, result.watched), *coverage]
-
-
-def _limit_j(limit: object, where: str) -> float | None:
-    """Read a limit in J per token: `"0.5 J/token"` or a number."""
-    if limit is None:
-        return None
-    joules = math.nan
-    if isinstance(limit, str):
-        if match := _JOULES.fullmatch(limit.strip()):
-            joules = float(match["number"]) * _IN_J[match["unit"]]
-    elif isinstance(limit, int | float) and not isinstance(limit, bool):
-        joules = limit
-    if not 0 < joules < math.inf:
-        raise ConfigError(
-            f"assert_energy: {where}: {shown(limit)} is not an energy of a token",
-            why="readings are in J/token, and a limit in another unit would judge another quantity",
-            remedy='write "0.5 J/token", "20 mJ/token" or 0.5, which is in J',
-        )
-    return float(joules)

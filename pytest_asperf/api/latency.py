@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.limit_verdict import judge_within
+from pytest_asperf.analysis.limit_verdict import LimitForm, judge_within
 from pytest_asperf.analysis.stats.estimate import RATIO
 from pytest_asperf.analysis.stats.intervals import unpaired_change_interval
 from pytest_asperf.analysis.stats.percentiles import percentile_interval
@@ -29,8 +27,12 @@ if TYPE_CHECKING:
 
 _DEFAULT: Final = "ttft512"
 _MEDIAN: Final = 50.0
-_TIME: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>us|ms|s)", re.ASCII)
-_IN_MS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3}
+_TIMES: Final = LimitForm(
+    "assert_latency",
+    "a time",
+    {"us": 1e-3, "ms": 1.0, "s": 1e3},
+    '"250 ms", "1.5 s" or 250.0, which is in ms',
+)
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,7 @@ def assert_latency(
         ConfigError: no limit, or one that is no time.
     """
     __tracebackhide__ = True
-    low, high = _limit_ms(at_least, "at_least"), _limit_ms(at_most, "at_most")
+    low, high = _TIMES.read(at_least, "at_least"), _TIMES.read(at_most, "at_most")
     reading = latency() if isinstance(latency, Latency) else latency
     result = reading.reading.result
     is_median = percentile == _MEDIAN
@@ -203,22 +205,3 @@ def assert_latency(
         runs = replace(reading.reading.runs, rates=reading.runs_ms, are_times=True)
         verdict = vetted(verdict, runs, (low, high))
     return settle(verdict, reading.reading.measurement.record)
-
-
-def _limit_ms(limit: object, where: str) -> float | None:
-    """Read a limit in ms: `"250 ms"` or a number."""
-    if limit is None:
-        return None
-    ms = math.nan
-    if isinstance(limit, str):
-        if match := _TIME.fullmatch(limit.strip()):
-            ms = float(match["number"]) * _IN_MS[match["unit"]]
-    elif isinstance(limit, int | float) and not isinstance(limit, bool):
-        ms = limit
-    if not 0 < ms < math.inf:
-        raise ConfigError(
-            f"assert_latency: {where}: {shown(limit)} is not a time",
-            why="a limit in another unit would judge another quantity",
-            remedy='write "250 ms", "1.5 s" or 250.0, which is in ms',
-        )
-    return float(ms)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import metrics
-from pytest_asperf.analysis.limit_verdict import judge_within, parse_percent
+from pytest_asperf.analysis.limit_verdict import LimitForm, judge_within, parse_percent
 from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.analysis.verdict import Outcome, Verdict, judge_invalid
 from pytest_asperf.api.measurement_context import FixtureValue, Reading, settle
@@ -64,7 +62,9 @@ class Throughput(FixtureValue):
         return ComparedSide(self.measurement.runner, (self.ref,), workload=workload)
 
 
-_RATE: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*tok/s", re.ASCII)
+_RATES: Final = LimitForm(
+    "assert_throughput", "a rate in tok/s", {"tok/s": 1.0}, '"40 tok/s", or 40.0'
+)
 
 
 def assert_throughput(
@@ -88,7 +88,7 @@ def assert_throughput(
         ConfigError: no limit, or one that is not a rate in tok/s.
     """
     __tracebackhide__ = True
-    low, high = _rate(at_least, "at_least"), _rate(at_most, "at_most")
+    low, high = _RATES.read(at_least, "at_least"), _RATES.read(at_most, "at_most")
     reading = _reading(throughput)
     verdict = judge_within(reading.rate, reading.subject(), at_least=low, at_most=high)
     return settle(vetted(verdict, reading.runs, (low, high)), reading.measurement.record)
@@ -151,22 +151,3 @@ def assert_bandwidth_utilization(
 
 def _reading(throughput: Throughput | Reading) -> Reading:
     return throughput() if isinstance(throughput, Throughput) else throughput
-
-
-def _rate(limit: object, where: str) -> float | None:
-    """Read a limit in tok/s: `"40 tok/s"` or a number."""
-    if limit is None:
-        return None
-    rate = math.nan
-    if isinstance(limit, str):
-        if match := _RATE.fullmatch(limit.strip()):
-            rate = float(match["number"])
-    elif isinstance(limit, int | float) and not isinstance(limit, bool):
-        rate = limit
-    if not 0 < rate < math.inf:
-        raise ConfigError(
-            f"assert_throughput: {where}: {shown(limit)} is not a rate in tok/s",
-            why="readings are in tok/s, and a limit in another unit would judge another quantity",
-            remedy='write "40 tok/s", or 40.0',
-        )
-    return float(rate)

@@ -6,16 +6,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path  # noqa: TC003  # Typer reads the annotations
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from pytest_asperf.commands.console import print_json, print_sections, stderr_console
 from pytest_asperf.commands.options import AsJson  # noqa: TC001  # Typer reads the annotations
-
-if TYPE_CHECKING:
-    from pytest_asperf.hardware.compute_plan import ComputePlan
-    from pytest_asperf.report.sections import Section
 
 #: Operators that are listed as not on the Neural Engine.
 _LISTED = 8
@@ -36,40 +32,32 @@ def show_placement(
 
     On a Mac with macOS 14.4 or newer; needs coremltools.
     """
+    from pytest_asperf.analysis.stats.estimate import percent_text
     from pytest_asperf.api.measurement_context import unknown_word
-    from pytest_asperf.hardware.compute_plan import UNITS, read_plan
+    from pytest_asperf.hardware.compute_plan import DEVICES, UNITS, read_plan
     from pytest_asperf.report.rows import estimate_data
+    from pytest_asperf.report.sections import CheckLine, Section
+    from pytest_asperf.verdicts.placement import ladder, rung_text
 
     if units not in UNITS:
         raise unknown_word("--units", units, UNITS)
     with stderr_console().status("Core ML makes its plan"):
         plan = read_plan(file, units=units, function=function)
+    shares = {device: plan.share(device) for device in DEVICES}
     if as_json:
-        shares = {device: estimate_data(plan.share(device)) for device in plan.counts}
-        print_json({"schema": 1, "file": str(file), **asdict(plan), "shares": shares})
-    else:
-        print_sections(_sections(plan), last_line="planned, not observed: assert_placement(…, "
-                       "observed=energy(…)) claims what ran")  # fmt: skip
-
-
-def _sections(plan: ComputePlan) -> list[Section]:
-    """The shares, what is not on the Neural Engine, and the evidence of a run, which is missing."""
-    from pytest_asperf.analysis.stats.estimate import percent_text
-    from pytest_asperf.report.sections import CheckLine, Section
-    from pytest_asperf.verdicts.placement import ladder, plan_text
-
-    shares = []
-    for device in plan.counts:
-        share, count = plan_text(plan, device)
-        shares.append(CheckLine(device, "measured", f"{share.text()} of the cost, {count}"))
-    others = [
-        CheckLine(name, "measured", f"{percent_text(cost)} ({device or 'no device'})")
-        for name, device, cost in plan.elsewhere("ANE")[:_LISTED]
-    ]
-    found = [CheckLine(f.guard, "invalid", f.found, f.rule) for f in plan.guard_findings]
-    rungs = [CheckLine(r.name, "unknown", r.text) for r in ladder("ANE")[1:]]
-    return [
-        Section(f"plan by {plan.release}, units {plan.units}", (*shares, *found)),
-        *([Section("not on ANE", tuple(others))] if others else []),
-        Section("what ran", tuple(rungs)),
-    ]
+        known = {device: estimate_data(share) for device, share in shares.items()}
+        print_json({"schema": 1, "file": str(file), **asdict(plan), "shares": known})
+        return
+    planned = []
+    for device, share in shares.items():
+        count = f"{len(plan.on(device))} of {len(plan.operations)} operations"
+        planned.append(CheckLine(device, "measured", f"{share} of the cost, {count}"))
+    for operator, device, cost in plan.elsewhere("ANE")[:_LISTED]:
+        text = f"{percent_text(cost)}, {operator}"
+        planned.append(CheckLine(f"not on ANE ({device})", "measured", text))
+    seen = [CheckLine(f.guard, "invalid", f.found) for f in plan.guard_findings]
+    observed = list(ladder("ANE").items())[1:]
+    seen += [CheckLine(name, "unknown", rung_text(verdict)) for name, verdict in observed]
+    sections = Section("planned", tuple(planned)), Section("what ran", tuple(seen))
+    last_line = f"planned by {plan.made}; assert_placement(…, observed=…) claims what ran"
+    print_sections(sections, last_line=last_line)

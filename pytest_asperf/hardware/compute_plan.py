@@ -9,14 +9,13 @@ import json
 import platform
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pytest_asperf.analysis.guards import remote_errors
 from pytest_asperf.analysis.stats.estimate import SHARE, Estimate
-from pytest_asperf.errors import ElsewhereError, HardwareError, ModelError, printable, shown
+from pytest_asperf.errors import ElsewhereError, HardwareError, ModelError, listing, printable
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.guards import GuardFinding
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 Device = Literal["ANE", "CPU", "GPU"]
 
 #: By coremltools' classes.
-_DEVICES: Final[dict[str | None, Device]] = {
+_DEVICES: Final[dict[str, Device]] = {
     "MLNeuralEngineComputeDevice": "ANE",
     "MLCPUComputeDevice": "CPU",
     "MLGPUComputeDevice": "GPU",
@@ -42,10 +41,7 @@ _LONGEST_S: Final = 2 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of a plan, with its share of the model's estimated cost.
-
-    Device and weight are None where the plan names none.
-    """
+    """An operation with its share of the estimated cost; None where the plan says nothing."""
 
     operator: str
     device: Device | None
@@ -58,37 +54,32 @@ class ComputePlan:
 
     Attributes:
         operations: without constants, of which nothing is planned.
-        units: what Core ML was allowed to use.
-        release: coremltools and its version.
+        made: with which version of coremltools, for which units.
         guard_findings: what the log of compiling says of devices that refused the model.
     """
 
     operations: tuple[Operation, ...]
-    units: str
-    release: str
+    made: str
     guard_findings: tuple[GuardFinding, ...] = ()
+
+    def on(self, device: Device) -> list[Operation]:
+        """The operations that are planned on a device."""
+        return [operation for operation in self.operations if operation.device == device]
 
     def share(self, device: Device) -> Estimate:
         """The share of the estimated cost that is planned on a device.
 
         Cost that the plan gives to no device may be anywhere: the bounds are none and all of it.
         """
-        placed = dict.fromkeys(DEVICES, 0.0)
-        for operation in self.operations:
-            if operation.device:
-                placed[operation.device] += operation.weight or 0.0
-        known = sum(placed.values())
-        whole = max(1.0, sum(operation.weight or 0.0 for operation in self.operations))
-        lost = whole - known
-        low = point = high = placed[device] / (known or 1.0)
+        cost, known = _cost(self.on(device)), sum(_cost(self.on(one)) for one in DEVICES)
+        whole = max(1.0, _cost(self.operations))
+        lost, n = whole - known, len(self.operations)
+        low = point = high = cost / (known or 1.0)
+        method = "exact"
         if lost > _ROUNDING:
-            low, high = placed[device] / whole, (placed[device] + lost) / whole
-        method = "bounds: cost that the plan gives to no device may be on any"
-        return Estimate(
-            point, low, high, len(self.operations),
-            method=method if low < high else "exact", unit=SHARE, counted="operations",
-            confidence=1.0,
-        )  # fmt: skip
+            low, high = cost / whole, (cost + lost) / whole
+            method = "bounds: cost that the plan gives to no device may be on any"
+        return Estimate(point, low, high, n, method=method, unit=SHARE, confidence=1.0)
 
     def elsewhere(self, device: Device) -> list[tuple[str, Device | None, float]]:
         """Operators that are not planned on a device, with theirs and its cost, highest first."""
@@ -99,11 +90,9 @@ class ComputePlan:
                 costs[place] = costs.get(place, 0.0) + (operation.weight or 0.0)
         return sorted(((*place, cost) for place, cost in costs.items()), key=lambda row: -row[2])
 
-    @property
-    def counts(self) -> dict[Device, int]:
-        """Operations by device."""
-        planned = Counter(operation.device for operation in self.operations)
-        return {device: planned[device] for device in DEVICES}
+
+def _cost(operations: list[Operation] | tuple[Operation, ...]) -> float:
+    return sum(operation.weight or 0.0 for operation in operations)
 
 
 def read_plan(path: Path, *, units: str = "ALL", function: str | None = None) -> ComputePlan:
@@ -131,33 +120,32 @@ def read_plan(path: Path, *, units: str = "ALL", function: str | None = None) ->
             why="where operations run is decided by the Mac that runs them",
             remedy="run this on the Mac that the claim is about",
         )
-    done = _run(path, units)
+    command = [sys.executable, "-P", str(_PROGRAM), str(path), units]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_LONGEST_S,
+            check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise _no_plan(path, f"not within {_LONGEST_S / 3600:g} h", "") from None
     if done.returncode:
-        error = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
-        raise HardwareError(
-            f"Core ML made no plan of {printable(path)}: {printable(error[0], 300)}",
-            why="nothing is known of where it would run",
-            remedy="pip install 'pytest-asperf[coreml]' if coremltools is missing (macOS 14.4 or "
-            "newer), or try --units CPU_ONLY: a compiler of the Neural Engine that fails may end "
-            "the process",
-            detail=done.stderr[-4000:],
-        )
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        raise _no_plan(path, lines[-1], done.stderr[-4000:])
     return parse_plan(done.stdout, done.stderr, where=str(path), function=function)
 
 
-def _run(path: Path, units: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", str(_PROGRAM), str(path), units]
-    try:
-        return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-            timeout=_LONGEST_S, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", f"no plan in {_LONGEST_S / 3600:g} h")
+def _no_plan(path: Path, reason: str, log: str) -> HardwareError:
+    return HardwareError(
+        f"Core ML made no plan of {printable(path)}: {printable(reason, 300)}",
+        why="nothing is known of where it would run",
+        remedy="pip install 'pytest-asperf[coreml]' if coremltools is missing (macOS 14.4 or "
+        "newer), or allow CPU_ONLY: the Neural Engine's compiler may end the process",
+        detail=log,
+    )
 
 
 def parse_plan(text: str, log: str = "", *, where: str, function: str | None = None) -> ComputePlan:
-    """The plan that the program printed, with the findings on its log.
+    """The plan that the program printed last, with the findings on its log.
 
     Raises:
         ModelError: the model has no plan by operation, or no such function.
@@ -165,40 +153,34 @@ def parse_plan(text: str, log: str = "", *, where: str, function: str | None = N
     """
     try:
         answer = json.loads(text.strip().rpartition("\n")[2])
-        functions: dict[str, Any] = answer["functions"]
-        units, release = printable(answer["compute_units"]), printable(answer["coremltools"], 40)
-        parsed = {name: _operations(rows) for name, rows in functions.items()}
+        made = f"coremltools {answer['coremltools']}, units {answer['compute_units']}"
+        functions = {name: _operations(rows) for name, rows in answer["functions"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise HardwareError(
             f"{printable(where)}: the plan cannot be read: {printable(error)}",
             why="a plan that is read wrongly would place work where it does not run",
             remedy="report it with the version of coremltools",
         ) from error
-    if function is None and len(parsed) > 1:
-        function = "main"
-    chosen = next(iter(parsed)) if function is None and parsed else function
-    if chosen not in parsed:
+    chosen = function or ("main" if len(functions) != 1 else next(iter(functions)))
+    if chosen not in functions:
         raise ModelError(
-            f"{printable(where)} has no function {shown(chosen)}"
-            if parsed
-            else f"{printable(where)} is no ML program",
+            f"{printable(where)} has no function {printable(chosen, 80)} with costs",
             why="Core ML estimates costs of the operations of an ML program's functions",
-            remedy=f"name one of {', '.join(map(printable, parsed))}"
-            if parsed
+            remedy=f"name one of {listing(map(printable, functions))}"
+            if functions
             else "convert it with minimum_deployment_target=coremltools.target.iOS15 or newer",
         )
     finding = remote_errors(log.splitlines())
-    findings = (finding,) if finding else ()
-    return ComputePlan(parsed[chosen], units, f"coremltools {release}", findings)
+    return ComputePlan(functions[chosen], printable(made), (finding,) if finding else ())
 
 
 def _operations(rows: list[dict[str, Any]]) -> tuple[Operation, ...]:
     """The operations with a device or a cost; ValueError for a weight that is none."""
     found = []
     for row in rows:
-        device, weight = _DEVICES.get(row["preferred"]), row["weight"]
+        device, weight = row["preferred"], row["weight"]
         if weight is not None and not 0 <= float(weight) <= 1:
-            raise ValueError(f"a weight of {shown(weight)}")
-        if row["preferred"] is not None or weight:
-            found.append(Operation(printable(row["operator"], 80), device, weight))
+            raise ValueError(f"a weight of {weight}")
+        if device or weight:
+            found.append(Operation(printable(row["operator"], 80), _DEVICES.get(device), weight))
     return tuple(found)

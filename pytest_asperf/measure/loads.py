@@ -9,10 +9,9 @@ from pytest_asperf.analysis.stats.estimate import memory_text, number_text, perc
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import UnfitError
 from pytest_asperf.hardware.file_cache import cached_share, drop
-from pytest_asperf.measure.metered import MeteredRun
 from pytest_asperf.measure.results import ThroughputResult
-from pytest_asperf.measure.running_arms import RunningArm
-from pytest_asperf.measure.throughput import TimedLoad
+from pytest_asperf.measure.running_arms import MODEL, RunningArm
+from pytest_asperf.measure.throughput import TimedLoad, time_workload
 from pytest_asperf.modelfiles.disk_use import files_of
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_asperf.engine_process import RawRun
-    from pytest_asperf.measure.ab_arms import Arm
     from pytest_asperf.measure.experiment import MachineLease
 
 #: What follows a load: weights that are mapped are read by the first step, and not before.
@@ -48,30 +46,30 @@ class LoadExperiment:
             EngineError: the engine died or refused.
         """
         ((arm,),) = lease.sides
-        files = [path for path, _ in files_of([arm.model.path])]
+        files = files_of([arm.model.path])
         with RunningArm(arm, lease) as running:
-            _timed(running, arm)
-            ran = running.ran(running.run(_FIRST, 0, 1).context)
+            ran = running.ran(_timed(running).context)
         runs, shares = [], []
-        for run, share in self._loads(arm, lease, files):
+        for run, share in self._loads(lease, files):
             runs.append(run)
             shares.append(share)
             lease.progress(self.workload.name, len(runs), self.repetitions)
-        made = (*ran.made, ("load", self._text(arm, runs, shares)))
+        text = self._text(memory_text(arm.model.size_bytes), shares, runs)
+        ran = replace(ran, made=(*ran.made, ("load", text)))
         loads = tuple(TimedLoad(None, (run,)) for run in runs)
-        ran, watched = replace(ran, made=made), lease.watch.seen()
-        return ThroughputResult(self.workload, loads, None, ran, watched)
+        return ThroughputResult(self.workload, loads, None, ran, lease.watch.seen())
 
     def _loads(
-        self, arm: Arm, lease: MachineLease, files: list[Path]
+        self, lease: MachineLease, files: list[Path]
     ) -> Iterator[tuple[RawRun, float | None]]:
         """Each load, and the share of its files that was in the file cache before it."""
+        ((arm,),) = lease.sides
         if self.workload.kind == "reload":
             with RunningArm(arm, lease) as running:
                 for _ in range(self.repetitions):
                     share = cached_share(files)
                     running.reload()
-                    yield _timed(running, arm), share
+                    yield _timed(running), share
             return
         for _ in range(self.repetitions):
             lease.idle_workers.close()
@@ -79,34 +77,31 @@ class LoadExperiment:
                 drop(files)
             share = cached_share(files)
             with RunningArm(arm, lease) as running:
-                yield _timed(running, arm), share
+                yield _timed(running), share
 
-    def _text(self, arm: Arm, runs: list[RawRun], shares: list[float | None]) -> str:
+    def _text(self, size: str, shares: list[float | None], runs: list[RawRun]) -> str:
         """Which load it was, how much was cached, and what the first token took."""
-        again = self.workload.kind == "reload"
+        again, is_cold = self.workload.kind == "reload", self.workload.kind == "load@cold"
         which = "again in one process" if again else "first of a fresh process"
-        is_cold = self.workload.kind == "load@cold"
+        how, bound, farthest = ("cold", "at most", max) if is_cold else ("warm", "at least", min)
         known = [share for share in shares if share is not None]
-        most, bound = ("at most", max) if is_cold else ("at least", min)
-        cached = f"{most} {percent_text(bound(known))}" if known else "an unknown share"
-        size, first_ms = memory_text(arm.model.size_bytes), max(run.step_ns[1] for run in runs)
+        cached = f"{bound} {percent_text(farthest(known))}" if known else "an unknown share"
+        first_ms = number_text(max(run.step_ns[1] for run in runs) / 1e6)
         return (
-            f"{which}, file cache {'cold' if is_cold else 'warm'}: {cached} of {size} in it before "
-            f"each; at most {number_text(first_ms / 1e6)} ms are the first token"
+            f"{which}, file cache {how}: {cached} of {size} in it before each; at most {first_ms} "
+            "ms are the first token"
         )
 
 
-def _timed(running: RunningArm, arm: Arm) -> RawRun:
+def _timed(running: RunningArm) -> RawRun:
     """The load that was just done, with the first token after it."""
     facts = running.loaded
     if facts.loads_each_run or facts.load_ns <= 1:
         raise UnfitError(
-            f"{arm.name}: {arm.build.engine.engine} does not say how long a load takes",
+            f"{running.worker.build.engine} does not say how long a load takes",
             why="a server by URL is loaded already, and a program loads within each of its runs",
             remedy="measure it on llama_cpp, mlx, llama_server or mlx_server",
         )
-    first = running.run(_FIRST, 0, 1)
-    if isinstance(first, MeteredRun):
-        raise TypeError("a time was asked for, and no energy")
+    first = time_workload(running.worker, MODEL, running.fed(_FIRST), _FIRST)
     parts = facts.load_ns, first.elapsed_ns
     return replace(first, n_tokens=1, elapsed_ns=sum(parts), step_ns=parts, requests=())

@@ -6,23 +6,26 @@ is not the GPU's say what ran, and of that only the plan is of one process and o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from pytest_asperf.analysis.combined_verdict import joined
 from pytest_asperf.analysis.guards.arms import IDENTICAL
 from pytest_asperf.analysis.limit_verdict import judge_within
-from pytest_asperf.analysis.stats.estimate import Estimate, percent_text
+from pytest_asperf.analysis.stats.estimate import percent_text
 from pytest_asperf.analysis.stats.intervals import unpaired_change_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from pytest_asperf.analysis.verdict import Accepted
     from pytest_asperf.hardware.compute_plan import ComputePlan, Device
     from pytest_asperf.hardware.meters.meter import Rail
     from pytest_asperf.measure.energy import EnergyResult
+
+#: By name of the evidence, weakest first; one that is unavailable has no figure.
+Ladder: TypeAlias = "Mapping[str, Verdict]"
 
 #: Above the idle machine's power, what a device takes that works. Published figures of the Neural
 #: Engine are 1.5 W at work, and 0.02 W where the work went elsewhere.
@@ -31,29 +34,10 @@ AT_WORK_W: Final = 0.1
 #: 62 W at work are published for one model.
 NEAR_IDLE_W: Final = 0.5
 _SHOWN: Final = 3
-_REMEDY: Final = "look at which operations are planned elsewhere: asperf placement FILE"
-
-
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """One kind of evidence.
-
-    Attributes:
-        name: of the evidence.
-        verdict: on its figure; None where that is unavailable.
-        reason: why it is.
-    """
-
-    name: str
-    verdict: Verdict | None = None
-    reason: str = ""
-
-    @property
-    def text(self) -> str:
-        """The figure with what it was held to, or that it is unavailable and why."""
-        if self.verdict is None:
-            return f"unavailable: {self.reason}"
-        return f"{self.verdict.outcome}, {self.verdict.measured}, wanted {self.verdict.threshold}"
+_SUBJECT: Final = Subject(
+    "", "live", if_failed="see what is planned elsewhere: asperf placement FILE"
+)
+_OPPOSITE: Final = {Outcome.PASS: Outcome.FAIL, Outcome.FAIL: Outcome.PASS}
 
 
 def ladder(
@@ -62,8 +46,8 @@ def ladder(
     limits: Accepted = (None, None),
     observed: EnergyResult | None = None,
     gpu_path: EnergyResult | None = None,
-) -> tuple[Rung, ...]:
-    """The evidence that a model ran on a device, weakest first.
+) -> Ladder:
+    """The evidence that a model ran on a device.
 
     Args:
         device: which.
@@ -72,91 +56,79 @@ def ladder(
         observed: the energy of a phase in which the model ran.
         gpu_path: the same of the same work done by the GPU.
     """
-    planned = Rung("plan", reason="no Core ML model was given")
-    if plan is not None:
-        estimate, (low, high) = plan.share(device), limits
-        planned = Rung("plan", judge_within(estimate, _subject(device), at_least=low, at_most=high))
-    rails = [_rail(device, observed, at_least=AT_WORK_W)]
+    planned = _unavailable("no Core ML model was given")
+    if plan is not None and limits != (None, None):
+        low, high = limits
+        planned = judge_within(plan.share(device), _SUBJECT, at_least=low, at_most=high)
+    rungs = {"plan": planned, f"{device} energy": _rail(device, observed, at_least=AT_WORK_W)}
     if device != "GPU":
-        rails += [_rail("GPU", observed, at_most=NEAR_IDLE_W), _latency(observed, gpu_path)]
-    return (planned, *rails)
+        rungs["GPU energy"] = _rail("GPU", observed, at_most=NEAR_IDLE_W)
+        rungs["latency"] = _latency(observed, gpu_path)
+    return rungs
+
+
+def rung_text(verdict: Verdict) -> str:
+    """The figure with what it was held to, or that it is unavailable and why."""
+    if not verdict.figures:
+        return verdict.measured
+    return f"{verdict.outcome}, {verdict.measured}, wanted {verdict.threshold}"
 
 
 def placement_verdict(
-    name: str,
-    rungs: Sequence[Rung],
-    device: Device,
-    plan: ComputePlan | None,
-    observed: EnergyResult | None,
+    name: str, rungs: Ladder, device: Device, plan: ComputePlan | None, seen: EnergyResult | None
 ) -> Verdict:
     """Whether a model is planned on a device, or ran on it where its run was observed.
 
     A statement about a plan needs the plan. One about a run needs the plan if there is one, energy
     on the rail and a GPU near idle; and the latency if the GPU's was given.
     """
-    ran = () if observed is None else observed.ran.rows()
-    proof = ((rung.name, rung.text) for rung in rungs)
-    made = (("made by", f"{plan.release}, units {plan.units}"),) if plan else ()
-    verb = "is planned" if observed is None else "ran"
-    subject = Subject(f"{name} {verb} on {device}", "live", (*ran, *made, *proof))
-    subject = replace(subject, if_failed=_REMEDY)
-    if observed is None:
-        (verdict,) = (rung.verdict for rung in rungs if rung.name == "plan" and rung.verdict)
-        verdict = replace(verdict, subject=subject)
+    ran = (
+        *(seen.ran.rows() if seen else ()),
+        *((("plan by", plan.made),) if plan else ()),
+        *((rung, rung_text(verdict)) for rung, verdict in rungs.items()),
+    )
+    verb = "ran" if seen else "is planned"
+    subject = replace(_SUBJECT, name=f"{name} {verb} on {device}", ran=ran)
+    if seen:
+        needed = [(rung, v) for rung, v in rungs.items() if v.figures or "energy" in rung]
+        figures = tuple((rung, v.figures[0][1]) for rung, v in needed if v.figures)
+        verdict = joined(needed, figures, subject, "by every rung of the evidence")
+    else:
+        verdict = replace(rungs["plan"], subject=subject)
         if verdict.outcome is Outcome.INCONCLUSIVE:
             verdict = replace(verdict, advice="claim less: the plan leaves this cost open")
-    else:
-        needed = [r for r in rungs if r.verdict or r.name not in {"plan", "latency"}]
-        verdicts = [(rung.name, rung.verdict or _open(rung, subject)) for rung in needed]
-        figures = tuple((label, one.figures[0][1]) for label, one in verdicts if one.figures)
-        verdict = joined(verdicts, figures, subject, "by every rung of the evidence")
     if plan is None:
         return verdict
-    basis = f"{len(plan.operations)} operations" if observed is None else ""
-    verdict = replace(verdict, basis=basis, details=(*verdict.details, *_elsewhere(plan, device)))
+    others = plan.elsewhere(device)[:_SHOWN]
+    texts = [f"{op} {percent_text(cost)} ({on or 'no device'})" for op, on, cost in others]
+    details = (f"not on {device}: {', '.join(texts)}",) if texts else ()
+    basis = "" if seen else f"{len(plan.operations)} operations"
+    verdict = replace(verdict, basis=basis, details=(*verdict.details, *details))
     return guarded(verdict, plan.guard_findings, remedy="convert the model so that it compiles")
 
 
-def _rail(device: Device, observed: EnergyResult | None, **limits: float) -> Rung:
+def _rail(device: Device, observed: EnergyResult | None, **limits: float) -> Verdict:
     """Whether a rail's power above the idle machine's is that of work, or of none."""
-    name, rail = f"{device} energy", cast("Rail", device.lower())
+    rail = cast("Rail", device.lower())
     if observed is None:
-        return Rung(name, reason="observed=energy(…) was not given")
+        return _unavailable("observed=energy(…) was not given")
     if rail not in observed.rails:
-        return Rung(name, reason=observed.why_unmeasured(rail))
-    watts = observed.watts(rail, net=True)
-    return Rung(name, judge_within(watts, _subject(device), **limits))
+        return _unavailable(observed.why_unmeasured(rail))
+    return judge_within(observed.watts(rail, net=True), _SUBJECT, **limits)
 
 
-def _latency(observed: EnergyResult | None, gpu_path: EnergyResult | None) -> Rung:
+def _latency(observed: EnergyResult | None, gpu_path: EnergyResult | None) -> Verdict:
     """Whether a token takes another time than on the GPU."""
     if observed is None or gpu_path is None:
-        return Rung("latency", reason="gpu_path=energy(…) was not given")
+        return _unavailable("gpu_path=energy(…) was not given")
     change = unpaired_change_interval(gpu_path.token_s, observed.token_s)
-    same = judge_within(change, _subject("GPU"), at_least=-IDENTICAL, at_most=IDENTICAL)
-    opposite = {Outcome.PASS: Outcome.FAIL, Outcome.FAIL: Outcome.PASS}
+    same = judge_within(change, _SUBJECT, at_least=-IDENTICAL, at_most=IDENTICAL)
+    outcome = _OPPOSITE.get(same.outcome, same.outcome)
     wanted = f"more than {percent_text(IDENTICAL)} from the GPU's"
-    outcome = opposite.get(same.outcome, same.outcome)
-    return Rung("latency", replace(same, outcome=outcome, threshold=wanted, accepted=()))
+    return replace(same, outcome=outcome, threshold=wanted, accepted=())
 
 
-def _subject(device: str) -> Subject:
-    return Subject(device, "live", if_failed=_REMEDY)
-
-
-def _open(rung: Rung, subject: Subject) -> Verdict:
-    """The verdict on evidence that is needed and unavailable."""
+def _unavailable(reason: str) -> Verdict:
+    """What a rung without a figure comes to, where it is needed."""
     remedy = "make it measurable (asperf doctor), or claim the plan alone"
-    return Verdict(Outcome.INCONCLUSIVE, subject, "shown", rung.text, (), remedy)
-
-
-def _elsewhere(plan: ComputePlan, device: Device) -> tuple[str, ...]:
-    """What costs most of that which is planned on another device."""
-    found = plan.elsewhere(device)[:_SHOWN]
-    texts = (f"{name} {percent_text(cost)} ({on or 'no device'})" for name, on, cost in found)
-    return (f"not on {device}: {', '.join(texts)}",) if found else ()
-
-
-def plan_text(plan: ComputePlan, device: Device) -> tuple[Estimate, str]:
-    """A device's share of a plan, and how many operations that are."""
-    return plan.share(device), f"{plan.counts[device]} of {len(plan.operations)} operations"
+    return Verdict(Outcome.INCONCLUSIVE, _SUBJECT, "", f"unavailable: {reason}", (), remedy)

@@ -29,7 +29,7 @@ def test_shares_and_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
     placement.show_placement(Path("prefill_on_ane.mlpackage"))
     shown = capsys.readouterr().out
     assert "93.84 % of the cost, 32 of 35 operations" in shown
-    assert "4.97 % (CPU)" in shown
+    assert "not on ANE (CPU)  4.97 %, ios17.linear" in shown
     assert "ANECCompile() FAILED" in shown
     assert "unavailable: observed=energy(…) was not given" in shown
     placement.show_placement(Path("two_functions.mlpackage"), function="decode")
@@ -42,4 +42,4 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     answer = json.loads(capsys.readouterr().out)
     assert answer["shares"]["CPU"]["point"] == 1.0
     assert answer["operations"][2] == {"operator": "ios17.matmul", "device": "CPU", "weight": 0.37}
-    assert answer["units"] == "CPU_AND_NE"
+    assert answer["made"] == "coremltools 9.0, units CPU_AND_NE"

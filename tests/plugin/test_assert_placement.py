@@ -64,7 +64,7 @@ def test_a_plan_against_its_limits(
         ('"ANE", at_least="95"', "*at_least: '95' is not a usable limit*"),
         ('"NPU", at_least="95%"', "*unknown device 'NPU'*"),
         ('"ANE", at_least="95%", units="CPU_AND_ANE"', "*did you mean 'CPU_AND_NE'?*"),
-        ('"ANE", at_least="95%", function="prefil"', "*has no function 'prefil'*"),
+        ('"ANE", at_least="95%", function="prefil"', "*has no function prefil with costs*"),
     ],
 )
 def test_what_is_no_claim_is_refused(planned: Project, claim: str, message: str) -> None:

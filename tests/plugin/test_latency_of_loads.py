@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_asperf.errors import ElsewhereError
+from pytest_asperf.hardware.watch import NOT_WATCHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +22,9 @@ LOAD_NS = 3_000_000
 
 @pytest.fixture
 def loading(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project whose model takes a while to load, on a system that drops files as asked."""
+    """A project whose model takes a while to load, on a quiet system that drops files as asked."""
+    watch = "pytest_asperf.hardware.watch.MachineWatch.seen"
+    monkeypatch.setattr(watch, lambda _: NOT_WATCHED)
     project.script("f16", load_ns=LOAD_NS, log=str(project.path / "operations.log"))
     cached = [1.0]
 
