@@ -6,7 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.limit_verdict import LimitForm, judge_within
+from pytest_asperf.analysis.stats.estimate import RATIO
+from pytest_asperf.analysis.stats.intervals import independent_change
 from pytest_asperf.analysis.verdict import Subject, guarded
+from pytest_asperf.api.figure import Figure
 from pytest_asperf.api.measurement_context import FixtureValue, settle, unknown_word
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, metered, parse_workload
 from pytest_asperf.errors import HardwareError
@@ -23,7 +26,7 @@ from pytest_asperf.verdicts.energy import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.stats.estimate import Estimate
@@ -45,10 +48,15 @@ _JOULES: Final = LimitForm(
 
 @dataclass(frozen=True)
 class Energy(FixtureValue):
-    """The `energy` fixture: call it with the name of one phase, `tg128` or `pp512`."""
+    """The `energy` fixture: call it with the name of one phase, `tg128` or `pp512`.
+
+    Attributes:
+        of: the same of another model, by its address or role.
+    """
 
     ref: ModelRef
     measurement: MeasurementContext
+    of: Callable[[str], Energy]
 
     def __repr__(self) -> str:
         return f"<Energy of {self.ref.title}>"
@@ -124,6 +132,38 @@ class EnergyReading:
         """
         return self.result.watts(self._known(rail))
 
+    def power(self, rail: str | None = None, *, over: EnergyReading | None = None) -> Figure:
+        """Mean power of a rail, or of all, in W; or as a multiple of another reading's.
+
+        Raises:
+            ConfigError: no such rail.
+            HardwareError: the rail has no figure, or the two readings have not the same rails.
+        """
+        return self._figure("power", [r.watts(rail) for r in (self, *_other(over))], over, rail)
+
+    def energy(self, *, over: EnergyReading) -> Figure:
+        """The energy of a token, all rails counted, as a multiple of another reading's.
+
+        Raises:
+            HardwareError: the two readings have not the same rails.
+        """
+        return self._figure("energy", [r.joules_per_token() for r in (self, over)], over, None)
+
+    def _figure(
+        self, what: str, found: list[Estimate], over: EnergyReading | None, rail: str | None
+    ) -> Figure:
+        readings = (self, *_other(over))
+        rails = [rail] if rail else _shared_rails(readings)
+        estimate = found[0]
+        if over:
+            change = independent_change(found[1], found[0])
+            estimate = replace(change.as_ratio(), unit=RATIO)
+        names = [f"{_phase_name(r.result)} {r.result.ran.model}" for r in readings]
+        name = f"{what} of {' / '.join(names)} ({' + '.join(rails)})"
+        findings = [finding for r in readings for finding in busy_host(rails, r.result.watched)]
+        subject = Subject(name, "live", self.result.ran.rows())
+        return Figure(subject, estimate, self.measurement.record, tuple(findings))
+
     def _known(self, rail: str | None) -> Rail | None:
         if rail is None:
             return None
@@ -171,14 +211,35 @@ def assert_energy(
     estimate = reading.joules_per_token(None if rail == _MACHINE else rail, net=net)
     of = rail or " + ".join(reading.rails)
     kind = "net of idle" if net else "gross"
-    timed = replace(result.workload, metered=False).name
-    name = f"energy of {timed} {result.ran.model} ({of}, {kind})"
+    name = f"energy of {_phase_name(result)} {result.ran.model} ({of}, {kind})"
     subject = Subject(name, "live", result.ran.rows())
     verdict = judge_within(estimate, subject, at_least=low, at_most=high)
     verdict = replace(verdict, details=energy_notes(result.phases))
     remedy = "measure on a quiet machine with every rail (asperf doctor), or claim one rail"
     findings = _findings(result, rail or "", reading.rails)
     return settle(guarded(verdict, findings, remedy=remedy), reading.measurement.record)
+
+
+def _phase_name(result: EnergyResult) -> str:
+    return replace(result.workload, metered=False).name
+
+
+def _other(over: EnergyReading | None) -> tuple[EnergyReading, ...]:
+    return () if over is None else (over,)
+
+
+def _shared_rails(readings: Sequence[EnergyReading]) -> list[str]:
+    """The rails of readings together.
+
+    A counter that stood still in one and moved in another is alive, and counts as 0 W there.
+    """
+    rails = [rail for rail in RAILS if any(rail in reading.rails for reading in readings)]
+    for reading in readings:
+        idle = {counter.rail for counter in reading.result.phases[-1].still}
+        for rail in rails:
+            if rail not in reading.rails and rail not in idle:
+                reading._known(rail)  # noqa: SLF001  # refuses it, and says why
+    return list(rails)
 
 
 def _findings(result: EnergyResult, rail: str, rails: Sequence[Rail]) -> list[GuardFinding]:

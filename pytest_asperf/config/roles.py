@@ -22,12 +22,12 @@ class Role:
     """What a role asks for, and who has it.
 
     Attributes:
-        shipped: the model that has it where the user names none at all.
+        shipped: the model that has it where the user names none at all; empty where there is none.
         instead: the role whose model has it where the user names no model for this one.
     """
 
     asks_for: str
-    shipped: str
+    shipped: str = ""
     instead: str = ""
 
 
@@ -43,6 +43,8 @@ ROLES: Final[dict[str, Role]] = {
     "moe": Role("a mixture of experts", "asperf-target+experts=4:F16"),
     "qat": Role("a model tuned under its quantisation (QAT)", "asperf-target-qat:4bit"),
     "ptq": Role("the same model quantised afterwards (PTQ)", "asperf-target:F16"),
+    "ane_lm": Role("the target on the Neural Engine, by ANE-LM"),
+    "coreml_hybrid": Role("the target with prefill by Core ML and decoding by MLX"),
 }
 
 
@@ -71,10 +73,10 @@ def model_of(role: str, named: Mapping[str, str], *, where: str) -> str:
     for filled in (name, ROLES[name].instead):
         if filled in named:
             return named[filled]
-    if named:
+    if named or not ROLES[name].shipped:
         raise RoleError(
             f"no model is the {name} ({ROLES[name].asks_for}): --asperf-role {name}=ADDRESS",
-            why=f"the other roles are your own models, and the shipped {name} is not of their kind",
+            why="no shipped model can have it beside models of your own, or at all",
             remedy=f"name it with --asperf-role {name}=ADDRESS, or in [tool.asperf.roles]",
         )
     return ROLES[name].shipped

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pytest_asperf.api.energy import Energy
 from pytest_asperf.api.engines import Engines
 from pytest_asperf.api.gate import Gate
 from pytest_asperf.api.ladder import Ladder
@@ -72,6 +73,16 @@ def gates(request: pytest.FixtureRequest, ref: ModelRef, measures: MeasurementCo
         skip("gate", "name a build with --asperf-candidate", because="nothing to gate: ")
     pairing = selection_of(request.node).pairing or Pairing(ref, None)
     return Gate(ref, session.builds, session.gate_budget, measures, pairing)
+
+
+def energy(request: pytest.FixtureRequest, ref: ModelRef, measures: MeasurementContext) -> Energy:
+    """What measures the energy of a model, and of others by their addresses."""
+
+    def of(address: str) -> Energy:
+        other = session_of(request.config).catalogue.find(address, where=request.node.nodeid)
+        return energy(request, other, measurement(request, other))
+
+    return Energy(ref, measures, of)
 
 
 def rpc_remote(request: pytest.FixtureRequest) -> str:

@@ -96,11 +96,13 @@ def latency(_asperf_ref: ModelRef, _asperf_bench: MeasurementContext) -> Latency
 
 
 @pytest.fixture
-def energy(_asperf_ref: ModelRef, _asperf_bench: MeasurementContext) -> Energy:
+def energy(
+    request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: MeasurementContext
+) -> Energy:
     """Measures joules per token; call it with the name of one phase, `tg128` or `pp512`."""
-    from pytest_asperf.api.energy import Energy
+    from pytest_asperf.plugin import fixture_values as given
 
-    return Energy(_asperf_ref, _asperf_bench)
+    return given.energy(request, _asperf_ref, _asperf_bench)
 
 
 @pytest.fixture

@@ -33,10 +33,21 @@ def label(found: Catalogue, address: str) -> str:
     return found.find(address, where="t").label
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", [role for role, asked in ROLES.items() if asked.shipped])
 def test_shipped_models_have_the_roles_where_none_is_named(tmp_path: Path, role: str) -> None:
-    """Each role has a shipped model without any configuration."""
+    """Each of these roles has a shipped model without any configuration."""
     assert label(catalogue(tmp_path), f"@{role}") == ROLES[role].shipped
+
+
+@pytest.mark.parametrize("role", ["ane_lm", "coreml_hybrid"])
+def test_programs_that_do_not_come_with_the_package_are_asked_for(
+    tmp_path: Path, role: str
+) -> None:
+    """Nothing shipped stands in for them; named, they have the role."""
+    with pytest.raises(RoleError, match=rf"^no model is the {role} .*--asperf-role {role}=ADD"):
+        catalogue(tmp_path).find(f"@{role}", where="t")
+    named = catalogue(tmp_path, f'roles = {{ {role} = "mine" }}\n')
+    assert label(named, f"@{role}") == "mine"
 
 
 def test_a_named_model_has_its_role_and_no_shipped_one_another(tmp_path: Path) -> None:

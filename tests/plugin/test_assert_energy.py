@@ -30,6 +30,10 @@ def _counter(name: str = "GPU 0 (NVML)", **more: object) -> Counter:
     return Counter(name, rail, read_j, **more)  # type: ignore[arg-type]  # as named
 
 
+def _no_counter() -> Meter:
+    raise HardwareError("no energy counter here: gpu: no driver", why="x", remedy="buy one")
+
+
 @pytest.fixture
 def metered(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project on a machine whose GPU's counter is published every 10 ms."""
@@ -143,17 +147,70 @@ def test_without_a_counter_it_is_skipped_with_the_reason(
     metered: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A skip names the remedy; a gate, which was asked for a verdict, is an error."""
-
-    def nothing() -> Meter:
-        raise HardwareError("no energy counter here: gpu: no driver", why="x", remedy="buy one")
-
-    monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", nothing)
+    monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", _no_counter)
     metered.test(TEST.format(claim=FULL.format(limits="at_most=1.0")))
     gate = 'def test_gate(gate):\n    assert_no_regression(gate("jtg8"))\n'
     metered.test(gate, name="test_gate")
     result = metered.run("-rs", "--asperf-candidate=current")
     result.assert_outcomes(skipped=1, failed=1)
     result.stdout.fnmatch_lines(["*no energy counter here: gpu: no driver; buy one*"])
+
+
+POWER = ("--pyargs", "pytest_asperf.findings.test_power", "--asperf-findings=all", "-rs")
+
+
+def test_two_models_in_power_and_energy(metered: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At equal power, one that takes thrice the time takes thrice the energy."""
+    metered.script("q8", takes_s={"generate": 3 * RUN_S}, tg_ns_per_token=10**7, layers_offloaded=1)
+    alive = iter(range(10**6))
+    ane = Counter("ANE (IOReport)", "ane", lambda: float(next(alive) > 10**5))
+    meter = Meter((_counter(), ane))
+    monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
+    monkeypatch.setattr("pytest_asperf.hardware.meters.trace._PATIENCE_S", 0.2)
+    claims = [
+        'assert_figure(energy.of("fake:Q8_0")("tg8").energy(over=energy("tg8")), at_least=2)',
+        'assert_figure(energy.of("fake:Q8_0")("tg8").power(over=energy("tg8")), at_most=1.5)',
+        'assert_figure(energy("tg8").power("gpu"), at_most=400, at_least=200)',
+        'energy("tg8").power("ane")',
+    ]
+    for number, claim in enumerate(claims):
+        metered.test(TEST.format(claim=claim), name=f"test_{number}")
+    result = metered.run()
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*ane has no figure: ANE (IOReport) did not move: idle, or dead*",
+            "✓  energy of tg8 fake:Q8_0 / tg8 fake:F16 (gpu)*",
+            "✓  power of tg8 fake:Q8_0 / tg8 fake:F16 (gpu)*",
+        ]
+    )
+
+
+def test_the_findings_on_power_say_what_is_missing(
+    metered: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First the program that nobody named, then the counter; with both, each has a verdict."""
+    roles = ("ane_lm", "coreml_hybrid")
+    result = metered.run(*POWER)
+    result.assert_outcomes(skipped=8)
+    missing = [f"SKIPPED*no model is the {role} *--asperf-role {role}=ADDRESS*" for role in roles]
+    result.stdout.fnmatch_lines_random(missing)
+    work = {"takes_s": {"generate": RUN_S, "prompt": RUN_S}, "layers_offloaded": 1}
+    for name in ("f16", "q8"):
+        metered.script(name, pp_ns_per_token=10**6, tg_ns_per_token=10**7, **work)
+    given = [f"--asperf-role={role}=fake:Q8_0" for role in roles]
+    monkeypatch.setattr("pytest_asperf.hardware.meters.trace._PATIENCE_S", 0.2)
+    ane = Counter("ANE (IOReport)", "ane", lambda: 17.0)
+    meter = Meter((_counter(), ane))
+    monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
+    result = metered.run(*POWER, *given, "--asperf-role=target=fake:F16")
+    verdicts = ["✗  power-282 *x [[]*282 x *", "7 claims: *"]
+    unmeasured = "SKIPPED*ane has no figure: ANE (IOReport) did not move: idle, or dead"
+    result.stdout.fnmatch_lines([*verdicts, unmeasured])
+    monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", _no_counter)
+    result = metered.run(*POWER, *given)
+    result.assert_outcomes(skipped=8)
+    result.stdout.fnmatch_lines(["SKIPPED*no energy counter here: gpu: no driver; buy one*"])
 
 
 @pytest.mark.parametrize(
