@@ -52,9 +52,9 @@ def show_placement(
     for device, share in shares.items():
         count = f"{len(plan.on(device))} of {len(plan.operations)} operations"
         planned.append(CheckLine(device, "measured", f"{share} of the cost, {count}"))
-    for operator, device, cost in plan.elsewhere("ANE")[:_LISTED]:
+    for operator, other, cost in plan.elsewhere("ANE")[:_LISTED]:
         text = f"{percent_text(cost)}, {operator}"
-        planned.append(CheckLine(f"not on ANE ({device})", "measured", text))
+        planned.append(CheckLine(f"not on ANE ({other or 'no device'})", "measured", text))
     seen = [CheckLine(f.guard, "invalid", f.found) for f in plan.guard_findings]
     observed = list(ladder("ANE").items())[1:]
     seen += [CheckLine(name, "unknown", rung_text(verdict)) for name, verdict in observed]

@@ -225,11 +225,9 @@ def test_the_doctor_says_what_can_be_measured(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_powermetrics_adds_up_energies_of_unequal_samples() -> None:
-    """3,049 mJ in 1.02 s and 300 mJ in 0.1 s are 3.349 J; a broken document is left out."""
+    """3,049 mJ in 1.02 s and 300 mJ in 0.1 s are 3.349 J."""
     texts = (
         SAMPLE.format(elapsed_ns=1_023_685_416, cpu_mj=3049),
-        "<plist>cut off",
-        SAMPLE.format(elapsed_ns=0, cpu_mj=7),
         SAMPLE.format(elapsed_ns=107_900_000, cpu_mj=300),
     )
     stream = b"\0".join(text.encode() for text in texts)

@@ -99,7 +99,7 @@ class RunningSum:
     """Adds up a stream of samples in a thread of its own.
 
     Attributes:
-        joules: by rail, of all samples so far.
+        joules: by rail, of all samples since one that could not be read.
         has_begun: set at the first sample.
     """
 
@@ -116,10 +116,15 @@ class RunningSum:
                 self._add(document or b"")
 
     def _add(self, document: bytes) -> None:
-        with suppress(NotASampleError):
-            for rail, mj in parse_sample(document).energy_mj.items():
-                self.joules[rail] = self.joules.get(rail, 0.0) + mj / 1e3
-            self.has_begun.set()
+        try:
+            sample = parse_sample(document)
+        except NotASampleError:
+            # A sum that falls voids the window that lacks this sample, and no later one.
+            self.joules = dict.fromkeys(self.joules, 0.0)
+            return
+        for rail, mj in sample.energy_mj.items():
+            self.joules[rail] = self.joules.get(rail, 0.0) + mj / 1e3
+        self.has_begun.set()
 
     def read_j(self, rail: Rail) -> float:
         """The energy of a rail so far.
