@@ -139,7 +139,7 @@ class EnergyReading:
             ConfigError: no such rail.
             HardwareError: the rail has no figure, or the two readings have not the same rails.
         """
-        return self._figure("power", [r.watts(rail) for r in (self, *_other(over))], over, rail)
+        return _figure("power", [self, over] if over else [self], rail)
 
     def energy(self, *, over: EnergyReading) -> Figure:
         """The energy of a token, all rails counted, as a multiple of another reading's.
@@ -147,22 +147,7 @@ class EnergyReading:
         Raises:
             HardwareError: the two readings have not the same rails.
         """
-        return self._figure("energy", [r.joules_per_token() for r in (self, over)], over, None)
-
-    def _figure(
-        self, what: str, found: list[Estimate], over: EnergyReading | None, rail: str | None
-    ) -> Figure:
-        readings = (self, *_other(over))
-        rails = [rail] if rail else _shared_rails(readings)
-        estimate = found[0]
-        if over:
-            change = independent_change(found[1], found[0])
-            estimate = replace(change.as_ratio(), unit=RATIO)
-        names = [f"{_phase_name(r.result)} {r.result.ran.model}" for r in readings]
-        name = f"{what} of {' / '.join(names)} ({' + '.join(rails)})"
-        findings = [finding for r in readings for finding in busy_host(rails, r.result.watched)]
-        subject = Subject(name, "live", self.result.ran.rows())
-        return Figure(subject, estimate, self.measurement.record, tuple(findings))
+        return _figure("energy", [self, over])
 
     def _known(self, rail: str | None) -> Rail | None:
         if rail is None:
@@ -224,8 +209,18 @@ def _phase_name(result: EnergyResult) -> str:
     return replace(result.workload, metered=False).name
 
 
-def _other(over: EnergyReading | None) -> tuple[EnergyReading, ...]:
-    return () if over is None else (over,)
+def _figure(what: str, readings: Sequence[EnergyReading], rail: str | None = None) -> Figure:
+    """The power or energy of a reading, or its ratio to that of another."""
+    rails = [rail] if rail else _shared_rails(readings)
+    found = [r.watts(rail) if what == "power" else r.joules_per_token() for r in readings]
+    estimate = found[0]
+    if len(found) > 1:
+        estimate = replace(independent_change(found[1], found[0]).as_ratio(), unit=RATIO)
+    phases = " / ".join(f"{_phase_name(r.result)} {r.result.ran.model}" for r in readings)
+    findings = [finding for r in readings for finding in busy_host(rails, r.result.watched)]
+    ran = readings[0].result.ran.rows()
+    subject = Subject(f"{what} of {phases} ({' + '.join(rails)})", "live", ran)
+    return Figure(subject, estimate, readings[0].measurement.record, tuple(findings))
 
 
 def _shared_rails(readings: Sequence[EnergyReading]) -> list[str]:

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from pytest_asperf.engine_process import RawRun
     from pytest_asperf.measure.experiment import MachineLease
 
-#: What follows a load: weights that are mapped are read by the first step, and not before.
+#: What follows a load: weights that are mapped are read by the first step, and not before. A
+#: server's prompts, which are all new to it, cannot be as short.
 _FIRST: Final = Workload("ttft", 8)
+_FIRST_SERVED: Final = Workload("ttft", 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,12 @@ class LoadExperiment:
         files = files_of([arm.model.path])
         with RunningArm(arm, lease) as running:
             ran = running.ran(_timed(running).context)
+            if self.workload.kind == "reload" and running.loaded.served is not None:
+                raise UnfitError(
+                    "a server is started for each load",
+                    why="nothing of a load is left for the next one",
+                    remedy='measure latency("load")',
+                )
         runs, shares = [], []
         for run, share in self._loads(lease, files):
             runs.append(run)
@@ -102,6 +110,7 @@ def _timed(running: RunningArm) -> RawRun:
             why="a server by URL is loaded already, and a program loads within each of its runs",
             remedy="measure it on llama_cpp, mlx, llama_server or mlx_server",
         )
-    first = time_workload(running.worker, MODEL, running.fed(_FIRST), _FIRST)
+    workload = _FIRST if facts.served is None else _FIRST_SERVED
+    first = time_workload(running.worker, MODEL, running.fed(workload), workload)
     parts = facts.load_ns, first.elapsed_ns
     return replace(first, n_tokens=1, elapsed_ns=sum(parts), step_ns=parts, requests=())

@@ -121,3 +121,19 @@ def test_an_engine_that_does_not_say_is_refused(loading: Project) -> None:
     loading.script("f16", load_ns=1)
     loading.test(TEST + 'latency("load")')
     loading.run().stdout.fnmatch_lines(["*scripted does not say how long a load takes*"])
+
+
+def test_live(live: Project) -> None:
+    """On llama.cpp: a model is loaded from a file that has left the cache, and from the cache."""
+    live.test("""
+@pytest.mark.model("asperf-draft:Q8_0", threads=1)
+def test_it(latency):
+    for name in ("reload", "load@cold"):
+        reading = latency(name)
+        assert all(run.step_ns[0] > 10**5 for run in reading.reading.result.runs)
+        assert_latency(reading, at_most="60 s")
+""")
+    result = live.run("-rs", "-v")
+    result.stdout.fnmatch_lines(["PASS reload asperf-draft:Q8_0 at most 60,000 ms: *"])
+    if not result.parseoutcomes().get("skipped"):  # the folder may be memory
+        result.stdout.fnmatch_lines(["PASS load@cold asperf-draft:Q8_0 at most 60,000 ms: *"])
