@@ -61,17 +61,17 @@ def assert_placement(
         None if limit is None else parse_percent(limit, where=f"assert_placement: {name}")
         for name, limit in (("at_least", at_least), ("at_most", at_most))
     )
-    plan, seen = None, observed
-    if isinstance(model, EnergyReading):
-        seen = model
-    elif limits == (None, None):
-        raise ConfigError(
-            "assert_placement: no limit",
-            why="any plan places some share on each device",
-            remedy='write at_least="95%"',
-        )
-    else:
+    seen = model if isinstance(model, EnergyReading) else observed
+    plan = None
+    if isinstance(model, str | Path) and limits != (None, None):
         plan = read_plan(Path(model), units=units, function=function)
+    elif not isinstance(model, EnergyReading) or limits != (None, None):
+        raise ConfigError(
+            "assert_placement: a share without a plan, or a plan without a share",
+            why="limits are of the share that a plan places on the device",
+            remedy='write assert_placement("m.mlpackage", "ANE", at_least="95%"), or '
+            'assert_placement(energy("pp512"), "ANE") without a limit',
+        )
     result = seen.result if seen else None
     other = gpu_path.result if gpu_path else None
     name = result.ran.model if plan is None and result else Path(str(model)).name

@@ -12,6 +12,7 @@ from pytest_asperf.hardware.file_cache import cached_share, drop
 from pytest_asperf.measure.results import ThroughputResult
 from pytest_asperf.measure.running_arms import MODEL, RunningArm
 from pytest_asperf.measure.throughput import TimedLoad, time_workload
+from pytest_asperf.measure.validity import require_sound
 from pytest_asperf.modelfiles.disk_use import files_of
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ def _timed(running: RunningArm) -> RawRun:
             remedy="measure it on llama_cpp, mlx, llama_server or mlx_server",
         )
     workload = _FIRST if facts.served is None else _FIRST_SERVED
-    first = time_workload(running.worker, MODEL, running.fed(workload), workload)
+    timed = time_workload(running.worker, MODEL, running.fed(workload), workload)
+    first = require_sound("the first token after a load", timed, workload)
     parts = facts.load_ns, first.elapsed_ns
     return replace(first, n_tokens=1, elapsed_ns=sum(parts), step_ns=parts, requests=())

@@ -93,6 +93,7 @@ def placement_verdict(
         needed = [(rung, v) for rung, v in rungs.items() if v.figures or "energy" in rung]
         figures = tuple((rung, v.figures[0][1]) for rung, v in needed if v.figures)
         verdict = joined(needed, figures, subject, "by every rung of the evidence")
+        verdict = replace(verdict, bound="every rung")
     else:
         verdict = replace(rungs["plan"], subject=subject)
         if verdict.outcome is Outcome.INCONCLUSIVE:
