@@ -22,7 +22,7 @@ class Role:
     """What a role asks for, and who has it.
 
     Attributes:
-        shipped: the model that has it where the user names none at all; empty where there is none.
+        shipped: the model that has it where the user names none at all; empty for none.
         instead: the role whose model has it where the user names no model for this one.
     """
 
@@ -43,8 +43,11 @@ ROLES: Final[dict[str, Role]] = {
     "moe": Role("a mixture of experts", "asperf-target+experts=4:F16"),
     "qat": Role("a model tuned under its quantisation (QAT)", "asperf-target-qat:4bit"),
     "ptq": Role("the same model quantised afterwards (PTQ)", "asperf-target:F16"),
-    "ane_lm": Role("the target on the Neural Engine, by ANE-LM"),
-    "coreml_hybrid": Role("the target with prefill by Core ML and decoding by MLX"),
+    "mlx_alone": Role("prefill and decoding by MLX"),
+    "coreml_hybrid": Role("prefill by CoreML, decoding by MLX"),
+    "ane_lm": Role("all on the ANE, token by token"),
+    "ane_hybrid": Role("prefill on the ANE, decoding by MLX"),
+    "ane_batch": Role("prefill on the ANE in batches, decoding by MLX"),
 }
 
 
@@ -73,10 +76,13 @@ def model_of(role: str, named: Mapping[str, str], *, where: str) -> str:
     for filled in (name, ROLES[name].instead):
         if filled in named:
             return named[filled]
-    if named or not ROLES[name].shipped:
+    shipped = ROLES[name].shipped
+    if named or not shipped:
         raise RoleError(
             f"no model is the {name} ({ROLES[name].asks_for}): --asperf-role {name}=ADDRESS",
-            why="no shipped model can have it beside models of your own, or at all",
+            why=f"the other roles are your own models, and the shipped {name} is not of their kind"
+            if shipped
+            else "no pipeline of several programs is shipped (docs/pipelines.md)",
             remedy=f"name it with --asperf-role {name}=ADDRESS, or in [tool.asperf.roles]",
         )
-    return ROLES[name].shipped
+    return shipped

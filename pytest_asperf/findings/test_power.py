@@ -1,8 +1,7 @@
 """What the Neural Engine and the Core ML hybrid take in power and energy, beside the GPU.
 
-The target runs on the GPU by the session's engine. The others are programs that the user names as
-models: `--asperf-role ane_lm=ADDRESS`, `--asperf-role coreml_hybrid=ADDRESS`. Each phase is
-measured by itself. Of a test that cannot be measured the reason says what is missing.
+The models are those that the user names for `test_pipelines.py`. Each phase is measured by itself.
+Where a model or a meter is missing, the test is skipped with the reason.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import pytest
 
 from pytest_asperf import Energy, EnergyReading, HardwareError, assert_figure
 
-pytestmark = pytest.mark.model("@target")
+pytestmark = pytest.mark.model("@mlx_alone")
 
 _PREFILL, _DECODING = "pp410", "tg200"
 #: Above this the Neural Engine works; the finding's own limit.
@@ -19,7 +18,7 @@ _IDLE_W = 0.1
 
 
 def _both(energy: Energy, role: str, workload: str) -> tuple[EnergyReading, EnergyReading]:
-    """The target and another; whether there is another is known before anything is measured."""
+    """MLX alone and another; whether there is another is known before anything is measured."""
     other = energy.of(role)
     return energy(workload), other(workload)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import ElsewhereError
@@ -52,7 +53,8 @@ def drop(files: Sequence[Path]) -> None:
     if hasattr(os, "posix_fadvise"):
         for path in files:
             with path.open("rb") as file:
-                os.fsync(file.fileno())  # pages that are not written yet stay
+                with suppress(OSError):  # of a file system that nobody can write to
+                    os.fsync(file.fileno())  # pages that are not written yet stay
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     elif not probe.run((*_PURGE[:2], "-l", _PURGE[2])) or probe.run(_PURGE, timeout_s=60) is None:
         raise _kept("only root may empty the file cache here", "run `sudo -v` first")

@@ -190,20 +190,21 @@ def test_the_findings_on_power_say_what_is_missing(
     metered: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """First the program that nobody named, then the counter; with both, each has a verdict."""
-    roles = ("ane_lm", "coreml_hybrid")
-    result = metered.run(*POWER)
-    result.assert_outcomes(skipped=8)
-    missing = [f"SKIPPED*no model is the {role} *--asperf-role {role}=ADDRESS*" for role in roles]
-    result.stdout.fnmatch_lines_random(missing)
+    alone, others = "--asperf-role=mlx_alone=fake:F16", ("ane_lm", "coreml_hybrid")
+    for given, lacking in (([], ("mlx_alone", "coreml_hybrid")), ([alone], others)):
+        result = metered.run(*POWER, *given)
+        result.assert_outcomes(skipped=8)
+        reasons = [f"SKIPPED*no model is the {r} *--asperf-role {r}=ADDRESS*" for r in lacking]
+        result.stdout.fnmatch_lines_random(reasons)
     work = {"takes_s": {"generate": RUN_S, "prompt": RUN_S}, "layers_offloaded": 1}
     for name in ("f16", "q8"):
         metered.script(name, pp_ns_per_token=10**6, tg_ns_per_token=10**7, **work)
-    given = [f"--asperf-role={role}=fake:Q8_0" for role in roles]
+    given = [alone, *(f"--asperf-role={role}=fake:Q8_0" for role in others)]
     monkeypatch.setattr("pytest_asperf.hardware.meters.trace._PATIENCE_S", 0.2)
     ane = Counter("ANE (IOReport)", "ane", lambda: 17.0)
     meter = Meter((_counter(), ane))
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
-    result = metered.run(*POWER, *given, "--asperf-role=target=fake:F16")
+    result = metered.run(*POWER, *given)
     verdicts = ["✗  power-282 *x [[]*282 x *", "7 claims: *"]
     unmeasured = "SKIPPED*ane has no figure: ANE (IOReport) did not move: idle, or dead"
     result.stdout.fnmatch_lines([*verdicts, unmeasured])
