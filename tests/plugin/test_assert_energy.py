@@ -168,22 +168,25 @@ def test_two_models_in_power_and_energy(metered: Project, monkeypatch: pytest.Mo
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
     monkeypatch.setattr("pytest_asperf.hardware.meters.trace._PATIENCE_S", 0.2)
     claims = [
-        'assert_figure(energy.of("fake:Q8_0")("tg8").energy(over=energy("tg8")), at_least=2)',
-        'assert_figure(energy.of("fake:Q8_0")("tg8").power(over=energy("tg8")), at_most=1.5)',
-        'assert_figure(energy("tg8").power("gpu"), at_most=400, at_least=200)',
+        'assert_figure(energy.of("fake:Q8_0")("tg8").energy(over=energy("tg8")), at_least=-9)',
+        'assert_figure(energy.of("fake:Q8_0")("tg8").power(over=energy("tg8")), at_least=-9)',
+        'assert_figure(energy("tg8").power("gpu"), at_least=-9)',
         'energy("tg8").power("ane")',
     ]
     for number, claim in enumerate(claims):
         metered.test(TEST.format(claim=claim), name=f"test_{number}")
-    result = metered.run()
+    result = metered.run("--asperf-report=json:report.json")
     result.assert_outcomes(passed=3, failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "*ane has no figure: ANE (IOReport) did not move: idle, or dead*",
-            "✓  energy of tg8 fake:Q8_0 / tg8 fake:F16 (gpu)*",
-            "✓  power of tg8 fake:Q8_0 / tg8 fake:F16 (gpu)*",
-        ]
-    )
+    result.stdout.fnmatch_lines(["*ane has no figure: ANE (IOReport) did not move: idle, or dead*"])
+    rows = json.loads((metered.path / "report.json").read_text())["rows"]
+    found = {row["subject"]: row["raw"]["figures"][0] for row in rows if row["outcome"]}
+    names = [f"{what} of tg8 fake:Q8_0 / tg8 fake:F16 (gpu)" for what in ("energy", "power")]
+    energies, powers, watts = (found[name] for name in (*names, "power of tg8 fake:F16 (gpu)"))
+    assert (energies["unit"], powers["unit"], watts["unit"]) == ("x", "x", "W")
+    # Far from one another even where others keep this machine busy.
+    assert energies["point"] > 1.3
+    assert powers["point"] == pytest.approx(1.0, rel=0.3)
+    assert watts["point"] == pytest.approx(WATTS, rel=0.25)
 
 
 def test_the_findings_on_power_say_what_is_missing(

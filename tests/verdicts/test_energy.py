@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Verdict
+from pytest_asperf.api.energy import EnergyReading
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import Workload
+from pytest_asperf.errors import HardwareError
 from pytest_asperf.hardware.cpu_times import CpuTimes
 from pytest_asperf.hardware.meters.trace import CounterWindow
 from pytest_asperf.hardware.watch import MachineSample, Watched
@@ -21,6 +24,7 @@ from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.surroundings import Surroundings
 from pytest_asperf.verdicts.gate import speed_verdict
 from tests.engine_facts import ENGINE, loaded
+from tests.power_samples import energy
 
 if TYPE_CHECKING:
     from pytest_asperf.hardware.meters.meter import Rail
@@ -86,3 +90,25 @@ def test_a_counter_that_power_contradicts_decides_nothing() -> None:
     assert verdict.outcome is Outcome.INVALID
     assert "gpu counter counts 400 W, and the power beside it is 90 W" in verdict.measured
     assert _verdict(_phase("gpu", 396.0), Watched()).outcome is Outcome.PASS
+
+
+def test_all_rails_are_compared_and_not_the_gpu_alone() -> None:
+    """The published 282 times is one rail's; GPU, processor and Neural Engine give 11.6 times.
+
+    The Neural Engine's counter stands still beside the GPU's prefill, and moves beside its own.
+    """
+    idle = {"cpu_mw": 350.0, "gpu_mw": 25.0, "ane_mw": 0.0}
+    by_rail = (
+        {"cpu_mw": 2350.0, "gpu_mw": 62_050.0, "ane_mw": 0.0},
+        {"cpu_mw": 3770.0, "gpu_mw": 220.0, "ane_mw": 1580.0},
+    )
+    nowhere: Any = SimpleNamespace(record=None)
+    gpu, ane = (EnergyReading(energy(p, idle, (0.1, 0.1, 0.1)), nowhere) for p in by_rail)
+    assert gpu.rails == ("cpu", "gpu")
+    together, alone = gpu.power(over=ane), gpu.power("gpu", over=ane)
+    assert together.estimate.point == pytest.approx(11.6, rel=0.01)
+    assert alone.estimate.point == pytest.approx(282, rel=0.02)
+    assert together.subject.name.endswith("(cpu + gpu + ane)")
+    assert gpu.energy(over=ane).estimate.unit == "x"
+    with pytest.raises(HardwareError, match="ane has no figure"):
+        gpu.power("ane")
