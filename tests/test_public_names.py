@@ -108,6 +108,14 @@ def test_an_example_imports_public_modules_alone(name: str) -> None:
     assert set(imports) <= {"pytest_asperf", "pytest_asperf.strategies", "pytest_asperf.testing"}
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_file_that_a_page_names_exists(page: Path) -> None:
+    """A file that moved is named by its new path."""
+    text = page.read_text(encoding="utf-8")
+    named = re.findall(r"(?<![\w./])(?:tests|benchmarks|fixtures|pytest_asperf)/[\w./-]*\w", text)
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_a_typo_is_an_error(name: str, errors: dict[str, list[str]]) -> None:
     """A type checker sees the names that there are, and no catch-all behind them."""
