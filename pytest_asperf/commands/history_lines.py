@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.store.figures import Origin, SeriesValue
+    from pytest_asperf.store.figures import Origin, SeriesValue, Value
     from pytest_asperf.store.stored import StoredPoint, StoredSeries, StoredSession
 
 _DAY: Final = "%Y-%m-%d"
@@ -32,7 +32,7 @@ def unit_text(value: SeriesValue) -> str:
     return value_text(value, value.key.unit)
 
 
-def value_text(point: StoredPoint | SeriesValue, unit: str) -> str:
+def value_text(point: Value, unit: str) -> str:
     """A point for a table."""
     from pytest_asperf.report.history import value_of  # noqa: PLC0415  # numpy comes with it
 

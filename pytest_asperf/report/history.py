@@ -12,14 +12,14 @@ from pytest_asperf.store.figures import LOG_RATIO
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_asperf.store.figures import SeriesKey, SeriesValue
+    from pytest_asperf.store.figures import SeriesKey, Value
     from pytest_asperf.store.stored import StoredPoint
 
 #: Points of a series in a chart, the latest.
 DRAWN: Final = 120
 
 
-def estimate_of(point: StoredPoint | SeriesValue, unit: str) -> Estimate:
+def estimate_of(point: Value, unit: str) -> Estimate:
     """A point as an estimate; bounds that it lacks are infinite."""
     low = -math.inf if point.low is None else point.low
     high = math.inf if point.high is None else point.high
@@ -27,7 +27,7 @@ def estimate_of(point: StoredPoint | SeriesValue, unit: str) -> Estimate:
     return Estimate(point.value, low, high, n, method="", unit=unit, confidence=confidence)
 
 
-def value_of(point: StoredPoint | SeriesValue, unit: str) -> Estimate:
+def value_of(point: Value, unit: str) -> Estimate:
     """A point as a reader takes it: of a log ratio, the ratio."""
     whole = estimate_of(point, unit)
     return whole.change_of_log().as_ratio() if unit == LOG_RATIO else whole

@@ -66,19 +66,16 @@ class SeriesKey:
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesValue:
-    """One value of a series, from a row of a document.
+class Value:
+    """A value of a series.
 
     Attributes:
-        row: its place in the document.
         low: lower bound of its interval, None where it has none.
         high: likewise.
         outcome: the verdict on it; of a measurement, INVALID if a claim of its test is.
         provenance: label and text of what may change within a series, such as the build.
     """
 
-    row: int
-    key: SeriesKey
     value: float
     low: float | None
     high: float | None
@@ -86,6 +83,19 @@ class SeriesValue:
     outcome: str
     test: str
     provenance: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesValue(Value):
+    """A value from a row of a document.
+
+    Attributes:
+        key: of its series.
+        row: its place in the document.
+    """
+
+    key: SeriesKey
+    row: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +159,7 @@ def figures_of(document: Mapping[str, Any], where: str) -> list[SeriesValue]:
         except _MALFORMED as error:
             raise malformed(where, f"row {number + 1}", error) from None
         for figure in figures:  # tests that share a measurement note it each
-            found.setdefault((figure.key.id, *astuple(figure)[2:6]), figure)
+            found.setdefault((figure.key.id, *astuple(figure)[:4]), figure)
     return list(found.values())
 
 
@@ -263,7 +273,7 @@ def _measured(
         None if bound is None else _number(bound) for bound in map(estimate.get, ("low", "high"))
     )
     provenance = (("build", engines[-1].build), *row.around)
-    return SeriesValue(row.number, key, value, low, high, n, row.outcome, row.test, provenance)
+    return SeriesValue(value, low, high, n, row.outcome, row.test, provenance, key, row.number)
 
 
 def _number(value: object) -> float:

@@ -14,6 +14,7 @@ from pytest_asperf.errors import ConfigError, printable, shown, suggest
 from pytest_asperf.store.database import open_database
 from pytest_asperf.store.figures import (
     SeriesKey,
+    Value,
     document_digest,
     figures_of,
     origin_of,
@@ -305,11 +306,6 @@ def _point(figure: SeriesValue, session: str, began: float) -> dict[str, object]
         "session": session,
         "row": figure.row,
         "time": began,
-        "value": figure.value,
-        "low": figure.low,
-        "high": figure.high,
-        "n": figure.n,
-        "outcome": figure.outcome,
-        "test": figure.test,
+        **{field.name: getattr(figure, field.name) for field in fields(Value)},
         "provenance": json.dumps(figure.provenance),
     }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.store.figures import Value
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -23,8 +25,8 @@ _WORDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class StoredPoint:
-    """A value of a series, as `SeriesValue` has it.
+class StoredPoint(Value):
+    """A value that was stored.
 
     Attributes:
         time: when its session began, seconds since the epoch.
@@ -33,13 +35,6 @@ class StoredPoint:
 
     time: float
     session: str
-    value: float
-    low: float | None
-    high: float | None
-    n: int
-    outcome: str
-    test: str
-    provenance: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)

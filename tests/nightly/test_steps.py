@@ -23,7 +23,7 @@ def _points(n: int = 40, step: float = 0.05, since: int = 30) -> list[StoredPoin
     values = [draw.gauss(0, 0.005) + step * (night >= since) for night in range(n)]
     return [
         StoredPoint(
-            night * DAY_S, str(night), value, value - 0.01, value + 0.01, 30, "PASS", "", ()
+            value, value - 0.01, value + 0.01, 30, "PASS", "", (), night * DAY_S, str(night)
         )
         for night, value in enumerate(values)
     ]
