@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path  # noqa: TC003  # Typer reads the annotations
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +27,7 @@ from pytest_asperf.commands.gate_output import (
     write_outcome,
 )
 from pytest_asperf.commands.gate_request import GateOptions, read_request
-from pytest_asperf.commands.history_store import store_report
+from pytest_asperf.commands.history_store import GateHistory
 from pytest_asperf.commands.options import (
     USAGE,
     Chunks,
@@ -38,7 +39,6 @@ from pytest_asperf.commands.options import (
     Tolerance,
     Wait,
 )
-from pytest_asperf.commands.project import open_project
 from pytest_asperf.commands.report_targets import read_targets
 from pytest_asperf.errors import (
     AsperfError,
@@ -48,6 +48,8 @@ from pytest_asperf.errors import (
 from pytest_asperf.store.unsent import check_store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_asperf.commands.gate_request import GateRequest
     from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.gate.plan import GatePlan
@@ -140,7 +142,7 @@ def gate_builds(
     console = stderr_console()
     began = time.time()
     try:
-        project = open_project(
+        project = options.open_project(
             python=python,
             tolerance=tolerance,
             max_pairs=max_pairs,
@@ -150,12 +152,17 @@ def gate_builds(
             wait=wait,
             store=store,
         )
-        named = [*(models or ()), project.settings.default_model, *([draft] if draft else [])]
-        project = replace(project, catalogue=project.catalogue.telling_apart(named))
         targets = read_targets(report or (), "--report", ("md", summary), ("json", json_file))
         if project.settings.store and not only_list:
             check_store(project.settings.store)
         gate = read_request(options, project)
+        made = partial(
+            gate_document,
+            began=began,
+            seed=gate.limits.budget.seed,
+            hardware=project.settings.hardware,
+        )
+        history = GateHistory(project, made)
         with (
             CommandNotify(console) as notify,
             project.runner(gate.engine, notify, baseline=gate.builds[0]) as runner,
@@ -167,7 +174,7 @@ def gate_builds(
             print_plan(gate, plan, runner.noise.calibrations, out, only_list=only_list)
             if only_list:
                 return
-            outcome = run_cells(gate, plan, runner, console)
+            outcome = run_cells(gate, plan, runner, console, history.update)
     except (ConfigError, ModelError) as error:
         print_error(error)
         raise typer.Exit(USAGE) from None
@@ -177,18 +184,24 @@ def gate_builds(
     from pytest_asperf.report import github
 
     print_outcome(outcome)
-    settings = project.settings
-    if targets or settings.store or github.is_job():
-        data = gate_document(outcome, began, gate.limits.budget.seed, settings.hardware)
+    if targets or project.settings.store or github.is_job():
+        data = made(outcome)
         write_outcome(data, targets)
-        store_report(data, project, kind="gate")
+        history.store(data, kind="gate")
     raise typer.Exit(outcome.exit_code)
 
 
 def run_cells(
-    gate: GateRequest, plan: GatePlan, runner: MeasurementRunner, console: Console
+    gate: GateRequest,
+    plan: GatePlan,
+    runner: MeasurementRunner,
+    console: Console,
+    on_cell: Callable[[GateOutcome], None],
 ) -> GateOutcome:
-    """The decided cells; each is told at once, but for passes that the progress line counts."""
+    """The decided cells; each is told at once, but for passes that the progress line counts.
+
+    `on_cell` gets what there is after each of them.
+    """
     from pytest_asperf.analysis.verdict import Outcome
     from pytest_asperf.gate.cells import shared_by
     from pytest_asperf.gate.judge import judge_cells
@@ -198,6 +211,13 @@ def run_cells(
     results: list[CellResult] = []
     interrupted = False
     limits = replace(gate.limits, comparisons=shared_by(plan.cells))
+    base, candidate = (build.name for build in gate.builds)
+
+    def so_far() -> GateOutcome:
+        cells = tuple(sorted(results, key=lambda result: plan.cells.index(result.cell)))
+        elapsed_s = time.monotonic() - began
+        return GateOutcome((base, candidate), plan, gate.limits_text, cells, elapsed_s, interrupted)
+
     try:
         for result in judge_cells(runner, plan.cells, gate.builds, limits):
             interrupted |= result.interrupted
@@ -206,14 +226,10 @@ def run_cells(
             results.append(_reworded(result))
             if result.word != Outcome.PASS or not console.is_terminal:
                 print_progress(console, result, len(results), len(plan.cells))
+            on_cell(so_far())
     except KeyboardInterrupt:
         interrupted = True
-    results.sort(key=lambda result: plan.cells.index(result.cell))
-    base, candidate = (build.name for build in gate.builds)
-    elapsed_s = time.monotonic() - began
-    return GateOutcome(
-        (base, candidate), plan, gate.limits_text, tuple(results), elapsed_s, interrupted
-    )
+    return so_far()
 
 
 def _reworded(result: CellResult) -> CellResult:

@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import ConfigError, EngineError
 from pytest_asperf.measure import compose
 
@@ -40,6 +41,12 @@ class GateOptions:
     max_ppl_delta: str
     faster_by: str | None = None
     arguments: tuple[str, str] = ("BASE", "CAND")
+
+    def open_project(self, **given: object) -> Project:
+        """The project with a command's other options; models of one name are told apart."""
+        project = open_project(**given)
+        named = [*self.models, project.settings.default_model, *filter(None, [self.draft])]
+        return replace(project, catalogue=project.catalogue.telling_apart(named))
 
 
 @dataclass(frozen=True, slots=True)

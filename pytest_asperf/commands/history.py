@@ -129,7 +129,7 @@ def show_series(
 def list_sessions(
     *,
     kind: Annotated[
-        str, typer.Option("--kind", metavar="KIND", help="session, gate or nightly.")
+        str, typer.Option("--kind", metavar="KIND", help="session, gate, nightly or unfinished.")
     ] = "",
     store: Store = None,
 ) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pytest_asperf.commands.console import print_text, stderr_console
 from pytest_asperf.commands.project import open_project
-from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.errors import AsperfError, ConfigError, printable
 from pytest_asperf.store.opening import open_store
-from pytest_asperf.store.unsent import keep
+from pytest_asperf.store.unsent import GrowingReport
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from pytest_asperf.commands.project import Project
+    from pytest_asperf.gate.summary import GateOutcome
+    from pytest_asperf.report.json_report import JsonReport
     from pytest_asperf.store.records import Store
 
 
@@ -36,18 +39,35 @@ def history_of(store: str | None, *, create: bool = False) -> Store:
     return open_store(store_address(store), create=create)
 
 
-def store_report(document: Mapping[str, Any], project: Project, *, kind: str) -> None:
-    """Keep a report in the project's history, and say where it went."""
-    address = project.settings.store
-    if address is None:
-        return
-    kept = keep(document, address, kind=kind, cache=project.cache)
-    console = stderr_console()
-    for line in (*kept.lines(), kept.complaint):
-        if line:
-            print_text(console, printable(line))
-    if kept.error is not None and not kept.error.may_pass:
-        raise kept.error
+class GateHistory:
+    """Keeps a gate in the project's history, cell by cell; does nothing where there is none.
+
+    Attributes:
+        made: gives the report of an outcome.
+    """
+
+    def __init__(self, project: Project, made: Callable[[GateOutcome], JsonReport]) -> None:
+        address = project.settings.store
+        self._growing = GrowingReport(address, project.cache) if address else None
+        self.made = made
+
+    def update(self, outcome: GateOutcome) -> None:
+        """Keep the cells so far; if that fails, the end of the gate says so."""
+        if self._growing:
+            with suppress(AsperfError):
+                self._growing.update(self.made(outcome))
+
+    def store(self, document: JsonReport, *, kind: str) -> None:
+        """Keep the whole report, and say where it went."""
+        if self._growing is None:
+            return
+        kept = self._growing.finish(document, kind=kind)
+        console = stderr_console()
+        for line in (*kept.lines(), kept.complaint):
+            if line:
+                print_text(console, printable(line))
+        if kept.error is not None and not kept.error.may_pass:
+            raise kept.error
 
 
 def read_json(path: Path, *, lines: bool = False) -> list[Any]:

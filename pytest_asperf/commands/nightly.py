@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -16,7 +17,7 @@ from pytest_asperf.commands.console import CommandNotify, print_error, print_who
 from pytest_asperf.commands.gate import run_cells
 from pytest_asperf.commands.gate_output import gate_document
 from pytest_asperf.commands.gate_request import GateOptions, read_request
-from pytest_asperf.commands.history_store import store_address, store_report
+from pytest_asperf.commands.history_store import GateHistory, store_address
 from pytest_asperf.commands.nightly_report import NightReport
 from pytest_asperf.commands.nightly_units import UnitName, print_unit
 from pytest_asperf.commands.options import (
@@ -30,12 +31,9 @@ from pytest_asperf.commands.options import (
     Tolerance,
     Wait,
 )
-from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import AsperfError, ConfigError, ModelError
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from pytest_asperf.commands.gate_request import GateRequest
     from pytest_asperf.commands.project import Project
     from pytest_asperf.gate.summary import GateOutcome
@@ -122,7 +120,7 @@ def nightly(
         print_error(error)
         raise typer.Exit(USAGE) from None
     try:
-        project = open_project(
+        project = options.open_project(
             python=python,
             tolerance=tolerance,
             max_seconds=max_seconds,
@@ -131,8 +129,6 @@ def nightly(
             wait=wait,
             store=store_address(store),
         )
-        named = [*(models or ()), project.settings.default_model, *([draft] if draft else [])]
-        project = replace(project, catalogue=project.catalogue.telling_apart(named))
         gate = _request(options, project)
         _measure(gate, options, project, report, pairs=pairs, name=name or Path.cwd().name)
     except AsperfError as error:
@@ -194,10 +190,11 @@ def _measure(
         power = next((c.detail for c in readiness() if c.name == "power mode"), "unknown")
         budget = replace(gate.limits.budget, min_pairs=pairs, max_pairs=pairs)
         paired = replace(gate, limits=replace(gate.limits, budget=budget))
-        outcome = _gated(paired, project)
+        history = _history(paired, report, project)
+        outcome = _gated(paired, project, history)
         if outcome.interrupted:
             raise KeyboardInterrupt
-        data = _document(outcome, report, budget.seed, project)
+        data = history.made(outcome)
         facts = facts_of(data, power)
         changes = changes_between(last.facts, facts) if last else []
         report.measured(outcome, changes)
@@ -211,7 +208,7 @@ def _measure(
             "build": build,
             "said": report.headline,
         }
-        store_report({**data, "night": night}, project, kind="nightly")
+        history.store({**data, "night": night}, kind="nightly")
         before = last and last.named(facts, anchor=gate.builds[0].name)
         if before == build:
             report.cannot_gate(f"the build of last night was named {build} too, and is gone")
@@ -230,25 +227,30 @@ def _gate_change(
     """Gate tonight's build against last night's."""
     try:
         changed = read_request(replace(options, candidate=gate.builds[1].name), project)
-        outcome = _gated(changed, project)
+        history = _history(changed, report, project)
+        outcome = _gated(changed, project, history)
     except AsperfError as error:  # tonight's pairs are stored, and their series are to be judged
         report.cannot_gate(error.what, exit_code=_UNDECIDED)
         return
     report.gated(outcome)
-    data = _document(outcome, report, changed.limits.budget.seed, project)
-    store_report(data, project, kind="gate")
+    history.store(history.made(outcome), kind="gate")
 
 
-def _document(
-    outcome: GateOutcome, report: NightReport, seed: int, project: Project
-) -> dict[str, Any]:
-    return gate_document(outcome, report.began, seed, project.settings.hardware, command="nightly")
+def _history(gate: GateRequest, report: NightReport, project: Project) -> GateHistory:
+    made = partial(
+        gate_document,
+        began=report.began,
+        seed=gate.limits.budget.seed,
+        hardware=project.settings.hardware,
+        command="nightly",
+    )
+    return GateHistory(project, made)
 
 
-def _gated(gate: GateRequest, project: Project) -> GateOutcome:
+def _gated(gate: GateRequest, project: Project, history: GateHistory) -> GateOutcome:
     """The cells of a gate; progress is shown on a terminal only."""
     with (
         CommandNotify(stderr_console()) as notify,
         project.runner(gate.engine, notify, baseline=gate.builds[0]) as runner,
     ):
-        return run_cells(gate, gate.plan(runner), runner, Console(quiet=True))
+        return run_cells(gate, gate.plan(runner), runner, Console(quiet=True), history.update)

@@ -312,6 +312,11 @@ class _Reports:
             # xdist's controller collects no test: only now it has something to lose.
             _end_as_by_ctrl_c(self._config)
         self.reports.append(report)
+        if hasattr(report, "asperf_rows") and not _is_xdist_worker(self._config):
+            from pytest_asperf.plugin.report_files import store_so_far
+
+            rows = [one for one in self.reports if hasattr(one, "asperf_rows")]
+            store_so_far(self._config, rows, self.began)
 
 
 def _collector(config: pytest.Config) -> _Reports:

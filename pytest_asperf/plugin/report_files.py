@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,16 +13,16 @@ import pytest
 from pytest_asperf import __version__
 from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.plugin.machines import measured
+from pytest_asperf.plugin.stash import session_of
 from pytest_asperf.report import github
 from pytest_asperf.report.formats import write
 from pytest_asperf.report.history import DRAWN, history_series
 from pytest_asperf.report.json_report import document, known_machines
 from pytest_asperf.report.read_report import read_reports
 from pytest_asperf.report.session_meta import SessionMeta
-from pytest_asperf.store.unsent import keep
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_asperf.plugin.session import Session
     from pytest_asperf.report.json_report import JsonReport
@@ -29,6 +30,20 @@ if TYPE_CHECKING:
 
 #: Sources of rows that a session measured; others replay what was recorded.
 _MEASURED: Final = {"live", "elsewhere"}
+
+
+def store_so_far(config: pytest.Config, reports: Sequence[Any], began: float) -> None:
+    """Keep in the history what the tests have measured until now, so that a kill loses none of it.
+
+    What cannot be kept now is tried again, and reported, at the end of the session.
+    """
+    session = session_of(config)
+    if session.settings.store and _has_measured(reports[-1].asperf_rows):
+        found = measured(config, reports)
+        meta = _meta(config, session, began).as_dict() | found.meta()
+        for one in _measured_on(document(found.noted, found.headline(), meta)):
+            with suppress(AsperfError):
+                session.growing(one["meta"]["machine"]["id"]).update(one)
 
 
 def write_reports(
@@ -46,7 +61,11 @@ def write_reports(
     headline = found.headline() or (session.headline() if reports else [])
     meta = _meta(pytest_session.config, session, began).as_dict() | found.meta()
     made = document(noted, headline, meta)
-    history = _store(made, settings.store, session) if settings.store else {}
+    history = (
+        {one["rows"][0]["machine"]: _store_one(one, session) for one in _measured_on(made)}
+        if settings.store
+        else {}
+    )
     for target in settings.report:
         try:
             read = read_reports(made, name=target.path.name)
@@ -66,32 +85,33 @@ def write_reports(
         pytest_session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def _store(report: JsonReport, address: str, session: Session) -> Mapping[str, tuple[Series, ...]]:
-    """Keep what each machine measured in the history, and give its series by its name."""
-    return {
-        one["rows"][0]["machine"]: _store_one(one, address, session)
-        for one in known_machines(report)
-        if any(row["source"] in _MEASURED for row in one["rows"])
-    }
+def _measured_on(report: JsonReport) -> list[JsonReport]:
+    """The report of each machine that measured."""
+    return [one for one in known_machines(report) if _has_measured(one["rows"])]
 
 
-def _store_one(report: JsonReport, address: str, session: Session) -> tuple[Series, ...]:
+def _has_measured(rows: Iterable[Any]) -> bool:
+    return any(row["source"] in _MEASURED for row in rows)
+
+
+def _store_one(report: JsonReport, session: Session) -> tuple[Series, ...]:
     """Keep a report in the history, and give its series if a page shows them.
 
     One that waits for its store is no failure.
     """
+    growing = session.growing(report["meta"]["machine"]["id"])
     is_shown = any(target.format == "html" for target in session.settings.report)
     n_points = DRAWN if is_shown else 0
     try:
-        kept = keep(report, address, kind="session", cache=session.cache, n_points=n_points)
+        kept = growing.finish(report, kind="session", n_points=n_points)
     except AsperfError as error:
-        session.unwritten[Path(address)] = error
+        session.unwritten[Path(growing.address)] = error
         return ()
     session.stored += kept.lines()
     if kept.error is not None:
         session.closing.append(f"asperf: {printable(kept.complaint)}")
         if not kept.error.may_pass:
-            session.unwritten[Path(address)] = kept.error
+            session.unwritten[Path(growing.address)] = kept.error
     return history_series(kept.history)
 
 

@@ -18,7 +18,7 @@ from pytest_asperf.plugin.parsing import parse_settings
 from pytest_asperf.plugin.progress import TerminalNotify
 from pytest_asperf.report.session_meta import this_machine
 from pytest_asperf.report.speculation_picture import require_matplotlib
-from pytest_asperf.store.unsent import check_store
+from pytest_asperf.store.unsent import GrowingReport, check_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +46,7 @@ class Session:
 
     def __init__(self, config: pytest.Config) -> None:
         self._runners: dict[Engine, MeasurementRunner] = {}
+        self._growing: dict[str, GrowingReport] = {}
         self.notify = TerminalNotify(config)
         self.written: list[Path] = []
         self.unwritten: dict[Path, AsperfError] = {}
@@ -175,6 +176,11 @@ class Session:
             self._checked_store = None
         if self.settings.findings or self.settings.records:
             self.findings  # noqa: B018  # as above
+
+    def growing(self, machine: str) -> GrowingReport:
+        """What the history has of this session on a machine."""
+        address = str(self.settings.store)
+        return self._growing.setdefault(machine, GrowingReport(address, self.cache))
 
     def close(self) -> None:
         """End the engines' processes."""

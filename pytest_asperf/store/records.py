@@ -22,6 +22,7 @@ from pytest_asperf.store.figures import (
 )
 from pytest_asperf.store.schema import points, series, sessions
 from pytest_asperf.store.stored import (
+    UNFINISHED,
     NewSeries,
     Recorded,
     StoredPoint,
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 _JITTER_S: Final = 2.0
 _KEY: Final = tuple(field.name for field in fields(SeriesKey))
 _OF_A_SESSION: Final = [sessions.c[field.name] for field in fields(StoredSession)]
+#: The order of sessions that began in one second: reports know no more of it.
+_OF_ONE_SECOND: Final = (sessions.c.stored_at, sessions.c.id)
 
 
 class Store:
@@ -72,16 +75,18 @@ class Store:
         kind: str = "session",
         is_live: bool = True,
         clock_back_s: float = 0.0,
+        draft: str = "",
         where: str = "the report",
     ) -> Recorded:
         """Store a document, all of it or nothing; one that is there already stays as it is.
 
         Args:
             document: a report, of a session or a gate.
-            kind: what wrote it: `session`, `gate`, `nightly`.
+            kind: what wrote it: `session`, `gate`, `nightly`; or `UNFINISHED`.
             is_live: it was measured just now on this machine. If the clock is then behind what
                 the machine stored before, the session is put after that.
             clock_back_s: added to its time otherwise.
+            draft: the id of what was stored of it before it was finished, which this replaces.
             where: for messages.
 
         Raises:
@@ -90,8 +95,10 @@ class Store:
         """
         origin, began = origin_of(document, where), time_of(document, where)
         figures = figures_of(document, where)
-        session = document_digest(document)
+        session = draft if draft and kind == UNFINISHED else document_digest(document)
         with self._database.writing() as connection:
+            if draft:
+                _remove(connection, sessions.c.id == draft)
             now = time.time()
             back_s = _clock_back_s(connection, origin.machine, now) if is_live else clock_back_s
             values = {
@@ -147,8 +154,9 @@ class Store:
         columns = [points.c[field.name] for field in fields(StoredPoint)]
         query = (
             sa.select(*columns)
+            .join(sessions, sessions.c.id == points.c.session)
             .where(points.c.series == series_id)
-            .order_by(points.c.time.desc(), points.c.session.desc(), points.c.row.desc())
+            .order_by(*(one.desc() for one in (points.c.time, *_OF_ONE_SECOND, points.c.row)))
             .limit(last)
         )
         with self._database.reading() as connection:
@@ -164,7 +172,7 @@ class Store:
 
     def sessions(self, *, kind: str = "", machine: str = "") -> list[StoredSession]:
         """Sessions in the order of their time; of one kind, or one machine, if these are named."""
-        query = sa.select(*_OF_A_SESSION).order_by(sessions.c.time, sessions.c.id)
+        query = sa.select(*_OF_A_SESSION).order_by(sessions.c.time, *_OF_ONE_SECOND)
         for column, wanted in ((sessions.c.kind, kind), (sessions.c.machine, machine)):
             query = query.where(column == wanted) if wanted else query
         with self._database.reading() as connection:
@@ -221,15 +229,13 @@ class Store:
         With `only_documents` their raw runs go and the points of their series stay.
         """
         old = sessions.c.time < before
-        ids = sa.select(sessions.c.id).where(old)
         with self._database.writing() as connection:
             if only_documents:
                 filled = old & (sessions.c.document != "")
                 return connection.execute(
                     sessions.update().where(filled).values(document="")
                 ).rowcount
-            connection.execute(points.delete().where(points.c.session.in_(ids)))
-            n = connection.execute(sessions.delete().where(old)).rowcount
+            n = _remove(connection, old)
             used = sa.select(points.c.series).where(points.c.series == series.c.id)
             connection.execute(series.delete().where(~used.exists()))
         return n
@@ -238,6 +244,13 @@ class Store:
 def open_records(address: str, *, create: bool, wait_s: float) -> Store:
     """The store at an address."""
     return Store(open_database(address, create=create, wait_s=wait_s))
+
+
+def _remove(connection: sa.Connection, which: sa.ColumnElement[bool]) -> int:
+    """Remove sessions and their points; how many sessions."""
+    ids = sa.select(sessions.c.id).where(which)
+    connection.execute(points.delete().where(points.c.session.in_(ids)))
+    return connection.execute(sessions.delete().where(which)).rowcount
 
 
 def _clock_back_s(connection: sa.Connection, machine: str, now: float) -> float:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from pytest_asperf.store.figures import SeriesKey
 
+#: The kind of a report that grows while its session runs.
+UNFINISHED: Final = "unfinished"
 #: The parts of a key, for a reader.
 _WORDS: Final = {
     "machine": "machine",

@@ -1,16 +1,21 @@
-"""Stores a report, or keeps it on this machine until the store can be reached again."""
+"""Stores a report, or keeps it on this machine until the store can be reached again.
+
+A report that grows is stored with each result, so that a session that is killed keeps what it had.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from pytest_asperf.errors import ConfigError, StoreError, without_passwords
 from pytest_asperf.hardware.records import store_record
 from pytest_asperf.store.figures import document_digest
 from pytest_asperf.store.opening import START_WAIT_S, WAIT_S, open_store
+from pytest_asperf.store.stored import UNFINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.store.figures import SeriesKey
     from pytest_asperf.store.records import Store
-    from pytest_asperf.store.stored import Recorded, StoredPoint
+    from pytest_asperf.store.stored import NewSeries, Recorded, StoredPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,29 +80,67 @@ def check_store(address: str) -> None:
             raise
 
 
-def keep(
-    document: Mapping[str, Any], address: str, *, kind: str, cache: Path, n_points: int = 0
-) -> Kept:
-    """Store a report and those that were kept before; if that fails, keep it in the cache.
+@dataclass(slots=True)
+class GrowingReport:
+    """A report of a session that runs: what is stored of it is replaced as it grows.
 
-    With `n_points`, so many of the latest points of its series are read back.
-
-    Raises:
-        CacheError: it could neither be stored nor kept.
-        ConfigError: an extra is missing.
+    Attributes:
+        address: of the store.
+        cache: where the report is kept if the store cannot be used.
     """
-    folder = unsent_folder(cache, address)
-    shown = without_passwords(address)
-    try:
-        with open_store(address, wait_s=WAIT_S) as store:
-            recorded = store.record(document, kind=kind)
-            sent = send(store, folder)
-            history = store.history(document, last=n_points) if n_points else ()
-            return Kept(shown, recorded, sent, history=tuple(history))
-    except StoreError as error:
-        path = folder / f"{document_digest(document)}.json"
-        store_record(path, {"kind": kind, "document": document}, what="a report for the store")
-        return Kept(shown, error=error, path=path)
+
+    address: str
+    cache: Path
+    _id: str = field(default_factory=lambda: uuid4().hex)
+    _began: list[NewSeries] = field(default_factory=list)
+    _is_reached: bool = True
+
+    def update(self, document: Mapping[str, Any]) -> None:
+        """Store what there is so far, or keep it on this machine.
+
+        Raises:
+            CacheError: it could neither be stored nor kept.
+        """
+        try:
+            if self._is_reached:
+                with open_store(self.address, wait_s=START_WAIT_S) as store:
+                    self._began += store.record(document, kind=UNFINISHED, draft=self._id).began
+                    return
+        except StoreError:  # tests need not wait for it one by one; the end tries it again
+            self._is_reached = False
+        self._wait(document, UNFINISHED, self._draft_path)
+
+    def finish(self, document: Mapping[str, Any], *, kind: str, n_points: int = 0) -> Kept:
+        """Store a report and those that were kept before; if that fails, keep it in the cache.
+
+        With `n_points`, so many of the latest points of its series are read back.
+
+        Raises:
+            CacheError: it could neither be stored nor kept.
+            ConfigError: an extra is missing.
+        """
+        shown = without_passwords(self.address)
+        try:
+            with open_store(self.address, wait_s=WAIT_S) as store:
+                recorded = store.record(document, kind=kind, draft=self._id)
+                self._draft_path.unlink(missing_ok=True)
+                sent = send(store, self._draft_path.parent)
+                history = store.history(document, last=n_points) if n_points else ()
+                began = (*self._began, *recorded.began)
+                return Kept(shown, replace(recorded, began=began), sent, history=tuple(history))
+        except StoreError as error:
+            path = self._draft_path.with_stem(document_digest(document))
+            self._wait(document, kind, path)
+            self._draft_path.unlink(missing_ok=True)
+            return Kept(shown, error=error, path=path)
+
+    @property
+    def _draft_path(self) -> Path:
+        return unsent_folder(self.cache, self.address) / f"{self._id}.json"
+
+    def _wait(self, document: Mapping[str, Any], kind: str, path: Path) -> None:
+        record = {"kind": kind, "draft": self._id, "document": document}
+        store_record(path, record, what="a report for the store")
 
 
 def unsent_folder(cache: Path, address: str) -> Path:
@@ -116,7 +159,12 @@ def send(store: Store, folder: Path) -> int:
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
-            recorded = store.record(kept["document"], kind=str(kept["kind"]), where=str(path))
+            recorded = store.record(
+                kept["document"],
+                kind=str(kept["kind"]),
+                draft=str(kept.get("draft", "")),
+                where=str(path),
+            )
         except FileNotFoundError:
             continue  # another session has sent it
         except (ValueError, TypeError, KeyError, ConfigError):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from pytest_asperf.store.opening import open_store
 from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:
@@ -186,6 +187,27 @@ def test_ctrl_c_keeps_what_was_decided(gate: Command, monkeypatch: pytest.Monkey
     done = gate("current", "current", "--workload", "tg32,ppl")
     assert done.exit_code == 130, done.output
     assert "1 PASS, stopped before 1 of 2" in done.output
+
+
+def test_a_killed_gate_keeps_its_cells(gate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cell is stored when it is decided; a gate that ends leaves itself and nothing else."""
+
+    class KilledError(BaseException):
+        """Nothing of ours handles it."""
+
+    def killed(*_: Any) -> Any:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pytest_asperf.measure.ab_ppl.PplExperiment.run", killed)
+        with pytest.raises(KilledError):
+            gate("current", "current", "--workload", "tg32,ppl", "--store", "h.db")
+    assert gate("current", "current", "--workload", "tg32", "--store", "h.db").exit_code == 0
+    with open_store("h.db") as store:
+        sessions = store.sessions()
+        (row,) = store.document(sessions[0].id)["rows"]
+    assert [one.kind for one in sessions] == ["unfinished", "gate"]
+    assert (row["outcome"], row["raw"]["comparison"]["timed"]) == ("PASS", "tg32")
 
 
 def test_builds_of_the_configuration_are_the_default(gate: Command) -> None:

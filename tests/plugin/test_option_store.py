@@ -41,14 +41,28 @@ def test_sessions_add_to_their_series(project: Project) -> None:
     assert "<h3>tg8 fake:F16</h3>" in page
     written = json.loads((project.path / "r.json").read_text("utf-8"))
     with open_store(str(project.path / "h.db")) as store:
-        both = store.sessions()  # of one second, perhaps, and so in either order
-        assert written in [store.document(one.id) for one in both]
+        last = store.sessions()[-1]
+        assert store.document(last.id) == written
         assert not store.record(written).is_new  # the file is known as what was stored
-    assert {one.machine for one in both} == {written["meta"]["machine"]["id"]}
+    assert (last.kind, last.machine) == ("session", written["meta"]["machine"]["id"])
     project.test(SPEED.replace('F16"', 'F16", threads=2'))
     result = project.run()
     result.stdout.fnmatch_lines(["asperf: new series *, tg8 fake*: not the settings of *"])
     assert _stored(project.path / "h.db") == [("tg8", 1), ("tg8", 2)]
+
+
+def test_a_killed_session_keeps_what_its_tests_measured(project: Project) -> None:
+    """What a test measured is stored when the test ends, and the session is marked."""
+    killed = "\n\ndef test_end():\n    import os\n    os.kill(os.getpid(), 9)\n"
+    project.test(SPEED + killed)
+    result = project.pytester.runpytest_subprocess(*project.plugins, "--asperf-store=h.db")
+    assert result.ret == -9
+    with open_store(str(project.path / "h.db")) as store:
+        (session,) = store.sessions()
+        (row,) = [row for row in store.document(session.id)["rows"] if row["outcome"]]
+    assert session.kind == "unfinished"
+    assert row["test"] == "test_it.py::test_speed"
+    assert _stored(project.path / "h.db") == [("tg8", 1)]
 
 
 def test_nothing_is_stored_unless_asked_for(project: Project) -> None:

@@ -35,6 +35,18 @@ def test_a_series_comes_back_in_the_order_of_its_nights(address: str) -> None:
     assert dict(points[0].provenance)["os"] == "macOS 15.1"
 
 
+def test_sessions_of_one_second_keep_the_order_in_which_they_were_stored(address: str) -> None:
+    """A report knows the second in which it began; its id says nothing about the order."""
+    values = [100.0 + n for n in range(8)]
+    with open_store(address) as store:
+        ids = [store.record(night(rate(value))).session for value in values]
+        assert ids != sorted(ids)
+        assert [one.id for one in store.sessions()] == ids
+        (series,) = store.series()
+        assert [point.value for point in store.points(series.id)] == values
+        assert [point.value for point in store.points(series.id, last=3)] == values[-3:]
+
+
 def test_a_document_comes_back_whole(address: str) -> None:
     """Raw runs, pairs and verdicts are kept as they were written."""
     document = night(gated(1.25), rate(90.0), headline="Größe \N{GREEK SMALL LETTER MU}")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.errors import CacheError
 from pytest_asperf.store.opening import open_store
-from pytest_asperf.store.unsent import keep, send, unsent_folder
+from pytest_asperf.store.unsent import GrowingReport, send, unsent_folder
 from tests.store.documents import night, rate
 
 if TYPE_CHECKING:
@@ -23,14 +25,15 @@ NIGHT = night(rate(100))
 def test_a_report_waits_for_its_own_store(tmp_path: Path) -> None:
     """It is kept once however often it is tried, and sent whole to the store that it is for."""
     for _ in range(2):
-        kept = keep(NIGHT, DOWN, kind="gate", cache=tmp_path)
+        kept = GrowingReport(DOWN, tmp_path).finish(NIGHT, kind="gate")
         assert kept.recorded is None
         assert "secret" not in kept.complaint
     waiting = unsent_folder(tmp_path, DOWN)
     (file,) = waiting.iterdir()
-    assert json.loads(file.read_text("utf-8")) == {"kind": "gate", "document": NIGHT}
+    waits = json.loads(file.read_text("utf-8"))
+    assert (waits["kind"], waits["document"]) == ("gate", NIGHT)
     other = str(tmp_path / "h.db")
-    assert keep(night(rate(1)), other, kind="session", cache=tmp_path).sent == 0
+    assert GrowingReport(other, tmp_path).finish(night(rate(1)), kind="session").sent == 0
     with open_store(str(tmp_path / "later.db")) as store:
         assert (send(store, waiting), send(store, waiting)) == (1, 0)
         assert [one.kind for one in store.sessions()] == ["gate"]
@@ -41,7 +44,7 @@ def test_where_nothing_can_be_kept_it_is_an_error(tmp_path: Path) -> None:
     """Neither the store nor the cache takes it: the session has to say so."""
     (tmp_path / "cache").write_text("a file in place of the folder")
     with pytest.raises(CacheError, match="a report for the store cannot be kept in "):
-        keep(NIGHT, DOWN, kind="session", cache=tmp_path / "cache")
+        GrowingReport(DOWN, tmp_path / "cache").finish(NIGHT, kind="session")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"kind": "gate"}', '{"kind": "x", "document": {}}'])
@@ -51,7 +54,58 @@ def test_a_file_that_is_no_report_holds_up_no_other(text: str, tmp_path: Path) -
     folder = unsent_folder(tmp_path, address)
     folder.mkdir(parents=True)
     (folder / "x.json").write_text(text)
-    kept = keep(NIGHT, address, kind="session", cache=tmp_path)
+    kept = GrowingReport(address, tmp_path).finish(NIGHT, kind="session")
     assert kept.recorded is not None
     assert (kept.recorded.is_new, kept.sent) == (True, 0)
     assert [path.name for path in folder.iterdir()] == ["x.refused"]
+
+
+def _kept(address: str) -> list[tuple[str, int]]:
+    with open_store(address) as store:
+        return [(one.kind, len(store.document(one.id)["rows"])) for one in store.sessions()]
+
+
+def test_a_report_that_grows_is_there_before_it_is_finished(address: str, tmp_path: Path) -> None:
+    """A kill leaves the last of it, marked; its end replaces it, and says which series began."""
+    growing = GrowingReport(address, tmp_path)
+    rows = [rate(100), rate(90, threads=2)]
+    growing.update(night(rows[0]))
+    growing.update(night(*rows))
+    GrowingReport(address, tmp_path).update(night(rate(1, threads=9)))  # killed
+    assert sorted(_kept(address)) == [("unfinished", 1), ("unfinished", 2)]
+    kept = growing.finish(night(*rows, duration_s=9), kind="session")
+    assert sorted(_kept(address)) == [("session", 2), ("unfinished", 1)]
+    assert kept.recorded is not None
+    assert len(kept.recorded.began) == 2
+    with open_store(address) as store:
+        assert [one.n for one in store.series()] == [1, 1, 1]
+
+
+def test_a_report_that_grows_outlives_its_store(tmp_path: Path) -> None:
+    """What the store does not take waits here; whoever sends it, the end replaces it."""
+    address, cache = str(tmp_path / "h.db"), tmp_path / "cache"
+    growing, waiting = GrowingReport(address, cache), unsent_folder(cache, address)
+    growing.update(NIGHT)
+    with pytest.MonkeyPatch.context() as patch, closing(sqlite3.connect(address)) as other:
+        patch.setattr("pytest_asperf.store.unsent.START_WAIT_S", 0.05)
+        other.execute("BEGIN EXCLUSIVE")
+        growing.update(night(rate(100), rate(90, threads=2)))
+        other.rollback()
+    assert len(list(waiting.iterdir())) == 1
+    with open_store(address) as store:  # another session
+        assert send(store, waiting) == 1
+    assert _kept(address) == [("unfinished", 2)]
+    growing.update(night(rate(100), rate(90, threads=2), rate(1, threads=3)))
+    assert len(list(waiting.iterdir())) == 1
+    kept = growing.finish(NIGHT, kind="gate")
+    assert (kept.sent, _kept(address)) == (0, [("gate", 1)])
+    assert not list(waiting.iterdir())
+
+
+def test_where_no_store_answers_only_the_end_waits(tmp_path: Path) -> None:
+    """One file of a session, whatever it was before."""
+    growing = GrowingReport(DOWN, tmp_path)
+    growing.update(night(rate(1)))
+    growing.finish(NIGHT, kind="gate")
+    (file,) = unsent_folder(tmp_path, DOWN).iterdir()
+    assert json.loads(file.read_text("utf-8"))["document"] == NIGHT
