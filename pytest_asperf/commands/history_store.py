@@ -47,8 +47,8 @@ class GateHistory:
     """
 
     def __init__(self, project: Project, made: Callable[[GateOutcome], JsonReport]) -> None:
-        address = project.settings.store
-        self._growing = GrowingReport(address, project.cache) if address else None
+        address, keep_days = project.settings.store, project.settings.store_keep
+        self._growing = GrowingReport(address, project.cache, keep_days) if address else None
         self.made = made
 
     def update(self, outcome: GateOutcome) -> None:

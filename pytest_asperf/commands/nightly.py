@@ -77,6 +77,15 @@ def nightly(
     python: CurrentPython = None,
     wait: Wait = None,
     store: Store = None,
+    store_keep: Annotated[
+        int | None,
+        typer.Option(
+            "--store-keep",
+            min=1,
+            metavar="DAYS",
+            help="Remove older sessions from the history, but for what states rest on.",
+        ),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option("--name", metavar="NAME", help="Of the job; without it the folder's."),
@@ -128,6 +137,7 @@ def nightly(
             seed=seed,
             wait=wait,
             store=store_address(store),
+            store_keep=store_keep,
         )
         gate = _request(options, project)
         _measure(gate, options, project, report, pairs=pairs, name=name or Path.cwd().name)

@@ -17,13 +17,8 @@ from pytest_asperf.config.engines import (
     PROGRAM_ENGINES,
     parse_engine,
 )
-from pytest_asperf.config.settings import (
-    URL_RULE,
-    has_separator,
-    is_url,
-    path_rule,
-    setting_rules,
-)
+from pytest_asperf.config.server_url import URL_RULE, is_url
+from pytest_asperf.config.settings import has_separator, path_rule, setting_rules
 from pytest_asperf.config.table import TABLE, TEXTS, CheckedTable, Rule, matching, unusable
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
 

@@ -115,4 +115,14 @@ OPTIONS: Final = {
         "PATH|URL",
         "keep the report in a history: an SQLite file, or postgresql://USER@HOST/DATABASE",
     ),
+    "--asperf-store-keep": (
+        "store_keep",
+        "DAYS",
+        "remove older sessions from the history, but for what states rest on (default: never)",
+    ),
+    "--asperf-machine-timeout": (
+        "machine_timeout",
+        "S",
+        "longest time of one machine of a fleet, such as 30min (default: no limit)",
+    ),
 }

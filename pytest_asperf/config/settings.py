@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
-from urllib.parse import urlsplit
 
 from pytest_asperf.analysis.guards.surroundings import CV_LIMIT
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.config.engines import ENGINES, PROGRAM_ENGINES, Engine, level_engines
 from pytest_asperf.config.remote_address import REMOTE_ADDRESS
 from pytest_asperf.config.roles import ROLES, is_role
+from pytest_asperf.config.server_url import URL_RULE
 from pytest_asperf.config.table import Rule, list_of, matching, one_of, whole
 from pytest_asperf.errors import ConfigError, listing, suggest
 
@@ -41,7 +41,7 @@ _MOST_SEED: Final = 2**63 - 1
 
 _text: Final = matching(re.compile(r"[^\0]+"))
 _COUNTS: Final = frozenset(
-    {"repetitions", "chunks", "max_pairs", "max_seconds", "seed", "self_check"}
+    {"repetitions", "chunks", "max_pairs", "max_seconds", "seed", "self_check", "store_keep"}
 )
 _UNITS_S: Final = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _POSTGRES: Final = re.compile(r"postgres(ql)?(\+psycopg)?://")
@@ -86,6 +86,8 @@ class Settings:
         api_key_variable: the environment's variable that holds its key.
         remote: llama.cpp RPC server of another machine, for tests that draft there.
         store: path or URL of the history that reports are kept in, None for none.
+        store_keep: days after which they are removed from it, None for never.
+        machine_timeout: seconds after which a machine of a fleet is given up, None for never.
         findings: a project's own files of findings, beside the shipped ones.
         records: its own files of recorded figures.
     """
@@ -117,6 +119,8 @@ class Settings:
     api_key_variable: str = API_KEY_VARIABLE
     report: tuple[ReportTarget, ...] = ()
     store: str | None = None
+    store_keep: int | None = None
+    machine_timeout: float | None = None
     findings: tuple[Path, ...] = ()
     records: tuple[Path, ...] = ()
 
@@ -269,31 +273,6 @@ def _tools(value: object, folder: Path) -> Path:
     return path
 
 
-def is_url(text: str) -> bool:
-    """Whether a text is meant as the URL of a server."""
-    return text.lower().startswith(("http://", "https://"))
-
-
-def _url(value: object) -> str:
-    """Read the URL of a server; its key does not belong into it."""
-    text = _text(value)
-    parts = urlsplit(text)
-    if parts.username or parts.password or parts.query:
-        # A message may be published, and shows nothing of it.
-        raise ConfigError(
-            "the URL of a server holds a user, a password or a query",
-            why="it would be printed and stored with each result",
-            remedy="write the URL alone; a key is read from a variable, --asperf-api-key-variable",
-        )
-    if not is_url(text) or not parts.hostname or parts.port == 0 or parts.fragment:
-        raise ValueError
-    return text.rstrip("/")
-
-
-#: What a key or option accepts that names a server.
-URL_RULE: Final = Rule(_url, "the URL of a server, such as http://127.0.0.1:8080")
-
-
 def _report(value: object, folder: Path) -> ReportTarget:
     name, _, path = _text(value).partition(":")
     for known in get_args(ReportFormat):
@@ -324,6 +303,7 @@ def setting_rules(folder: Path) -> dict[str, Rule[Any]]:
     files = list_of(path_rule(folder), "a list of paths of TOML files")
     report = Rule(partial(_report, folder=folder), "FORMAT:PATH")
     count, seconds = whole(1, _MOST), whole(1, _WEEK_S)
+    duration = Rule(_duration, 'seconds, or text with a unit such as "90s" or "10min"')
     return {
         "hardware": Rule(
             _text,
@@ -360,11 +340,7 @@ def setting_rules(folder: Path) -> dict[str, Rule[Any]]:
         "seed": whole(0, _MOST_SEED).because("the same seed replays the same orders"),
         "self_check": count.because("it shows how often this machine FAILs equal builds"),
         "call_timeout_s": seconds.because("a hang would hold up every test behind it"),
-        "wait": Rule(
-            _duration,
-            'seconds, or text with a unit such as "90s" or "10min"',
-            "a measurement that never ends would hold up every other",
-        ),
+        "wait": duration.because("a measurement that never ends would hold up every other"),
         "cache": Rule(path, "the path of a folder", "quantised models are kept there"),
         "python": Rule(
             partial(_interpreter, folder=folder),
@@ -395,4 +371,6 @@ def setting_rules(folder: Path) -> dict[str, Rule[Any]]:
             "the path of a file, or postgresql://USER@HOST/DATABASE",
             "what is measured is kept there",
         ),
+        "store_keep": whole(1, 10**5).because("older sessions are removed from the store"),
+        "machine_timeout": duration.because("a slow machine would hold up the whole fleet"),
     }

@@ -179,8 +179,9 @@ class Session:
 
     def growing(self, machine: str) -> GrowingReport:
         """What the history has of this session on a machine."""
-        address = str(self.settings.store)
-        return self._growing.setdefault(machine, GrowingReport(address, self.cache))
+        address, keep_days = str(self.settings.store), self.settings.store_keep
+        report = GrowingReport(address, self.cache, keep_days)
+        return self._growing.setdefault(machine, report)
 
     def close(self) -> None:
         """End the engines' processes."""

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from pytest_asperf.hardware.in_force import Hardware
 
 #: What is left out of the command that repeats a test.
-_NOT_REPEATED: Final = ("--asperf-report", "--asperf-seed", "--asperf-store")
+_NOT_REPEATED: Final = (
+    *("--asperf-report", "--asperf-seed", "--asperf-store"),
+    *("--asperf-store-keep", "--asperf-machine-timeout"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,6 +240,37 @@ class Store:
             connection.execute(series.delete().where(~used.exists()))
         return n
 
+    def retain(self, since: float) -> int:
+        """Remove what began before a time, in seconds since the epoch; of how many sessions.
+
+        A session with the last point of a series stays, and so do points of ratios: states and
+        comparisons rest on them.
+        """
+
+        def old(table: sa.FromClause) -> sa.ColumnElement[bool]:
+            return (table.c.time < since) & (table.c.document != "")
+
+        session, point, later = sessions.alias(), points.alias(), points.alias()
+        is_followed = sa.exists().where(
+            later.c.series == point.c.series, later.c.time > point.c.time
+        )
+        of_old = point.c.session.in_(sa.select(session.c.id).where(old(session)))
+        last = sa.select(point.c.session).where(of_old, ~is_followed)
+        gone = old(sessions) & sessions.c.id.not_in(last)
+        ratios = sa.select(series.c.id).where(series.c.anchor != "")
+        with self._database.writing() as connection:
+            connection.execute(
+                points.delete().where(
+                    points.c.session.in_(sa.select(sessions.c.id).where(gone)),
+                    points.c.series.not_in(ratios),
+                )
+            )
+            n = connection.execute(
+                sessions.delete().where(gone, sessions.c.id.not_in(sa.select(points.c.session)))
+            ).rowcount
+            emptied = sessions.update().where(gone).values(document="")
+            return n + connection.execute(emptied).rowcount
+
 
 def open_records(address: str, *, create: bool, wait_s: float) -> Store:
     """The store at an address."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from pytest_asperf.errors import ConfigError, StoreError, without_passwords
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from pytest_asperf.store.records import Store
     from pytest_asperf.store.stored import NewSeries, Recorded, StoredPoint
 
+_DAY_S: Final = 86_400.0
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -34,6 +37,7 @@ class Kept:
         address: of the store, without a password.
         recorded: what storing it did; None if it is kept here instead.
         sent: how many earlier reports that were kept here are in the store now.
+        removed: how many sessions were too old to stay.
         error: why it could not be stored.
         path: the file that it is kept in.
         history: the latest points of the series that it adds to, if they were asked for.
@@ -42,6 +46,7 @@ class Kept:
     address: str
     recorded: Recorded | None = None
     sent: int = 0
+    removed: int = 0
     error: StoreError | None = None
     path: Path | None = None
     history: tuple[tuple[SeriesKey, list[StoredPoint]], ...] = ()
@@ -65,6 +70,8 @@ class Kept:
         if self.sent:
             were = "reports that were" if self.sent > 1 else "report that was"
             yield f"sent {self.sent} {were} kept on this machine"
+        if self.removed:
+            yield f"removed {self.removed} old session{'s' * (self.removed != 1)}"
 
 
 def check_store(address: str) -> None:
@@ -87,10 +94,12 @@ class GrowingReport:
     Attributes:
         address: of the store.
         cache: where the report is kept if the store cannot be used.
+        keep_days: at the end what is older is removed from the store; None for nothing.
     """
 
     address: str
     cache: Path
+    keep_days: int | None = None
     _id: str = field(default_factory=lambda: uuid4().hex)
     _began: list[NewSeries] = field(default_factory=list)
     _is_reached: bool = True
@@ -124,10 +133,12 @@ class GrowingReport:
             with open_store(self.address, wait_s=WAIT_S) as store:
                 recorded = store.record(document, kind=kind, draft=self._id)
                 self._draft_path.unlink(missing_ok=True)
+                recorded = replace(recorded, began=(*self._began, *recorded.began))
                 sent = send(store, self._draft_path.parent)
                 history = store.history(document, last=n_points) if n_points else ()
-                began = (*self._began, *recorded.began)
-                return Kept(shown, replace(recorded, began=began), sent, history=tuple(history))
+                days = self.keep_days
+                removed = store.retain(time.time() - days * _DAY_S) if days else 0
+                return Kept(shown, recorded, sent, removed, history=tuple(history))
         except StoreError as error:
             path = self._draft_path.with_stem(document_digest(document))
             self._wait(document, kind, path)

@@ -138,6 +138,8 @@ def test_all_chunks_can_be_asked_for(configure: Configure) -> None:
         "--asperf-report=json:",
         "--asperf-store=mysql://host/database",
         "--asperf-store=",
+        "--asperf-store-keep=0",
+        "--asperf-machine-timeout=soon",
     ],
 )
 def test_an_unusable_option_is_a_usage_error(configure: Configure, option: str) -> None:

@@ -51,6 +51,23 @@ def test_sessions_add_to_their_series(project: Project) -> None:
     assert _stored(project.path / "h.db") == [("tg8", 1), ("tg8", 2)]
 
 
+def test_old_sessions_are_removed_at_the_end(project: Project) -> None:
+    """`store_keep` of the configuration, or the option; what is removed is said."""
+    project.config(store="h.db")
+    project.test(SPEED)
+    project.run()
+    with closing(sqlite3.connect(project.path / "h.db")) as store:  # as if it were of last week
+        store.execute("UPDATE asperf_point SET time = time - 604800")
+        store.execute("UPDATE asperf_session SET time = time - 604800")
+        store.commit()
+    project.run("--asperf-store-keep=8")
+    assert _stored(project.path / "h.db") == [("tg8", 2)]
+    project.config(store="h.db", store_keep=6)
+    result = project.run()
+    result.stdout.fnmatch_lines(["asperf: removed 1 old session"])
+    assert _stored(project.path / "h.db") == [("tg8", 2)]
+
+
 def test_a_killed_session_keeps_what_its_tests_measured(project: Project) -> None:
     """What a test measured is stored when the test ends, and the session is marked."""
     killed = "\n\ndef test_end():\n    import os\n    os.kill(os.getpid(), 9)\n"

@@ -142,6 +142,26 @@ def test_prune_removes_old_sessions_and_series_without_points(address: str) -> N
         assert len(store.sessions()) == 2
 
 
+def test_what_states_rest_on_outlives_the_days_to_keep(address: str) -> None:
+    """Old raw runs and rates go; ratios stay, and the last session of each series stays whole."""
+    before = FIRST.timestamp() + 2.5 * DAY_S
+    with open_store(address) as store:
+        for number in range(5):
+            rows = (gated(1 + number / 100), rate(100 + number))
+            store.record(night(*rows, number=number), is_live=False)
+        lonely = store.record(night(rate(1, threads=9), number=0), is_live=False).session
+        assert (store.retain(before), store.retain(before)) == (3, 0)
+        left = {
+            one.key.metric: one.n for one in store.series() if "threads" not in one.key.settings
+        }
+        assert left == {"tg128 ratio": 5, "tg128": 2, "tg128 baseline": 2, "tg128 candidate": 2}
+        assert store.document(lonely)["rows"][0]["raw"]["estimate"]["point"] == 1
+        assert len(store.pruned()) == 3
+        store.record(night(rate(2, threads=9), number=4), is_live=False)
+        assert store.retain(before) == 1
+        assert lonely not in {one.id for one in store.sessions()}
+
+
 def test_energy_is_a_series_of_its_own() -> None:
     """J per token, by the workload that was metered."""
     raw = {"metered": "jtg8", "joules_per_token": estimate(0.1, "J/token"), **proof()}
