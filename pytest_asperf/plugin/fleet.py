@@ -7,14 +7,17 @@ import shlex
 import subprocess
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from threading import Timer
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from pytest_asperf import __version__
-from pytest_asperf.errors import printable
+from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.plugin.options import was_configured
+from pytest_asperf.plugin.stash import session_of
 from pytest_asperf.report.rows import ReportRow, worker_of
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ _PROBE: Final = "import execnet, pytest, pytest_asperf as p; print('asperf', p._
 _CONNECT_S, _ANSWER_S = 10, 60
 #: The names that execnet gives.
 _NUMBERED: Final = re.compile(r"gw\d+")
+_AGAIN: Final = "run it alone with the same gateway"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,8 @@ class Fleet:
         self.names: dict[str, str] = {}
         self._collected: dict[str, int] = {}
         self._finished: Counter[str] = Counter()
-        self._errors: dict[str, str] = {}
+        self._errors: dict[str, tuple[str, str]] = {}
+        self._timers: dict[str, Timer] = {}
         # A worker that is restarted on a machine that is gone ends the session on all others.
         if config.option.maxworkerrestart is None:
             config.option.maxworkerrestart = "0"
@@ -78,14 +83,35 @@ class Fleet:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
-        """Count the tests of a machine."""
-        self._collected[node.gateway.id] = len(ids)
+        """Count the tests of a machine, and begin to time all when the last one is ready."""
+        worker = node.gateway.id
+        self._collected[worker] = len(ids)
+        with suppress(AsperfError):  # each test reports it
+            if limit_s := session_of(self._config).settings.machine_timeout:
+                self._timers[worker] = Timer(limit_s, self._give_up, (node.gateway, limit_s))
+                self._timers[worker].daemon = True
+        if len(self._timers) == len(self._config.option.tx):
+            for timer in self._timers.values():
+                timer.start()
+
+    def _give_up(self, gateway: Any, limit_s: float) -> None:
+        """End a machine's connection; xdist takes the machine for one that was lost."""
+        what, remedy = (
+            f"{limit_s:g} s are over",
+            "raise --asperf-machine-timeout, or test less there",
+        )
+        self._errors[gateway.id] = what, remedy
+        gateway._io.kill()  # noqa: SLF001  # as execnet ends gateways that do not answer
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
         """Keep why a worker ended."""
+        worker = node.gateway.id
+        if worker in self._timers:
+            self._timers[worker].cancel()
         if error:
-            self._errors[node.gateway.id] = printable(error, 300)
+            remedy = f"check its power, sleep settings and network, then {_AGAIN}"
+            self._errors.setdefault(worker, (printable(error, 300), remedy))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count what a machine has finished, and note its name where the user gave none."""
@@ -117,12 +143,8 @@ class Fleet:
 
     def _ended(self, worker: str, n: int, planned: int | None) -> Absent:
         tests = "before its first test" if planned is None else f"after {n} of {planned} tests"
-        name, error = self.names.get(worker) or worker, self._errors.get(worker)
-        again = "run it alone with the same gateway"
-        if error is None:
-            return Absent(name, f"ended {tests}: the session ended first", again)
-        remedy = f"check its power, sleep settings and network, then {again}"
-        return Absent(name, f"ended {tests}: {error}", remedy)
+        error, remedy = self._errors.get(worker, ("the session ended first", _AGAIN))
+        return Absent(self.names.get(worker) or worker, f"ended {tests}: {error}", remedy)
 
 
 def _line(absent: Absent) -> str:

@@ -108,6 +108,27 @@ def test_a_machine_that_dies_is_a_named_result(project: Project) -> None:
         assert len(store.sessions()) == 1
 
 
+def test_a_slow_machine_is_a_named_result(project: Project) -> None:
+    """It is given up after the time limit; what it and the others did until then stays."""
+    project.config(machine_timeout="3s")
+    project.test("""
+def test_quick():
+    pass
+
+def test_slow():
+    import os, time
+    time.sleep(600 if os.environ["ASPERF_MACHINE"] == "two" else 0)
+""")
+    result = project.run(*TWO, "--asperf-report=json:r.json")
+    result.assert_outcomes(passed=3, failed=1)
+    ended = "ended after 1 of 2 tests: 3 s are over"
+    result.stdout.fnmatch_lines(
+        [f"asperf: mac2 {ended}; what to do: raise --asperf-machine-timeout*"]
+    )
+    (row,) = _report(project)["rows"]
+    assert (row["machine"], row["outcome"], row["measured"]) == ("mac2", "INVALID", ended)
+
+
 def test_no_machine_can_be_reached(project: Project) -> None:
     """The session ends at once, with the reason of each."""
     project.test(MEASURES)
