@@ -7,6 +7,8 @@ each graph in that library, llama-bench's own clock sees.
 
 from __future__ import annotations
 
+import math
+import random
 import re
 import subprocess
 import sys
@@ -16,6 +18,8 @@ import pytest
 from typer.testing import CliRunner
 
 from pytest_asperf.cli import app
+from pytest_asperf.store.opening import open_store
+from tests.store.documents import gated, night
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,6 +90,22 @@ class Checkout:
         self.hashes.append(self.git("rev-parse", "HEAD"))
 
 
+def _nights(address: str, ends: list[str]) -> str:
+    """Store nights with a step between two builds, by their names; give their series."""
+    draw = random.Random(1)  # noqa: S311
+    with open_store(address) as store:
+        for number in range(24):
+            build = ends[number >= 20]
+            ratio = math.exp(draw.gauss(0, 0.005)) * (2 if number >= 20 else 1)
+            document = night(gated(ratio, candidate=build[-40:]), number=number)
+            raw = document["rows"][0]["raw"]
+            raw["comparison"]["timed"] = "tg256"
+            for ran in raw["comparison"]["ran"]:
+                ran["model"] = "asperf-draft:F16"
+            store.record({**document, "night": {"build": build}}, kind="nightly", is_live=False)
+        return next(one.id for one in store.series() if one.key.unit == "log ratio")
+
+
 @pytest.fixture
 def checkout(tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
     """A checkout without commits, beside which the command runs."""
@@ -97,15 +117,19 @@ def checkout(tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch) -> Ch
 def test_the_commit_that_made_it_slow_is_named(
     checkout: Checkout, session_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of seven commits, one of which does not compile, the fifth doubles what a graph costs."""
+    """Of seven commits, one of which does not compile, the fifth doubles what a graph costs.
+
+    What is asked comes from a step in the history, whose nights ran the first and the last of them.
+    """
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
     checkout.commit("Begin", share="0.0")
     for number in range(1, 8):
         share = "no number" if number == 6 else "1.0" if number >= 5 else "0.0"
         checkout.commit(f"Change {number}", share=share)
     ends = [f"./{checkout.folder.name}@{checkout.hashes[i]}" for i in (0, -1)]
-    words = ["--workload", "tg256", "--model", "asperf-draft:F16", "--seed", "1"]
-    done = CliRunner().invoke(app, ["bisect", *ends, *words])
+    series = _nights("h.db", ends)
+    words = ["confirm", series, "--bisect", "--store", "h.db", "--seed", "1"]
+    done = CliRunner().invoke(app, ["history", *words])
     sys.stdout.write(done.output)
     assert done.exit_code == 0, done.output
     culprit = checkout.hashes[5]

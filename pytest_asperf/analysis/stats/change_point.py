@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-#: Correlations of a night with the next for which the bound is computed.
-CORRELATIONS: Final = (0.0, 0.2, 0.4, 0.6)
+#: Correlations of a night with the next for which the bound is computed, and the weight of the
+#: likelihood without a step at each: the bound is weaker by that factor. At full weight the last
+#: one would hide half of the steps that ten nights show where the correlation is 0.6.
+CORRELATIONS: Final = (0.0, 0.2, 0.4, 0.6, 0.8)
+_WEIGHTS: Final = (1.0, 1.0, 1.0, 1.0, 0.1)
 #: Nights below which a series has too few for a state: most steps of 5 % would be missed.
 LEAST_NIGHTS: Final = 10
 #: Nights before the first that a step can begin at.
@@ -47,6 +50,11 @@ _USUALLY_FAR: Final = 2.0
 _USUAL: Final = 1.5
 #: Smaller steps are not reported.
 LEAST_STEP: Final = 0.01
+#: Nights that have to show a step. Two bad nights in a row look like a large one, so that needs
+#: more; where the build changed, a gate sees it in its first night.
+_NIGHTS: Final = 2
+_NIGHTS_OF_LARGE: Final = 3
+_LARGE_STEP: Final = 0.1
 _NIGHTS_A_YEAR: Final = 365.25
 
 
@@ -199,7 +207,7 @@ def _first_alarm(series: NightSeries, threshold: float, after: int) -> tuple[int
     log_sums = logsumexp(scan.log_evidence, axis=1)
     for seen in map(int, np.flatnonzero(log_sums >= math.log(threshold))):
         index = seen - int(np.argmax(scan.log_evidence[seen]))
-        if index > after and scan.is_shown_twice(index, seen):
+        if index > after and scan.is_shown(index, seen):
             return index, seen
     return None
 
@@ -210,21 +218,22 @@ class _Scan:
     def __init__(self, series: NightSeries) -> None:
         self._series = series
         self._models = [_Model(series, correlation) for correlation in CORRELATIONS]
-        null = np.max([model.log_null for model in self._models], axis=0)
+        weighted = zip(self._models, map(math.log, _WEIGHTS), strict=True)
+        null = np.max([model.log_null + log_weight for model, log_weight in weighted], axis=0)
         n = len(series.values)
         at = np.arange(n)[:, None] - np.arange(min(_WINDOW, n))
         with_step = [model.log_null[:, None] + model.log_ratio(at) for model in self._models]
         log_mean = logsumexp(with_step, axis=0) - math.log(len(with_step))
         self.log_evidence: Floats = np.where(at >= _LEAST_BEFORE, log_mean - null[:, None], -np.inf)
 
-    def is_shown_twice(self, index: int, seen: int) -> bool:
-        """Whether the last two nights lie on the step's side, so that one bad night is no alarm."""
-        if seen <= index:
-            return False
+    def is_shown(self, index: int, seen: int) -> bool:
+        """Whether the last nights lie on the step's side, so that bad nights are no alarm."""
         best = max(self._models, key=lambda model: float(model.log_null[seen]))
         size, level, _ = best.step(index, seen)
-        last_two = self._series.values[seen - 1 : seen + 1]
-        return abs(size) >= LEAST_STEP and bool(np.all((last_two - level) / size > 1 / 2))
+        needed = _NIGHTS if abs(size) < _LARGE_STEP else _NIGHTS_OF_LARGE
+        last = self._series.values[max(index, seen + 1 - needed) : seen + 1]
+        is_beyond = len(last) == needed and bool(np.all((last - level) / size > 1 / 2))
+        return abs(size) >= LEAST_STEP and is_beyond
 
 
 class _Model:
