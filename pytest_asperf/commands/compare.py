@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -15,14 +16,17 @@ from pytest_asperf.commands.history_lines import machine_names, unit_text
 from pytest_asperf.commands.history_store import history_of, read_json
 from pytest_asperf.commands.options import Store  # noqa: TC001  # Typer reads the annotations
 from pytest_asperf.commands.project import open_project
-from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.errors import ConfigError, listing, printable, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_asperf.commands.compared_reports import ComparedReport, OnMachine
 
-_LEAST: int = 2
+_LEAST: Final = 2
+_RATE: Final = "tok/s"
+_COLUMNS: Final = ("value", "GB/s", "of its bandwidth")
+_WHERE_KNOWN: Final = ("J/token", "tok/s per 1000")
 
 
 def compare_reports(
@@ -31,6 +35,14 @@ def compare_reports(
         typer.Argument(metavar="REPORT REPORT...", help="Files, or ids of stored sessions."),
     ],
     *,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--price",
+            metavar="MACHINE=AMOUNT",
+            help="What a machine costs, for tok/s per 1000 of it; repeatable.",
+        ),
+    ] = None,
     store: Store = None,
 ) -> None:
     """Compare reports: of one machine a hint, of several a table.
@@ -50,10 +62,11 @@ def compare_reports(
     ]
     _require_two(len(compared))
     machines = {one.origin.machine for one in compared}
+    prices = _prices(price or (), _names(compared))
     out = Console(highlight=False)
     _print_origins(compared)
     if len(machines) > 1:
-        _print_machines(out, compared)
+        _print_machines(out, compared, prices)
     for one, other in _of_one_machine(compared):
         _print_nights(out, one, other)
     for other in compared[1:]:
@@ -96,6 +109,22 @@ def _names(compared: Sequence[ComparedReport]) -> dict[str, str]:
     return machine_names([one.origin for one in compared])
 
 
+def _prices(texts: Sequence[str], names: Mapping[str, str]) -> dict[str, float]:
+    """What machines cost, by their fingerprints."""
+    machines = {name: machine for machine, name in names.items()}
+    found = {}
+    for text in texts:
+        name, _, amount = text.rpartition("=")
+        if name not in machines or not (amount.isdecimal() and int(amount)):
+            raise ConfigError(
+                f"--price {shown(text, 80)} is no machine of these reports and a whole amount",
+                why="what a machine costs is known to you only",
+                remedy=f"write MACHINE=AMOUNT; the machines are {listing(machines)}",
+            )
+        found[machines[name]] = float(amount)
+    return found
+
+
 def _print_origins(compared: Sequence[ComparedReport]) -> None:
     names = _names(compared)
     head = ("report", "machine", "hardware", "bandwidth", "version")
@@ -112,15 +141,20 @@ def _print_origins(compared: Sequence[ComparedReport]) -> None:
     print_table([head, *rows])
 
 
-def _print_machines(out: Console, compared: Sequence[ComparedReport]) -> None:
+def _print_machines(
+    out: Console, compared: Sequence[ComparedReport], prices: Mapping[str, float]
+) -> None:
     from pytest_asperf.commands.compared_findings import judged
     from pytest_asperf.commands.compared_reports import by_machine
 
     names = _names(compared)
     alike = by_machine(compared)
     for every in alike:
-        head = (printable(every[0].value.key.title), "value", "GB/s", "of its bandwidth")
-        print_table([head, *(_on_machine(one, names) for one in every)])
+        head = (printable(every[0].value.key.title), *_COLUMNS, *_WHERE_KNOWN)
+        rows = [head, *(_on_machine(one, names, prices) for one in every)]
+        known = [set(cells[1:]) != {"-"} for cells in zip(*rows, strict=True)]
+        known[: 1 + len(_COLUMNS)] = [True] * (1 + len(_COLUMNS))
+        print_table([tuple(compress(row, known)) for row in rows])
     print_text(
         out,
         "Different machines: what each one does, and no verdict on either. A regression is judged "
@@ -136,13 +170,18 @@ def _print_machines(out: Console, compared: Sequence[ComparedReport]) -> None:
     print_text(out, "")
 
 
-def _on_machine(one: OnMachine, names: dict[str, str]) -> tuple[str, ...]:
+def _on_machine(
+    one: OnMachine, names: Mapping[str, str], prices: Mapping[str, float]
+) -> tuple[str, ...]:
+    price = prices.get(one.report.origin.machine) if one.value.key.unit == _RATE else None
     invalid = " INVALID" if one.value.outcome == "INVALID" else ""
     return (
         names[one.report.origin.machine],
         unit_text(one.value) + invalid,
         "-" if one.gbs is None else f"{one.gbs:.4g}",
         "-" if one.share is None else f"{100 * one.share.point:.1f} %",
+        "-" if one.energy is None else f"{one.energy.value:.4g}",
+        "-" if price is None else f"{1000 * one.value.value / price:.4g}",
     )
 
 

@@ -117,12 +117,19 @@ def _log(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class OnMachine:
-    """A value on one machine, with the bandwidth that it took, in GB/s and as a share."""
+    """A value on one machine.
+
+    Attributes:
+        energy: of the same workload, in J/token, where it was metered.
+        gbs: the bandwidth that it took.
+        share: of the published bandwidth.
+    """
 
     report: ComparedReport
     value: SeriesValue
-    gbs: float | None
-    share: Estimate | None
+    energy: SeriesValue | None
+    gbs: float | None = None
+    share: Estimate | None = None
 
 
 def by_machine(reports: Sequence[ComparedReport]) -> list[list[OnMachine]]:
@@ -136,10 +143,12 @@ def by_machine(reports: Sequence[ComparedReport]) -> list[list[OnMachine]]:
 
 def _on_machine(report: ComparedReport, value: SeriesValue) -> OnMachine:
     size, profile = report.step_bytes.get(value.key.id), report.profile
+    metered = replace(value.key, metric=f"j{value.key.metric}", unit="J/token")
+    energy = report.values.get(metered.id)
     if not (size and profile):
-        return OnMachine(report, value, None, None)
+        return OnMachine(report, value, energy)
     share = bandwidth_utilisation(estimate_of(value, value.key.unit), size, profile.bandwidth_gbs)
-    return OnMachine(report, value, value.value * size / 1e9, share)
+    return OnMachine(report, value, energy, value.value * size / 1e9, share)
 
 
 def ran_otherwise(one: ComparedReport, other: ComparedReport) -> list[tuple[str, str, str]]:

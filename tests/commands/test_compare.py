@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_asperf.commands.compared_reports import UNPAIRED_CONFIDENCE, changes, read_compared
 from pytest_asperf.store.opening import open_store
-from tests.store.documents import gated, night, rate
+from tests.store.documents import estimate, gated, night, proof, rate, row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,11 +38,11 @@ def compare(
     """Return a function that compares documents, in files called a.json, b.json …."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*documents: dict[str, Any]) -> Ended:
+    def run(*documents: dict[str, Any], words: tuple[str, ...] = ()) -> Ended:
         names = [f"{letter}.json" for letter in "abcd"[: len(documents)]]
         for name, document in zip(names, documents, strict=True):
             Path(name).write_text(json.dumps(document))
-        return run_asperf("compare", *names)
+        return run_asperf("compare", *names, *words)
 
     return run
 
@@ -68,6 +68,27 @@ def test_machines_are_a_table(compare: Callable[..., Ended]) -> None:
     ]
     assert "no verdict on either" in done.stdout
     assert "change" not in done.stdout
+
+
+def test_energy_and_price_are_shown_where_they_are_known(compare: Callable[..., Ended]) -> None:
+    """J per token of what metered the same workload; what a machine costs says the user."""
+    both = [_on("m4-10", 8), _on("m4pro-20", 20)]
+    raw = {"metered": "jtg128", "joules_per_token": estimate(0.5, "J/token"), **proof()}
+    both[0]["rows"].append(row(raw))
+    assert "J/token" not in compare(*both[1:], both[1] | {"meta": _on("m4-10", 1)["meta"]}).stdout
+    done = compare(*both, words=("--price", "m4-10=500", "--price", "m4pro-20=2000"))
+    lines = [x.split() for x in done.stdout.splitlines() if x.startswith("m4") and " % " in x]
+    assert [line[-2:] for line in lines] == [["0.5", "16"], ["-", "10"]]
+    assert sum("tok/s per 1000" in line for line in done.stdout.splitlines()) == 2  # TG and PP
+
+
+@pytest.mark.parametrize("price", ["m4-10", "m5=1", "m4-10=free", "m4-10=0"])
+def test_a_price_of_no_machine_is_refused(price: str, compare: Callable[..., Ended]) -> None:
+    """The machines are named."""
+    done = compare(_on("m4-10", 8), _on("m4pro-20", 20), words=("--price", price))
+    assert done.returncode == 2
+    assert f"--price '{price}' is no machine of these reports and a whole amount" in done.stderr
+    assert "the machines are m4-10, m4pro-20" in done.stderr
 
 
 def test_published_statements_are_judged_by_reports_of_their_machines(
