@@ -1,12 +1,17 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_asperf.hardware.machine import Machine
+from pytest_asperf.hardware.watch import MachineSampler
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.plugin.conftest import Project
 
 #: No generation takes more memory bandwidth than the slowest chip with a profile has.
@@ -208,3 +213,23 @@ def test_it(gate):
             "*n_gpu_layers 4 was asked for and 0 ran; tensor_split 1/1 was asked for and *",
         ]
     )
+
+
+def test_a_machine_that_cools_itself_during_a_run_is_invalid(
+    project: Project, rows: Callable[..., list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Live runs ask the guards of the machine, and the report has its samples."""
+    sample, levels = MachineSampler.sample, repeat(0)
+    monkeypatch.setattr(
+        "pytest_asperf.hardware.watch.MachineSampler.sample",
+        lambda sampler: replace(sample(sampler), thermal_level=next(levels)),
+    )
+    project.test(TEST.format(claim=USES["throughput"]))
+    measured, claim = rows()
+    assert claim["outcome"] == "PASS"
+    seen = measured["raw"]["machine"]["samples"][-1]
+    assert (seen["thermal_level"], seen["swap_bytes"] >= 0) == (0, True)
+    levels = chain([0], repeat(2))
+    (broken,) = rows()
+    assert broken["outcome"] == "INVALID"
+    assert "tg8 fake:F16: throttled: thermal pressure" in broken["measured"]
