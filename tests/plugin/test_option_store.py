@@ -82,6 +82,19 @@ def test_a_killed_session_keeps_what_its_tests_measured(project: Project) -> Non
     assert _stored(project.path / "h.db") == [("tg8", 1)]
 
 
+def test_a_store_that_breaks_during_the_session_fails_it(
+    project: Project, session_cache: Path
+) -> None:
+    """The report waits, and a person is told to do something."""
+    project.test(SPEED + "\n\ndef test_harm():\n    open('h.db', 'w').write('harm' * 2000)\n")
+    result = project.run("--asperf-store=h.db")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["asperf: not stored: *it is a file of another program*"])
+    (file,) = unsent_folder(session_cache, str(project.path / "h.db")).iterdir()
+    waits = json.loads(file.read_text("utf-8"))
+    assert (waits["kind"], len(waits["document"]["claims"])) == ("session", 1)
+
+
 def test_nothing_is_stored_unless_asked_for(project: Project) -> None:
     """No file is made where nothing is measured."""
     project.test(SPEED)

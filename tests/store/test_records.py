@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+import sqlalchemy as sa
 
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.store.figures import figures_of
@@ -14,6 +15,7 @@ from pytest_asperf.store.opening import open_store
 from tests.store.documents import FIRST, drifting, estimate, gated, night, proof, rate, row
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Any
 
 DAY_S = 86_400.0
@@ -45,6 +47,25 @@ def test_sessions_of_one_second_keep_the_order_in_which_they_were_stored(address
         (series,) = store.series()
         assert [point.value for point in store.points(series.id)] == values
         assert [point.value for point in store.points(series.id, last=3)] == values[-3:]
+
+
+def test_a_million_points_are_read_by_their_index(tmp_path: Path) -> None:
+    """Listing reads an index alone, and the latest points of a series need no sort of all of it."""
+    plans = []
+
+    def explain(_: object, cursor: Any, statement: str, values: Any, *__: object) -> None:
+        if "FROM asperf_point" in statement:
+            cursor.execute(f"EXPLAIN QUERY PLAN {statement}", values)
+            plans.append("; ".join(row[-1] for row in cursor.fetchall()))
+
+    with open_store(str(tmp_path / "h.db")) as store:
+        store.record(night(rate(100)))
+        sa.event.listen(store._database._engine, "before_cursor_execute", explain)
+        store.points(store.series()[0].id, last=3)
+    listing, latest = plans
+    assert "SCAN asperf_point USING COVERING INDEX asperf_point_by_time" in listing
+    assert "SEARCH asperf_point USING INDEX asperf_point_by_time (series=?)" in latest
+    assert "TEMP B-TREE FOR ORDER BY" not in latest  # but for those of one second
 
 
 def test_a_document_comes_back_whole(address: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -100,6 +101,17 @@ def test_a_report_that_grows_outlives_its_store(tmp_path: Path) -> None:
     kept = growing.finish(NIGHT, kind="gate")
     assert (kept.sent, _kept(address)) == (0, [("gate", 1)])
     assert not list(waiting.iterdir())
+
+
+def test_a_clock_set_back_during_a_session_moves_it_nowhere(address: str, tmp_path: Path) -> None:
+    """What is stored of the session itself is no session before it."""
+    growing = GrowingReport(address, tmp_path)
+    growing.update(NIGHT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time", lambda real=time.time: real() - 7200)
+        kept = growing.finish(NIGHT, kind="session")
+    assert kept.recorded is not None
+    assert kept.recorded.clock_back_s == 0
 
 
 def test_where_no_store_answers_only_the_end_waits(tmp_path: Path) -> None:
