@@ -371,6 +371,8 @@ def setting_rules(folder: Path) -> dict[str, Rule[Any]]:
             "the path of a file, or postgresql://USER@HOST/DATABASE",
             "what is measured is kept there",
         ),
-        "store_keep": whole(1, 10**5).because("older sessions are removed from the store"),
+        "store_keep": Rule(
+            whole(1, 10**5).read, "a whole number of days, at least 1", "older sessions are removed"
+        ),
         "machine_timeout": duration.because("a slow machine would hold up the whole fleet"),
     }
