@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 
 #: Longest part of an error: what comes from outside may be of any length.
@@ -133,8 +133,14 @@ class EngineError(AsperfError):
 
 
 class MeasurementError(AsperfError):
-    """What was measured is empty, not finite, impossible, or not the same work in both arms."""
+    """What was measured is empty, not finite, impossible, or not the same work in both arms.
 
+    Attributes:
+        machine: what was seen of the machine meanwhile, as a report has it; None if that is known
+            of no measurement.
+    """
+
+    machine: Mapping[str, object] | None = None
     breaks_measurement = True
 
 

@@ -79,7 +79,7 @@ class Energy(FixtureValue):
         result = runner.compare((ComparedSide(runner, (self.ref,)),), experiment)
         guard_findings = (*result.watched.guard_findings, *disagreements(result.phases))
         invalid = (f for f in guard_findings if f.guard != "host-busy")
-        require_valid(f"{parsed.name} {result.ran.model}", invalid)
+        require_valid(f"{parsed.name} {result.ran.model}", invalid, result.watched)
         remarks = (*energy_notes(result.phases), *map(str, guard_findings))
         self.measurement.record(energy_row(result, "\n".join(remarks)))
         return EnergyReading(result, self.measurement)

@@ -54,7 +54,8 @@ class MeasurementContext:
         what = f"{result.workload.name} {result.ran.model}"
         guard_findings = throughput_trips(result, self.bounds.peak(result), self.max_cv)
         # What a busy host may have changed depends on the claim.
-        require_valid(what, (f for f in guard_findings if f.guard != "host-busy"))
+        judged = (f for f in guard_findings if f.guard != "host-busy")
+        require_valid(what, judged, result.watched)
         note = "\n".join(f"{what}: {guard_finding}" for guard_finding in guard_findings)
         self.record(throughput_row(result, note))
         return Reading(result, self, guard_findings)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import RawRun
     from pytest_asperf.hardware.in_force import BandwidthBound
+    from pytest_asperf.hardware.watch import Watched
     from pytest_asperf.measure.model_locator import LocatedModel
     from pytest_asperf.measure.results import LevelResult, Provenance, ThroughputResult
 
@@ -200,11 +201,15 @@ def _twins(a: LevelResult, b: LevelResult) -> GuardFinding | None:
     return guards.same_weights(a.nll, b.nll, shown=shown)
 
 
-def require_valid(what: str, guard_findings: Iterable[GuardFinding]) -> None:
-    """Refuse a measurement that a guard found broken."""
+def require_valid(
+    what: str, guard_findings: Iterable[GuardFinding], watched: Watched | None = None
+) -> None:
+    """Refuse a measurement that a guard found broken, with what was watched of the machine."""
     for guard_finding in guard_findings:
         if guard_finding.consequence is Consequence.INVALID:
-            raise _invalid(what, guard_finding)
+            error = _invalid(what, guard_finding)
+            error.machine = watched.as_dict() if watched is not None else None
+            raise error
 
 
 def _invalid(what: str, guard_finding: GuardFinding) -> MeasurementError:

@@ -14,6 +14,7 @@ from pytest_asperf.analysis.stats.estimate import (
     number_text,
     percent_text,
 )
+from pytest_asperf.errors import MeasurementError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -165,7 +166,9 @@ def finding_row(finding: Finding, evidence: Evidence, verdict: Verdict) -> Repor
 def broken_row(what: str, error: AsperfError) -> ReportRow:
     """The row of a measurement that broke."""
     details = [error.why, *(error.detail or "").splitlines()]
-    raw = {"figures": [], "advice": error.remedy, "details": details}
+    raw: dict[str, object] = {"figures": [], "advice": error.remedy, "details": details}
+    machine = error.machine if isinstance(error, MeasurementError) else None
+    raw |= {"machine": machine} if machine else {}
     return ReportRow("", what, error.what, "", outcome="INVALID", raw=raw)
 
 

@@ -10,7 +10,7 @@ from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.hardware.watch import MachineSampler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.plugin.conftest import Project
 
@@ -219,7 +219,8 @@ def test_a_machine_that_cools_itself_during_a_run_is_invalid(
     project: Project, rows: Callable[..., list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Live runs ask the guards of the machine, and the report has its samples."""
-    sample, levels = MachineSampler.sample, repeat(0)
+    sample = MachineSampler.sample
+    levels: Iterator[int] = repeat(0)
     monkeypatch.setattr(
         "pytest_asperf.hardware.watch.MachineSampler.sample",
         lambda sampler: replace(sample(sampler), thermal_level=next(levels)),
@@ -233,3 +234,4 @@ def test_a_machine_that_cools_itself_during_a_run_is_invalid(
     (broken,) = rows()
     assert broken["outcome"] == "INVALID"
     assert "tg8 fake:F16: throttled: thermal pressure" in broken["measured"]
+    assert broken["raw"]["machine"]["samples"][-1]["thermal_level"] == 2
