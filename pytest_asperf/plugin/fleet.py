@@ -96,11 +96,8 @@ class Fleet:
 
     def _give_up(self, gateway: Any, limit_s: float) -> None:
         """End a machine's connection; xdist takes the machine for one that was lost."""
-        what, remedy = (
-            f"{limit_s:g} s are over",
-            "raise --asperf-machine-timeout, or test less there",
-        )
-        self._errors[gateway.id] = what, remedy
+        remedy = "raise --asperf-machine-timeout, or test less there"
+        self._errors[gateway.id] = f"{limit_s:g} s are over", remedy
         gateway._io.kill()  # noqa: SLF001  # as execnet ends gateways that do not answer
 
     @pytest.hookimpl(optionalhook=True)

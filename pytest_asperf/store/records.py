@@ -251,9 +251,8 @@ class Store:
             return (table.c.time < since) & (table.c.document != "")
 
         session, point, later = sessions.alias(), points.alias(), points.alias()
-        is_followed = sa.exists().where(
-            later.c.series == point.c.series, later.c.time > point.c.time
-        )
+        is_later = later.c.time > point.c.time
+        is_followed = sa.exists().where(later.c.series == point.c.series, is_later)
         of_old = point.c.session.in_(sa.select(session.c.id).where(old(session)))
         last = sa.select(point.c.session).where(of_old, ~is_followed)
         gone = old(sessions) & sessions.c.id.not_in(last)
@@ -265,9 +264,8 @@ class Store:
                     points.c.series.not_in(ratios),
                 )
             )
-            n = connection.execute(
-                sessions.delete().where(gone, sessions.c.id.not_in(sa.select(points.c.session)))
-            ).rowcount
+            has_points = sa.exists().where(points.c.session == sessions.c.id)
+            n = connection.execute(sessions.delete().where(gone, ~has_points)).rowcount
             emptied = sessions.update().where(gone).values(document="")
             return n + connection.execute(emptied).rowcount
 
