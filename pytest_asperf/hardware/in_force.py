@@ -127,7 +127,7 @@ class Hardware:
         """GPU cores, None where they are unknown."""
         return self.profile.gpu_cores if self.profile else None
 
-    def headline(self) -> str:
+    def headline(self, *, brief: bool = False) -> str:
         """One line: what is in force, and whether it was detected or declared."""
         how = "detected" if self.declared is None else "declared"
         name = self.name
@@ -135,7 +135,8 @@ class Hardware:
             name = f"{self.profile.name} ({self.profile.id})"
         if not self.is_this_machine:
             return f"{name}, {how}; this machine is {Hardware(self.machine).name}"
-        note = f"; {self.machine.profile_note or 'no profile'}" if self.profile is None else ""
+        is_noted = self.profile is None and not brief
+        note = f"; {self.machine.profile_note or 'no profile'}" if is_noted else ""
         return f"{name}, {how}{note}"
 
 

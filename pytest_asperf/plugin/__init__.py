@@ -173,7 +173,9 @@ def pytest_report_collectionfinish(
         return []
     from pytest_asperf.plugin.stash import session_of
 
-    return session_of(config).headline()
+    lines = session_of(config).headline(brief=config.get_verbosity() == 0)
+    whole = "; ".join([*lines[:1], *(line.removeprefix("asperf: ") for line in lines[1:])])
+    return [whole] if len(whole) <= config.get_terminal_writer().fullwidth else lines
 
 
 @pytest.hookimpl(tryfirst=True)

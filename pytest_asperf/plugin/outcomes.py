@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.verdict import Outcome, VerdictError
@@ -14,7 +16,7 @@ from pytest_asperf.report.claims_table import brief_text
 from pytest_asperf.report.rows import about_finding, broken_row
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import pytest
 
@@ -34,6 +36,8 @@ _PYTESTS: Final[Mapping[str, tuple[str, str, tuple[str, Mapping[str, bool]]]]] =
 }
 #: Lines of an error, but for its place; `-v` has all.
 _MOST_LINES: Final = 6
+#: What a line's rest stands below: a verdict's and an error's parts, or nothing.
+_BELOW: Final = defaultdict(str, {"E": f"E   {'':14}", " ": " " * 18})
 #: Of a verdict on a finding that fails no test, and never looks like a pass: letter, colour.
 _FINDING_STATUS: Final[Mapping[str, tuple[str, str]]] = {
     "FAIL": ("f", "red"),
@@ -127,7 +131,20 @@ def _show_parts(
         ]
     # Such as the inputs that Hypothesis drew.
     lines += map(escaped, "\n".join(getattr(error, "__notes__", ())).splitlines())
-    report.longrepr = "\n".join(lines)
+    report.longrepr = "\n".join(_fitted(lines, item.config))
+
+
+def _fitted(lines: Iterable[str], config: pytest.Config) -> list[str]:
+    """Lines as a terminal shows them whole: broken between words. Files get them as they are."""
+    terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is None or not terminal.isatty:
+        return list(lines)
+    width = config.get_terminal_writer().fullwidth
+    return [
+        part
+        for line in lines
+        for part in wrap(line, width, subsequent_indent=_BELOW[line[:1]], break_on_hyphens=False)
+    ]
 
 
 def _shorten(item: pytest.Item, report: pytest.TestReport, error: VerdictError) -> None:
@@ -142,7 +159,8 @@ def _shorten(item: pytest.Item, report: pytest.TestReport, error: VerdictError) 
     if item.config.getoption("tbstyle") == "auto" and item.config.get_verbosity() <= 0:
         entry = shown.reprtraceback.reprentries[-1]
         claim = [line for line in entry.lines if line.startswith(">")]
-        entry.lines = [*claim[-1:], *(f"E   {line}" for line in error.verdict.short_note())]
+        told = (f"E   {line}" for line in error.verdict.short_note())
+        entry.lines = [*claim[-1:], *_fitted(told, item.config)]
         entry.style, entry.reprfuncargs = "short", None
         shown.reprtraceback.reprentries = [entry]
         shown.chain = [(shown.reprtraceback, shown.reprcrash, None)]

@@ -67,10 +67,14 @@ class TerminalNotify:
         if self._is_watched:
             self._opened().wait(reason)
         else:
-            self.say(f"waiting: {reason}")
+            self._write(f"waiting: {reason}")
 
     def say(self, text: str) -> None:
-        """Say something that stays on the terminal."""
+        """Say something that stays, but for one who sees progress and has a line for all tests."""
+        if not self._is_watched or self._config.get_verbosity() > 0:
+            self._write(text)
+
+    def _write(self, text: str) -> None:
         self.done()
         if self._terminal is not None:
             with self._uncaptured():

@@ -211,9 +211,9 @@ class Session:
         self._is_to_tell = False
         return asdict(this_machine(self.hardware, self.headline()))
 
-    def headline(self) -> list[str]:
+    def headline(self, *, brief: bool = False) -> list[str]:
         """The lines that say on what hardware and engine this session measures."""
-        lines = [f"asperf: hardware {self.hardware.headline()}"]
+        lines = [f"asperf: hardware {self.hardware.headline(brief=brief)}"]
         if not self.is_live:
             return [*lines, "asperf: recorded numbers, nothing is measured"]
         try:
@@ -221,4 +221,5 @@ class Session:
         except AsperfError as error:  # each test reports it in full
             reason = printable(error.what)
             return [*lines, f"asperf: live, engine {self.settings.engine} unavailable: {reason}"]
-        return [*lines, f"asperf: live, engine {engine.release}, cache {self.cache}"]
+        cache = "" if brief else f", cache {self.cache}"
+        return [*lines, f"asperf: live, engine {engine.release}{cache}"]

@@ -11,7 +11,8 @@ from pytest_asperf.report.claims_table import (
     Screen,
     claim_lines,
     legend_lines,
-    one_line,
+    note_line,
+    notes_of,
     tally,
     undecided_lines,
     whole_text,
@@ -19,7 +20,7 @@ from pytest_asperf.report.claims_table import (
 from pytest_asperf.report.speculation_points import points_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from _pytest.terminal import TerminalReporter
 
@@ -33,8 +34,8 @@ _UNDECIDED: Final = ("inconclusive", "invalid")
 _MARKUP: Final = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "INVALID": "purple"}
 #: Verdicts on recorded figures with which a live FAIL fails no test.
 _UNSHOWN: Final = frozenset({"FAIL", "INVALID"})
-#: Remarks on claims, and in all with those on what was measured; `-v` has all.
-_MOST_NOTES, _LEAST_NOTES = 3, 2
+#: Styles of failures in which a block names no remedy.
+_CURT: Final = ("no", "line")
 
 
 def summarise(
@@ -57,6 +58,7 @@ def summarise(
         for line in session.stored:
             terminal.line(f"asperf: {printable(line)}")
     _print_comparison(terminal)
+    _leave_out_repeated(terminal, {test for test, row in found.noted if row.outcome == "FAIL"})
     for line in session.closing:
         terminal.line(line)
     for error in session.unwritten.values():
@@ -69,6 +71,16 @@ def _print_blocks(terminal: TerminalReporter) -> None:
         for report in terminal.stats.get(category, []):
             terminal.section(f"{report.asperf_outcome} {report.nodeid}", sep="_")
             terminal._outrep_summary(report)  # noqa: SLF001  # as pytest's own sections do
+
+
+def _leave_out_repeated(terminal: TerminalReporter, failed: Collection[str]) -> None:
+    """Have pytest's short summary not repeat to a person what the blocks and claims have shown.
+
+    Files and pipes keep it: programs look for its lines.
+    """
+    is_shown = terminal.config.getoption("tbstyle") not in _CURT and terminal.isatty
+    if is_shown and failed.issuperset(each.nodeid for each in terminal.stats.get("failed", ())):
+        terminal.reportchars = terminal.reportchars.replace("f", "")
 
 
 def _print_claims(terminal: TerminalReporter, session: Session, found: Measured) -> None:
@@ -84,7 +96,7 @@ def _print_claims(terminal: TerminalReporter, session: Session, found: Measured)
     for line in claim_lines(noted, screen):
         terminal.write(line.mark, **_colour(line.outcome))
         terminal.write(f"  {line.text}\n")
-    for text in _remarks(noted, screen, verbosity):
+    for text in (*_remarks(noted, screen, verbosity), *_undecided(terminal, noted, screen)):
         terminal.write("".join(f"{line}\n" for line in screen.wrapped(text)))
     if counted := tally(noted):
         terminal.line(counted)
@@ -100,28 +112,28 @@ def _colour(outcome: str) -> dict[str, bool]:
 
 
 def _remarks(noted: Sequence[Noted], screen: Screen, verbosity: int) -> Iterator[str]:
-    """What explains the claims: speculation, the machine, and what is not decided."""
+    """What explains the claims: speculation, and the machine."""
     rows = [row for _, row in noted]
     yield from dict.fromkeys(map(whole_text, rows) if verbosity > 0 else ())
-    yield from (f"SD {point.label}: {point.explanation}" for point in points_of(rows))
-    claimed, measured = (
-        sorted(
-            {line for row in rows if bool(row.outcome) is judged for line in row.note.splitlines()}
-        )
-        for judged in (True, False)
-    )
-    notes = list(dict.fromkeys((*claimed, *measured)))
+    points = points_of(rows)
+    for point in points:
+        yield f"SD{f' {point.label}' * (len(points) > 1)}: {point.explanation}"
+    notes = notes_of(rows)
     if verbosity > 0:
         yield from (f"note: {text}" for text in notes)
-    elif verbosity == 0:
-        most = max(_LEAST_NOTES, min(_MOST_NOTES, len(claimed)))
-        yield from (one_line(f"note: {text}", screen) for text in notes[:most])
-        yield from [f"note: {len(notes) - most} more with -v"] if len(notes) > most else []
+    elif verbosity == 0 and notes:
+        yield note_line(notes, screen)
     if any(row.source == "recorded" for row in rows):
         yield "recorded verdicts fail no test; run asperf findings to explain them"
     if any(row.source == "live" and row.recorded in _UNSHOWN for row in rows):
         yield "no test fails for a statement that its own figures do not show"
-    yield from undecided_lines(noted, screen)
+
+
+def _undecided(terminal: TerminalReporter, noted: Sequence[Noted], screen: Screen) -> Iterator[str]:
+    """What would decide the claims whose tests have no block that says it."""
+    is_curt = terminal.config.getoption("tbstyle") in _CURT
+    blocks = () if is_curt else terminal.stats.get("inconclusive", ())
+    yield from undecided_lines(noted, screen, {report.nodeid for report in blocks})
 
 
 def _print_waits(terminal: TerminalReporter, ours: Sequence[Any]) -> None:

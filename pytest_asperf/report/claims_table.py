@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 import textwrap
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -14,7 +15,7 @@ from pytest_asperf.errors import printable
 from pytest_asperf.report.report_data import OUTCOMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from pytest_asperf.report.rows import ReportRow
 
@@ -37,6 +38,8 @@ _TEST_SHARE: Final = 2 / 5
 #: From these widths on a line has what it rests on; its time and its test.
 _WITH_BASIS, _WITH_TEST = 70, 110
 _SHORT_HASH: Final = 8
+#: What differs between texts of one file: how many chunks were taken from its beginning.
+_CHUNKS: Final = re.compile(r"(?<=chunks 1 to )\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,21 +143,24 @@ def tally(noted: Sequence[Noted]) -> str:
 
 def legend_lines(noted: Sequence[Noted], screen: Screen) -> Iterator[str]:
     """What the names in the lines stand for, and the texts that were scored."""
+    yield from _joined((*_models(noted), *_builds(noted), *_texts(noted)), screen)
+
+
+def _joined(entries: Iterable[str], screen: Screen) -> Iterator[str]:
+    """As few lines as hold the entries, none of which is broken."""
     line = ""
-    for entry in map(screen.legible, (*_models(noted), *_builds(noted))):
+    for entry in map(screen.legible, entries):
         joined = f"{line} {screen.legible('·')} {entry}" if line else entry
         if line and cell_len(joined) > screen.width:
             yield line
             joined = entry
         line = joined
     yield from [line] if line else []
-    texts = dict.fromkeys(text for _, row in noted for label, text in row.ran if label == "text")
-    yield from (screen.legible(f"text: {text}") for text in texts)
 
 
 def _models(noted: Iterable[Noted]) -> Iterator[str]:
     """Each file once: of several settings of it, or builds, the plainest name."""
-    names: dict[str, list[str]] = {}
+    names: dict[tuple[str, str], list[str]] = {}
     for _, row in noted:
         builds = row.raw.get("builds", ())
         title, name = "", ""
@@ -167,22 +173,56 @@ def _models(noted: Iterable[Noted]) -> Iterator[str]:
             elif what == "title":
                 title = text
             elif what == "sha256" and name:
-                known = ", ".join(filter(None, (title, f"sha256 {text[:_SHORT_HASH]}")))
-                names.setdefault(known, []).append(name)
-    yield from (f"{min(same, key=len)} = {known}" for known, same in names.items())
+                names.setdefault((title, text[:_SHORT_HASH]), []).append(name)
+    for (title, digest), same in names.items():
+        name = min(same, key=len)
+        own, _, size = title.partition(", ")
+        yield f"{name} = {', '.join(filter(None, (size if own in name else title, digest)))}"
 
 
 def _builds(noted: Iterable[Noted]) -> Iterator[str]:
     builds = [row.raw["builds"] for _, row in noted if "builds" in row.raw]
-    yield from (f"gate: {b} against {a}" for a, b in dict.fromkeys(map(tuple, builds)))
+    yield from (f"gate: {a} → {b}" for a, b in dict.fromkeys(map(tuple, builds)))
 
 
-def undecided_lines(noted: Sequence[Noted], screen: Screen) -> Iterator[str]:
-    """Why each claim that is not decided is not, and what would decide it."""
+def _texts(noted: Iterable[Noted]) -> Iterator[str]:
+    """Each text once: lines that were scored on fewer of its chunks say so."""
+    longest: dict[str, str] = {}
+    for text in (text for _, row in noted for label, text in row.ran if label == "text"):
+        known = longest.setdefault(_CHUNKS.sub("", text), text)
+        longest[_CHUNKS.sub("", text)] = max(known, text, key=lambda each: (len(each), each))
+    yield from (f"text: {text}" for text in longest.values())
+
+
+def notes_of(rows: Sequence[ReportRow]) -> list[str]:
+    """Each remark once, those on the worst verdicts first."""
+    judged = sorted(rows, key=lambda row: -_rank(row.outcome))
+    return list(dict.fromkeys(line for row in judged for line in row.note.splitlines()))
+
+
+def note_line(notes: Sequence[str], screen: Screen) -> str:
+    """As many notes as one line holds, the last of them cut, and how many it leaves out."""
+    text = tail = ""
+    for left_out in range(len(notes)):
+        tail = f" (+{left_out} with -v)" * bool(left_out)
+        text = screen.legible(f"note: {' · '.join(notes[: len(notes) - left_out])}")
+        if cell_len(text + tail) <= screen.width:
+            return text + tail
+    return screen.legible(_ended(text, screen.width - len(tail)) + tail)
+
+
+def undecided_lines(
+    noted: Sequence[Noted], screen: Screen, explained: Collection[str] = ()
+) -> Iterator[str]:
+    """Why each claim that is not decided is not, and what would decide it.
+
+    Of the tests that are `explained` elsewhere, nothing.
+    """
     names = _test_names([test for test, _ in noted])
     by_reason: dict[str, list[str]] = {}
     for test, row in noted:
-        if row.outcome == "INCONCLUSIVE" and row.source != "recorded":
+        is_told = test in explained or row.source == "recorded"
+        if row.outcome == "INCONCLUSIVE" and not is_told:
             reason = "; ".join(filter(None, (row.why, row.raw.get("advice", ""))))
             by_reason.setdefault(reason, []).append(f"{row.machine} {names[test]}".lstrip())
     for reason, tests in by_reason.items():
@@ -268,11 +308,6 @@ def _test_names(tests: Sequence[str]) -> dict[str, str]:
     """The names of tests without their modules, unless two would be one."""
     short = {test: test.rpartition("::")[2] for test in tests}
     return short if len(set(short.values())) == len(short) else {test: test for test in tests}
-
-
-def one_line(text: str, screen: Screen) -> str:
-    """A remark, its end left out if it is too long."""
-    return screen.legible(_ended(screen.legible(text), screen.width))
 
 
 def _widths(cells: Sequence[_Cells], width: int) -> list[int]:

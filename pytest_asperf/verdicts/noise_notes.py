@@ -25,7 +25,7 @@ def gate_note(pairs: WorkloadPairs, result: ABResult) -> str:
     checks = result.surroundings.self_checks
     if checks.n:
         remarks.append(f"A/A self-checks on this machine: {checks.fails} FAIL of {checks.n}")
-    return "\n".join((*remarks, *fitness(result)))
+    return "\n".join((*fitness(result), *remarks))
 
 
 def disturbances(result: ABResult) -> tuple[str, ...]:
@@ -56,8 +56,7 @@ def detectable(pairs: WorkloadPairs, result: ABResult) -> str:
         names = [p.workload.name for p in result.by_workload if p.workload.name not in calibrations]
         options = " ".join(f"--workload={name}" for name in names)
         return (
-            f"the tolerance that this machine can decide is not known for {', '.join(names)}: "
-            f"asperf calibrate {options} measures it"
+            f"this machine is not calibrated for {', '.join(names)}: run asperf calibrate {options}"
         )
     max_pairs = result.budget.max_pairs
     least = percent_text(detectable_tolerance(known.spread, max_pairs))

@@ -80,7 +80,7 @@ def test_an_unknown_noise_is_told_once(gated: Project) -> None:
     result = gated.run("--asperf-candidate=current")
     result.assert_outcomes(passed=1)
     (note,) = _notes(result)
-    assert "that this machine can decide is not known for tg32, pp64: asperf calibrate" in note
+    assert "not calibrated for tg32, pp64: run asperf calibrate --workload=tg32 --" in note
     assert note.endswith("--workload=tg32 --workload=pp64 measures it")
 
 
@@ -147,7 +147,7 @@ def test_every_second_gate_is_preceded_by_a_self_check(
         checks.append(book.self_checks)
     assert checks == [SelfChecks(0, 0), SelfChecks(1, 0), SelfChecks(1, 0)]
     assert runs[1] > runs[0] == runs[2]
-    result.stdout.fnmatch_lines(["note: A/A self-checks on this machine: 0 FAIL of 1"])
+    result.stdout.fnmatch_lines(["note: * · A/A self-checks on this machine: 0 FAIL of 1"])
 
 
 def test_a_self_check_that_fails_is_counted_as_such(
@@ -169,7 +169,7 @@ def test_a_self_check_that_fails_is_counted_as_such(
     )
     result.assert_outcomes(passed=1)
     assert book.self_checks == SelfChecks(1, 1)
-    result.stdout.fnmatch_lines(["note: A/A self-checks on this machine: 1 FAIL of 1"])
+    result.stdout.fnmatch_lines(["note: * · A/A self-checks on this machine: 1 FAIL of 1"])
     result.stdout.no_fnmatch_line("*not fit for gating*")
 
 

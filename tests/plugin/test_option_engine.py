@@ -14,7 +14,7 @@ def test_the_option_overrides_the_file(project: Project) -> None:
     project.test('def test_it(throughput):\n    throughput("tg8")\n')
     result = project.run("--asperf-engine=scripted", "--asperf-model=fake:F16")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["asperf: live, engine scripted 1, *"])
+    result.stdout.fnmatch_lines(["asperf: hardware *; live, engine scripted 1, *"])
 
 
 def test_an_unknown_engine_is_a_usage_error(project: Project) -> None:

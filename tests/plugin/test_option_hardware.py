@@ -16,7 +16,7 @@ def test_auto_is_this_machine(project: Project) -> None:
     project.test("def test_it(hardware):\n    assert hardware.declared is None\n")
     result = project.run()
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["asperf: hardware *, detected*", "asperf: live, engine scripted*"])
+    result.stdout.fnmatch_lines(["asperf: hardware *, detected; live, engine scripted 1, *"])
 
 
 def test_a_chip_can_be_declared(project: Project) -> None:

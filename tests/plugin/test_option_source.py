@@ -19,7 +19,7 @@ def test_auto_measures_nothing_for_other_hardware(project: Project) -> None:
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(
         [
-            "asperf: recorded numbers, nothing is measured",
+            "asperf: hardware *; recorded numbers, nothing is measured",
             "SKIPPED [[]1[]] test_it.py:3: nothing recorded for this test on Apple M2 Ultra*",
         ]
     )
@@ -30,7 +30,7 @@ def test_live_measures_whatever_is_declared(project: Project) -> None:
     project.test(MEASURES)
     result = project.run("--asperf-hardware=m2ultra", "--asperf-source=live")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*m2ultra*declared; this machine is*", "asperf: live, engine*"])
+    result.stdout.fnmatch_lines(["*m2ultra*declared; this machine is*; live, engine*"])
 
 
 UTILISATION = """

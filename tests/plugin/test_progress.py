@@ -107,6 +107,13 @@ def test_progress_is_shown_and_cleared(
     assert HIDDEN_CURSOR not in terminal.written
     assert not [line for line in terminal.screen if "/6 chunks" in line or "/5 runs" in line]
     assert [line for line in terminal.screen if re.fullmatch(r"test_it\.py \.FI\. +\[100%\]", line)]
+    # Blocks are broken between words, and what they and the claims say is not said again.
+    block = [line for line in terminal.screen if line.startswith("E   ")]
+    assert max(map(len, block)) <= 80
+    assert any(line.startswith(f"E   {'':14}") for line in block)
+    assert not [line for line in terminal.screen if "short test summary" in line]
+    at = next(n for n, line in enumerate(terminal.screen) if line.startswith("collected"))
+    assert re.match(r"asperf: hardware .*, detected", terminal.screen[at + 1])
 
 
 def test_quiet_shows_none(
@@ -132,6 +139,7 @@ def test_a_pipe_gets_none(project: Project) -> None:
     project.test(TESTS)
     text = project.run().stdout.str()
     assert "/6 chunks" not in text
+    assert "FAILED test_it.py::test_ppl[Q4_K_M] - " in text  # programs look for it
     assert "\x1b" not in text
 
 

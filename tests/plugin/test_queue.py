@@ -105,7 +105,7 @@ def test_xdist_workers_take_turns(project: Project) -> None:
     text = result.stdout.str()
     assert text.count("= asperf =") == 1
     assert text.count("measured [90 %]") == 1
-    assert text.count("asperf: live, engine scripted") == 1
+    assert text.count("live, engine scripted") == 1
     for n in range(8, 12):
         assert text.count(f"tg{n} ") == 1
     result.stdout.fnmatch_lines(["waited until the machine was free: test_it.py::test_it*"])

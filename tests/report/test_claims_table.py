@@ -14,6 +14,7 @@ from pytest_asperf.report.claims_table import (
     claim_lines,
     duration_text,
     legend_lines,
+    note_line,
     tally,
     undecided_lines,
 )
@@ -152,9 +153,26 @@ def test_the_legend_names_each_file_once() -> None:
     ]
     noted = [("t", row) for row in rows]
     assert list(legend_lines(noted, Screen(80))) == [
-        "m:Q8_0 = Own, 7M, sha256 01234567 · gate: new against old",
-        "text: t.txt, sha256 ab",
+        "m:Q8_0 = Own, 7M, 01234567 · gate: old → new · text: t.txt, sha256 ab"
     ]
+
+
+def test_the_legend_says_nothing_twice() -> None:
+    """A name that the model's own repeats, and a text's chunks, which each line counts."""
+    ran = (("model", "own:Q8_0"), ("title", "own, 7M"), ("sha256", "0123456789ab"))
+    texts = [f"t.txt, sha256 ab, chunks 1 to {n} of 20, of 512 tokens" for n in (4, 16, 8)]
+    noted = [("t", claim(ran=(*ran, ("text", text)))) for text in texts]
+    assert list(legend_lines(noted, Screen(120))) == [f"own:Q8_0 = 7M, 01234567 · text: {texts[1]}"]
+
+
+@given(notes=st.lists(NAME, min_size=1, max_size=9), width=st.integers(20, 200))
+def test_notes_take_one_line(notes: list[str], width: int) -> None:
+    """As many as there is room for, the first cut if it must be; the others are counted."""
+    line = note_line(notes, Screen(width))
+    assert cell_len(line) <= width
+    shown, _, left_out = line.removeprefix("note: ").removesuffix(" with -v)").partition(" (+")
+    assert len(shown.split(" · ")) + int(left_out or 0) == len(notes)
+    assert shown.removesuffix("…") in " · ".join(notes)
 
 
 def test_what_is_undecided_says_why_and_what_to_type() -> None:
@@ -166,6 +184,7 @@ def test_what_is_undecided_says_why_and_what_to_type() -> None:
     assert list(undecided_lines(noted, Screen(80))) == [
         "? test_a, test_b: 4 chunks give no interval; measure more: --asperf-chunks=8"
     ]
+    assert not list(undecided_lines(noted, Screen(80), {"a.py::test_a", "a.py::test_b"}))
 
 
 def test_nothing_is_no_table() -> None:
