@@ -20,8 +20,8 @@ _ERRORS: Final = ("FAIL", "INVALID")
 _LONGEST: Final = 1000
 #: GitHub refuses the summary of a step that is longer than 1 MiB, all of it.
 _MOST_BYTES: Final = 2**20 - 2**12
-#: GitHub shows ten annotations of each level for a step.
-_MOST: Final = 20
+#: GitHub shows so many annotations of each level for a step.
+_MOST: Final = 10
 
 
 def is_job() -> bool:
@@ -35,19 +35,20 @@ def tell(report: ReportData, root: Path = Path()) -> list[str]:
     A summary that cannot be written is one of them. Tests are named from `root`, and GitHub wants
     files as they are in the repository.
     """
-    lines = add_to_summary(_cut(markdown([report])))
+    lines = add_to_summary(markdown([report]))
     if os.environ.get(_ACTIONS) == "true":
-        open_claims = [claim for claim in report.claims if claim.outcome != "PASS"]
         folder = _in_repository(root)
-        lines += [_annotation(claim, folder) for claim in open_claims[:_MOST]]
+        told = [_annotation(claim, folder) for claim in report.claims if claim.outcome != "PASS"]
+        for level in ("::error", "::warning"):
+            lines += [line for line in told if line.startswith(level)][:_MOST]
     return lines
 
 
-def _cut(text: bytes) -> bytes:
-    """The summary up to a line's end that GitHub takes."""
-    if len(text) <= _MOST_BYTES:
+def _cut(text: bytes, most: int) -> bytes:
+    """A text up to the end of a line that so many bytes hold."""
+    if len(text) <= most:
         return text
-    return text[:_MOST_BYTES].rpartition(b"\n")[0] + b"\n\nCut here: it was too long.\n"
+    return text[: max(0, most)].rpartition(b"\n")[0] + b"\n\nCut here: it was too long.\n"
 
 
 def add_to_summary(text: bytes) -> list[str]:
@@ -56,7 +57,7 @@ def add_to_summary(text: bytes) -> list[str]:
         return []
     try:
         with Path(place).open("ab") as file:
-            file.write(text)
+            file.write(_cut(text, _MOST_BYTES - file.tell()))  # a step may have several
     except OSError as error:
         return [printable(f"asperf: {place} could not be written: {error.strerror}")]
     return []

@@ -30,7 +30,7 @@ def test_what_did_not_pass_is_annotated(job: Path) -> None:
     """FAIL and INVALID are errors, what is undecided is a warning, and a PASS is silent."""
     rows = [samples.claimed("m", limit) for limit in (10, 84, 9999)]
     noted = [("t/a.py::test[x,y]", row) for row in (*rows, samples.invalid())]
-    open_, failed, broken = github.tell(samples.read(noted))
+    failed, broken, open_ = github.tell(samples.read(noted))
     title = "t/a.py%3A%3Atest[x%2Cy]"
     assert open_.startswith(f"::warning file=t/a.py,title=INCONCLUSIVE {title}::tg16 m at least 84")
     assert failed.startswith(f"::error file=t/a.py,title=FAIL {title}::tg16 m at least 9999")
@@ -77,6 +77,16 @@ def test_a_summary_is_as_long_as_github_takes(job: Path) -> None:
     text = job.read_bytes()
     assert len(text) < 2**20
     assert text.endswith(b"|\n\nCut here: it was too long.\n")
+    github.tell(report)  # as a second command of the same step
+    assert len(job.read_bytes()) < 2**20
+
+
+def test_a_fail_after_many_warnings_is_annotated(job: Path) -> None:
+    """GitHub shows ten errors and ten warnings: neither takes the other's place."""
+    rows = [samples.claimed("m", 84)] * 25 + [samples.claimed("m", 9999)]
+    lines = github.tell(samples.read([("t.py::t", row) for row in rows]))
+    assert [line.partition(" ")[0] for line in lines] == ["::error", *["::warning"] * 10]
+    assert job.exists()
 
 
 def test_outside_of_a_job_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
