@@ -13,6 +13,7 @@ from rich.console import Console
 
 from pytest_asperf import __version__
 from pytest_asperf.bisect.search import Ending
+from pytest_asperf.commands import completion
 from pytest_asperf.commands.console import (
     CommandNotify,
     print_error,
@@ -54,16 +55,33 @@ _LIST: Final = ".txt"
 
 
 def bisect_builds(
-    base: Annotated[str, typer.Argument(metavar="BASE", help="The build that was fast enough.")],
+    base: Annotated[
+        str,
+        typer.Argument(
+            metavar="BASE", help="The build that was fast enough.", autocompletion=completion.builds
+        ),
+    ],
     candidate: Annotated[
-        str, typer.Argument(metavar="CAND", help="A later one, which is too slow.")
+        str,
+        typer.Argument(
+            metavar="CAND", help="A later one, which is too slow.", autocompletion=completion.builds
+        ),
     ],
     *,
     workload: Annotated[
-        str, typer.Option("--workload", metavar="NAME", help="tg128, pp512, ttft512, ppl.")
+        str,
+        typer.Option(
+            "--workload",
+            metavar="NAME",
+            help="tg128, pp512, ttft512, ppl.",
+            autocompletion=completion.workloads,
+        ),
     ] = "tg128",
     model: Annotated[
-        str | None, typer.Option("--model", metavar="ADDRESS", help="Model to gate on.")
+        str | None,
+        typer.Option(
+            "--model", metavar="ADDRESS", help="Model to gate on.", autocompletion=completion.models
+        ),
     ] = None,
     builds: Annotated[
         str | None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from pytest_asperf.analysis.stats.estimate import memory_text
+from pytest_asperf.commands import completion
 from pytest_asperf.commands.command_words import Command
 from pytest_asperf.commands.console import (
     CommandNotify,
@@ -81,7 +82,7 @@ def list_builds(*, as_json: AsJson = False) -> None:
 
 @builds_app.command("make", cls=Command)
 def make_builds(
-    builds: Annotated[list[str], typer.Argument(metavar="BUILD")],
+    builds: Annotated[list[str], typer.Argument(metavar="BUILD", autocompletion=completion.builds)],
     *,
     again: Annotated[
         bool,

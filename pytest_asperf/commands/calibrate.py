@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pytest_asperf.commands import completion
 from pytest_asperf.commands.console import CommandNotify, print_sections, stderr_console
 from pytest_asperf.commands.options import CANNOT_MEASURE, Python, Wait
 from pytest_asperf.commands.project import open_project
@@ -20,11 +21,19 @@ def calibrate_machine(
         int, typer.Option("--pairs", min=5, metavar="N", help="Pairs to run, all of them.")
     ] = 20,
     model: Annotated[
-        str, typer.Option("--model", metavar="ADDRESS", help="Model to run.")
+        str,
+        typer.Option(
+            "--model", metavar="ADDRESS", help="Model to run.", autocompletion=completion.models
+        ),
     ] = "asperf-target",
     workload: Annotated[
         list[str] | None,
-        typer.Option("--workload", metavar="NAME", help="What to time; repeatable [tg128]."),
+        typer.Option(
+            "--workload",
+            metavar="NAME",
+            help="What to time; repeatable [tg128].",
+            autocompletion=completion.workloads,
+        ),
     ] = None,
     wait: Wait = None,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pytest_asperf.analysis.outcome import Outcome  # noqa: TC001  # Typer reads the annotations
+from pytest_asperf.commands import completion
 from pytest_asperf.commands.console import print_json, print_sections
 from pytest_asperf.commands.options import AsJson  # noqa: TC001  # Typer reads it
 from pytest_asperf.commands.project import open_project
@@ -17,7 +18,10 @@ from pytest_asperf.errors import ConfigError
 
 def list_findings(
     finding_id: Annotated[
-        str | None, typer.Argument(metavar="ID", help="Explain one finding.")
+        str | None,
+        typer.Argument(
+            metavar="ID", help="Explain one finding.", autocompletion=completion.findings
+        ),
     ] = None,
     *,
     verdict: Annotated[

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from pytest_asperf.commands import completion
 from pytest_asperf.commands.command_words import in_own_words
 from pytest_asperf.commands.console import CommandNotify, print_error, stderr_console
 from pytest_asperf.commands.gate_output import (
@@ -59,15 +60,26 @@ if TYPE_CHECKING:
 
 def gate_builds(
     base: Annotated[
-        str | None, typer.Argument(metavar="BASE", help="The build to compare with.")
+        str | None,
+        typer.Argument(
+            metavar="BASE", help="The build to compare with.", autocompletion=completion.builds
+        ),
     ] = None,
     candidate: Annotated[
-        str | None, typer.Argument(metavar="CAND", help="The build that is judged.")
+        str | None,
+        typer.Argument(
+            metavar="CAND", help="The build that is judged.", autocompletion=completion.builds
+        ),
     ] = None,
     *,
     models: Annotated[
         list[str] | None,
-        typer.Option("--model", metavar="ADDRESS", help="A model to gate on; repeatable."),
+        typer.Option(
+            "--model",
+            metavar="ADDRESS",
+            help="A model to gate on; repeatable.",
+            autocompletion=completion.models,
+        ),
     ] = None,
     workloads: Annotated[
         list[str] | None,
@@ -77,11 +89,17 @@ def gate_builds(
             metavar="NAME,...",
             help="pp512, tg128, tg128@d4096, ttft512, ppl, logits, sd; without it, all the cells "
             "in which regressions have hidden.",
+            autocompletion=completion.workloads,
         ),
     ] = None,
     draft: Annotated[
         str | None,
-        typer.Option("--draft", metavar="ADDRESS", help="Draft that sd speculates with, or ngram."),
+        typer.Option(
+            "--draft",
+            metavar="ADDRESS",
+            help="Draft that sd speculates with, or ngram.",
+            autocompletion=completion.models,
+        ),
     ] = None,
     tolerance: Tolerance = None,
     faster_by: Annotated[

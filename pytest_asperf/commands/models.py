@@ -8,6 +8,7 @@ import typer
 from rich.text import Text
 
 from pytest_asperf.analysis.stats.estimate import memory_text
+from pytest_asperf.commands import completion
 from pytest_asperf.commands.command_words import Command
 from pytest_asperf.commands.console import print_json, print_sections, stderr_console
 from pytest_asperf.commands.options import CANNOT_MEASURE, AsJson, Python
@@ -82,7 +83,10 @@ def _listed(
 
 @models_app.command("build", cls=Command)
 def build_models(
-    addresses: Annotated[list[str], typer.Argument(metavar="NAME[:LEVEL]")], python: Python = None
+    addresses: Annotated[
+        list[str], typer.Argument(metavar="NAME[:LEVEL]", autocompletion=completion.models)
+    ],
+    python: Python = None,
 ) -> None:
     """Make the files of models at levels, where they are not made yet."""
     from pytest_asperf.measure.model_locator import ModelLocator  # noqa: PLC0415  # numpy, scipy

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.console import Console
 
+from pytest_asperf.commands import completion
 from pytest_asperf.commands.console import CommandNotify, print_error, print_whole, stderr_console
 from pytest_asperf.commands.gate import run_cells
 from pytest_asperf.commands.gate_output import gate_document
@@ -45,23 +46,45 @@ _CURRENT, _NEWEST = "current", "newest"
 def nightly(
     anchor: Annotated[
         str | None,
-        typer.Argument(metavar="ANCHOR", help="A build that stays the same over the nights."),
+        typer.Argument(
+            metavar="ANCHOR",
+            help="A build that stays the same over the nights.",
+            autocompletion=completion.builds,
+        ),
     ] = None,
     current: Annotated[
         str,
-        typer.Argument(metavar="CURRENT", help="The build that is watched; or newest."),
+        typer.Argument(
+            metavar="CURRENT",
+            help="The build that is watched; or newest.",
+            autocompletion=completion.builds,
+        ),
     ] = _CURRENT,
     *,
     models: Annotated[
         list[str] | None,
-        typer.Option("--model", metavar="ADDRESS", help="A model to measure; repeatable."),
+        typer.Option(
+            "--model",
+            metavar="ADDRESS",
+            help="A model to measure; repeatable.",
+            autocompletion=completion.models,
+        ),
     ] = None,
     workloads: Annotated[
         list[str] | None,
-        typer.Option("--workload", "--workloads", metavar="NAME,...", help="As asperf gate."),
+        typer.Option(
+            "--workload",
+            "--workloads",
+            metavar="NAME,...",
+            help="As asperf gate.",
+            autocompletion=completion.workloads,
+        ),
     ] = None,
     draft: Annotated[
-        str | None, typer.Option("--draft", metavar="ADDRESS", help="As asperf gate.")
+        str | None,
+        typer.Option(
+            "--draft", metavar="ADDRESS", help="As asperf gate.", autocompletion=completion.models
+        ),
     ] = None,
     pairs: Annotated[
         int, typer.Option("--pairs", min=5, metavar="N", help="Pairs of each cell, all of them.")

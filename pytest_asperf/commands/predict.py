@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from pytest_asperf.commands import completion
 from pytest_asperf.commands.command_words import in_own_words
 from pytest_asperf.commands.console import (
     print_sections,
@@ -29,6 +30,7 @@ def predict_models(
             "--model",
             metavar="MODEL",
             help="A .gguf file, a Hugging Face folder or NAME[:LEVEL]; repeatable.",
+            autocompletion=completion.models,
         ),
     ],
     hardware: Annotated[
@@ -50,7 +52,13 @@ def predict_models(
     type_k: Annotated[str | None, typer.Option("--type-k", help="K cache's type [f16].")] = None,
     type_v: Annotated[str | None, typer.Option("--type-v", help="V cache's type [f16].")] = None,
     draft: Annotated[
-        str | None, typer.Option("--draft", metavar="MODEL", help="Draft model to speculate with.")
+        str | None,
+        typer.Option(
+            "--draft",
+            metavar="MODEL",
+            help="Draft model to speculate with.",
+            autocompletion=completion.models,
+        ),
     ] = None,
     draft_ratio: Annotated[
         float | None,

@@ -1,0 +1,71 @@
+"""What a shell completes: names of the folder's configuration, workloads and findings."""
+
+# ruff: noqa: PLC0415  # the package's docstring says why
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.errors import AsperfError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pytest_asperf.commands.project import Project
+
+#: Those in use; other numbers may stand in them.
+WORKLOADS: Final = (
+    *("tg128", "tg128@d4096", "pp512", "ttft512", "itl128", "pp512+tg128"),
+    *("jtg128", "jpp512", "ppl", "logits", "sd"),
+)
+
+
+def models(incomplete: str) -> list[str]:
+    """Names of models; behind a name's colon its levels."""
+    from pytest_asperf.config.engines import level_names
+
+    def names(project: Project) -> Iterable[str]:
+        for spec in project.catalogue.models:
+            levels = dict(spec.files) or level_names(spec.engine)
+            yield from (f"{spec.name}:{level}" for level in levels) if is_level else [spec.name]
+
+    is_level = ":" in incomplete
+    return _of_project(incomplete, names)
+
+
+def builds(incomplete: str) -> list[str]:
+    """Names of builds."""
+    return _of_project(
+        incomplete, lambda project: ["current", *(b.name for b in project.catalogue.builds)]
+    )
+
+
+def workloads(incomplete: str) -> list[str]:
+    """Names of workloads, the last of a list."""
+    others, comma, _ = incomplete.rpartition(",")
+    return _beginning(incomplete, (f"{others}{comma}{name}" for name in WORKLOADS))
+
+
+def findings(incomplete: str) -> list[str]:
+    """IDs of published findings."""
+    from pytest_asperf.published.findings import load_findings
+
+    def names(project: Project) -> Iterable[str]:
+        found = load_findings(project.settings.findings, project.settings.records)
+        return (finding.id for finding in found.findings)
+
+    return _of_project(incomplete, names)
+
+
+def _of_project(incomplete: str, names: Callable[[Project], Iterable[str]]) -> list[str]:
+    """None where the configuration is refused: the command will say why."""
+    from pytest_asperf.commands.project import open_project
+
+    with suppress(AsperfError):
+        return _beginning(incomplete, names(open_project()))
+    return []
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]

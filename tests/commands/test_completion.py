@@ -1,0 +1,70 @@
+"""What a shell is offered behind a command, as it asks: in the folder of a project."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from pytest_asperf.cli import app
+from pytest_asperf.commands.completion import WORKLOADS
+from pytest_asperf.gate.cells import parse_gated
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = """
+[models.mine]
+files = { Q8_0 = "a.gguf", Q4_K_M = "b.gguf" }
+[builds.old]
+requirements = ["llama-cpp-python==0.3.35"]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project's folder, the working one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "asperf.toml").write_text(CONFIG)
+    return tmp_path
+
+
+def offered(*words: str) -> list[str]:
+    """Return what the last word may become."""
+    asked = {"COMP_WORDS": " ".join(("asperf", *words)), "COMP_CWORD": str(len(words))}
+    asked["_ASPERF_COMPLETE"] = "complete_bash"
+    return CliRunner().invoke(app, prog_name="asperf", env=asked).output.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "some"),
+    [
+        (("gate", ""), {"current", "old"}),
+        (("bisect", "old", "c"), {"current"}),
+        (("gate", "--model", "m"), {"mine"}),
+        (("models", "build", "mine:"), {"mine:Q8_0", "mine:Q4_K_M"}),
+        (("predict", "--model", "asperf-draft:q"), set()),
+        (("predict", "--draft", "asperf-draft:Q8"), {"asperf-draft:Q8_0"}),
+        (("calibrate", "--workload", "tt"), {"ttft512"}),
+        (("gate", "--workloads", "ppl,log"), {"ppl,logits"}),
+        (("findings", "sd-he"), {"sd-headline"}),
+    ],
+)
+def test_names_are_offered(folder: Path, words: tuple[str, ...], some: set[str]) -> None:
+    """Of the folder's models and builds, of workloads and of findings, those that begin so."""
+    assert folder.exists()
+    assert set(offered(*words)) == some
+
+
+@pytest.mark.parametrize("word", ["gate", "findings"])
+def test_a_refused_configuration_offers_nothing(folder: Path, word: str) -> None:
+    """The command itself says what is wrong with it."""
+    (folder / "asperf.toml").write_text("chunks = 'many'")
+    assert offered(word, "") == []
+    assert "ttft512" in offered("gate", "--workload", "")
+
+
+def test_the_workloads_offered_are_workloads() -> None:
+    """A gate takes each of them."""
+    assert all(parse_gated(name, where="completion") for name in WORKLOADS)
