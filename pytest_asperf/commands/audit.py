@@ -39,7 +39,7 @@ def audit_files(
     ] = 0.90,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Read the output of other tools: what it shows with intervals, and whether it is valid.
+    """Read other tools' output: intervals, and whether it is valid.
 
     Exits with 0 if every file was read and is sound, with 1 if something is INVALID or
     INCONCLUSIVE, else with 2 if a file could not be read.

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from pytest_asperf import __version__
 from pytest_asperf.bisect.search import Ending
-from pytest_asperf.commands import completion
 from pytest_asperf.commands.console import (
     CommandNotify,
     print_error,
@@ -24,12 +23,15 @@ from pytest_asperf.commands.console import (
 )
 from pytest_asperf.commands.options import (
     USAGE,
+    BuildArgument,
     CurrentPython,
     EngineName,
     MaxPplDelta,
+    ModelOption,
     Seed,
     Tolerance,
     Wait,
+    WorkloadOption,
 )
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.config.text_file import UnreadableTextError, read_text
@@ -55,33 +57,16 @@ _LIST: Final = ".txt"
 
 
 def bisect_builds(
-    base: Annotated[
-        str,
-        typer.Argument(
-            metavar="BASE", help="The build that was fast enough.", autocompletion=completion.builds
-        ),
-    ],
+    base: Annotated[str, BuildArgument(metavar="BASE", help="The build that was fast enough.")],
     candidate: Annotated[
-        str,
-        typer.Argument(
-            metavar="CAND", help="A later one, which is too slow.", autocompletion=completion.builds
-        ),
+        str, BuildArgument(metavar="CAND", help="A later one, which is too slow.")
     ],
     *,
     workload: Annotated[
-        str,
-        typer.Option(
-            "--workload",
-            metavar="NAME",
-            help="tg128, pp512, ttft512, ppl.",
-            autocompletion=completion.workloads,
-        ),
+        str, WorkloadOption("--workload", metavar="NAME", help="tg128, pp512, ttft512, ppl.")
     ] = "tg128",
     model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", metavar="ADDRESS", help="Model to gate on.", autocompletion=completion.models
-        ),
+        str | None, ModelOption("--model", metavar="ADDRESS", help="Model to gate on.")
     ] = None,
     builds: Annotated[
         str | None,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from pytest_asperf.analysis.stats.estimate import memory_text
-from pytest_asperf.commands import completion
 from pytest_asperf.commands.command_words import Command
 from pytest_asperf.commands.console import (
     CommandNotify,
@@ -20,7 +19,7 @@ from pytest_asperf.commands.console import (
     print_text,
     stderr_console,
 )
-from pytest_asperf.commands.options import AsJson  # noqa: TC001  # Typer reads it
+from pytest_asperf.commands.options import AsJson, BuildArgument
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import AsperfError, ConfigError, printable
 from pytest_asperf.measure import compose
@@ -82,7 +81,7 @@ def list_builds(*, as_json: AsJson = False) -> None:
 
 @builds_app.command("make", cls=Command)
 def make_builds(
-    builds: Annotated[list[str], typer.Argument(metavar="BUILD", autocompletion=completion.builds)],
+    builds: Annotated[list[str], BuildArgument(metavar="BUILD")],
     *,
     again: Annotated[
         bool,
@@ -131,7 +130,7 @@ def prune_builds(
         bool, typer.Option("--yes", help="Remove them; without it they are only listed.")
     ] = False,
 ) -> None:
-    """List or remove builds, and what was left of those that were never finished.
+    """List or remove builds, and what unfinished ones left.
 
     What is removed is made again when it is next asked for.
     """

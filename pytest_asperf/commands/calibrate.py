@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from pytest_asperf.commands import completion
 from pytest_asperf.commands.console import CommandNotify, print_sections, stderr_console
-from pytest_asperf.commands.options import CANNOT_MEASURE, Python, Wait
+from pytest_asperf.commands.options import CANNOT_MEASURE, ModelOption, Python, Wait, WorkloadOption
 from pytest_asperf.commands.project import open_project
 
 
@@ -21,25 +20,17 @@ def calibrate_machine(
         int, typer.Option("--pairs", min=5, metavar="N", help="Pairs to run, all of them.")
     ] = 20,
     model: Annotated[
-        str,
-        typer.Option(
-            "--model", metavar="ADDRESS", help="Model to run.", autocompletion=completion.models
-        ),
+        str, ModelOption("--model", metavar="ADDRESS", help="Model to run.")
     ] = "asperf-target",
     workload: Annotated[
         list[str] | None,
-        typer.Option(
-            "--workload",
-            metavar="NAME",
-            help="What to time; repeatable [tg128].",
-            autocompletion=completion.workloads,
-        ),
+        WorkloadOption("--workload", metavar="NAME", help="What to time; repeatable [tg128]."),
     ] = None,
     wait: Wait = None,
 ) -> None:
-    """Measure this machine's noise with a build against itself, and keep it for gates.
+    """Measure this machine's noise, and keep it for gates.
 
-    Says then what the default gate will cost here.
+    A build is compared with itself. Says then what the default gate will cost here.
 
     Exits with 1, and keeps nothing, if other work makes the machine too busy for it.
     """

@@ -20,7 +20,7 @@ _CHUNKS: Final = "10"
 
 
 def demonstrate(*, python: Python = None, seed: Seed = None, wait: Wait = None) -> None:
-    """Measure six claims in half a minute, and say what each verdict means.
+    """Measure six claims in half a minute, and explain each verdict.
 
     Needs llama-cpp-python; the model comes with the package. Exits with 1 if a verdict is
     not the one to be shown, as on a machine that is too busy.

@@ -28,10 +28,12 @@ def doctor(
     Exits with 0 if a measurement could run, with 1 if something makes it impossible.
     """
     from pytest_asperf.commands.examination import examine
-    from pytest_asperf.config.engines import EXTRAS
+    from pytest_asperf.config.engines import EXTRAS, SERVER_ENGINES
 
     project = open_project(python=python)
-    builds = [project.engine_build(engine) for engine in EXTRAS]
+    # A server of an engine's own package is of interest to one who measures it.
+    unused = SERVER_ENGINES - {project.settings.engine}
+    builds = [project.engine_build(engine) for engine in EXTRAS if engine not in unused]
     if project.settings.tools is not None:
         builds.append(project.engine_build("llama_tools"))
     console = stderr_console()

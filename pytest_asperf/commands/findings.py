@@ -41,7 +41,7 @@ def list_findings(
         bool, typer.Option("--markdown", help="Print all of them as a page in Markdown.")
     ] = False,
 ) -> None:
-    """List the published findings, with the verdict of the recorded figures on each.
+    """List the published findings with their recorded verdicts.
 
     With an ID, explains that finding: its figures, where they were published, and how to measure
     it on this machine. The list names the IDs.

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from pytest_asperf.commands import completion
 from pytest_asperf.commands.command_words import in_own_words
 from pytest_asperf.commands.console import CommandNotify, print_error, stderr_console
 from pytest_asperf.commands.gate_output import (
@@ -31,14 +30,17 @@ from pytest_asperf.commands.gate_request import GateOptions, read_request
 from pytest_asperf.commands.history_store import GateHistory
 from pytest_asperf.commands.options import (
     USAGE,
+    BuildArgument,
     Chunks,
     CurrentPython,
     EngineName,
     MaxPplDelta,
+    ModelOption,
     Seed,
     Store,
     Tolerance,
     Wait,
+    WorkloadOption,
 )
 from pytest_asperf.commands.report_targets import read_targets
 from pytest_asperf.errors import (
@@ -60,46 +62,29 @@ if TYPE_CHECKING:
 
 def gate_builds(
     base: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="BASE", help="The build to compare with.", autocompletion=completion.builds
-        ),
+        str | None, BuildArgument(metavar="BASE", help="The build to compare with.")
     ] = None,
     candidate: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="CAND", help="The build that is judged.", autocompletion=completion.builds
-        ),
+        str | None, BuildArgument(metavar="CAND", help="The build that is judged.")
     ] = None,
     *,
     models: Annotated[
         list[str] | None,
-        typer.Option(
-            "--model",
-            metavar="ADDRESS",
-            help="A model to gate on; repeatable.",
-            autocompletion=completion.models,
-        ),
+        ModelOption("--model", metavar="ADDRESS", help="A model to gate on; repeatable."),
     ] = None,
     workloads: Annotated[
         list[str] | None,
-        typer.Option(
+        WorkloadOption(
             "--workload",
             "--workloads",
             metavar="NAME,...",
             help="pp512, tg128, tg128@d4096, ttft512, ppl, logits, sd; without it, all the cells "
             "in which regressions have hidden.",
-            autocompletion=completion.workloads,
         ),
     ] = None,
     draft: Annotated[
         str | None,
-        typer.Option(
-            "--draft",
-            metavar="ADDRESS",
-            help="Draft that sd speculates with, or ngram.",
-            autocompletion=completion.models,
-        ),
+        ModelOption("--draft", metavar="ADDRESS", help="Draft that sd speculates with, or ngram."),
     ] = None,
     tolerance: Tolerance = None,
     faster_by: Annotated[
@@ -140,7 +125,7 @@ def gate_builds(
         bool, typer.Option("--list", help="Say which cells there are, and measure nothing.")
     ] = False,
 ) -> None:
-    """Compare two builds of an engine: speed, PPL, logits and speculation.
+    """Compare two builds: speed, PPL, logits and speculation.
 
     Exits with 0 if every cell is a PASS, with 1 if one is a FAIL, else with 2 if one is
     INCONCLUSIVE, INVALID or could not be run, with 3 if the command is not usable as typed.

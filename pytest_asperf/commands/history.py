@@ -65,7 +65,7 @@ def list_series(
     store: Store = None,
     every: Annotated[bool, typer.Option("--all", help=f"Not only the latest {_LISTED}.")] = False,
 ) -> None:
-    """List the series and their states, those with the latest points first."""
+    """List the series and their states, the latest first."""
     from pytest_asperf.nightly.steps import threshold_of
 
     with history_of(store) as opened:
@@ -103,7 +103,7 @@ def show_series(
     last: Annotated[int, typer.Option("--last", min=1, metavar="N", help="So many points.")] = 60,
     store: Store = None,
 ) -> None:
-    """Draw one series, with its steps and what ran otherwise from one session to the next."""
+    """Draw one series, its steps, and what changed between sessions."""
     from pytest_asperf.nightly.steps import LOOKED_AT, state_of, threshold_of
 
     with history_of(store) as opened:
@@ -158,7 +158,7 @@ def list_sessions(
 def import_reports(
     files: Annotated[list[Path], typer.Argument(metavar="JSON...")], *, store: Store = None
 ) -> None:
-    """Store reports of sessions and gates, or a file that `asperf history export` wrote."""
+    """Store JSON reports, or what `asperf history export` wrote."""
     documents = [one for path in files for one in _documents(path)]
     for one in documents:
         figures_of(one["document"], one["where"])  # before anything is stored
@@ -187,7 +187,7 @@ def export_reports(
     ] = None,
     store: Store = None,
 ) -> None:
-    """Write the kept reports to a file, which `asperf history import` reads."""
+    """Write the kept reports to a file, for `asperf history import`."""
     n, pruned = 0, set[str]()
     with history_of(store) as opened, _writing(file) as stream:
         if session is not None:
@@ -233,7 +233,7 @@ def prune_history(
 
 @history_app.command("send", cls=Command)
 def send_kept(*, store: Store = None) -> None:
-    """Send the reports that could not be stored yet, which are kept on this machine."""
+    """Send the reports that could not be stored yet."""
     from pytest_asperf.store.unsent import send, unsent_folder
 
     folder = unsent_folder(open_project().cache, store_address(store))

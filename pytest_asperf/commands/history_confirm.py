@@ -64,7 +64,7 @@ def confirm_step(
     wait: Wait = None,
     store: Store = None,
 ) -> None:
-    """Gate the build after the last step of a series against the build before it.
+    """Gate the builds on both sides of a series' last step.
 
     Half of the step is accepted, without --tolerance. Exits as asperf gate or asperf bisect: 1 of
     a gate is a FAIL, so the step is confirmed.

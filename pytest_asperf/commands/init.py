@@ -28,7 +28,7 @@ def init_project(
         typer.Argument(metavar="FILE", help="A .gguf file or an MLX folder; repeatable."),
     ] = None,
 ) -> None:
-    """Write asperf.toml and test_asperf.py for models, into this folder.
+    """Write asperf.toml and test_asperf.py for models, here.
 
     Only headers are read. Without FILE both are about the model that comes with the package.
     A file that exists is never overwritten. Run it where you run pytest.

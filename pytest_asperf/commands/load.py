@@ -62,7 +62,7 @@ def load_server(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    """Put a running server under load: latency, throughput, and the knee of the curve.
+    """Put a running server under load: latency, throughput, knee.
 
     No prompt is sent twice. A key is read from OPENAI_API_KEY, or from the variable that the
     setting api_key_variable names.

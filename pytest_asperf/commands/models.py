@@ -41,7 +41,7 @@ def models(context: typer.Context, *, as_json: AsJson = False) -> None:
 
 @models_app.command("list", cls=Command)
 def list_models(*, as_json: AsJson = False) -> None:
-    """List the models, their sources and the levels cached: the project's own first."""
+    """List the models, their sources and cached levels."""
     project = open_project()
     shipped, cached = shipped_models(), entries(project.cache)
     specs = sorted(project.catalogue.models, key=lambda spec: spec in shipped)

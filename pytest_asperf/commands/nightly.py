@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.console import Console
 
-from pytest_asperf.commands import completion
 from pytest_asperf.commands.console import CommandNotify, print_error, print_whole, stderr_console
 from pytest_asperf.commands.gate import run_cells
 from pytest_asperf.commands.gate_output import gate_document
@@ -23,14 +22,17 @@ from pytest_asperf.commands.nightly_report import NightReport
 from pytest_asperf.commands.nightly_units import UnitName, print_unit
 from pytest_asperf.commands.options import (
     USAGE,
+    BuildArgument,
     Chunks,
     CurrentPython,
     EngineName,
     MaxPplDelta,
+    ModelOption,
     Seed,
     Store,
     Tolerance,
     Wait,
+    WorkloadOption,
 )
 from pytest_asperf.errors import AsperfError, ConfigError, ModelError
 
@@ -46,45 +48,23 @@ _CURRENT, _NEWEST = "current", "newest"
 def nightly(
     anchor: Annotated[
         str | None,
-        typer.Argument(
-            metavar="ANCHOR",
-            help="A build that stays the same over the nights.",
-            autocompletion=completion.builds,
-        ),
+        BuildArgument(metavar="ANCHOR", help="A build that stays the same over the nights."),
     ] = None,
     current: Annotated[
         str,
-        typer.Argument(
-            metavar="CURRENT",
-            help="The build that is watched; or newest.",
-            autocompletion=completion.builds,
-        ),
+        BuildArgument(metavar="CURRENT", help="The build that is watched; or newest."),
     ] = _CURRENT,
     *,
     models: Annotated[
         list[str] | None,
-        typer.Option(
-            "--model",
-            metavar="ADDRESS",
-            help="A model to measure; repeatable.",
-            autocompletion=completion.models,
-        ),
+        ModelOption("--model", metavar="ADDRESS", help="A model to measure; repeatable."),
     ] = None,
     workloads: Annotated[
         list[str] | None,
-        typer.Option(
-            "--workload",
-            "--workloads",
-            metavar="NAME,...",
-            help="As asperf gate.",
-            autocompletion=completion.workloads,
-        ),
+        WorkloadOption("--workload", "--workloads", metavar="NAME,...", help="As asperf gate."),
     ] = None,
     draft: Annotated[
-        str | None,
-        typer.Option(
-            "--draft", metavar="ADDRESS", help="As asperf gate.", autocompletion=completion.models
-        ),
+        str | None, ModelOption("--draft", metavar="ADDRESS", help="As asperf gate.")
     ] = None,
     pairs: Annotated[
         int, typer.Option("--pairs", min=5, metavar="N", help="Pairs of each cell, all of them.")
@@ -127,7 +107,9 @@ def nightly(
         typer.Option("--print-unit", help="Print a file that runs this command every night."),
     ] = None,
 ) -> None:
-    """Measure the current build against an anchor, and gate what changed since last night.
+    """Measure the current build against an anchor, every night.
+
+    Gates what changed since the last night.
 
     Exits with 0 if nothing got slower, with 1 if a gate is a FAIL or a series has become
     slower, with 2 if something could not be measured, with 3 if the command is not usable as typed.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
 
+from pytest_asperf.commands import completion
 from pytest_asperf.commands.command_words import Command
 
 #: Exit codes of a command that cannot measure here, and of one that ends in an error.
@@ -13,6 +15,11 @@ CANNOT_MEASURE: Final = 1
 ERROR: Final = 2
 #: Exit code of a gate or bisection that is not usable as typed: 2 is that of an undecided one.
 USAGE: Final = 3
+
+#: Arguments and options of which the shell completes the names.
+BuildArgument = partial(typer.Argument, autocompletion=completion.builds)
+ModelOption = partial(typer.Option, autocompletion=completion.models)
+WorkloadOption = partial(typer.Option, autocompletion=completion.workloads)
 
 Tolerance = Annotated[
     str | None, typer.Option("--tolerance", metavar="SHARE", help="Slowdown accepted [5%].")
@@ -24,7 +31,10 @@ Seed = Annotated[
     int | None, typer.Option("--seed", min=0, metavar="N", help="Of every random order.")
 ]
 EngineName = Annotated[
-    str | None, typer.Option("--engine", metavar="NAME", help="llama_cpp, mlx or llama_tools.")
+    str | None,
+    typer.Option(
+        "--engine", metavar="NAME", help="llama_cpp, llama_tools, mlx, or the name of a server."
+    ),
 ]
 Python = Annotated[
     str | None,

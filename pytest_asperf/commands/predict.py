@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from pytest_asperf.commands import completion
 from pytest_asperf.commands.command_words import in_own_words
 from pytest_asperf.commands.console import (
     print_sections,
@@ -18,7 +17,7 @@ from pytest_asperf.commands.console import (
     print_waiting,
     stderr_console,
 )
-from pytest_asperf.commands.options import CANNOT_MEASURE
+from pytest_asperf.commands.options import CANNOT_MEASURE, ModelOption
 from pytest_asperf.commands.project import open_project
 
 
@@ -26,11 +25,10 @@ def predict_models(
     *,
     models: Annotated[
         list[str],
-        typer.Option(
+        ModelOption(
             "--model",
             metavar="MODEL",
             help="A .gguf file, a Hugging Face folder or NAME[:LEVEL]; repeatable.",
-            autocompletion=completion.models,
         ),
     ],
     hardware: Annotated[
@@ -52,13 +50,7 @@ def predict_models(
     type_k: Annotated[str | None, typer.Option("--type-k", help="K cache's type [f16].")] = None,
     type_v: Annotated[str | None, typer.Option("--type-v", help="V cache's type [f16].")] = None,
     draft: Annotated[
-        str | None,
-        typer.Option(
-            "--draft",
-            metavar="MODEL",
-            help="Draft model to speculate with.",
-            autocompletion=completion.models,
-        ),
+        str | None, ModelOption("--draft", metavar="MODEL", help="Draft model to speculate with.")
     ] = None,
     draft_ratio: Annotated[
         float | None,
@@ -73,7 +65,7 @@ def predict_models(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    """Estimate from sizes: do models fit a machine, how fast can they be, would a draft pay?
+    """Estimate from sizes: fit in memory, speed, gain of a draft.
 
     Exits with 0 if all fit in memory, with 1 if one does not.
     """

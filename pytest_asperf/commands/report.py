@@ -28,7 +28,7 @@ def report_files(
         ),
     ] = None,
 ) -> None:
-    """Make a page, Markdown, CSV and others of one or more JSON reports.
+    """Make a page, Markdown, CSV and others of JSON reports.
 
     Reads what pytest --asperf-report=json:FILE and asperf gate --json FILE wrote. FILE may be - for
     the terminal.

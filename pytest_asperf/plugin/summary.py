@@ -20,7 +20,7 @@ from pytest_asperf.report.claims_table import (
 from pytest_asperf.report.speculation_points import points_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from _pytest.terminal import TerminalReporter
 
@@ -73,7 +73,7 @@ def _print_blocks(terminal: TerminalReporter) -> None:
             terminal._outrep_summary(report)  # noqa: SLF001  # as pytest's own sections do
 
 
-def _leave_out_repeated(terminal: TerminalReporter, failed: Collection[str]) -> None:
+def _leave_out_repeated(terminal: TerminalReporter, failed: set[str]) -> None:
     """Have pytest's short summary not repeat to a person what the blocks and claims have shown.
 
     Files and pipes keep it: programs look for its lines.

@@ -125,9 +125,7 @@ def test_doctor_in_json_is_one_document(asperf: Asperf) -> None:
     assert {section["title"] for section in answer["sections"]} == {
         "machine",
         "engine llama_cpp",
-        "engine llama_cpp_server",
         "engine mlx",
-        "engine mlx_server",
         "cache",
         "right now",
     }

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.commands.console import render
-from pytest_asperf.commands.doctor_facts import CacheReport, EngineReport
+from pytest_asperf.commands.doctor_facts import CacheReport, EngineReport, engine_report
 from pytest_asperf.commands.examination import Examination
-from pytest_asperf.engine_process import Device, EngineFacts
+from pytest_asperf.engine_process import Device, EngineBuild, EngineFacts
 from pytest_asperf.errors import printable
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.machine import Bandwidth, ContainerLimits, Gpu, Machine
@@ -103,6 +103,15 @@ def test_disturbances_are_warnings_with_their_remedies() -> None:
     assert "do: close large programs" in text
     assert "  warn power mode     low power mode on AC Power\n" in text
     assert "do: set it to automatic" in text
+
+
+def test_a_server_of_a_missing_library_is_not_installed(bare_python: Path) -> None:
+    """It is its library that is missing, which no name of an engine's own would say."""
+    for engine, extra in (("mlx_server", "mlx"), ("llama_cpp_server", "llama")):
+        found = engine_report(EngineBuild(engine, bare_python)).found
+        assert isinstance(found, Failure)
+        assert found.what == f"not installed in {bare_python}"
+        assert f"pytest-asperf[{extra}]" in found.remedy
 
 
 def test_a_missing_engine_makes_a_measurement_impossible() -> None:
