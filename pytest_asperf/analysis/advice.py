@@ -60,7 +60,7 @@ def _would_decide(estimate: Estimate, limits: tuple[float, ...]) -> str:
         return f"measure {needed}{_option(estimate, estimate.needed)}"
     total = _needed(estimate, limits)
     if total > _PRACTICABLE * estimate.n:
-        return "too near the limit for more measurements to decide: claim another"
+        return "too near the limit for more measurements to decide: set another limit"
     more = math.ceil(total - estimate.n)
     two_digits = round(more, 2 - len(str(more))) if more > 99 else more
     return (

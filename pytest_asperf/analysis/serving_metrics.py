@@ -135,7 +135,7 @@ def output_tokens(request: ServedRequest) -> int:
     if request.n_output is None:
         raise MeasurementError(
             "the server does not say how many tokens it generated",
-            why="a chunk may hold several tokens or none, so that chunks are no count of them",
+            why="a chunk may hold several tokens or none, so that chunks do not count them",
             remedy="use a server that sends usage with stream_options.include_usage",
         )
     return request.n_output

@@ -64,7 +64,7 @@ def assert_figure(
     __tracebackhide__ = True
     if not isinstance(figure, Figure):
         raise ConfigError(
-            f"assert_figure: {shown(figure, 80)} is no figure",
+            f"assert_figure: {shown(figure, 80)} is not a figure",
             why="a claim needs a quantity with its interval, and what ran for it",
             remedy="give one, as in assert_figure(speculation.accepted(), at_least=0.4)",
         )

@@ -129,7 +129,7 @@ class LatencyReading:
         """The share of a whole request until its first output token.
 
         Raises:
-            ConfigError: it is no whole request.
+            ConfigError: it is not a whole request.
         """
         return self._figure("share of prefill in", self._request.prefill_share)
 
@@ -138,7 +138,7 @@ class LatencyReading:
         """Output tokens of a whole request over its time, tok/s.
 
         Raises:
-            ConfigError: it is no whole request.
+            ConfigError: it is not a whole request.
         """
         return self._figure("effective rate of", self._request.rate)
 
@@ -152,7 +152,7 @@ class LatencyReading:
         result = self.reading.result
         if result.workload.kind != "request":
             raise ConfigError(
-                f"{result.workload.name} is no whole request",
+                f"{result.workload.name} is not a whole request",
                 why="a share of prefill needs a prompt and what is generated after it",
                 remedy='measure one, as in latency("pp512+tg128")',
             )

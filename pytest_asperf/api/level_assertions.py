@@ -193,7 +193,7 @@ def _levels(given: object, where: str) -> list[Perplexity]:
     levels = [level for level in several if isinstance(level, Perplexity)]
     if not levels or len(levels) < len(several):
         raise ConfigError(
-            f"assert_degrades_less: {where} is no level that was scored",
+            f"assert_degrades_less: {where} is not a level that was scored",
             why="what it costs is taken from its tokens' scores",
             remedy='take the ladder fixture, and write ladder["4bit"], or a list of such',
         )

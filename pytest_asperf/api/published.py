@@ -135,7 +135,7 @@ def _require_same_work(live: _Live, cell: RecordedCell) -> None:
     if not scope.hardware or published_estimate(cell).point <= 0:
         lacks = "is not above 0" if scope.hardware else "does not say on which hardware"
         raise ConfigError(
-            f"{_WHERE}: {cell.id} {lacks}, so it is no rate of a machine",
+            f"{_WHERE}: {cell.id} {lacks}, so it is not a rate of a machine",
             why="a rate is compared on the machine that it was measured on",
             remedy="name a figure of a machine; in your own records, give the table `hardware`",
         )

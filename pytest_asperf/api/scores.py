@@ -101,7 +101,7 @@ def _token_ids(given: Sequence[object]) -> tuple[int, ...]:
     tokens = tuple(token for token in given if type(token) is int and token >= 0)
     if len(tokens) != len(given):
         raise ConfigError(
-            f"scores: {shown(given, 80)} is no text",
+            f"scores: {shown(given, 80)} is not a text",
             why="a model reads texts and token ids",
             remedy="give a str, or the tokens of an earlier call",
         )
@@ -111,7 +111,7 @@ def _token_ids(given: Sequence[object]) -> tuple[int, ...]:
 def _position(after: object) -> int:
     if type(after) is not int or after < 0:
         raise ConfigError(
-            f"scores: after={shown(after, 80)} is no position",
+            f"scores: after={shown(after, 80)} is not a position",
             why="tokens from there on are scored",
             remedy="give a whole number from 0",
         )

@@ -58,7 +58,7 @@ def assert_sd_gain(
     usable = isinstance(given, int | float) and not isinstance(given, bool)
     if not usable or not 0 < when_ratio < math.inf:
         raise ConfigError(
-            f"assert_sd_gain: when_ratio: {shown(when_ratio)} is no speed ratio",
+            f"assert_sd_gain: when_ratio: {shown(when_ratio)} is not a speed ratio",
             why="the claim is about pairs from that ratio on",
             remedy="write a number above 0, such as 2.5",
         )

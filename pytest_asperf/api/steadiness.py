@@ -71,7 +71,7 @@ def _reading(given: object, where: str) -> Reading:
     reading = given.reading if isinstance(given, LatencyReading) else given
     if not isinstance(reading, Reading):
         raise ConfigError(
-            f"{where}: {shown(given, 80)} is no reading",
+            f"{where}: {shown(given, 80)} is not a reading",
             why="what varies is the time of its runs",
             remedy='measure first, as in throughput("tg128") or latency("ttft512")',
         )

@@ -200,7 +200,7 @@ def _judge_speculation(
     if run.uses_checkpoints:
         findings.notes.append(
             f"the tool verifies accepted tokens again from checkpoints and counts only that: "
-            f"{run.n_accept} of {run.n_drafted}, as it prints, is no acceptance"
+            f"{run.n_accept} of {run.n_drafted}, as it prints, is not an acceptance"
             + ("" if run.verified else "; a log at -lv 5 has every round")
         )
     if run.rate and models:

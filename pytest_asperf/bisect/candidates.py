@@ -112,7 +112,7 @@ def newest_release(base: Build, *, where: str) -> str:
 
     if not isinstance(base.source, Packages) or len(base.source.requirements) != 1:
         raise ConfigError(
-            f"{where}: {base.name} is no release of one package",
+            f"{where}: {base.name} is not a release of one package",
             why="the newest release is looked up for the package of this build",
             remedy="name a release, such as llama-cpp-python==0.3.35, or the current build",
         )

@@ -155,7 +155,7 @@ def _commit(source: Checkout) -> str:
     repository, named = source.repository, shown(source.commit, 80)
     if not (repository / ".git").exists():
         raise BuildError(
-            f"{printable(repository)} is no git checkout",
+            f"{printable(repository)} is not a git checkout",
             why=_WHY,
             remedy="name the folder of a clone of llama.cpp: "
             "git clone https://github.com/ggml-org/llama.cpp",
@@ -170,7 +170,7 @@ def _commit(source: Checkout) -> str:
     _asked(
         source,
         ("cat-file", "-e", f"{commit}:CMakeLists.txt"),
-        f"{printable(repository)} at {named} is no llama.cpp: it has no CMakeLists.txt",
+        f"{printable(repository)} at {named} is not llama.cpp: it has no CMakeLists.txt",
         remedy="name a checkout of llama.cpp, at a commit that is built by CMake",
     )
     return commit

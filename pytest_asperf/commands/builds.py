@@ -183,7 +183,7 @@ def _kept_check(made: MadeBuild) -> CheckLine:
     name = printable(made.title, 120)
     where = printable(made.folder.name)
     if made.made_at is None:
-        remedy = "run `asperf builds prune --yes`, or make it: the compilation is gone on with"
+        remedy = "run `asperf builds prune --yes`, or make it, which continues the compilation"
         return CheckLine(name, "warning", f"not finished; {memory_text(made.nbytes)}", remedy)
     ages = f"made {_ago(made.made_at)}, used {_ago(made.used_at)}"
     parts = (*_engines(made.facts, made.found), memory_text(made.nbytes), ages, where)

@@ -86,7 +86,7 @@ def _document(name: str, store: str | None) -> Any:
         return read_json(Path(name))[0]
     if store is None and open_project().settings.store is None:
         raise ConfigError(
-            f"{printable(name)} is no file",
+            f"{printable(name)} is not a file",
             why="there is nothing to compare",
             remedy="name a JSON report, or with --store=FILE the id of a stored session",
         )

@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.config.engines import EXTRAS, MLX_ENGINES, Engine
+from pytest_asperf.config.engines import EXTRAS, LIBRARIES, Engine
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.errors import AsperfError, CacheError, printable
 from pytest_asperf.hardware.bandwidth import bandwidth_in_turn, known_bandwidth
@@ -74,7 +74,7 @@ def _engine_failure(build: EngineBuild, error: AsperfError) -> Failure:
     python = shlex.quote(str(build.python))
     package = f"'pytest-asperf[{EXTRAS[build.engine]}]'"
     last_line = error.what.rstrip().rpartition("\n")[2]
-    module = "mlx" if build.engine in MLX_ENGINES else "llama_cpp"
+    module = LIBRARIES.get(build.engine, build.engine)
     if re.search(rf"No module named '{module}\w*'$", last_line):
         what, remedy = f"not installed in {build.python}", f"{python} -m pip install {package}"
     else:

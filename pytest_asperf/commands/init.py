@@ -77,7 +77,7 @@ def _write(path: Path, text: str) -> None:
     except OSError as error:
         raise ConfigError(
             f"cannot write {path}: {error.strerror}",
-            why="it would hold what `asperf init` found",
+            why="asperf.toml and test_asperf.py are written into it",
             remedy="run it in a folder that you may write to",
         ) from error
 

@@ -113,7 +113,7 @@ def _loads(text: str, option: str) -> list[float]:
     least = 1 if option == "--users" else 0.01
     if not loads or len(loads) > _MOST_LOADS or not least <= loads[0] <= loads[-1] <= 1000:
         raise ConfigError(
-            f"{option}: {shown(text, 80)} are no loads",
+            f"{option}: {shown(text, 80)} are not loads",
             why="the curve has a point for each",
             remedy=f"write {option}={_USERS}: up to {_MOST_LOADS} numbers from {least} to 1000",
         )

@@ -191,7 +191,7 @@ def _words(command: str | None) -> list[str]:
         return shlex.split(command or "")
     except ValueError as error:
         raise ConfigError(
-            f"--notify: {printable(command)} is no command: {error}",
+            f"--notify: {printable(command)} is not a command: {error}",
             why="a night that needs you would not be noticed",
             remedy="write a program and its arguments, as in --notify 'mail -s asperf me@home'",
         ) from None

@@ -39,8 +39,8 @@ def report_files(
     targets = read_targets(to or (), "--to", ("html", html))
     if not targets:
         raise ConfigError(
-            "asperf report was not told what to write",
-            why="a report is made for a purpose",
+            "asperf report: no output is named",
+            why="nothing would be written",
             remedy="add --html FILE, or --to FORMAT:FILE, such as --to md:-",
         )
     reports = [report for path in files for report in read_report_file(path)]

@@ -229,7 +229,7 @@ def _kind_of(keys: Collection[str], *, where: str) -> str:
         if key not in _KEYS[kind]:
             raise ConfigError(
                 f"{where}: {key} does not go with {kind}",
-                why="a key that nothing reads would leave out what was meant by it",
+                why="an ignored key leaves out what was meant by it",
                 remedy=f"beside {kind} write only {listing(_KEYS[kind])} and settings",
             )
     return kind
@@ -247,7 +247,7 @@ def _place(text: str, folder: Path, *, where: str) -> Source:
     if not path.exists():
         raise ConfigError(
             f"{where}: {shown(text)}: there is no such file or folder",
-            why="the build is what is there",
+            why="the build is made from it",
             remedy="correct the path: of a Python interpreter, of a wheel or source distribution, "
             "of a folder of llama.cpp's programs, or of a checkout with @COMMIT behind it",
         )
@@ -322,7 +322,7 @@ def _refuse_unknown(requirements: list[str], *, where: str) -> Never:
     """Refuse packages that bring no known engine: a typo may be somebody else's package."""
     name = re.split(r"[\[<>=!~;@\s]", requirements[0], maxsplit=1)[0]
     raise ConfigError(
-        f"{where}: {shown(name)} is no package of an engine{suggest(name, DISTRIBUTIONS)}",
+        f"{where}: {shown(name)} is not a package of an engine{suggest(name, DISTRIBUTIONS)}",
         why="what a misspelt name installs is whatever somebody has published under it",
         remedy=f"name one of {listing(DISTRIBUTIONS)}",
         opt_out='a fork says whose place it takes: engine = "llama_cpp" beside its requirements, '

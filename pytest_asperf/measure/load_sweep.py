@@ -112,7 +112,7 @@ def _refusals_of(url: str) -> Iterator[None]:
         raise MeasurementError(
             f"{url}: {refusal}",
             why="a load needs a server that answers",
-            remedy="look whether the server runs, and at the URL, the model and the key",
+            remedy="check that the server runs, and the URL, the model and the key",
         ) from refusal
 
 

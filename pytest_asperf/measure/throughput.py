@@ -87,8 +87,8 @@ def fed_with(
         return ServedText(corpus.text[: workload.n_ctx * _CHARACTERS_PER_TOKEN])
     if workload.users > 1:
         raise UnfitError(
-            f"{workload.name} has {workload.users} users, and {worker.build.engine} is no server",
-            why="a library works for one at a time",
+            f"{workload.name} has {workload.users} users, and {worker.build.engine} serves one",
+            why="a library is not a server: it works for one user at a time",
             remedy="measure it with --asperf-engine=llama_server, mlx_server or openai",
         )
     return workload_tokens(worker, name, corpus, workload)

@@ -111,7 +111,7 @@ def require_quantizable(info: GgufInfo, level: str) -> None:
     if misfit is not None:
         raise UnfitError(
             f"{info.path}: {misfit.name} cannot be {level}: its rows have {misfit.shape[0]} "
-            f"elements, which is no multiple of {block}",
+            f"elements, which is not a multiple of {block}",
             why="llama.cpp would store such tensors in another type under this level's name",
             remedy="use a level with blocks of 32, such as Q8_0 or Q4_0; to measure the mixture "
             "that llama-quantize makes of it, give that file under `files`",

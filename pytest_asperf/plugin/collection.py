@@ -136,7 +136,7 @@ def check_item(item: pytest.Item) -> None:
     if marks.ladder is not None and marks.kv_ladder is not None:
         raise ConfigError(
             f"{item.nodeid}: both a quant_ladder and a kv_ladder marker",
-            why="with weights and cache both changed, no difference would be of either",
+            why="if weights and cache both change, no difference is due to one of them",
             remedy="keep one; a quant marker beside kv_ladder names the weights",
         )
     for name, mark, fixture in (

@@ -50,7 +50,7 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
     if "url" in values and settings.engine != "openai":
         raise ConfigError(
             f"--asperf-url names a server, and the engine is {settings.engine}",
-            why="it would not be asked",
+            why="no engine in use would ask it",
             remedy="give --asperf-engine=openai as well; where single models name that engine, "
             "write `url` in the configuration file",
         )

@@ -73,6 +73,6 @@ def _put(path: Path, content: bytes) -> None:
     except OSError as err:
         raise CacheError(
             f"the report {path} cannot be written: {err}",
-            why="there is no such report, or an older one",
-            remedy="name a place that can be written",
+            why="a program that reads it would find an older report, or none",
+            remedy="name a file in a folder that exists and that you may write to",
         ) from err

@@ -273,7 +273,7 @@ class LlamaToolsModel:
                 return running or self._start(text, n), index
         raise RefusalError(
             "unsupported",
-            f"{PROGRAM} scores texts and takes no tokens: these {n} are no chunk of a text that "
+            f"{PROGRAM} scores texts and takes no tokens: these {n} are not a chunk of a text that "
             "was tokenised before; the engine llama_cpp scores any",
         )
 

@@ -140,8 +140,8 @@ def test_inconclusive_says_what_would_decide() -> None:
 
 def test_a_figure_on_the_limit_gets_honest_advice() -> None:
     """Where no practicable number of chunks would decide, the advice is another limit."""
-    assert "decide: claim another" in judge_below(change(1.0, 0.2), 0.01, SUBJECT).advice
-    assert "decide: claim another" in judge_below(change(0.999, 0.2), 0.01, SUBJECT).advice
+    assert "decide: set another limit" in judge_below(change(1.0, 0.2), 0.01, SUBJECT).advice
+    assert "decide: set another limit" in judge_below(change(0.999, 0.2), 0.01, SUBJECT).advice
 
 
 def test_too_few_samples_are_inconclusive() -> None:

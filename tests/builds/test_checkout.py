@@ -201,7 +201,7 @@ def test_a_folder_that_is_no_checkout(
     tmp_path: Path, checkout: Path, git: Git, build_cache: OpenBuildCache
 ) -> None:
     """No repository, no CMakeLists.txt, and none of llama.cpp's programs are three errors."""
-    with pytest.raises(BuildError, match="is no git checkout"):
+    with pytest.raises(BuildError, match="is not a git checkout"):
         build_cache().made(Checkout(tmp_path, "b1"))
     (checkout / "CMakeLists.txt").write_text(CMAKE.replace("llama-perplexity", "perplexity"))
     commit(checkout, git, "other")

@@ -62,7 +62,7 @@ def test_nothing_is_made_yet(asperf: Asperf) -> None:
     assert "new" in done.stdout
     assert "not made yet" in done.stdout
     assert "there is no file" in done.stdout
-    assert "is no git checkout" in done.stdout
+    assert "is not a git checkout" in done.stdout
     assert "0 builds, 0 MiB" in done.stdout
 
 

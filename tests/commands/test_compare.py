@@ -144,7 +144,7 @@ def test_stored_sessions_are_named_by_their_ids(tmp_path: Path, run_asperf: RunA
     refused = run_asperf("compare", ids[0][:10], "nothing", "--store", path)
     assert (refused.returncode, "0 sessions of " in refused.stderr) == (2, True)
     assert "name two or more" in run_asperf("compare", ids[0]).stderr
-    assert "nothing is no file" in run_asperf("compare", "nothing", "other").stderr
+    assert "nothing is not a file" in run_asperf("compare", "nothing", "other").stderr
 
 
 POSITIVE = st.floats(1e-3, 1e6)

@@ -183,10 +183,13 @@ def test_two_at_once_are_refused(nightly: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("old", "watched", "--notify", "'x"), "--notify: 'x is no command: No closing quotation"),
+        (
+            ("old", "watched", "--notify", "'x"),
+            "--notify: 'x is not a command: No closing quotation",
+        ),
         ((), "ANCHOR is missing: no build that stays the same"),
         (("old", "wached"), "CURRENT: unknown build 'wached'; did you mean 'watched'?"),
-        (("old", "newest"), "ANCHOR: old is no release of one package"),
+        (("old", "newest"), "ANCHOR: old is not a release of one package"),
         (("old", "watched", "--pairs", "2"), "'--pairs'"),
         (("old", "watched", "--print-unit", "cronn"), "cronn"),
     ],

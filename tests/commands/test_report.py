@@ -58,7 +58,7 @@ def test_other_formats_are_made_of_a_stored_report(
     names = ("r.csv", "speculation.svg", "speculation.png")
     assert all((tmp_path / name).stat().st_size for name in names)
     assert done.output.startswith(f"wrote {tmp_path / 'r.csv'}\n### ❌ 3 FAIL, 1 INVALID")
-    assert "what to write" in str(report().exception)
+    assert "no output is named" in str(report().exception)
     assert "did you mean 'csv'" in str(report("--to", "cvs:x").exception)
 
 

@@ -108,7 +108,7 @@ def test_what_is_there_says_what_a_path_is(tmp_path: Path) -> None:
         ("curent", "did you mean 'current'"),
         ("llama-cpp-pyton", "did you mean 'llama-cpp-python'"),
         ("lama-cpp-python==0.3.35", "did you mean 'llama-cpp-python'"),
-        ("numpy==2.0", "'numpy' is no package of an engine"),
+        ("numpy==2.0", "'numpy' is not a package of an engine"),
         ("llama-cpp-python==zero.", "is not a requirement"),
         ("llama-cpp-python=0.3.35", "is not a requirement"),
         ("-r/etc/passwd==1", "no such file or folder"),

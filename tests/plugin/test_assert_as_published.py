@@ -133,8 +133,8 @@ def test_what_cannot_be_compared_is_an_error(ultra: Project) -> None:
         '"own/runs/chip/minutes"': "*minutes is TG in tok/min, the reading is TG in tok/s",
         '"own/runs/chip/pp"': "*'900+' is not one number",
         '"own/runs/drafted/tg"': "*TG in tok/s with the draft D, the reading is TG in tok/s",
-        '"own/runs/nowhere/tg"': "*does not say on which hardware, so it is no rate of a machine",
-        '"own/runs/none/tg"': "*is not above 0, so it is no rate of a machine",
+        '"own/runs/nowhere/tg"': "*not say on which hardware, so it is not a rate of a machine",
+        '"own/runs/none/tg"': "*is not above 0, so it is not a rate of a machine",
         '"own/runs/exact/tg", within=0': "*within=0 cannot be shown",
         '"own/runs/exact/tg", within="5"': "*within: '5' is not a usable limit",
     }

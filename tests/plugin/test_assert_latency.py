@@ -71,7 +71,7 @@ TOLD = {
     "assert_latency(latency, at_least=0)": "at_least: 0 is not a time",
     "assert_latency(latency)": "is not a range",
     "assert_latency(latency, at_most=5, percentile=100)": "percentile 100 is not between 0 and 100",
-    'latency("ttft512").prefill_share': "ttft512 is no whole request",
+    'latency("ttft512").prefill_share': "ttft512 is not a whole request",
     'latency("pp512+tg1")': "'pp512+tg1' is not a workload",
 }
 

@@ -80,8 +80,8 @@ def test_a_build_of_another_engine(project: Project) -> None:
         ("lama-cpp-python==0.3.35", "did you mean 'llama-cpp-python'"),
         ("llama-cpp-python=0.3.35", "is not a requirement"),
         ("./nonesuch.whl", "there is no file"),
-        ("./llama.cpp@b9000", "is no git checkout"),
-        ("./@b9000", "is no git checkout"),
+        ("./llama.cpp@b9000", "is not a git checkout"),
+        ("./@b9000", "is not a git checkout"),
     ],
 )
 def test_a_build_that_cannot_be(project: Project, build: str, told: str) -> None:

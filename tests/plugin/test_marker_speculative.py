@@ -115,7 +115,7 @@ def test_a_marker_without_the_fixture_is_told(pair: Project) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("when_ratio='fast'", "*when_ratio: 'fast' is no speed ratio*"),
+        ("when_ratio='fast'", "*when_ratio: 'fast' is not a speed ratio*"),
         ("at_least='5'", "*at_least: '5' is not a usable limit*"),
         ("only='abov'", "*did you mean 'above'?*"),
     ],

@@ -46,7 +46,7 @@ def test_xfail_lets_the_session_pass(project: Project) -> None:
     result.stdout.fnmatch_lines(
         [
             "test_it.py x *",
-            "[?] test_it: too near *: claim another",
+            "[?] test_it: too near *: set another limit",
             "1 claim: 1 INCONCLUSIVE",
             "XFAIL *INCONCLUSIVE: ΔPPL*",
         ]

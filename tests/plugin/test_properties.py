@@ -61,7 +61,7 @@ def test_it(scores: Scores):
         scores("ab", n_bach=1)
     with pytest.raises(ConfigError, match="3 tokens, of which none is left to score after 3"):
         scores("ab", after=3)
-    with pytest.raises(ConfigError, match="after=-1 is no position"):
+    with pytest.raises(ConfigError, match="after=-1 is not a position"):
         scores("ab", after=-1)
     with pytest.raises(ConfigError, match="no text"):
         scores([1, "a"])

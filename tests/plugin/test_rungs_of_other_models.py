@@ -170,10 +170,13 @@ def test_it(ladder):
 @pytest.mark.parametrize(
     ("claim", "told"),
     [
-        ("assert_degrades_less(ladder, than=ladder)", "the first argument is no level that was"),
+        ("assert_degrades_less(ladder, than=ladder)", "the first argument is not a level that was"),
         ('assert_degrades_less(ladder["Q8_0"], than=ladder["Q8_0"], times=0)', "times=0 is not a"),
-        ("assert_degrades_less([], than=[])", "the first argument is no level that was scored"),
-        ('assert_degrades_less(ladder["Q8_0"], than="Q8_0")', "than is no level that was scored"),
+        ("assert_degrades_less([], than=[])", "the first argument is not a level that was scored"),
+        (
+            'assert_degrades_less(ladder["Q8_0"], than="Q8_0")',
+            "than is not a level that was scored",
+        ),
         (
             'assert_degrades_less(ladder["Q8_0"], than=[ladder["Q8_0"]] * 2)',
             "1 against 2 levels",

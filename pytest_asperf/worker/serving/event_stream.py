@@ -64,7 +64,7 @@ class ServerSentEvents(JsonLines):
                 data.append(wrapped)
                 n_bytes += len(wrapped)
             elif line and name not in {b"event", b"id", b"retry"}:
-                self.problem = Fault("junk", f"a line is no server-sent event: {quoted(line)}")
+                self.problem = Fault("junk", f"a line is not a server-sent event: {quoted(line)}")
                 return
             if n_bytes > MAX_EVENT_BYTES:
                 self.problem = Fault(

@@ -200,7 +200,7 @@ class _Reading:
 
     def _take_payload(self, ns: int, payload: Any) -> None:
         if not isinstance(payload, dict):
-            self.fault("json", f"an event is no object: {quoted(json.dumps(payload).encode())}")
+            self.fault("json", f"an event is not an object: {quoted(json.dumps(payload).encode())}")
             return
         if (said := error_of(payload)) is not None:
             self.fault("stream-error", f"the server failed within its reply: {said}")
