@@ -174,7 +174,7 @@ def pytest_report_collectionfinish(
     from pytest_asperf.plugin.stash import session_of
 
     lines = session_of(config).headline(brief=config.get_verbosity() == 0)
-    whole = "; ".join([*lines[:1], *(line.removeprefix("asperf: ") for line in lines[1:])])
+    whole = "; ".join([lines[0], *(line.removeprefix("asperf: ") for line in lines[1:])])
     return [whole] if len(whole) <= config.get_terminal_writer().fullwidth else lines
 
 

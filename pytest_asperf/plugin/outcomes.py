@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from functools import partial
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,8 +36,6 @@ _PYTESTS: Final[Mapping[str, tuple[str, str, tuple[str, Mapping[str, bool]]]]] =
 }
 #: Lines of an error, but for its place; `-v` has all.
 _MOST_LINES: Final = 6
-#: What a line's rest stands below: a verdict's and an error's parts, or nothing.
-_BELOW: Final = defaultdict(str, {"E": f"E   {'':14}", " ": " " * 18})
 #: Of a verdict on a finding that fails no test, and never looks like a pass: letter, colour.
 _FINDING_STATUS: Final[Mapping[str, tuple[str, str]]] = {
     "FAIL": ("f", "red"),
@@ -131,20 +129,16 @@ def _show_parts(
         ]
     # Such as the inputs that Hypothesis drew.
     lines += map(escaped, "\n".join(getattr(error, "__notes__", ())).splitlines())
-    report.longrepr = "\n".join(_fitted(lines, item.config))
+    report.longrepr = "\n".join(_fitted(lines, item.config, below=" " * 18))
 
 
-def _fitted(lines: Iterable[str], config: pytest.Config) -> list[str]:
-    """Lines as a terminal shows them whole: broken between words. Files get them as they are."""
+def _fitted(lines: Iterable[str], config: pytest.Config, *, below: str) -> list[str]:
+    """Lines broken between words for a terminal; files get them as they are."""
     terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is None or not terminal.isatty:
         return list(lines)
-    width = config.get_terminal_writer().fullwidth
-    return [
-        part
-        for line in lines
-        for part in wrap(line, width, subsequent_indent=_BELOW[line[:1]], break_on_hyphens=False)
-    ]
+    shown = partial(wrap, width=config.get_terminal_writer().fullwidth, subsequent_indent=below)
+    return [part for line in lines for part in shown(line, break_on_hyphens=False)]
 
 
 def _shorten(item: pytest.Item, report: pytest.TestReport, error: VerdictError) -> None:
@@ -160,7 +154,7 @@ def _shorten(item: pytest.Item, report: pytest.TestReport, error: VerdictError) 
         entry = shown.reprtraceback.reprentries[-1]
         claim = [line for line in entry.lines if line.startswith(">")]
         told = (f"E   {line}" for line in error.verdict.short_note())
-        entry.lines = [*claim[-1:], *_fitted(told, item.config)]
+        entry.lines = [*claim[-1:], *_fitted(told, item.config, below=f"E   {'':14}")]
         entry.style, entry.reprfuncargs = "short", None
         shown.reprtraceback.reprentries = [entry]
         shown.chain = [(shown.reprtraceback, shown.reprcrash, None)]

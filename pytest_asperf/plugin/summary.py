@@ -36,6 +36,8 @@ _MARKUP: Final = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "INV
 _UNSHOWN: Final = frozenset({"FAIL", "INVALID"})
 #: Styles of failures in which a block names no remedy.
 _CURT: Final = ("no", "line")
+#: pytest's default of `-r`.
+_UNASKED: Final = "fE"
 
 
 def summarise(
@@ -58,7 +60,6 @@ def summarise(
         for line in session.stored:
             terminal.line(f"asperf: {printable(line)}")
     _print_comparison(terminal)
-    _leave_out_repeated(terminal, {test for test, row in found.noted if row.outcome == "FAIL"})
     for line in session.closing:
         terminal.line(line)
     for error in session.unwritten.values():
@@ -76,10 +77,15 @@ def _print_blocks(terminal: TerminalReporter) -> None:
 def _leave_out_repeated(terminal: TerminalReporter, failed: set[str]) -> None:
     """Have pytest's short summary not repeat to a person what the blocks and claims have shown.
 
-    Files and pipes keep it: programs look for its lines.
+    Files and pipes keep it, since programs look for its lines, and so does who asked with `-r`.
     """
-    is_shown = terminal.config.getoption("tbstyle") not in _CURT and terminal.isatty
-    if is_shown and failed.issuperset(each.nodeid for each in terminal.stats.get("failed", ())):
+    option = terminal.config.getoption
+    is_shown = option("tbstyle") not in _CURT and option("reportchars") == _UNASKED
+    if (
+        is_shown
+        and terminal.isatty
+        and failed.issuperset(each.nodeid for each in terminal.stats.get("failed", ()))
+    ):
         terminal.reportchars = terminal.reportchars.replace("f", "")
 
 
@@ -100,6 +106,7 @@ def _print_claims(terminal: TerminalReporter, session: Session, found: Measured)
         terminal.write("".join(f"{line}\n" for line in screen.wrapped(text)))
     if counted := tally(noted):
         terminal.line(counted)
+    _leave_out_repeated(terminal, {test for test, row in noted if row.outcome == "FAIL"})
 
 
 def _screen(terminal: TerminalReporter) -> Screen:

@@ -22,6 +22,8 @@ from pytest_asperf.report.sections import CheckLine, Failure, Section
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pytest_asperf.config.engines import Engine
+
 FACTS = EngineFacts(
     engine="llama_cpp",
     library="llama-cpp-python",
@@ -105,13 +107,17 @@ def test_disturbances_are_warnings_with_their_remedies() -> None:
     assert "do: set it to automatic" in text
 
 
-def test_a_server_of_a_missing_library_is_not_installed(bare_python: Path) -> None:
+@pytest.mark.parametrize(
+    ("engine", "extra"), [("mlx_server", "mlx"), ("llama_cpp_server", "llama")]
+)
+def test_a_server_of_a_missing_library_is_not_installed(
+    bare_python: Path, engine: Engine, extra: str
+) -> None:
     """It is its library that is missing, which no name of an engine's own would say."""
-    for engine, extra in (("mlx_server", "mlx"), ("llama_cpp_server", "llama")):
-        found = engine_report(EngineBuild(engine, bare_python)).found
-        assert isinstance(found, Failure)
-        assert found.what == f"not installed in {bare_python}"
-        assert f"pytest-asperf[{extra}]" in found.remedy
+    found = engine_report(EngineBuild(engine, bare_python)).found
+    assert isinstance(found, Failure)
+    assert found.what == f"not installed in {bare_python}"
+    assert f"pytest-asperf[{extra}]" in found.remedy
 
 
 def test_a_missing_engine_makes_a_measurement_impossible() -> None:
