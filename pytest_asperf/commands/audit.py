@@ -32,10 +32,12 @@ def audit_files(
     ] = None,
     repetitions: Annotated[
         int | None,
-        typer.Option("--repetitions", min=1, help="Of llama-bench, where its output lacks them."),
+        typer.Option(
+            "--repetitions", min=1, metavar="N", help="Of llama-bench, if its output lacks them."
+        ),
     ] = None,
     confidence: Annotated[
-        float, typer.Option("--confidence", help="Two-sided, of every interval.")
+        float, typer.Option("--confidence", metavar="SHARE", help="Two-sided, of every interval.")
     ] = 0.90,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:

@@ -46,19 +46,22 @@ def load_server(
         str, typer.Option("--model", metavar="NAME", help="The model [the first that is served].")
     ] = "",
     prompt: Annotated[
-        int, typer.Option("--prompt", min=1, max=10**6, help="Tokens of each prompt.")
+        int, typer.Option("--prompt", min=1, max=10**6, metavar="N", help="Tokens of each prompt.")
     ] = 128,
     output: Annotated[
-        int, typer.Option("--output", min=2, max=10**6, help="Tokens of each reply.")
+        int, typer.Option("--output", min=2, max=10**6, metavar="N", help="Tokens of each reply.")
     ] = 64,
     requests: Annotated[
-        int, typer.Option("--requests", min=1, max=10_000, help="Requests of each load.")
+        int,
+        typer.Option("--requests", min=1, max=10_000, metavar="N", help="Requests of each load."),
     ] = 16,
     ttft: Annotated[
-        float | None, typer.Option("--ttft-ms", min=0, help="Limit of goodput on TTFT.")
+        float | None,
+        typer.Option("--ttft-ms", min=0, metavar="MS", help="Limit of goodput on TTFT."),
     ] = None,
     tpot: Annotated[
-        float | None, typer.Option("--tpot-ms", min=0, help="Limit of goodput on TPOT.")
+        float | None,
+        typer.Option("--tpot-ms", min=0, metavar="MS", help="Limit of goodput on TPOT."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:

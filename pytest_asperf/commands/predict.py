@@ -47,21 +47,28 @@ def predict_models(
         int | None,
         typer.Option("--context", min=1, max=2**31 - 1, metavar="N", help="Positions [4096]."),
     ] = None,
-    type_k: Annotated[str | None, typer.Option("--type-k", help="K cache's type [f16].")] = None,
-    type_v: Annotated[str | None, typer.Option("--type-v", help="V cache's type [f16].")] = None,
+    type_k: Annotated[
+        str | None, typer.Option("--type-k", metavar="T", help="K cache's type [f16].")
+    ] = None,
+    type_v: Annotated[
+        str | None, typer.Option("--type-v", metavar="T", help="V cache's type [f16].")
+    ] = None,
     draft: Annotated[
         str | None, ModelOption("--draft", metavar="MODEL", help="Draft model to speculate with.")
     ] = None,
     draft_ratio: Annotated[
         float | None,
-        typer.Option("--draft-ratio", min=0.01, max=1e6, help="Measured draft TG / target TG."),
+        typer.Option(
+            "--draft-ratio", min=0.01, max=1e6, metavar="R", help="Measured draft TG / target TG."
+        ),
     ] = None,
     verify: Annotated[
         str | None,
         typer.Option("--verify", metavar="N:COST,...", help="Measured C(N), such as 2:1.6,5:2.1."),
     ] = None,
     acceptance: Annotated[
-        float | None, typer.Option("--acceptance", min=0, max=1, help="Acceptance rate.")
+        float | None,
+        typer.Option("--acceptance", min=0, max=1, metavar="SHARE", help="Acceptance rate."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
