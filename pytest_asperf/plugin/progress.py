@@ -63,10 +63,10 @@ class TerminalNotify:
 
     def wait(self, reason: str) -> None:
         """Say why nothing happens."""
-        self._has_waited = True
         if self._is_watched:
             self._opened().wait(reason)
         else:
+            self._has_waited = True
             self._write(f"waiting: {reason}")
 
     def say(self, text: str) -> None:
@@ -82,7 +82,7 @@ class TerminalNotify:
                 self._terminal.write(f"asperf: {text}\n", flush=True)
 
     def take_waited(self) -> bool:
-        """Whether anything was waited for since the last call."""
+        """Whether anything was waited for since the last call, unless somebody saw it."""
         self.done()  # what waits need not measure afterwards
         waited, self._has_waited = self._has_waited, False
         return waited

@@ -82,7 +82,7 @@ def test_it(perplexity):
     assert level["raw"]["baseline"]["model"] == "fake:F16"
     assert ["text", told] in level["ran"]
     assert ["text", told] in verdict["ran"]
-    project.run("--asperf-chunks=7").stdout.fnmatch_lines([f"text: {told}"])
+    project.run("--asperf-chunks=7").stdout.fnmatch_lines([f"*text: {told}"])
     project.run("--asperf-chunks=7", "-v").stdout.fnmatch_lines([f"E *text: {told}"])
 
 
@@ -120,7 +120,7 @@ def test_other(perplexity):
 """)
     result = project.run()
     result.stdout.fnmatch_lines(["test_it.py .V *", "! *tokens sha256 *"])
-    result.stdout.fnmatch_lines(["text: corpus.txt, *", "text: other.txt, *"])
+    result.stdout.fnmatch_lines(["*text: corpus.txt, * · text: other.txt, *"])
 
 
 @pytest.mark.parametrize("chunks", [2, 3, 4])

@@ -133,7 +133,7 @@ def test_a_folder_that_cannot_be_written_fails_the_session(
     place = "--asperf-report=plots:prompts.json"
     code, output = session("--asperf-max-pairs=5", "-k", "lookup", place)
     assert code == pytest.ExitCode.TESTS_FAILED
-    assert "SD ngram → " in output
+    assert "\nSD: " in output
     assert "speculation.svg cannot be written" in output
 
 
