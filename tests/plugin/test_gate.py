@@ -139,9 +139,7 @@ def test_builds_of_the_catalogue(gated: Project) -> None:
     gated.config("[builds.slow]\nsettings = { slow_by = 0.5 }", default_model="fake:F16")
     result = gated.run("--asperf-candidate=slow")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["fake:F16 = * · gate: current → slow", "✗ *gate tg32 *"]
-    )
+    result.stdout.fnmatch_lines(["fake:F16 = * · gate: current → slow", "✗ *gate tg32 *"])
 
 
 PPL = """
