@@ -71,8 +71,8 @@ class GateOutcome:
         words = [result.word for result in self.results]
         counts = [f"{words.count(word)} {word}" for word in _WORDS if word in words]
         open_cells = len(self.plan.cells) - len(words)
-        stopped = [f"stopped before {open_cells} of {len(self.plan.cells)}"] if open_cells else []
-        return f"{', '.join([*counts, *stopped])} in {self.elapsed_s:.0f} s"
+        missing = [f"{open_cells} of {len(self.plan.cells)} not measured"] if open_cells else []
+        return f"{', '.join([*counts, *missing])} in {self.elapsed_s:.0f} s"
 
 
 def exit_code(words: Iterable[str]) -> int:

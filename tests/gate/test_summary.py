@@ -98,7 +98,7 @@ def test_a_stopped_gate_exits_with_130_and_keeps_what_was_decided() -> None:
     plan = GatePlan((_cell(), _cell("pp512")))
     outcome = GateOutcome(("a", "b"), plan, "", (_result(),), 2.0, interrupted=True)
     assert outcome.exit_code == 130
-    assert outcome.headline == "1 PASS, stopped before 1 of 2 in 2 s"
+    assert outcome.headline == "1 PASS, 1 of 2 not measured in 2 s"
     assert outcome.answer.startswith("STOPPED: b against a, 1 PASS")
 
 
