@@ -151,7 +151,8 @@ def model_sections(
             if entry.recipe.get("model") == spec.name
         )
         sources = (_source(*item) for item in _paths(spec, is_shipped=spec in shipped))
-        sections.append(Section(spec.name, (*sources, *cached)))
+        # Files that several builds made of one level are as large.
+        sections.append(Section(spec.name, tuple(dict.fromkeys((*sources, *cached)))))
     names = {spec.name for spec in models}
     others = tuple(
         entry_check(entry) for entry in entries if entry.recipe.get("model") not in names
