@@ -119,7 +119,7 @@ def _readings(runner: MeasurementRunner, spec: ModelSpec, levels: list[str]) -> 
         for name in _WORKLOADS:
             began_s = time.monotonic()
             side = ComparedSide(runner, (ModelRef(spec, level),))
-            workload = parse_workload(name, where="here", may_be_energy=True)
+            workload = parse_workload(name, where="here", any_cost=True)
             experiment = EnergyExperiment(workload, runner.plan.repetitions)
             try:
                 result = runner.compare((side,), experiment)
@@ -188,7 +188,7 @@ def _gate(
     sides: tuple[ComparedSide, ComparedSide],
     options: argparse.Namespace,
 ) -> tuple[Verdict, int]:
-    workload: Workload = parse_workload(_GATED, where="here", may_be_energy=True)
+    workload: Workload = parse_workload(_GATED, where="here", any_cost=True)
     budget = Budget(_TOLERANCE, 60, options.max_seconds, options.seed)
     result = runner.compare(sides, SpeedExperiment((workload,), budget))
     (pairs,) = result.by_workload

@@ -27,10 +27,21 @@ class WordServer(FakeServer):
         cached: tokens of each prompt that it says came from its cache.
         key: that it asks for; empty for none.
         has_completions: whether it has more than a chat.
+        tasks: numbers of its last task, each time that it is asked, as llama-server says them.
+        slots: that it says it has, where it says its tasks.
     """
 
-    def __init__(self, *, cached: int = 0, key: str = "", has_completions: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        cached: int = 0,
+        key: str = "",
+        has_completions: bool = True,
+        tasks: Iterator[int] | None = None,
+        slots: int = 4,
+    ) -> None:
         self._cached, self._key, self._has_completions = cached, key, has_completions
+        self._tasks, self._slots = tasks, slots
         super().__init__(self._reply)
 
     def _read(self, connection: socket.socket) -> dict[str, Any]:
@@ -47,6 +58,10 @@ class WordServer(FakeServer):
             yield from self._stream(
                 request, "the head of a chat " + request["messages"][0]["content"]
             )
+        elif request["path"] == "/props" and self._tasks:
+            yield from answer({"total_slots": self._slots, "build_info": "b1"})
+        elif request["path"] == "/slots" and self._tasks:
+            yield from answer([{"id_task": next(self._tasks)}])
         elif request["path"] == "/tokenize":
             yield from answer({"tokens": [0] * len(request["prompt"].split())})
         elif request["path"] == "/v1/completions" and self._has_completions:
@@ -114,6 +129,8 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/tokenize":
             return self.document({{"tokens": [0] * len(body["content"].split())}})
+        with open(plan["prompts"], "a") as file:
+            file.write(json.dumps(body["prompt"]) + "\\n")
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
@@ -145,7 +162,8 @@ ThreadingHTTPServer(("127.0.0.1", int(option("--port"))), Handler).serve_forever
 def write_llama_server(folder: Path, harm: str = "", **plan: Any) -> Path:
     """Write a folder of programs whose llama-server does that harm; gives the file of its pid."""
     pid_file = folder / "pid"
-    plan = {"harm": harm, "pid_file": str(pid_file), **plan}
+    files = {"pid_file": str(pid_file), "prompts": str(folder / "prompts")}
+    plan = {"harm": harm, **files, **plan}
     program = folder / "llama-server"
     program.write_text(_PROGRAM.format(python=sys.executable, plan=json.dumps(plan)))
     program.chmod(0o755)

@@ -67,9 +67,7 @@ class Energy(FixtureValue):
         Raises:
             AsperfError: it cannot be measured.
         """
-        parsed = metered(
-            parse_workload(workload, where="energy", may_be_energy=True), where="energy"
-        )
+        parsed = metered(parse_workload(workload, where="energy", any_cost=True), where="energy")
         runner = self.measurement.runner
         try:
             runner.energy_meter()

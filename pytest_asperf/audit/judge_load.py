@@ -10,7 +10,6 @@ from pytest_asperf.analysis.serving_metrics import (
     complete,
     itl_ns,
     itl_percentile,
-    ttft_ns,
     ttft_percentile,
 )
 from pytest_asperf.audit.known import CACHE_BYTES
@@ -64,11 +63,14 @@ def _judge_requests(run: LoadRun, known: Known, findings: FileFindings) -> None:
         findings.measured(f"TTFT p{percentile}, recomputed", ttft)
     if any(map(itl_ns, done)):
         findings.measured("ITL p50, recomputed", itl_percentile(done, 50, confidence))
-    findings.add("requests", guards.cached_prompt([(r.n_cached, r.n_prompt) for r in done]))
-    counts = [(len(request.event_ns), request.n_output) for request in done]
-    findings.add("requests", guards.tokens_in_chunks(counts))
-    early = guards.first_chunk_early([(ttft_ns(r), itl_ns(r)) for r in done])
-    findings.add("requests", early)
+    users = run.work.get("users")
+    n_users = int(users) if isinstance(users, int | float) else None
+    asked = guards.ServedWork(n_users=n_users, is_ours=False)
+    found = [*guards.served_requests(asked, done), guards.joined_stamps(done)]
+    if n_users and not isinstance(run.work.get("requests/s"), int | float):
+        found.append(guards.queueing(done, n_users))
+    for finding in found:
+        findings.add("requests", finding)
 
 
 def _judge_roofline(run: LoadRun, known: Known, findings: FileFindings) -> None:

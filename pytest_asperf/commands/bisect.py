@@ -177,7 +177,7 @@ def _request(options: _BisectOptions, project: Project) -> BisectRequest:
     ref = catalogue.find(options.model or settings.default_model, where="--model", engine=engine)
     workload: Workload | GateCheck = GateCheck.PPL
     if options.workload != GateCheck.PPL:
-        workload = parse_workload(options.workload, where="--workload", may_be_energy=True)
+        workload = parse_workload(options.workload, where="--workload", any_cost=True)
     between = None
     if options.builds is not None:
         texts = split_builds(options.builds, catalogue.folder)

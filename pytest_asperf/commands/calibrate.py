@@ -42,9 +42,7 @@ def calibrate_machine(
     engine = ref.spec.engine or project.settings.engine
     build = project.catalogue.find_build("current", where="asperf calibrate", engine=engine)
     names = dict.fromkeys(workload or ["tg128"])
-    workloads = tuple(
-        parse_workload(name, where="--workload", may_be_energy=True) for name in names
-    )
+    workloads = tuple(parse_workload(name, where="--workload", any_cost=True) for name in names)
     with (
         CommandNotify(stderr_console()) as notify,
         project.runner(engine, notify) as runner,

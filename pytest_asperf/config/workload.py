@@ -1,4 +1,7 @@
-"""Workloads: `pp512`, `tg128@d1024`, `ttft512`, `itl128`, `pp512+tg128`, `tg128@c4`, `jtg128`."""
+"""Workloads: `pp512`, `tg128@d1024`, `ttft512`, `itl128`, `pp512+tg128`, `tg128@c4`, `jtg128`.
+
+With suffixes: `ttft512@warm`, and in gates `ttft512@p95`.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +26,16 @@ _LOADS: Final[tuple[LoadKind, ...]] = ("load", "load@cold", "reload")
 #: Begins the name of a workload whose energy is judged.
 _METERED: Final = "j"
 
-_USERS: Final = r"(@c(?P<users>[1-9]\d{0,3}))?"
+#: Users, a prompt that the server has just read, and in gates a percentile.
+_SUFFIXES: Final = r"(@c(?P<users>[1-9]\d{0,3}))?(?P<warm>@warm)?(@p(?P<percentile>[5-9]\d))?"
 
 _WORKLOAD: Final = re.compile(
-    rf"(?P<kind>pp|tg|itl|ttft)(?P<tokens>[1-9]\d{{0,6}})(@d(?P<depth>\d{{1,7}}))?{_USERS}"
+    rf"(?P<kind>pp|tg|itl|ttft)(?P<tokens>[1-9]\d{{0,6}})(@d(?P<depth>\d{{1,7}}))?{_SUFFIXES}"
 )
 
 #: A prompt and at least two tokens after it: the first one is what TTFT times.
 _REQUEST: Final = re.compile(
-    rf"pp(?P<prompt>[1-9]\d{{0,6}})\+tg(?P<tokens>[2-9]|[1-9]\d{{1,6}}){_USERS}"
+    rf"pp(?P<prompt>[1-9]\d{{0,6}})\+tg(?P<tokens>[2-9]|[1-9]\d{{1,6}}){_SUFFIXES}"
 )
 
 
@@ -49,6 +53,8 @@ class Workload:
             prompt, which is timed.
         users: that ask a server for it at the same time.
         metered: whether its energy is judged, in J per token, and not its time.
+        warm: whether the server has just read the prompts, so that they are in its cache.
+        percentile: of the requests, or tokens, of a pair that is judged; 0 for what is typical.
     """
 
     kind: WorkloadKind
@@ -56,6 +62,8 @@ class Workload:
     depth: int = 0
     users: int = 1
     metered: bool = False
+    warm: bool = False
+    percentile: int = 0
 
     @property
     def name(self) -> str:
@@ -63,6 +71,7 @@ class Workload:
         if self.kind == "sd" or self.is_load:
             return self.kind
         users = f"@c{self.users}" if self.users > 1 else ""
+        users += "@warm" * self.warm + (f"@p{self.percentile}" if self.percentile else "")
         if self.kind == "request":
             return f"pp{self.depth}+tg{self.n_tokens}{users}"
         depth = f"@d{self.depth}" if self.depth else ""
@@ -105,11 +114,12 @@ def is_workload(name: str) -> bool:
 
 
 def parse_workload(
-    name: str, *, where: str, may_be_energy: bool = False, may_be_load: bool = False
+    name: str, *, where: str, any_cost: bool = False, may_be_load: bool = False
 ) -> Workload:
     """Read a workload's name; a ConfigError shows the forms that there are.
 
-    An energy and a load are one too, but for those that allow it.
+    Energies and percentiles are names for those that take any cost, such as gates, and loads for
+    those that allow them.
     """
     for kind in _LOADS:
         if name == kind and may_be_load:
@@ -122,29 +132,55 @@ def parse_workload(
             )
     if re.match(f"{_METERED}(pp|tg)", name):
         timed = metered(parse_workload(name.removeprefix(_METERED), where=where), where=where)
-        if may_be_energy:
+        if any_cost:
             return timed
         raise ConfigError(
             f"{where}: {timed.name} is an energy",
             why="J per token are read from counters over many runs",
             remedy=f'take the energy fixture, or gate("{timed.name}")',
         )
-    if request := _REQUEST.fullmatch(name):
-        prompt, users = int(request["prompt"]), int(request["users"] or 1)
-        return Workload("request", int(request["tokens"]), prompt, users)
-    match = _WORKLOAD.fullmatch(name)
-    if match is None or (match["kind"] == "ttft" and match["depth"]):
+    workload = _named(name)
+    if workload is None:
         raise ConfigError(
             f"{where}: {shown(name, 80)} is not a workload",
             why="the name says what is timed: prompt or generation, how many tokens, at what depth",
             remedy="write pp512, tg128, tg128@d1024 (generation after 1024 tokens of context), or "
             "ttft512 (a prompt of 512 tokens until the first output token), itl128 (the time of "
             "each of 128 tokens), pp512+tg128 (a whole request); with @c4 for 4 users of "
-            "a server; jtg128 for its energy; load, load@cold and reload for the time of a load",
+            "a server, ttft512@warm for a prompt in its cache, ttft512@p95 for the tail in a gate; "
+            "jtg128 for its energy; load, load@cold and reload for the time of a load",
         )
-    phase: WorkloadKind = _KINDS[match["kind"]]
-    depth, users = int(match["depth"] or 0), int(match["users"] or 1)
-    return Workload(phase, int(match["tokens"]), depth, users)
+    if workload.percentile and not any_cost:
+        raise ConfigError(
+            f"{where}: {workload.name} is a percentile, which is judged in pairs",
+            why="a percentile of one server has an interval of its own kind",
+            remedy=f'write gate("{name}"), or assert_latency(..., percentile='
+            f"{workload.percentile})",
+        )
+    return workload
+
+
+def _named(name: str) -> Workload | None:
+    """The workload of a name; None where it is no such name."""
+    match = _REQUEST.fullmatch(name) or _WORKLOAD.fullmatch(name)
+    if match is None:
+        return None
+    found = match.groupdict()
+    kind: WorkloadKind = _KINDS[found["kind"]] if "kind" in found else "request"
+    workload = Workload(
+        kind,
+        int(found["tokens"]),
+        int(found.get("prompt") or found.get("depth") or 0),
+        int(found["users"] or 1),
+        warm=found["warm"] is not None,
+        percentile=int(found["percentile"] or 0),
+    )
+    is_sound = (
+        not (kind == "ttft" and workload.depth)
+        and not (workload.warm and kind != "ttft")
+        and not (workload.percentile and workload.is_rate)
+    )
+    return workload if is_sound else None
 
 
 def metered(timed: Workload, *, where: str) -> Workload:

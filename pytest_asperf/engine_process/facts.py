@@ -201,6 +201,8 @@ class ContextFacts:
         peak_rss_bytes: the worker's peak resident memory after scoring; 0 of other contexts.
         drafted: what a server drafted and accepted in the last run, in words.
         client: what asking a server cost, in words.
+        states: what a server said of itself before and after a run: its slots, and what is the same
+            as long as it lives; empty where it says nothing.
     """
 
     n_ctx: int | None
@@ -212,6 +214,7 @@ class ContextFacts:
     rollback: str | None = None
     drafted: str | None = None
     client: str | None = None
+    states: tuple[Mapping[str, object], ...] = ()
     peak_rss_bytes: int = 0
     verbatim: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
 
@@ -219,14 +222,22 @@ class ContextFacts:
     def parse(cls, answer: object) -> Self:
         """Read the part of an answer that says what a context resolved to."""
         table = _table(answer, "context")
-        memory = table.get("memory_bytes")
+        memory, states = table.get("memory_bytes"), table.get("states") or []
+        if not isinstance(states, list):
+            raise _mistyped("states", states, "a list")
         return cls(
             **plain(cls, table),
             memory=EngineMemory(**plain(EngineMemory, _table(memory, "memory_bytes")))
             if memory
             else None,
+            states=tuple(_table(state, "states") for state in states),
             verbatim=table,
         )
+
+    @property
+    def n_slots(self) -> object:
+        """Users that a server works for at once; None where it does not say."""
+        return self.states[-1].get("slots") if self.states else None
 
 
 def plain(kind: type, answer: Mapping[str, object]) -> dict[str, Any]:

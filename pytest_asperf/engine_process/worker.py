@@ -130,6 +130,7 @@ class Worker(EngineProcess):
             depth=workload.depth,
             users=workload.users,
             text=text,
+            warm=workload.warm,
         )
         return self.parsed(f"{workload.name} {name}", lambda: _run(answer, workload.n_counted))
 

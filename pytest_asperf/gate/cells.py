@@ -159,7 +159,7 @@ def parse_gated(name: str, *, where: str) -> Workload | GateCheck:
     if name in tuple(GateCheck):
         return GateCheck(name)
     try:
-        return parse_workload(name, where=where, may_be_energy=True)
+        return parse_workload(name, where=where, any_cost=True)
     except ConfigError as error:
         raise ConfigError(
             f"{where}: {shown(name, 80)} is not a workload{suggest(name, _EXAMPLES)}",

@@ -5,7 +5,6 @@ Loads run in random order, so that a drift of the machine is no effect of the lo
 
 from __future__ import annotations
 
-import json
 import random
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from pytest_asperf.analysis.serving_metrics import ServedRequest
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.openai_engine import OpenAiEngine
-from pytest_asperf.worker.serving.client import get_request
 from pytest_asperf.worker.serving.client_cost import client_cost
 from pytest_asperf.worker.serving.events import read_reply
 from pytest_asperf.worker.serving.facts import request_facts
@@ -100,7 +98,7 @@ def sweep(
         shuffled = random.Random(work.seed).sample(loads, len(loads))  # noqa: S311  # repeatable
         for load in shuffled:
             on_load(load)
-            found.append(_measured(target.engine, target.model, load, work))
+            found.append(_measured(target.model, load, work))
     return sorted(found, key=lambda one: one.load)
 
 
@@ -116,14 +114,12 @@ def _refusals_of(url: str) -> Iterator[None]:
         ) from refusal
 
 
-def _measured(
-    engine: OpenAiEngine, served: OpenAiModel, load: float, work: LoadWork
-) -> MeasuredLoad:
+def _measured(served: OpenAiModel, load: float, work: LoadWork) -> MeasuredLoad:
     users = None if work.is_open else int(load)
     n = work.n_requests if users is None else max(work.n_requests, _EACH * users)
     prompts = [served.new_prompt(work.text, work.n_prompt) for _ in range(n)]
     cost = client_cost(users or 1)
-    before = _identity(engine)
+    before = served.state()
 
     def ask(number: int, intended_ns: int) -> StreamRecord:
         return served.request(prompts[number], work.n_output, intended_ns)
@@ -140,33 +136,8 @@ def _measured(
         )
         for record in records
     )
-    after = _identity(engine)
-    slots = after["slots"]
-    found = guards.served_requests(
-        {"n_output": work.n_output},
-        done,
-        n_users=users,
-        n_slots=slots if isinstance(slots, int) else None,
-    )
-    restarted = guards.restarted(before, after)
-    return MeasuredLoad(load, done, (*found, *([restarted] if restarted else [])))
-
-
-def _identity(engine: OpenAiEngine) -> dict[str, object]:
-    """What stays, or only grows, while a server lives; None where it does not say."""
-    props = engine.ask(engine.root, "/props")
-    build, slots, model = (props.get(name) for name in ("build_info", "total_slots", "model_path"))
-    return {"build": build, "slots": slots, "model": model, "tasks_total": _tasks(engine)}
-
-
-def _tasks(engine: OpenAiEngine) -> int | None:
-    """The number of the last task that llama-server began, counted from its start."""
-    body = get_request(engine.root, "/slots", headers=engine.headers).body
-    try:
-        slots = json.loads(body)
-    except ValueError:
-        return None
-    if not isinstance(slots, list):
-        return None
-    numbers = [slot.get("id_task") for slot in slots if isinstance(slot, dict)]
-    return max((number for number in numbers if isinstance(number, int)), default=None)
+    after = served.state()
+    asked = guards.ServedWork(n_users=users, n_output=work.n_output)
+    found = guards.served_requests(asked, done, (before, after))
+    queued = guards.queueing(done, users, after.get("slots")) if users else None
+    return MeasuredLoad(load, done, (*found, *([queued] if queued else [])))

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import quantiles
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.total_time import total_log_ratio, typical_log_ratio
 from pytest_asperf.engine_process import usable_cores
 from pytest_asperf.measure.metered import MeteredRun
+from pytest_asperf.measure.results import samples_ns
 from pytest_asperf.measure.throughput import load_is_cheap
 
 if TYPE_CHECKING:
@@ -46,7 +48,8 @@ class Pair:
     """One finished pair of one workload.
 
     Attributes:
-        baseline_costs: of the baseline's runs, by turn: times in ns, or energies in nJ.
+        baseline_costs: of the baseline's runs, by turn: times in ns, or energies in nJ; or one
+            percentile of the times of their tokens, or requests.
         candidate_costs: the same of the candidate's.
         candidate_first: whether the candidate ran first in every turn, by coin.
         n_tokens: counted in a run of the baseline and of the candidate, where a cost is that of a
@@ -122,15 +125,28 @@ class PairLength:
         """Turns of a pair; a test that many pairs did not decide needs longer ones."""
         if self.turns == 1:
             return 1
-        return min(_MOST_TURNS, self.turns * (1 + pairs_before // _PAIRS_OF_A_LENGTH))
+        longer = min(_MOST_TURNS, self.turns * (1 + pairs_before // _PAIRS_OF_A_LENGTH))
+        return max(self.turns, longer)
+
+    def showing(self, workload: Workload) -> PairLength:
+        """So long that a token, or a request, lies beyond the percentile that is judged."""
+        if not workload.percentile:
+            return self
+        of_run = workload.n_counted if workload.generates else workload.users
+        least = math.ceil(100 / (100 - workload.percentile) / of_run)
+        return replace(self, turns=max(self.turns, least))
 
 
 def most_parts(workload: Workload) -> int:
     """The most equal parts that a workload's run can be timed in."""
-    if not workload.generates or workload.metered:
+    if not workload.generates or workload.metered or workload.percentile:
         return 1
     most = min(_MOST_PARTS, workload.n_tokens // _LEAST_PART)
     return max((n for n in range(1, most + 1) if workload.n_tokens % n == 0), default=1)
+
+
+def _tail(times_ns: Sequence[int], percentile: int) -> int:
+    return round(quantiles(times_ns, n=100, method="inclusive")[percentile - 1])
 
 
 class PairedRunner:
@@ -167,7 +183,8 @@ class PairedRunner:
         for workload in workloads:
             parts = most_parts(workload) if self._has_parts else 1
             slowest_ns = max(self._rehearsed_ns(arm, workload, parts) for arm in self._arms)
-            self.lengths[workload] = PairLength.of(parts * slowest_ns, parts)
+            length = PairLength.of(parts * slowest_ns, parts)
+            self.lengths[workload] = length.showing(workload)
         if self._kept:
             self.reloads = load_is_cheap(1e9 * max(arm.reload() for arm in self._kept), _PAIR_NS)
         self.n_cores = self._fewest_cores()
@@ -199,8 +216,10 @@ class PairedRunner:
             # Always after the other: an arm that ran last finds warm caches.
             for arm in order:
                 run = self._run(arm, workload, first + number, length.parts)
-                costs[arm].append(self._cost(run))
+                costs[arm] += self._costs(run, workload)
                 n_tokens[arm] = run.n_tokens
+        if workload.percentile:
+            costs = {arm: [_tail(each, workload.percentile)] for arm, each in costs.items()}
         base, candidate = self._arms
         return Pair(
             tuple(costs[base]),
@@ -258,12 +277,12 @@ class PairedRunner:
             run_ns = self._run(arm, workload, 0, parts).elapsed_ns
         return time.perf_counter_ns() - began_ns if arm not in self._kept else run_ns
 
-    def _cost(self, run: RawRun | MeteredRun) -> int:
-        """What a counted run cost."""
+    def _costs(self, run: RawRun | MeteredRun, workload: Workload) -> list[int]:
+        """What a counted run cost; of a percentile each of its tokens, or requests."""
         if not isinstance(run, MeteredRun):
-            return run.elapsed_ns
+            return samples_ns(run, workload) if workload.percentile else [run.elapsed_ns]
         self.phases.append(run.phase)
-        return run.energy_nj
+        return [run.energy_nj]
 
     def _run(self, arm: TimedArm, workload: Workload, turn: int, parts: int) -> RawRun | MeteredRun:
         run = arm.run(workload, turn, parts)

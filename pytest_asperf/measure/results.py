@@ -15,7 +15,7 @@ from pytest_asperf.analysis.stats.intervals import median_interval
 from pytest_asperf.hardware.watch import NOT_WATCHED, Watched
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pytest_asperf.analysis.metrics import ChunkScore
@@ -186,14 +186,7 @@ class ThroughputResult:
     @property
     def samples_ms(self) -> list[list[float]]:
         """By run what percentiles are of: tokens of a generation, else users' requests, or runs."""
-        return [[ns / 1e6 for ns in self._samples_ns(run)] for run in self.runs]
-
-    def _samples_ns(self, run: RawRun) -> Iterable[int]:
-        requests = run.requests
-        of = e2e_ns if self.workload.kind == "request" else ttft_ns
-        if self.workload.generates:
-            return chain.from_iterable(map(itl_ns, requests)) if requests else run.step_ns
-        return [of(request) for request in requests] or (run.elapsed_ns,)
+        return [[ns / 1e6 for ns in samples_ns(run, self.workload)] for run in self.runs]
 
     @property
     def prefill_share(self) -> Estimate:
@@ -221,6 +214,15 @@ class ThroughputResult:
     def metric(self) -> metrics.Metric:
         """What the rate is a rate of."""
         return metrics.TG if self.workload.generates else metrics.PP
+
+
+def samples_ns(run: RawRun, workload: Workload) -> list[int]:
+    """What percentiles are of: tokens of a generation, else users' requests, or the run itself."""
+    requests = run.requests
+    if workload.generates:
+        return [*chain.from_iterable(map(itl_ns, requests))] if requests else [*run.step_ns]
+    of = e2e_ns if workload.kind == "request" else ttft_ns
+    return [of(request) for request in requests] or [run.elapsed_ns]
 
 
 @dataclass(frozen=True)

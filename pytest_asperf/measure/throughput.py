@@ -80,15 +80,16 @@ def fed_with(
     """What a workload is fed with: tokens, or the text that a server's prompts are made of.
 
     Raises:
-        UnfitError: several users, of an engine that is no server.
+        UnfitError: several users, or a prompt that is in a cache, of an engine that is no server.
         ModelError: the corpus is too short.
     """
     if loaded.served is not None:
         return ServedText(corpus.text[: workload.n_ctx * _CHARACTERS_PER_TOKEN])
-    if workload.users > 1:
+    if workload.users > 1 or workload.warm:
+        asks = "asks for a cached prompt" if workload.warm else f"has {workload.users} users"
         raise UnfitError(
-            f"{workload.name} has {workload.users} users, and {worker.build.engine} serves one",
-            why="a library is not a server: it works for one user at a time",
+            f"{workload.name} {asks}, and {worker.build.engine} is not a server",
+            why="a library works for one at a time, and keeps no prompts by itself",
             remedy="measure it with --asperf-engine=llama_server, mlx_server or openai",
         )
     return workload_tokens(worker, name, corpus, workload)

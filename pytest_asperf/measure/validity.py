@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import Consequence
+from pytest_asperf.analysis.serving_metrics import itl_ns, ttft_ns
 from pytest_asperf.config.engine_settings import parse_shares
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.measure.model_locator import is_unchanged
@@ -29,12 +30,16 @@ if TYPE_CHECKING:
 _UNDECIDED: Final = ("auto", "unknown")
 #: A GPU by its number, as ggml names it: CUDA0, Vulkan1.
 _GPU: Final = re.compile(r"[A-Za-z]+(\d+)")
-#: Tokens that two prompts may begin with alike: BOS, a chat's head, a word by chance.
-_ALIKE: Final = 8
 _REMEDIES: Final = {
     "cached-prompt": "let the server keep no prompts: llama-server has --cache-ram 0 "
     "--no-cache-prompt, mlx_lm.server --prompt-cache-size 0",
     "client-bound": "ask for fewer users, or run the client on another machine than the server",
+    "not-reused": "let the server keep prompts (llama-server: --cache-prompt, and as many slots as "
+    "users), or claim the cold time, without @warm",
+    "queueing": "give the server as many slots as users (llama-server: parallel), or ask for fewer "
+    "users",
+    "role-chunk": "look at what the server sends first: TTFT would end there, and not at a token",
+    "server-restarted": "look why the server restarted, and measure it again",
     "context-cut": "give the server a longer context, or ask for a shorter prompt",
     "other-length": "use a server that stops where it is asked to",
     "tokens-per-chunk": "claim the rate (tg128), or TTFT; this server shows no single tokens",
@@ -129,23 +134,23 @@ def require_sound(what: str, run: RawRun, workload: Workload) -> RawRun:
     A server's prompts are new to it and not cut, and its replies as long as asked for.
     """
     if run.requests:
-        require_valid(what, filter(None, _of_requests(run, workload)))
+        require_valid(what, _of_requests(run, workload))
     return require_numbers(what, run)
 
 
-def _of_requests(run: RawRun, workload: Workload) -> Iterator[GuardFinding | None]:
-    requests, times_gaps = run.requests, workload.kind == "itl"
-    n_output = None if workload.is_prompt else workload.n_tokens + workload.generates
-    if n_output is not None:
-        yield guards.fewer_tokens([r.n_output for r in requests], n_output)
-    yield guards.context_cut([(r.n_prompt, r.is_cut) for r in requests], None)
-    yield guards.client_bound(requests, None if times_gaps else run.elapsed_ns)
-    if not workload.generates:
-        cached = ((r.n_cached or 0, r.n_prompt) for r in requests)
-        yield guards.cached_prompt((n if n > _ALIKE else 0, of) for n, of in cached)
-    if times_gaps:
-        yield guards.tokens_in_chunks([(len(r.event_ns), r.n_output) for r in requests])
-        yield guards.joined_stamps(requests)
+def _of_requests(run: RawRun, workload: Workload) -> Iterator[GuardFinding]:
+    times_gaps = workload.kind == "itl"
+    asked = guards.ServedWork(
+        n_users=workload.users,
+        n_output=None if workload.is_prompt else workload.n_tokens + workload.generates,
+        times_prompt=not workload.generates,
+        is_warm=workload.warm,
+        times_gaps=times_gaps,
+        timed_ns=None if times_gaps else run.elapsed_ns,
+    )
+    yield from guards.served_requests(asked, run.requests, run.context.states)
+    if times_gaps and (joined := guards.joined_stamps(run.requests)):
+        yield joined
 
 
 def throughput_trips(
@@ -156,11 +161,8 @@ def throughput_trips(
     The peak bandwidth is the theoretical one of the memory that the run read from.
     """
     mean, sd, n = guards.coefficient_of_variation(result.judged)
-    runs_queued = (guards.queueing(run.requests, result.workload.users) for run in result.runs)
-    queued = [finding for finding in runs_queued if finding]
-    in_most = queued[0] if 2 * len(queued) > len(result.runs) else None
     spread = guards.spread(mean, sd, n, limit=max_cv)
-    findings = [spread, in_most, *result.watched.guard_findings]
+    findings = [spread, *_of_all_requests(result), *result.watched.guard_findings]
     if peak_bandwidth is not None and result.workload.generates and result.bytes_per_token:
         # A step of a batch reads the weights once, and gives a token to each user.
         rate = result.rate.point / result.workload.users
@@ -168,6 +170,18 @@ def throughput_trips(
         findings.append(guards.roofline_high(*read, cache_bytes=peak_bandwidth.cache_bytes))
         findings.append(guards.roofline_low(*read, cache_bytes=peak_bandwidth.cache_bytes))
     return tuple(guard_finding for guard_finding in findings if guard_finding)
+
+
+def _of_all_requests(result: ThroughputResult) -> Iterator[GuardFinding | None]:
+    """What a single run of a server does not show."""
+    users, runs = result.workload.users, result.runs
+    found = (guards.queueing(run.requests, users, run.context.n_slots) for run in runs)
+    queued = [finding for finding in found if finding]
+    yield queued[0] if 2 * len(queued) > len(runs) else None
+    done = [request for run in runs for request in run.requests]
+    if users == 1:
+        yield guards.first_chunk_early([(ttft_ns(r), itl_ns(r)) for r in done])
+        yield guards.short_ttft(done) if result.workload.kind == "ttft" else None
 
 
 def level_trips(result: LevelResult) -> tuple[GuardFinding, ...]:

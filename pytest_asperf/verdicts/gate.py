@@ -37,6 +37,9 @@ from pytest_asperf.verdicts.speculation import CHANGED_OUTPUT, divergence_text, 
 from pytest_asperf.verdicts.two_speeds import time_text, total_time_notes, zone_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.measure.ab_logits import LogitsComparison
     from pytest_asperf.measure.ab_ppl import PplComparison
     from pytest_asperf.measure.ab_speculation import Counts, SpeculationComparison
@@ -106,7 +109,17 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
         raw=pair_data(pairs, result, ("baseline", "candidate")),
     )
     remedy = "quieten the machine (asperf doctor), and compare the counter with the system's tool"
-    return guarded(verdict, energy_findings(pairs, result), remedy=remedy)
+    findings = (*energy_findings(pairs, result), *queued(pairs, result))
+    return guarded(verdict, findings, remedy=remedy)
+
+
+def queued(pairs: WorkloadPairs, result: ABResult) -> Iterator[GuardFinding]:
+    """Which sides have fewer slots than users: a warning, as the wait is what is compared."""
+    for side, ran in zip(("baseline", "candidate"), result.ran, strict=True):
+        slots = ran.context.n_slots if ran.context else None
+        found = guards.queueing([], pairs.workload.users, slots, is_compared=True)
+        if found:
+            yield replace(found, found=f"{side}: {found.found}")
 
 
 def ppl_verdict(comparison: PplComparison) -> Verdict:

@@ -38,6 +38,9 @@ def total_time_notes(pairs: WorkloadPairs) -> tuple[str, ...]:
     test = pairs.test
     if not isinstance(test, TotalTimeTest) or not pairs.pairs:
         return ()
+    if percentile := pairs.workload.percentile:
+        counted = "tokens" if pairs.workload.generates else "requests"
+        return (f"of each side's {counted} in a pair the p{percentile} is compared",)
     if all(len(pair.baseline_costs) == 1 for pair in pairs.pairs):
         return ("one run of each side a pair: only their mean shows a minority of slow runs",)
     # The one that is judged stands in the verdict's own line.

@@ -67,6 +67,7 @@ class Asked:
         depth: tokens of the prompt, for the others.
         users: that ask at the same time.
         text: what prompts are made of.
+        warm: whether each prompt is sent once before, untimed.
     """
 
     kind: str
@@ -74,6 +75,7 @@ class Asked:
     depth: int
     users: int
     text: str
+    warm: bool = False
 
 
 class Stepper(Protocol):

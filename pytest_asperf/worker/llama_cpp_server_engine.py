@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .serving.record import Endpoint
 
 _NAME: Final = "llama_cpp.server"
+_SLOTS: Final = 1
 #: By setting: the server's option.
 _OPTIONS: Final = {
     "threads": "--n_threads",
@@ -75,6 +76,10 @@ class LlamaCppServerModel(StartedModel):
         """Completions. Its streams hold no counts, but say when the number asked for is reached."""
         return Api(endpoint, "/v1/completions")
 
+    def state(self) -> Facts:
+        """It works on one request at a time."""
+        return {"slots": _SLOTS}
+
     def count(self, endpoint: Endpoint, prompt: str) -> int:
         """The tokens of a prompt, by the server's tokenizer."""
         record = stream_request(endpoint, "/extras/tokenize/count", {"input": prompt})
@@ -90,7 +95,7 @@ class LlamaCppServerModel(StartedModel):
         n_ctx = next((int(m[1]) for line in log if (m := _CONTEXT.search(line))), None)
         threads = self._settings.get("threads")
         facts = served_facts(
-            served_text(_NAME, {"slots": 1, "context": n_ctx, "cache": None}),
+            served_text(_NAME, {"slots": _SLOTS, "context": n_ctx, "cache": None}),
             description="GGUF",
             n_vocab=info.get("n_vocab", 0),
             n_layers=info.get("n_layer", 0),

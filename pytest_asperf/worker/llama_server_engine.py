@@ -73,6 +73,10 @@ class LlamaServerModel(StartedModel):
         options = {"include_usage": True}
         return Api(endpoint, "/v1/completions", {"ignore_eos": True, "stream_options": options})
 
+    def state(self) -> Facts:
+        """Its slots. It lives as long as its process."""
+        return {"slots": self.facts["props"]["total_slots"]}
+
     def count(self, endpoint: Endpoint, prompt: str) -> int:
         """The tokens of a prompt, by the server's tokenizer."""
         body = {"content": prompt, "add_special": True}

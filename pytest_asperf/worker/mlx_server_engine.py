@@ -56,6 +56,11 @@ class MlxServerModel(StartedModel):
         """Completions of the server's only model."""
         return Api(endpoint, "/v1/completions", {"stream_options": {"include_usage": True}})
 
+    def state(self) -> Facts:
+        """Requests that it decodes at once, where that was set."""
+        slots = self._settings.get("parallel")
+        return {} if slots is None else {"slots": slots}
+
     def count(self, _endpoint: Endpoint, prompt: str) -> int:
         """The tokens of a prompt, by the tokenizer that the server loads too."""
         return len(self._tokenizer.encode(prompt))

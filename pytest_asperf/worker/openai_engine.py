@@ -6,6 +6,7 @@ llama-server or vLLM, Ollama's version. What it does not say is named as not kno
 
 from __future__ import annotations
 
+import json
 import os
 from functools import cached_property
 from typing import Any, Final
@@ -164,6 +165,22 @@ class OpenAiModel(ServedModel):
             description=self._name,
             n_ctx_train=n_ctx or UNBOUNDED,
         )
+
+    def state(self) -> Facts:
+        """Build, slots, model file and the number of the last task, of llama-server."""
+        props = self._engine.ask(self._engine.root, "/props")
+        keys = {"build": "build_info", "slots": "total_slots", "model": "model_path"}
+        known = {key: props[name] for key, name in keys.items() if name in props}
+        return {**known, "tasks_total": self._n_tasks()} if known else {}
+
+    def _n_tasks(self) -> int | None:
+        """The number of the last task that llama-server began, counted from its start."""
+        engine = self._engine
+        try:
+            slots = json.loads(get_request(engine.root, "/slots", headers=engine.headers).body)
+            return max(slot["id_task"] for slot in slots)  # type: ignore[no-any-return]  # or not
+        except (ValueError, TypeError, LookupError):
+            return None
 
     def _tokenized(self, prompt: str) -> int | None:
         """Tokens by `/tokenize` of llama-server or vLLM; None where there is none."""

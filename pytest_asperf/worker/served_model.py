@@ -109,6 +109,7 @@ class ServedModel:
         self._prompts = Prompts(count, is_cheap=counts_cheaply)
         self._fixed_context = context
         self._build = ""
+        self._state: Facts | None = None
         self.facts = facts
         self.context: Facts = dict(context)
 
@@ -116,15 +117,25 @@ class ServedModel:
         """Time one request of each user; see `AnswersRequests`."""
         n_prompt, n_output = _sizes(work)
         cost = client_cost(work.users)
+        before = self.state() if self._state is None else self._state
         answers = self._answers(work, n_prompt, n_output)
         counted = [answer.reply.counts.n_prompt for answer in answers]
         if times_prompt(work.kind) and not all(is_near(n, n_prompt) for n in counted if n):
             raise RefusalError(
                 "server", f"the server counted {counted} tokens of prompts of {n_prompt}"
             )
+        self._state = self.state() if before else before
         said = {"server": answers[-1].said, "drafted": answers[-1].drafted, "client": str(cost)}
-        self.context = {**self._fixed_context, **said}
+        states = [before, self._state] if before else []
+        self.context = {**self._fixed_context, **said, "states": states}
         return timing(work, answers, cost.lag_p50_ns)
+
+    def state(self) -> Facts:
+        """What the server says of itself that is the same as long as it lives, and its slots.
+
+        A key that ends in `_total` only grows.
+        """
+        return {}
 
     def billed(self, prompt: str) -> int:
         """The tokens of a prompt as a request for one token is billed."""
@@ -137,6 +148,9 @@ class ServedModel:
         """The replies to requests sent at once; all are asked again if one ends early."""
         for _ in range(_TRIES):
             prompts = [self._prompts.draw(work.text, n_prompt) for _ in range(work.users)]
+            if work.warm:
+                for record in self._sent(prompts, n_output):
+                    self._checked(record)
             answers = [self._checked(record) for record in self._sent(prompts, n_output)]
             if not (short := [answer for answer in answers if answer.is_shorter(n_output)]):
                 return [answer.counted(n_output) for answer in answers]

@@ -103,7 +103,7 @@ def test_users_that_wait_are_found(run_asperf: Callable[..., Ended]) -> None:
     with serving(Served(n_slots=1)) as server:
         ended = run_asperf("load", str(server.endpoint), "--users", "2", *_SMALL)
     assert ended.returncode == 1
-    assert "INVALID queueing  2 users: the server has 1 slots for 2 users" in ended.stdout
+    assert "INVALID queueing  2 users: the server has 1 slot for 2 users" in ended.stdout
 
 
 def test_a_server_that_restarted_is_found(run_asperf: Callable[..., Ended]) -> None:

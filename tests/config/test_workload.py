@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +31,23 @@ def test_a_request_of_several_users() -> None:
     assert parsed.name == "pp512+tg128@c4"
 
 
-@pytest.mark.parametrize("name", ["tg128@c0", "tg128@c", "tg128@c4@d16", "c4", "itl", "ttft8@d8"])
+def test_a_warm_prompt_and_a_tail_have_suffixes() -> None:
+    """`@warm` and `@pNN` end the name; a percentile is judged in pairs only."""
+    assert parse_workload("ttft512@c4@warm", where="test") == Workload("ttft", 512, 0, 4, warm=True)
+    for name in ("ttft512@warm@p95", "itl128@d64@p99", "pp512+tg128@c2@p90"):
+        parsed = parse_workload(name, where="test", any_cost=True)
+        assert (parsed.name, parsed.percentile) == (name, int(name[-2:]))
+        with pytest.raises(ConfigError, match=rf"gate\(\"{re.escape(name)}\"\), or assert_latency"):
+            parse_workload(name, where="test")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("tg128@c0", "tg128@c", "tg128@c4@d16", "c4", "itl", "ttft8@d8"),
+        *("tg8@warm", "pp8+tg8@warm", "tg8@p95", "pp8@p95", "ttft8@p95@warm", "ttft8@p9"),
+    ],
+)
 def test_what_is_no_name_is_refused(name: str) -> None:
     """The message shows the forms that there are."""
     with pytest.raises(ConfigError, match="is not a workload"):

@@ -18,7 +18,7 @@ from pytest_asperf.errors import ConfigError
 )
 def test_the_energy_of_one_phase(name: str, workload: Workload) -> None:
     """A `j` before a phase; it is written as it is read."""
-    assert parse_workload(name, where="", may_be_energy=True) == workload
+    assert parse_workload(name, where="", any_cost=True) == workload
     assert workload.name == name
     assert is_workload(name)
 
@@ -27,9 +27,9 @@ def test_the_energy_of_one_phase(name: str, workload: Workload) -> None:
 def test_what_holds_more_than_a_phase_is_none(name: str) -> None:
     """J per token are those of one kind of work."""
     with pytest.raises(ConfigError, match="is not a workload"):
-        parse_workload(name, where="gate", may_be_energy=True)
+        parse_workload(name, where="gate", any_cost=True)
     with pytest.raises(ConfigError, match=r"pp8\+tg8 is not one phase"):
-        parse_workload("jpp8+tg8", where="gate", may_be_energy=True)
+        parse_workload("jpp8+tg8", where="gate", any_cost=True)
 
 
 def test_an_energy_is_no_time() -> None:

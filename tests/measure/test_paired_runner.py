@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_asperf.config.workload import Workload
+from pytest_asperf.config.workload import Workload, WorkloadKind, parse_workload
 from pytest_asperf.measure import paired_runner
 from pytest_asperf.measure.paired_runner import Pair, PairedRunner, PairLength, most_parts
 
@@ -48,6 +48,15 @@ def test_a_pair_is_as_short_as_its_runs_allow(
 ) -> None:
     """Four turns of 25 ms, more of shorter runs, and one of a long run that has no parts."""
     assert PairLength.of(1e6 * run_ms, divisible_into) == length
+
+
+def test_a_tail_takes_as_many_requests_as_show_it() -> None:
+    """Twenty prompts for a p95, five bursts of four users, and a hundred prompts for a p99."""
+    long = PairLength(1, 1)
+    names = {"ttft512@p95": 20, "ttft512@c4@p95": 5, "ttft512@p99": 100, "itl128@p95": 1}
+    for name, turns in names.items():
+        workload = parse_workload(name, where="test", any_cost=True)
+        assert long.showing(workload).turns_of(0) == turns
 
 
 @given(st.floats(1e4, 1e11), st.integers(1, 16), st.integers(0, 60))
@@ -149,6 +158,35 @@ def test_pairs_of_a_later_visit_go_on_with_the_next_part() -> None:
     paired.begin_pair()
     paired.run_turns(TG, 3, alone=True)
     assert {what for _, what in log} == {("tg", part, 16) for part in (12, 13, 14, 15)}
+
+
+@dataclass(eq=False)
+class WithTail(FakeArm):
+    """An arm of which a minority of steps, or prompts, takes three times as long in B."""
+
+    def run(self, workload: Workload, turn: int, parts: int) -> SimpleNamespace:
+        """Time the steps of a generation, or a prompt."""
+        run = super().run(workload, turn, parts)
+        slow = 3 if self.name == "B" else 1
+        steps = [1_000_000 * (slow if n % 10 == 9 else 1) for n in range(workload.n_tokens)]
+        prompt_ns = 1_000_000 * (slow if turn % 5 == 4 else 1)
+        elapsed_ns = sum(steps) if workload.generates else prompt_ns
+        return SimpleNamespace(
+            **{**vars(run), "elapsed_ns": elapsed_ns}, step_ns=steps, requests=()
+        )
+
+
+@pytest.mark.parametrize("kind", ["itl", "ttft"])
+def test_a_pair_of_tails_has_a_percentile_of_each_arm(kind: WorkloadKind) -> None:
+    """The p95 of all tokens, or of so many requests that one lies beyond it; no median hides it."""
+    log: list[tuple[str, object]] = []
+    base, candidate = (cast("TimedArm", WithTail(name, 1, log, served="s")) for name in "AB")
+    paired = PairedRunner(base, candidate, random.Random(1))  # noqa: S311  # replayed
+    tail, typical = (Workload(kind, 40, percentile=p) for p in (95, 50))
+    paired.rehearse([tail, typical])
+    pairs = [paired.run_turns(workload, 0, alone=False) for workload in (tail, typical)]
+    assert [pair.baseline_costs for pair in pairs] == [(1_000_000,)] * 2
+    assert [pair.candidate_costs for pair in pairs] == [(3_000_000,), (1_000_000,)]
 
 
 def test_a_rehearsal_of_a_long_generation_is_short() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,6 +32,28 @@ class OneSlot(WordServer):
     def _stream(self, request: dict[str, Any], prompt: str) -> Iterator[Step]:
         with self._slot:
             yield from super()._stream(request, prompt)
+
+
+GUARDED = """
+def test_slots(throughput):
+    throughput("tg16@c2")
+
+def test_one_user(throughput):
+    throughput("tg16")
+"""
+
+
+def test_slots_and_restarts_are_guarded_in_tests_as_in_loads(project: Project) -> None:
+    """A figure of two users of one slot is none, nor is one across a restart of the server."""
+    tasks = chain(range(16), count())  # the second test meets a server that began again
+    server = WordServer(tasks=tasks, slots=1)
+    project.config(engine="openai", default_model="asperf-target", max_cv="1000%")
+    project.test(GUARDED)
+    url = f"--asperf-url=http://{server.endpoint.authority}"
+    result = project.run(url, "--asperf-repetitions=12")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*queueing: the server has 1 slot for 2 users*"])
+    result.stdout.fnmatch_lines(["*server-restarted: tasks_total was * and is 0*"])
 
 
 @pytest.mark.parametrize(("kind", "is_warned"), [(WordServer, False), (OneSlot, True)])

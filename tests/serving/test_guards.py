@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.serving.fake_server import FakeServer, Step
 
 N_PROMPT, N_OUTPUT = 64, 20
-ASKED = {"n_prompt": N_PROMPT, "n_output": N_OUTPUT, "model": "m"}
+ASKED = guards.ServedWork(n_users=1, n_prompt=N_PROMPT, n_output=N_OUTPUT, model="m")
 
 
 def reply(
@@ -50,7 +50,7 @@ FAULTS: dict[str, tuple[str | None, list[list[Step]]]] = {
     "sound": (None, [reply()]),
     "sound, a role first": (None, [reply(before=[role()])]),
     "sound, the end of text has no chunk": (None, [reply(chunks=N_OUTPUT - 1)]),
-    "sound, a template in the cache": (None, [reply(timings={"cache_n": 3})]),
+    "sound, a template in the cache": (None, [reply(timings={"cache_n": 8})]),
     "prompt from the cache": ("cached-prompt", [reply(timings={"cache_n": 60})]),
     "cached, by usage": (
         "cached-prompt",
@@ -77,7 +77,7 @@ def test_each_fault_is_found_by_its_guard(name: str) -> None:
     scripts = cycle(replies)
     with serving(lambda _: next(scripts)) as server:
         done = load(server, len(replies))
-    found = guards.served_requests(ASKED, done, n_users=1)
+    found = guards.served_requests(ASKED, done)
     assert [finding.guard for finding in found] == ([guard] if guard else [])
     assert all(finding.consequence is guards.Consequence.INVALID for finding in found)
 
@@ -93,6 +93,7 @@ def test_a_role_chunk_is_no_first_token() -> None:
     assert found is not None
     assert found.guard == "role-chunk"
     assert guards.first_chunk_early([(50e6, [1e6, 1e6, 1e6, 1e6])]) is None
+    assert guards.first_chunk_early([(1e6, [50e6, 0.0, 0.0, 0.0])]) is None  # read at once
 
 
 @pytest.mark.parametrize(("n_slots", "consequence"), [(None, "WARNING"), (1, "INVALID"), (2, None)])
@@ -108,10 +109,12 @@ def test_a_server_that_serves_one_at_a_time_is_found(
 
     with serving(one_at_a_time) as server:
         done = load(server, 4, n_users=2)
-    found = guards.served_requests(ASKED, done, n_users=2, n_slots=n_slots)
-    assert [f"{one.guard} {one.consequence}" for one in found] == (
-        [f"queueing {consequence}"] if consequence else []
-    )
+    found = guards.queueing(done, 2, n_slots)
+    assert (found and str(found.consequence)) == consequence
+    if consequence == "INVALID":
+        compared = guards.queueing([], 2, n_slots, is_compared=True)
+        assert compared is not None
+        assert compared.consequence is guards.Consequence.WARNING
 
 
 def test_a_server_that_serves_all_at_once_is_not_suspected() -> None:

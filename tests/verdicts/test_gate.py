@@ -23,7 +23,7 @@ from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.speculation_result import Divergence
 from pytest_asperf.verdicts.gate import logits_verdict, speculation_verdict, speed_verdict
-from tests.engine_facts import ENGINE, loaded
+from tests.engine_facts import ENGINE, context, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,6 +151,22 @@ def test_a_baseline_that_accepts_nothing_is_no_baseline() -> None:
     verdict = speculation_verdict(_speculation(([0] * 12, [0] * 12)), 2)
     assert verdict.outcome is Outcome.INVALID
     assert "accepts none of 768" in verdict.measured
+
+
+def test_users_who_wait_for_slots_are_a_warning() -> None:
+    """A gate compares what users get: fewer slots in the candidate may be its regression."""
+    test = TotalTimeTest(max_pairs=5)
+    pairs = WorkloadPairs(Workload("tg", 64, users=4), test, [])
+    pairs.add(Pair((1,), (1,), candidate_first=False))
+    result = _result(pairs, Budget(0.05, 5, 60, 1))
+    assert "queueing" not in speed_verdict(pairs, result).note()
+    base, candidate = (
+        replace(ran, context=context(states=({"slots": n},)))
+        for ran, n in zip(result.ran, (4, 2), strict=True)
+    )
+    verdict = speed_verdict(pairs, replace(result, ran=(base, candidate)))
+    assert verdict.outcome is not Outcome.INVALID
+    assert "queueing: candidate: the server has 2 slots for 4 users" in verdict.note()
 
 
 def _speed(candidate_ns: Sequence[int], *, tolerance: float = 0.05, n: int = 30) -> Verdict:

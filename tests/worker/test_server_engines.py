@@ -114,6 +114,26 @@ def test_a_prompt_from_the_cache_is_no_measurement(folder: Path) -> None:
         require_sound("tg16", worker.serve("m", TEXT, output), output)
 
 
+@pytest.mark.parametrize(
+    ("cached", "says"), [(60, ""), (40, "with 40 of 64 tokens from its cache"), (0, "with 0 of 64")]
+)
+def test_a_warm_prompt_must_come_from_the_cache(folder: Path, cached: int, says: str) -> None:
+    """Each prompt is sent twice; the server must say that it had the second one."""
+    write_llama_server(folder, cached=cached)
+    warm = parse_workload("ttft64@warm", where="test")
+    with server(folder) as worker:
+        worker.load("m", MODEL, EngineSettings())
+        run = worker.serve("m", TEXT, warm)
+    prompts = (folder / "prompts").read_text().splitlines()
+    assert len(run.requests) == 1
+    assert len(prompts) == 2 * len(set(prompts)) == 2
+    if not says:
+        require_sound("ttft64@warm", run, warm)
+    else:
+        with pytest.raises(MeasurementError, match=f"not-reused: .* {says}"):
+            require_sound("ttft64@warm", run, warm)
+
+
 def test_what_a_server_cannot_do_is_refused_by_name(folder: Path) -> None:
     """It takes no tokens, shows no logits, and has only settings of its own."""
     write_llama_server(folder)

@@ -40,6 +40,7 @@ from pytest_asperf.analysis.guards.outputs import (
 )
 from pytest_asperf.analysis.guards.scores import impossible_gain, knows_nothing, lossless
 from pytest_asperf.analysis.guards.serving import (
+    ServedWork,
     cached_prompt,
     client_bound,
     context_cut,
@@ -47,6 +48,7 @@ from pytest_asperf.analysis.guards.serving import (
     fewer_tokens,
     first_chunk_early,
     joined_stamps,
+    not_reused,
     queueing,
     restarted,
     served_requests,
@@ -65,6 +67,7 @@ from pytest_asperf.analysis.guards.surroundings import (
 __all__ = [
     "Consequence",
     "GuardFinding",
+    "ServedWork",
     "broken_logits",
     "cached_prompt",
     "client_bound",
@@ -93,6 +96,7 @@ __all__ = [
     "joules_per_token",
     "knows_nothing",
     "lossless",
+    "not_reused",
     "path_mismatch",
     "predicted_against_measured",
     "queueing",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass
 from statistics import mean, median
 from typing import TYPE_CHECKING, Final
 
@@ -17,8 +18,13 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.serving_metrics import ServedRequest
 
-#: Share of a prompt that may come from the cache: a chat template's head is the same in all.
+#: Share of a prompt that may come from the cache, and tokens: BOS, a chat's head and a word by
+#: chance are the same in all.
 CACHED_SHARE: Final = 0.05
+ALIKE: Final = 8
+#: Share of a prompt that comes from the cache where its reuse is what is timed: caches of blocks
+#: leave some tokens of the end to compute.
+WARM_SHARE: Final = 0.8
 #: A prompt of the same length takes longer than this share of the time, or some of it was cached.
 COLD_SHARE: Final = 0.5
 #: Share of tokens that may come with another: bytes of one character are sent together, and the
@@ -32,45 +38,89 @@ ROLE_GAP: Final = 5.0
 CLIENT_SHARE: Final = 0.25
 #: A median of fewer prompts says little.
 _LEAST_TTFTS: Final = 5
+#: Prompts whose lengths differ by more take different times.
+_ALIKE_LENGTHS: Final = 1.1
 #: Of the failures, so many are shown.
 _KINDS_SHOWN: Final = 3
 #: Replies of fewer tokens hardly overlap, whatever the server does.
 _LEAST_OVERLAP: Final = 16
 
 
+@dataclass(frozen=True, slots=True)
+class ServedWork:
+    """What was asked of a server, and what of its replies is timed.
+
+    Attributes:
+        n_users: of a closed loop; None where requests arrive at a rate, or where that is not known.
+        n_prompt: tokens of each prompt; None if the prompts differ, or only the server counts them.
+        n_output: tokens that were asked for; None for any number.
+        model: that was asked; empty for any.
+        times_prompt: whether a prompt is timed, which must be new to the server.
+        is_warm: whether the prompt must not be new: the server has read it just before.
+        times_gaps: whether the gaps between tokens are timed.
+        is_ours: whether our client sent the requests, so that its own cost is known.
+        timed_ns: the time that our stamps must not lag behind; None for the gaps between tokens.
+    """
+
+    n_users: int | None = None
+    n_prompt: int | None = None
+    n_output: int | None = None
+    model: str = ""
+    times_prompt: bool = True
+    is_warm: bool = False
+    times_gaps: bool = True
+    is_ours: bool = True
+    timed_ns: float | None = None
+
+
 def served_requests(
-    asked: Mapping[str, object],
+    work: ServedWork,
     done: Sequence[ServedRequest],
-    *,
-    n_users: int | None = None,
-    n_slots: int | None = None,
+    states: Sequence[Mapping[str, object]] = (),
 ) -> list[GuardFinding]:
-    """All guards that one series of requests allows; `asked` may have n_prompt, n_output, model."""
+    """All guards that one series of requests allows: of tests, gates, loads and files of others.
+
+    Args:
+        work: what was asked.
+        done: the requests.
+        states: what the server said of itself before them and after them.
+    """
+    read = complete(done)
     found = [
         failed_requests(Counter(r.failure for r in done if r.failure), len(done)),
-        cached_prompt([(r.n_cached, r.n_prompt) for r in done]),
-        *_of_work(asked, done),
-        tokens_in_chunks([(len(r.event_ns), r.n_output) for r in complete(done)]),
-        queueing(done, n_users, n_slots) if n_users else None,
-        short_ttft(done) if n_users == 1 else None,
-        client_bound(done) if done else None,
+        *_of_prompts(work, read),
+        *_of_output(work, read),
+        another_model(done, work.model),
+        restarted(states[0], states[-1]) if states else None,
+        client_bound(done, work.timed_ns) if done and work.is_ours else None,
     ]
     return [finding for finding in found if finding is not None]
 
 
-def _of_work(
-    asked: Mapping[str, object], done: Sequence[ServedRequest]
-) -> Iterable[GuardFinding | None]:
-    n_output, n_prompt = asked.get("n_output"), asked.get("n_prompt")
-    if isinstance(n_output, int):
-        yield fewer_tokens([r.n_output for r in complete(done)], n_output)
-    yield context_cut(
-        [(r.n_prompt, r.is_cut) for r in complete(done)],
-        n_prompt if isinstance(n_prompt, int) else None,
-    )
-    if model := asked.get("model"):
-        others = [r.model for r in done if r.model and r.model != model]
-        yield path_mismatch({"model": model}, {"model": others[0]}) if others else None
+def _of_prompts(work: ServedWork, read: Sequence[ServedRequest]) -> Iterable[GuardFinding | None]:
+    yield context_cut([(r.n_prompt, r.is_cut) for r in read], work.n_prompt)
+    counts = [(r.n_cached, r.n_prompt) for r in read]
+    if work.is_warm:
+        yield not_reused(counts)
+    elif work.times_prompt:
+        yield cached_prompt(counts)
+        yield short_ttft(read) if work.n_users == 1 else None
+
+
+def _of_output(work: ServedWork, read: Sequence[ServedRequest]) -> Iterable[GuardFinding | None]:
+    if work.n_output is not None:
+        yield fewer_tokens([r.n_output for r in read], work.n_output)
+    if work.times_gaps:
+        yield tokens_in_chunks([(len(r.event_ns), r.n_output) for r in read])
+    # Of several users the first gap may be another one's prompt, and of few replies a stall.
+    if (work.n_users == 1 and len(read) >= _LEAST_TTFTS) or not work.is_ours:
+        yield first_chunk_early([(ttft_ns(r), itl_ns(r)) for r in read])
+
+
+def another_model(done: Sequence[ServedRequest], asked: str) -> GuardFinding | None:
+    """Trip if a reply names another model than the one that was asked."""
+    others = [r.model for r in done if r.model and r.model != asked]
+    return path_mismatch({"model": asked}, {"model": others[0]}) if asked and others else None
 
 
 def failed_requests(failures: Mapping[str, int], n: int) -> GuardFinding | None:
@@ -89,14 +139,30 @@ def failed_requests(failures: Mapping[str, int], n: int) -> GuardFinding | None:
 
 def cached_prompt(prompts: Iterable[tuple[int | None, int | None]]) -> GuardFinding | None:
     """Trip if a server took prompts from its cache, by (cached, all) tokens of each."""
-    cached = [(c, n) for c, n in prompts if c and n and c > CACHED_SHARE * n]
+    cached = [(c, n) for c, n in prompts if c and n and c > max(ALIKE, CACHED_SHARE * n)]
     if not cached:
         return None
     most, of = max(cached)
     return _invalid(
         "cached-prompt",
         f"{len(cached)} prompts came from the server's cache, up to {most} of {of} tokens",
-        f"at most {CACHED_SHARE:.0%} of a prompt is cached, unless the claim is about the cache",
+        f"at most {CACHED_SHARE:.0%} of a prompt, or {ALIKE} tokens, are cached, unless the claim "
+        "is about the cache",
+    )
+
+
+def not_reused(prompts: Iterable[tuple[int | None, int | None]]) -> GuardFinding | None:
+    """Trip unless a server took prompts from its cache, by (cached, all) tokens of each."""
+    cold = [(c, n) for c, n in prompts if not c or not n or c < WARM_SHARE * n]
+    if not cold:
+        return None
+    least, of = min(cold, key=lambda one: one[0] or 0)
+    found = f"{len(cold)} prompts that the server had just read were read again"
+    said = ", and it does not say what it took from its cache" if least is None else (
+        f", with {least} of {of} tokens from its cache"
+    )  # fmt: skip
+    return _invalid(
+        "not-reused", found + said, f"at least {WARM_SHARE:.0%} of a warm prompt is cached"
     )
 
 
@@ -107,7 +173,8 @@ def short_ttft(done: Sequence[ServedRequest]) -> GuardFinding | None:
     are not seen.
     """
     known = [r for r in complete(done) if r.n_cached is None]
-    if len(known) < _LEAST_TTFTS:
+    lengths = [r.n_prompt or 0 for r in known]
+    if len(known) < _LEAST_TTFTS or max(lengths) > _ALIKE_LENGTHS * min(lengths):
         return None
     typical = median(map(ttft_ns, known))
     short = [r for r in known if ttft_ns(r) < COLD_SHARE * typical]
@@ -158,11 +225,11 @@ def _one_each(chunks: int, n: int) -> bool:
 
 def first_chunk_early(replies: Iterable[tuple[float, Sequence[float]]]) -> GuardFinding | None:
     """Trip if a first chunk without a token was counted, by (TTFT, later gaps) of each reply."""
-    long = [(ttft, gaps) for ttft, gaps in replies if len(gaps) > 2]
+    long = [(ttft, gaps, median(gaps[1:])) for ttft, gaps in replies if len(gaps) > 2]
     early = [
-        gaps[0] / median(gaps[1:])
-        for ttft, gaps in long
-        if gaps[0] > max(ttft, ROLE_GAP * median(gaps[1:]))
+        gaps[0] / later
+        for ttft, gaps, later in long
+        if later and gaps[0] > max(ttft, ROLE_GAP * later)
     ]
     if not early or len(early) < len(long) / 2:
         return None
@@ -203,16 +270,30 @@ def context_cut(
 
 
 def queueing(
-    done: Sequence[ServedRequest], n_users: int, n_slots: int | None = None
+    done: Sequence[ServedRequest],
+    n_users: int,
+    n_slots: object = None,
+    *,
+    is_compared: bool = False,
 ) -> GuardFinding | None:
     """Trip if a server serves fewer users at once than there are: some wait in its queue.
 
-    If it does not say how many slots it has, the overlap of the replies is a hint, and no proof.
+    A figure of so many users at once is none then. Where two servers are compared, the wait is part
+    of what their users get, and a warning says so. If a server does not say how many slots it has,
+    the overlap of the replies is a hint, and no proof.
+
+    Args:
+        done: the requests.
+        n_users: of the closed loop.
+        n_slots: that the server says it has; None if it does not.
+        is_compared: whether the times are compared with another server's, under the same load.
     """
     rule = "all users of a closed loop are served at once"
-    if n_slots is not None:
-        found = f"the server has {n_slots} slots for {n_users} users, and the others waited"
-        return _invalid("queueing", found, rule) if n_slots < n_users else None
+    if isinstance(n_slots, int):
+        slots = f"{n_slots} slot{'s' * (n_slots != 1)}"
+        found = f"the server has {slots} for {n_users} users, and the others waited"
+        consequence = Consequence.WARNING if is_compared else Consequence.INVALID
+        return GuardFinding("queueing", consequence, found, rule) if n_slots < n_users else None
     long = [r for r in complete(done) if (r.n_output or 0) >= _LEAST_OVERLAP]
     overlap = served_at_once(long)
     if len(long) < n_users or overlap >= n_users:
