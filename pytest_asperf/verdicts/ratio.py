@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.limit_verdict import judge_within, range_text
-from pytest_asperf.analysis.stats.estimate import RATIO, limit_text, number_text, percent_text
+from pytest_asperf.analysis.stats.estimate import (
+    RATIO,
+    counted_text,
+    limit_text,
+    number_text,
+    percent_text,
+)
 from pytest_asperf.analysis.verdict import Subject, Verdict, judge_invalid
 from pytest_asperf.report.pair_data import pair_data, side_texts
 from pytest_asperf.verdicts.energy import energy_notes
@@ -21,6 +28,8 @@ from pytest_asperf.verdicts.paired import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
     from pytest_asperf.measure.engine_matching import EngineComparison
 
@@ -104,9 +113,28 @@ def _engines_verdict(versus: EngineComparison, at_least: float, at_most: float |
     terms = (
         f"matched: {_terms(versus, is_matched=True)}",
         f"not matched: {_terms(versus, is_matched=False) or 'nothing'}",
+        *_cost_of_serving(versus),
     )
     claim = RatioClaim(engines[::-1], pairs.workload.name, at_least, at_most, is_rate=True)
     return _judged(pairs, result, subject, claim, terms)
+
+
+def _cost_of_serving(versus: EngineComparison) -> Iterator[str]:
+    """What a server adds to its library, or to another: ms of a request, us of each token."""
+    base, candidate = (ran.loaded.served is not None for ran in versus.result.ran)
+    (pairs,) = versus.result.by_workload
+    if base == candidate or not pairs.pairs:
+        return
+    server = versus.engines[candidate]
+    turns = (zip(pair.baseline_costs, pair.candidate_costs, strict=True) for pair in pairs.pairs)
+    more_ns = sorted(median((other - own) * (1 if candidate else -1) for own, other in turn)
+                     for turn in turns)  # fmt: skip
+    low, middle, high = (ns / 1e6 for ns in (more_ns[0], median(more_ns), more_ns[-1]))
+    n_tokens, counted = pairs.workload.n_tokens, counted_text(len(more_ns), "pairs")
+    yield (
+        f"{server} takes {middle:+.3g} ms a request, {1e3 * middle / n_tokens:+.3g} us a token of "
+        f"{n_tokens} (median of {counted}, {low:+.3g} to {high:+.3g} ms)"
+    )
 
 
 def equivalence_verdict(result: ABResult, within: float) -> Verdict:

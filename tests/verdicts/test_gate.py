@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.analysis.metrics import ChunkScore
+from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
@@ -19,10 +20,12 @@ from pytest_asperf.engine_process import Margin
 from pytest_asperf.measure.ab_logits import Drift, LogitsComparison
 from pytest_asperf.measure.ab_speculation import Counts, SpeculationComparison
 from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
+from pytest_asperf.measure.engine_matching import EngineComparison
 from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.speculation_result import Divergence
 from pytest_asperf.verdicts.gate import logits_verdict, speculation_verdict, speed_verdict
+from pytest_asperf.verdicts.ratio import faster_verdict
 from tests.engine_facts import ENGINE, context, loaded
 
 if TYPE_CHECKING:
@@ -167,6 +170,25 @@ def test_users_who_wait_for_slots_are_a_warning() -> None:
     verdict = speed_verdict(pairs, replace(result, ran=(base, candidate)))
     assert verdict.outcome is not Outcome.INVALID
     assert "queueing: candidate: the server has 2 slots for 4 users" in verdict.note()
+
+
+@pytest.mark.parametrize("is_candidate", [True, False])
+def test_what_a_server_adds_to_its_library_is_said(*, is_candidate: bool) -> None:
+    """Milliseconds of a request and microseconds of a token, whichever side the server is."""
+    test = RatioTest(0.0, 1.0, max_pairs=5)
+    pairs = WorkloadPairs(Workload("ttft", 64), test, [])
+    costs = ((40_000_000,) * 2, (46_400_000,) * 2)
+    base, candidate = costs if is_candidate else costs[::-1]
+    for _ in range(5):
+        pairs.add(Pair(base, candidate, candidate_first=False))
+    result = _result(pairs, Budget(0.05, 5, 60, 1, claim=(0.0, 1.0)))
+    served = replace(RAN, loaded=loaded(served="s"))
+    ran, engines = ((RAN, served), ("llama_cpp", "llama_server"))
+    versus = EngineComparison(replace(result, ran=ran), engines, ())
+    if not is_candidate:
+        versus = EngineComparison(replace(result, ran=ran[::-1]), engines[::-1], ())
+    said = "llama_server takes +6.4 ms a request, +100 us a token of 64 (median of 5 pairs"
+    assert said in faster_verdict(versus, 0.0).note()
 
 
 def _speed(candidate_ns: Sequence[int], *, tolerance: float = 0.05, n: int = 30) -> Verdict:
