@@ -49,7 +49,8 @@ def _out_of_scope(item: pytest.Item, finding: Finding) -> str:
     ref = selection_of(item).judged
     engine = ref.spec.engine or session.settings.engine
     if not finding.suits_engine(engine):
-        return f"{finding.engine}, this is {engine}"
+        about = "a server at a URL (--asperf-url)" if finding.engine == "openai" else finding.engine
+        return f"{about}, this is {engine}"
     if finding.parameters is None:
         return ""
     number, (least, most) = parameters_of(ref.spec), finding.parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.config.engines import GGUF_ENGINES
+from pytest_asperf.config.engines import GGUF_ENGINES, MLX_ENGINES
 from pytest_asperf.errors import ConfigError, shown, suggest
 
 if TYPE_CHECKING:
@@ -87,7 +87,8 @@ class Finding:
     def suits_engine(self, engine: Engine) -> bool:
         """Whether it is about an engine, or about any; a script stands for all of them."""
         about = {self.engine, engine}
-        return not self.engine or len(about) == 1 or about <= GGUF_ENGINES or engine == "scripted"
+        is_one = len(about) == 1 or about <= GGUF_ENGINES or about <= MLX_ENGINES
+        return not self.engine or is_one or engine == "scripted"
 
     @property
     def sizes(self) -> str:
