@@ -1,8 +1,10 @@
-"""The default gate of equal builds, and live gates on candidates slowed by a known share.
+"""The default gate of equal builds, of equal servers, and on candidates slowed by a known share.
 
-``--default-gates N`` runs ``asperf gate current current`` N times; ``--each N`` gates the shipped
-target N times with each slowdown at each tolerance, in random order. On a busy machine a candidate
-is slower than its share, as load delays a step that computes longer by more.
+``--servers N`` gates each kind of server with itself at one and at four users, N gates in all and
+nothing else; ``--tools`` names the folder of llama-server. ``--default-gates N`` runs ``asperf gate
+current current`` N times; ``--each N`` gates the shipped target N times with each slowdown at each
+tolerance, in random order. On a busy machine a candidate is slower than its share, as load delays a
+step that computes longer by more.
 """
 
 from __future__ import annotations
@@ -53,6 +55,15 @@ _MAX_SECONDS: Final = 60.0
 _MOST_WRONG: Final = 0.10
 #: Default gates of equal builds that are to end with 0.
 _LEAST_PASSED: Final = 0.9
+#: By kind of server: its model, and what it is gated on in turn. Without a GPU MLX has no fast
+#: kernels.
+_SERVED: Final = {
+    "llama_server": ("asperf-target:Q4_K_M", ("ttft64,tg32@c4", "tg32,ttft64@c4")),
+    "llama_cpp_server": ("asperf-target:Q4_K_M", ("ttft64,tg32@c4", "tg32,ttft64@c4")),
+    "mlx_server": ("asperf-draft:F16", ("ttft32,tg16@c4", "tg16,ttft32@c4")),
+}
+_SERVER_SECONDS: Final = 14
+_SERVER_TOLERANCE: Final = "10%"
 
 
 class _Silent:
@@ -86,7 +97,11 @@ def main() -> bool:
     parser.add_argument("--default-gates", type=int, default=10, help="default gates to run")
     parser.add_argument("--each", type=int, default=20, help="live gates of each case")
     parser.add_argument("--seed", type=int, default=0, help="of the first live gate")
+    parser.add_argument("--servers", type=int, default=0, help="gates of equal servers to run")
+    parser.add_argument("--tools", type=Path, help="folder of llama.cpp's programs, for these")
     options = parser.parse_args()
+    if options.servers:
+        return _server_gates(options.servers, options.tools, options.seed)
     return _default_gates(options.default_gates) & _live_gates(options.each, options.seed)
 
 
@@ -96,7 +111,7 @@ def _default_gates(n_gates: int) -> bool:
     with suppress(KeyboardInterrupt):  # the table is of the gates that are finished
         for number in range(1, n_gates + 1):
             load = os.getloadavg()[0]
-            code, claims, seconds = _default_gate()
+            code, claims, seconds = _gate("current")
             counts = Counter(claim["outcome"] for claim in claims)
             verdicts = ", ".join(f"{n} {word}" for word, n in counts.most_common())
             undecided = ", ".join(c["test"] for c in claims if c["outcome"] != Outcome.PASS)
@@ -107,12 +122,51 @@ def _default_gates(n_gates: int) -> bool:
     return sum(row[0] == "0" for row in rows) >= _LEAST_PASSED * len(rows)
 
 
-def _default_gate() -> tuple[int, list[dict[str, Any]], float]:
+def _server_gates(n_gates: int, tools: Path | None, seed: int) -> bool:
+    """Gate servers with themselves, in rounds of random order, and count the cells' verdicts."""
+    kinds = [kind for kind in _SERVED if tools or kind != "llama_server"]
+    draw = random.Random(seed)  # noqa: S311  # repeatable, not unguessable
+    order = [kind for _ in range(n_gates) for kind in draw.sample(kinds, len(kinds))][:n_gates]
+    verdicts: dict[tuple[str, str], Counter[str]] = {}
+    seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
+    with suppress(KeyboardInterrupt):
+        for number, kind in enumerate(order, 1):
+            build = str(tools.resolve()) if tools and kind == "llama_server" else "current"
+            model, workloads = _SERVED[kind]
+            options = (
+                *("--engine", kind, "--model", model, "--seed", str(number)),
+                *("--workload", workloads[len(seconds[kind]) % 2]),
+                *("--max-seconds", str(_SERVER_SECONDS), "--tolerance", _SERVER_TOLERANCE),
+            )
+            code, claims, elapsed_s = _gate(build, *options)
+            seconds[kind].append(elapsed_s)
+            for claim in claims:
+                users = "4" if "@c4" in claim["test"] else "1"
+                verdicts.setdefault((kind, users), Counter())[claim["outcome"]] += 1
+            outcomes = ", ".join(claim["outcome"] for claim in claims)
+            print(
+                f"{number}/{n_gates} {kind}: {code}, {outcomes}, {elapsed_s:.0f} s", file=sys.stderr
+            )
+    rows = [
+        (
+            *(kind, users, str(len(seconds[kind]))),
+            *(str(counts[str(outcome)]) for outcome in Outcome),
+            f"{statistics.median(seconds[kind]):.0f}",
+        )
+        for (kind, users), counts in sorted(verdicts.items())
+    ]
+    print(f"### {sum(map(len, seconds.values()))} gates of equal servers, at {_SERVER_TOLERANCE}\n")
+    print(table(("server", "users", "gates", *(f"cells {o}" for o in Outcome), "seconds"), rows))
+    return bool(rows) and not any(counts[str(Outcome.FAIL)] for counts in verdicts.values())
+
+
+def _gate(build: str, *options: str) -> tuple[int, list[dict[str, Any]], float]:
     """Exit code, claims and seconds of one; seconds without waiting for other measurements."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "gate.json"
         asperf = "from pytest_asperf.cli import app; app()"
-        command = [sys.executable, "-c", asperf, "gate", "current", "current", "--json", str(file)]
+        gate = ("gate", build, build, *options, "--json", str(file))
+        command = [sys.executable, "-c", asperf, *gate]
         done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
         if not file.exists():
             return done.returncode, [], 0.0

@@ -60,8 +60,6 @@ FAULTS: dict[str, tuple[str | None, list[list[Step]]]] = {
     "several tokens in a chunk": ("tokens-per-chunk", [reply(chunks=N_OUTPUT // 2)]),
     "chunks that are no tokens": ("tokens-per-chunk", [reply(chunks=N_OUTPUT + 2)]),
     "stream cut off": ("failed-requests", [reply(), reply()[:-9]]),
-    "stream reset": ("failed-requests", [reply(), [*reply()[:9], None]]),
-    "error in the stream": ("failed-requests", [reply(), reply(before=[{"error": "oom"}])]),
     "refused": ("failed-requests", [reply(), [b"HTTP/1.1 429 No\r\nContent-Length: 0\r\n\r\n"]]),
     "fewer tokens": ("other-length", [reply(), reply(5, reason="stop")]),
     "another model": ("path-mismatch", [reply(model="n")]),
