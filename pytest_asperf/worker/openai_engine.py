@@ -171,16 +171,17 @@ class OpenAiModel(ServedModel):
         props = self._engine.ask(self._engine.root, "/props")
         keys = {"build": "build_info", "slots": "total_slots", "model": "model_path"}
         known = {key: props[name] for key, name in keys.items() if name in props}
-        return {**known, "tasks_total": self._n_tasks()} if known else {}
+        return {**known, **self._tasks()} if known else {}
 
-    def _n_tasks(self) -> int | None:
+    def _tasks(self) -> Facts:
         """The number of the last task that llama-server began, counted from its start."""
         engine = self._engine
         try:
             slots = json.loads(get_request(engine.root, "/slots", headers=engine.headers).body)
-            return max(slot["id_task"] for slot in slots)  # type: ignore[no-any-return]  # or not
-        except (ValueError, TypeError, LookupError):
-            return None
+            numbers = [int(slot.get("id_task") or 0) for slot in slots]  # none of a fresh slot
+        except (ValueError, TypeError, AttributeError):
+            return {}
+        return {"tasks_total": max(numbers, default=0)}
 
     def _tokenized(self, prompt: str) -> int | None:
         """Tokens by `/tokenize` of llama-server or vLLM; None where there is none."""

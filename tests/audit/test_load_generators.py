@@ -88,6 +88,18 @@ def test_a_role_chunk_that_was_counted_is_found(
     assert guards_of(found) == ["tokens-per-chunk", "role-chunk"]
 
 
+def test_replies_that_never_overlap_are_a_queue(
+    audit_of: Callable[..., Audit], recorded: Callable[[str], str]
+) -> None:
+    """Two users of a closed loop whose requests run one after the other waited for each other."""
+    document = json.loads(recorded("load_vllm_completions.json"))
+    n = len(document["ttfts"])
+    one_by_one = {"start_times": [100.0 * i for i in range(n)], "max_concurrency": 2}
+    changed = {**document, **one_by_one, "request_rate": "inf"}
+    (found,) = audit_of({"a.json": json.dumps(changed)}).files
+    assert guards_of(found) == ["queueing"]
+
+
 def test_waits_in_the_client_are_found(
     audit_of: Callable[..., Audit], recorded: Callable[[str], str]
 ) -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.serving_metrics import ServedRequest
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.modelfiles.shipped import shipped_corpus
 from pytest_asperf.testing import check_engine
+from pytest_asperf.worker.engine import Asked
+from pytest_asperf.worker.openai_engine import OpenAiEngine
+from pytest_asperf.worker.server_process import ServerProcess
 
 if TYPE_CHECKING:
     from tests.conftest import Draft
@@ -58,7 +65,6 @@ def test_a_prompt_that_it_has_seen_is_refused(
 ) -> None:
     """Its prompt cache is on by default, and new prompts do not meet it."""
     from pytest_asperf.worker import served_prompts  # of another process otherwise
-    from pytest_asperf.worker.engine import Asked  # as above
     from pytest_asperf.worker.llama_server_engine import LlamaServerEngine  # same
     from pytest_asperf.worker.served_model import ServedModel  # same
 
@@ -68,8 +74,58 @@ def test_a_prompt_that_it_has_seen_is_refused(
     new = [model.serve(asked).requests[0]["n_cached"] for _ in range(2)]
     seen = model.new_prompt(TEXT, 256)
     monkeypatch.setattr(served_prompts.Prompts, "draw", lambda *_: seen)
-    again = [model.serve(asked).requests[0]["n_cached"] for _ in range(2)]
+    again = [model.serve(asked).requests[0] for _ in range(2)]
     model.close()
     assert max(new) < 8
-    assert again[0] < 8
-    assert again[1] > 200
+    assert again[0]["n_cached"] < 8
+    (found,) = guards.served_requests(
+        guards.ServedWork(n_users=1, times_gaps=False, timed_ns=math.inf),
+        [ServedRequest(**request) for request in again],
+    )
+    assert found.guard == "cached-prompt"
+    assert found.consequence is guards.Consequence.INVALID
+
+
+def test_a_warm_prompt_is_cached_where_there_is_a_cache(server: EngineBuild, draft: Draft) -> None:
+    """Each of two users finds the prompt that it has just sent; without a cache nobody does."""
+    warm = parse_workload("ttft256@c2@warm", where="test")
+    with Worker(server) as worker:
+        for options, is_cached in (("--cache-ram 64", True), ("--no-cache-prompt", False)):
+            worker.load("m", draft("F16"), EngineSettings(parallel=2, server_args=options))
+            requests = worker.serve("m", TEXT, warm).requests
+            worker.unload("m")
+            found = guards.served_requests(
+                guards.ServedWork(n_users=2, is_warm=True, times_gaps=False, timed_ns=math.inf),
+                requests,
+            )
+            assert [one.guard for one in found] == ([] if is_cached else ["not-reused"])
+
+
+def test_a_restart_between_two_runs_is_found(
+    server: EngineBuild, draft: Draft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tasks are numbered from its start, so a server that began again is another one."""
+    tools, model = str(server.tools), str(draft("F16"))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setattr("pytest_asperf.worker.server_process._free_port", lambda: port)
+    asked = Asked("ttft", 64, 0, 1, TEXT)
+
+    def start() -> ServerProcess:
+        where = ("--host", "127.0.0.1", "--port", str(port))
+        command = (Path(tools) / "llama-server", ("-m", model, "-t", "1", *where))
+        return ServerProcess("llama-server", lambda _: command, "/health")
+
+    first = start()
+    served = OpenAiEngine(f"http://127.0.0.1:{port}").load("served", {})
+    served.serve(asked)
+    served.serve(asked)
+    sound = served.context["states"]
+    first.end()
+    second = start()
+    served.serve(asked)
+    second.end()
+    assert guards.restarted(*sound) is None
+    found = guards.restarted(*served.context["states"])
+    assert found is not None
+    assert "tasks_total" in found.found
