@@ -137,7 +137,8 @@ def _measured(served: OpenAiModel, load: float, work: LoadWork) -> MeasuredLoad:
         for record in records
     )
     after = served.state()
-    asked = guards.ServedWork(n_users=users, n_output=work.n_output)
+    model = str(served.facts["description"])
+    asked = guards.ServedWork(n_users=users, n_output=work.n_output, model=model)
     found = guards.served_requests(asked, done, (before, after))
     queued = guards.queueing(done, users, after.get("slots")) if users else None
     return MeasuredLoad(load, done, (*found, *([queued] if queued else [])))

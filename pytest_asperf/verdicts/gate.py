@@ -109,11 +109,11 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
         raw=pair_data(pairs, result, ("baseline", "candidate")),
     )
     remedy = "quieten the machine (asperf doctor), and compare the counter with the system's tool"
-    findings = (*energy_findings(pairs, result), *queued(pairs, result))
+    findings = (*energy_findings(pairs, result), *_queued(pairs, result))
     return guarded(verdict, findings, remedy=remedy)
 
 
-def queued(pairs: WorkloadPairs, result: ABResult) -> Iterator[GuardFinding]:
+def _queued(pairs: WorkloadPairs, result: ABResult) -> Iterator[GuardFinding]:
     """Which sides have fewer slots than users: a warning, as the wait is what is compared."""
     for side, ran in zip(("baseline", "candidate"), result.ran, strict=True):
         slots = ran.context.n_slots if ran.context else None

@@ -120,7 +120,7 @@ def _engines_verdict(versus: EngineComparison, at_least: float, at_most: float |
 
 
 def _cost_of_serving(versus: EngineComparison) -> Iterator[str]:
-    """What a server adds to its library, or to another: ms of a request, us of each token."""
+    """What a server adds to a library: ms of a request, us of each token."""
     base, candidate = (ran.loaded.served is not None for ran in versus.result.ran)
     (pairs,) = versus.result.by_workload
     if base == candidate or not pairs.pairs:

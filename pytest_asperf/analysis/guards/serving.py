@@ -119,7 +119,7 @@ def _of_output(work: ServedWork, read: Sequence[ServedRequest]) -> Iterable[Guar
 
 def another_model(done: Sequence[ServedRequest], asked: str) -> GuardFinding | None:
     """Trip if a reply names another model than the one that was asked."""
-    others = [r.model for r in done if r.model and r.model != asked]
+    others = [r.model for r in done if r.model and not r.model.startswith(asked)]
     return path_mismatch({"model": asked}, {"model": others[0]}) if asked and others else None
 
 
@@ -157,12 +157,12 @@ def not_reused(prompts: Iterable[tuple[int | None, int | None]]) -> GuardFinding
     if not cold:
         return None
     least, of = min(cold, key=lambda one: one[0] or 0)
-    found = f"{len(cold)} prompts that the server had just read were read again"
-    said = ", and it does not say what it took from its cache" if least is None else (
-        f", with {least} of {of} tokens from its cache"
-    )  # fmt: skip
+    known = least is not None
+    cached = f"{least} of {of} tokens from its cache" if known else "no count of cached tokens"
     return _invalid(
-        "not-reused", found + said, f"at least {WARM_SHARE:.0%} of a warm prompt is cached"
+        "not-reused",
+        f"{len(cold)} prompts that the server had just read were read again, with {cached}",
+        f"at least {WARM_SHARE:.0%} of a warm prompt is cached",
     )
 
 
