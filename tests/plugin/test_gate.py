@@ -55,6 +55,15 @@ def test_a_slower_candidate_fails(gated: Project) -> None:
     )
 
 
+def test_a_tail_is_gated_by_its_percentile(gated: Project) -> None:
+    """The p95 of all tokens of a pair, in ms, is a claim of its own."""
+    gated.test('def test_gate(gate):\n    assert_no_regression(gate("itl32@p95"))\n')
+    result = gated.run("--asperf-candidate=slow_by=0.2", "-v")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *of each side's tokens in a pair the p95 is compared"])
+    result.stdout.fnmatch_lines(["✗ *gate itl32@p95 fake:F16 *→ 1.2* ms, +2* % slower *"])
+
+
 def test_a_faster_candidate_passes(gated: Project) -> None:
     """A gain is no regression."""
     result = gated.run("--asperf-baseline=slow_by=0.2", "--asperf-candidate=current")
