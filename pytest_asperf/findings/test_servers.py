@@ -10,10 +10,10 @@ from __future__ import annotations
 import pytest
 
 from pytest_asperf import Gate, Latency, Throughput, assert_figure, assert_ratio
-from pytest_asperf.config.engines import SERVER_ENGINES
 
 pytestmark = pytest.mark.model("@target")
 
+_SERVERS = ("llama_server", "llama_cpp_server", "mlx_server", "openai")
 _MISSING = (
     "{} is no server: --asperf-engine=llama_server --asperf-tools=FOLDER, or "
     "--asperf-engine=openai --asperf-url=URL"
@@ -24,7 +24,7 @@ _MISSING = (
 def of_server(throughput: Throughput) -> Throughput:
     """The throughput of a server; skips where the session's engine is none."""
     engine = throughput.measurement.runner.build.engine
-    if engine not in SERVER_ENGINES:
+    if engine not in _SERVERS:
         pytest.skip(_MISSING.format(engine))
     return throughput
 
