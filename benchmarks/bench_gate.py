@@ -127,7 +127,7 @@ def _server_gates(n_gates: int, tools: Path | None, seed: int) -> bool:
     kinds = [kind for kind in _SERVED if tools or kind != "llama_server"]
     draw = random.Random(seed)  # noqa: S311  # repeatable, not unguessable
     order = [kind for _ in range(n_gates) for kind in draw.sample(kinds, len(kinds))][:n_gates]
-    verdicts: dict[tuple[str, str], Counter[str]] = {}
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
     with suppress(KeyboardInterrupt):
         for number, kind in enumerate(order, 1):
@@ -141,23 +141,28 @@ def _server_gates(n_gates: int, tools: Path | None, seed: int) -> bool:
             code, claims, elapsed_s = _gate(build, *options)
             seconds[kind].append(elapsed_s)
             for claim in claims:
-                users = "4" if "@c4" in claim["test"] else "1"
-                verdicts.setdefault((kind, users), Counter())[claim["outcome"]] += 1
-            outcomes = ", ".join(claim["outcome"] for claim in claims)
-            print(
-                f"{number}/{n_gates} {kind}: {code}, {outcomes}, {elapsed_s:.0f} s", file=sys.stderr
-            )
-    rows = [
-        (
-            *(kind, users, str(len(seconds[kind]))),
-            *(str(counts[str(outcome)]) for outcome in Outcome),
-            f"{statistics.median(seconds[kind]):.0f}",
-        )
-        for (kind, users), counts in sorted(verdicts.items())
-    ]
+                found.setdefault((kind, "4" if "@c4" in claim["test"] else "1"), []).append(claim)
+            said = ", ".join(f"{claim['outcome']} {claim['n']} pairs" for claim in claims)
+            print(f"{number}/{n_gates} {kind}: {code}, {said}, {elapsed_s:.0f} s", file=sys.stderr)
+    rows = [_served_row(*case, seconds[case[0]], claims) for case, claims in sorted(found.items())]
     print(f"### {sum(map(len, seconds.values()))} gates of equal servers, at {_SERVER_TOLERANCE}\n")
-    print(table(("server", "users", "gates", *(f"cells {o}" for o in Outcome), "seconds"), rows))
-    return bool(rows) and not any(counts[str(Outcome.FAIL)] for counts in verdicts.values())
+    cells = (f"cells {outcome}" for outcome in Outcome)
+    print(table(("server", "users", "gates", *cells, "pairs of a cell", "seconds"), rows))
+    outcomes = {claim["outcome"] for claims in found.values() for claim in claims}
+    return bool(rows) and Outcome.FAIL not in outcomes
+
+
+def _served_row(
+    kind: str, users: str, seconds: list[float], claims: list[dict[str, Any]]
+) -> tuple[str, ...]:
+    counts = Counter(claim["outcome"] for claim in claims)
+    pairs = sorted(claim["n"] or 0 for claim in claims)
+    return (
+        *(kind, users, str(len(seconds))),
+        *(str(counts[outcome]) for outcome in Outcome),
+        f"{statistics.median(pairs):g} ({pairs[0]} to {pairs[-1]})",
+        f"{statistics.median(seconds):.0f}",
+    )
 
 
 def _gate(build: str, *options: str) -> tuple[int, list[dict[str, Any]], float]:

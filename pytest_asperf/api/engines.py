@@ -19,7 +19,7 @@ from pytest_asperf.measure.engine_matching import (
     terms_of,
 )
 from pytest_asperf.measure.runner import ComparedSide
-from pytest_asperf.verdicts.ratio import alike_verdict, faster_verdict
+from pytest_asperf.verdicts.ratio import alike_verdict, cost_of_serving, faster_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,5 +159,5 @@ def engines_alike(engines: Engines, first: str, second: str, on: str, within: fl
 
 def _settled(engines: Engines, versus: EngineComparison, verdict: Verdict) -> Verdict:
     __tracebackhide__ = True
-    note = "\n".join(verdict.details[:2])
+    note = "\n".join((*verdict.details[:2], *cost_of_serving(versus)))
     return settle(verdict, engines.record, note=note, interrupted=versus.result.interrupted)

@@ -113,13 +113,13 @@ def _engines_verdict(versus: EngineComparison, at_least: float, at_most: float |
     terms = (
         f"matched: {_terms(versus, is_matched=True)}",
         f"not matched: {_terms(versus, is_matched=False) or 'nothing'}",
-        *_cost_of_serving(versus),
+        *cost_of_serving(versus),
     )
     claim = RatioClaim(engines[::-1], pairs.workload.name, at_least, at_most, is_rate=True)
     return _judged(pairs, result, subject, claim, terms)
 
 
-def _cost_of_serving(versus: EngineComparison) -> Iterator[str]:
+def cost_of_serving(versus: EngineComparison) -> Iterator[str]:
     """What a server adds to a library: ms of a request, us of each token."""
     base, candidate = (ran.loaded.served is not None for ran in versus.result.ran)
     (pairs,) = versus.result.by_workload
