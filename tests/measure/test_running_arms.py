@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from pytest_asperf.config.workload import Workload
+import pytest
+
+from pytest_asperf.config.workload import Workload, parse_workload
 from pytest_asperf.engine_process.worker import RawRun
+from pytest_asperf.errors import UnfitError
 from pytest_asperf.measure.running_arms import RunningArm
+from pytest_asperf.measure.throughput import fed_with
+from tests.engine_facts import loaded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pytest
+    from pytest_asperf.engine_process import Worker
+    from pytest_asperf.measure.corpus import Corpus
 
 
 class _Worker:
@@ -67,3 +73,14 @@ def test_an_engine_that_times_no_steps_begins_at_the_part(monkeypatch: pytest.Mo
     monkeypatch.setattr("pytest_asperf.measure.running_arms.require_sound", lambda _, run, __: run)
     run = arm({"step_ns": "times whole runs"}).run(TG, 1, 4)
     assert (run.n_tokens, run.elapsed_ns) == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("tg8@c2", "has 2 users"), ("ttft8@warm", "asks for a cached prompt")]
+)
+def test_what_only_a_server_can_do_is_refused_of_a_library(name: str, says: str) -> None:
+    """Several users and a warm prompt need a server."""
+    worker = cast("Worker", SimpleNamespace(build=SimpleNamespace(engine="llama_cpp")))
+    workload = parse_workload(name, where="test")
+    with pytest.raises(UnfitError, match=f"{says}, and llama_cpp is no server"):
+        fed_with(worker, "m", cast("Corpus", None), workload, loaded())
