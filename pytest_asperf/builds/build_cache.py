@@ -165,8 +165,8 @@ def require_engine(build: Build, engine: Engine) -> None:
             why="programs, servers and libraries time different things; what one of them times "
             "is comparable with its own kind alone",
             remedy="name two folders of programs, or two commits of a checkout, with "
-            "--asperf-engine=llama_tools or llama_server; two URLs with openai; or two builds of "
-            "a library without",
+            "--asperf-engine=llama_tools, llama_server or command; two URLs with openai; or two "
+            "builds of a library without",
         )
     (own, *_) = sorted(build.source.engines)
     raise ConfigError(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias
 from pytest_asperf.config.engines import (
     DISTRIBUTIONS,
     LIBRARIES,
+    FOLDER_ENGINES,
     PROGRAM_ENGINES,
     parse_engine,
 )
@@ -126,11 +127,11 @@ Source: TypeAlias = Interpreter | ToolsFolder | ServerUrl | Packages | Checkout
 def runs_on(source: Source, engine: Engine) -> bool:
     """Whether a build of this source may be of an engine."""
     if isinstance(source, ToolsFolder | Checkout):
-        return engine in PROGRAM_ENGINES
+        return engine in FOLDER_ENGINES
     if isinstance(source, ServerUrl) or engine == "openai":
         return isinstance(source, ServerUrl) and engine == "openai"
     if isinstance(source, Packages) and source.engines:
-        return LIBRARIES.get(engine, engine) in source.engines
+        return engine == "command" or LIBRARIES.get(engine, engine) in source.engines
     return engine not in PROGRAM_ENGINES
 
 

@@ -23,6 +23,7 @@ from pytest_asperf.config.build_sources import (
 )
 from pytest_asperf.config.engine_settings import EngineSettings, parse_settings
 from pytest_asperf.config.engines import ENGINES, MLX_ENGINES, parse_engine, parse_level
+from pytest_asperf.config.pipeline import parse_pipeline
 from pytest_asperf.config.roles import is_role, model_of
 from pytest_asperf.config.settings import (
     Settings,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _SOURCES: Final = ("hf", "gguf", "files")
 _SETTINGS: Final = tuple(field.name for field in fields(Settings))
-_MODEL_KEYS: Final = (*_SOURCES, "corpus", "engine", "settings")
+_MODEL_KEYS: Final = (*_SOURCES, "corpus", "engine", "settings", "phases", "clock")
 #: The model that a running server names first, where the user names none.
 SERVED: Final = "served"
 #: A model of the Hugging Face hub, `owner/name`.
@@ -312,25 +313,28 @@ def _check_name(
 
 def _model(name: str, table: CheckedTable, folder: Path) -> ModelSpec:
     table.only(_MODEL_KEYS)
-    if len([key for key in _SOURCES if key in table.values]) != 1:
+    pipeline = parse_pipeline(table, folder)
+    n_sources = len([key for key in _SOURCES if key in table.values])
+    if n_sources != 1 and (n_sources or pipeline is None):
         raise ConfigError(
             f"{table}: a model has exactly one of {', '.join(_SOURCES)}",
             why="they say where its weights come from",
             remedy="keep `hf` for a Hugging Face folder, `gguf` for one file to quantise from, or"
-            " `files` for published files by level",
+            " `files` for published files by level; programs that are run (`phases`) may do without",
         )
     path = path_rule(folder)
-    engine = table.values.get("engine")
+    engine = table.values.get("engine", "command" if pipeline else None)
     return ModelSpec(
         name=name,
         hf_folder=table.get("hf", path),
         hub_id=_hub_id(table.values.get("hf")),
         gguf=table.get("gguf", path),
         files=_files(table, path) if "files" in table.values else (),
-        engine=None if engine is None else parse_engine(engine, where=table.at("engine")),
+        engine=parse_engine(engine, where=table.at("engine")) if engine is not None else None,
         settings=_engine_settings(table, without=ENGINES),
         own_settings=_own_settings(table),
         corpus=table.get("corpus", path),
+        pipeline=pipeline,
     )
 
 

@@ -21,6 +21,7 @@ Engine = Literal[
     "llama_cpp_server",
     "mlx_server",
     "openai",
+    "command",
 ]
 
 ENGINES: Final[tuple[Engine, ...]] = get_args(Engine)
@@ -36,10 +37,16 @@ MLX_ENGINES: Final[frozenset[Engine]] = frozenset({"mlx", "mlx_server"})
 #: Engines that consist of llama.cpp's programs.
 PROGRAM_ENGINES: Final[frozenset[Engine]] = frozenset({"llama_tools", "llama_server"})
 
+#: Engines of which a folder of programs may be a build.
+FOLDER_ENGINES: Final[frozenset[Engine]] = PROGRAM_ENGINES | {"command"}
+
 #: Engines that answer requests over HTTP; all but `openai` are started and ended by us.
 SERVER_ENGINES: Final[frozenset[Engine]] = frozenset(
     {"llama_server", "llama_cpp_server", "mlx_server", "openai"}
 )
+
+#: Engines that take texts and show no logits.
+TEXT_ENGINES: Final[frozenset[Engine]] = SERVER_ENGINES | {"command"}
 
 #: Real engines, with the extra of this package that installs each.
 EXTRAS: Final[dict[Engine, str]] = {
@@ -168,8 +175,8 @@ def level_engines(name: str) -> tuple[str, frozenset[Engine]] | None:
         engines |= MLX_ENGINES
     elif scheme := mlx_scheme(name):
         level, engines = scheme.level, {*MLX_ENGINES}
-    # A script stands for any level.
-    return (level, frozenset({*engines, "scripted"})) if engines else None
+    # A script stands for any level, and foreign programs may have files of any.
+    return (level, frozenset({*engines, "scripted", "command"})) if engines else None
 
 
 def spelt_level(name: str) -> str:
@@ -238,8 +245,8 @@ def level_recipe(level: str, engine: Engine) -> dict[str, Any]:
 
 
 def _libraries(engines: frozenset[Engine]) -> list[Engine]:
-    """The engines among some that are neither a server nor a script."""
-    return [e for e in ENGINES if e in engines and e not in {*SERVER_ENGINES, "scripted"}]
+    """The engines among some that are neither a server, a script nor a command line."""
+    return [e for e in ENGINES if e in engines and e not in {*TEXT_ENGINES, "scripted"}]
 
 
 def _nearest(level: str, engine: Engine) -> str:

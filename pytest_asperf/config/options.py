@@ -16,8 +16,8 @@ OPTIONS: Final = {
         "engine",
         "NAME",
         (
-            "llama_cpp, llama_tools, mlx; or a server: llama_server, llama_cpp_server, mlx_server, "
-            "openai (default: llama_cpp)"
+            "llama_cpp, llama_tools, mlx, command; or a server: llama_server, llama_cpp_server, "
+            "mlx_server, openai (default: llama_cpp)"
         ),
     ),
     "--asperf-source": (

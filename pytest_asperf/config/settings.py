@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from pytest_asperf.analysis.guards.surroundings import CV_LIMIT
 from pytest_asperf.analysis.limit_verdict import parse_percent
-from pytest_asperf.config.engines import ENGINES, PROGRAM_ENGINES, Engine, level_engines
+from pytest_asperf.config.engines import ENGINES, FOLDER_ENGINES, Engine, level_engines
 from pytest_asperf.config.remote_address import REMOTE_ADDRESS
 from pytest_asperf.config.roles import ROLES, is_role
 from pytest_asperf.config.server_url import URL_RULE
@@ -132,7 +132,7 @@ class Settings:
 
     def tools_of(self, engine: Engine) -> Path | None:
         """The folder of programs that an engine consists of; None for a library."""
-        return self.tools if engine in PROGRAM_ENGINES else None
+        return self.tools if engine in FOLDER_ENGINES else None
 
     def url_of(self, engine: Engine) -> str | None:
         """The URL of an engine that is a server which we do not start."""

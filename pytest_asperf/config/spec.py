@@ -10,11 +10,12 @@ from pathlib import Path  # noqa: TC003  # dataclass fields are resolved at run 
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.config.engine_settings import EngineSettings
-from pytest_asperf.config.engines import SERVER_ENGINES
+from pytest_asperf.config.engines import TEXT_ENGINES
 
 if TYPE_CHECKING:
     from pytest_asperf.config.build_sources import Source
     from pytest_asperf.config.engines import Engine
+    from pytest_asperf.config.pipeline import Pipeline
     from pytest_asperf.config.variants import Variant
 
 
@@ -43,6 +44,7 @@ class ModelSpec:
         own_settings: those that hold on one engine only, over `settings`.
         corpus: a text file to score for PPL, or None for the shipped held-out corpus.
         variant: what is made of the source before it is measured or quantised, None for nothing.
+        pipeline: the foreign programs that are the engine `command`.
     """
 
     name: str
@@ -55,6 +57,7 @@ class ModelSpec:
     own_settings: tuple[tuple[Engine, EngineSettings], ...] = ()
     corpus: Path | None = None
     variant: Variant | None = None
+    pipeline: Pipeline | None = None
 
     def on(self, engine: Engine) -> ModelSpec:
         """This model on an engine, with the settings that it has there."""
@@ -68,7 +71,7 @@ class ModelSpec:
 
 def _on(engine: Engine | None) -> str:
     """The engine as a title names it; llama.cpp's library and programs go without saying."""
-    named = engine == "mlx" or engine in SERVER_ENGINES
+    named = engine == "mlx" or engine in TEXT_ENGINES
     return f" on {engine}" if named else ""
 
 

@@ -106,6 +106,8 @@ class EngineFacts:
     @property
     def release(self) -> str:
         """The library's name and version, and those of the library below it."""
+        if self.engine == "command":
+            return self.library
         if self.engine == "openai":
             return f"{self.library}, version {self.version}"
         if self.mlx_version is not None:
@@ -146,7 +148,8 @@ class LoadedFacts:
     Attributes:
         layers_offloaded: layers on a GPU, the output head counted as one.
         tokens: what the engine is fed with, where it chooses that by itself.
-        served: the server in words, if it is one: its build and slots, and what is not known of it.
+        served: the server in words, if it is one: its build and slots, and what is not known of it;
+            of a command line its programs.
         slow_by: share by which the engine was asked to be slower.
         logits_seen: what showed that logits are numbers, where timed runs do not show them.
         bytes_per_token: bytes that a step reads, of a model whose file does not say.
@@ -203,6 +206,8 @@ class ContextFacts:
         client: what asking a server cost, in words.
         states: what a server said of itself before and after a run: its slots, and what is the same
             as long as it lives; empty where it says nothing.
+        proof: what foreign programs printed of what must be proved, in words.
+        handover_ns: what several programs took beside their prompts and their output.
     """
 
     n_ctx: int | None
@@ -215,6 +220,8 @@ class ContextFacts:
     drafted: str | None = None
     client: str | None = None
     states: tuple[Mapping[str, object], ...] = ()
+    proof: str | None = None
+    handover_ns: int | None = None
     peak_rss_bytes: int = 0
     verbatim: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
 

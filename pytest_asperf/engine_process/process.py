@@ -83,7 +83,7 @@ class EngineRefusedError(EngineError):
 #: Refusals in the middle of the work, whose figures would be of broken decodes.
 _BREAKING: Final = {
     *("decode", "internal", "logits", "non-finite", "position"),
-    *("remote", "rollback", "server", "tool"),
+    *("command", "remote", "rollback", "server", "tool"),
 }
 
 #: Those after which the engine is not asked again. A server that failed may have ended or hang.
@@ -94,6 +94,8 @@ _DONE: Final = {"memory": ("ran out of memory", ""), "internal": ("failed inside
 _LONGEST_MANNER: Final = 100
 
 _REMEDIES: Final = {
+    "command": "run the command line by hand in the project's folder, and compare what it prints "
+    "with what `reads`, `patterns` or `json` of the phase expects (docs/pipelines.md)",
     "context": "ask for less context, or for a smaller depth",
     "decode": "the engine failed while computing; its log says where",
     "import": "install the engine: pip install {package}, or name the interpreter that has it with "
@@ -113,6 +115,7 @@ _REMEDIES: Final = {
     "settings.llama_cpp = {{ ... }} of the model",
     "rollback": "speculate with models of attention only, or leave rollback at auto, which uses "
     "the engine's checkpoints where it has them",
+    "program": "correct `run` of the model's phases, or install the program",
     "quantize": "choose a level that this file can be quantised to",
     "tool": "run the program by hand; report it to llama.cpp with the model named",
     "tools": "name a folder that has all of llama.cpp's programs, with --asperf-tools or as "
@@ -123,7 +126,17 @@ _REMEDIES: Final = {
 
 
 #: Refusals that the engine's log explains further.
-_LOGGED: Final = {"decode", "import", "internal", "load", "memory", "quantize", "tool", "server"}
+_LOGGED: Final = {
+    "command",
+    "decode",
+    "import",
+    "internal",
+    "load",
+    "memory",
+    "quantize",
+    "tool",
+    "server",
+}
 
 
 def usable_cores() -> tuple[int, ...]:

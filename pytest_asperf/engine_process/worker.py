@@ -138,6 +138,11 @@ class Worker(EngineProcess):
         answer = self.call(op, model=name, tokens=list(tokens), depth=depth, **more)
         return self.parsed(f"{op} {name}", lambda: _run(answer, len(tokens) - depth))
 
+    def output(self, name: str, prompt: str, n_tokens: int) -> str:
+        """The text of so many tokens after a prompt."""
+        answer = self.call("output", model=name, prompt=prompt, n_tokens=n_tokens)
+        return self.parsed(f"output {name}", lambda: str(answer["text"]))
+
     def score(
         self, names: Sequence[str], tokens: Sequence[int], first: int, *, concurrency: int = 1
     ) -> dict[str, tuple[ChunkScore, ContextFacts]]:

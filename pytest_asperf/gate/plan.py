@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.build_sources import runs_on
 from pytest_asperf.config.engine_settings import EngineSettings, FlashAttention
-from pytest_asperf.config.engines import ENGINES, GGUF_ENGINES, MLX_ENGINES, SERVER_ENGINES
+from pytest_asperf.config.engines import (
+    ENGINES,
+    GGUF_ENGINES,
+    MLX_ENGINES,
+    SERVER_ENGINES,
+    TEXT_ENGINES,
+)
 from pytest_asperf.config.spec import ModelRef, Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import ConfigError
@@ -49,6 +55,7 @@ _SERVED: Final = (
     Workload("ttft", 128, users=4),
     Workload("tg", 64, users=4),
 )
+_MOST_USERS: Final = 4
 _PP: Final = Workload("pp", 512)
 _TG: Final = Workload("tg", 128)
 
@@ -135,10 +142,12 @@ def default_cells(
         pairs: whose speculation is gated.
         depth_of: gives the context at which a model's decoding is timed.
     """
-    if engine in SERVER_ENGINES:
-        served = (GateCell(ref, workload) for ref in models for workload in _SERVED)
+    if engine in TEXT_ENGINES:
+        most = _MOST_USERS if engine in SERVER_ENGINES else 1
+        works = [workload for workload in _SERVED if workload.users <= most]
+        served = (GateCell(ref, workload) for ref in models for workload in works)
         what = "PPL, logits, speculation and other settings"
-        return GatePlan(tuple(served), (LeftOut(what, "a server shows times and no logits"),))
+        return GatePlan(tuple(served), (LeftOut(what, f"{engine} shows times and no logits"),))
     cells = [cell for ref in models for cell in _model_cells(ref, depth_of(ref), engine)]
     if moe is not None:
         cells += [GateCell(moe, work) for work in (_PP, _TG, GateCheck.PPL, GateCheck.LOGITS)]

@@ -123,6 +123,7 @@ class ModelLocator:
         locate = {
             "scripted": self._locate_script,
             "openai": _locate_served,
+            "command": self._locate_pipeline,
             **dict.fromkeys(MLX_ENGINES, self._locate_folder),
         }
         located = locate.get(engine, self._locate_gguf)(ref)
@@ -175,6 +176,25 @@ class ModelLocator:
         files = hash_files(path, cache=self._cache)
         return LocatedModel(ref, path, files.sha256, path.stat().st_size, None, files)
 
+    def _locate_pipeline(self, ref: ModelRef) -> LocatedModel:
+        """A description of the programs, in a file for the worker."""
+        spec = ref.spec
+        if spec.pipeline is None:
+            raise UnfitError(
+                f"{ref.label} has no programs to run",
+                why="the engine command runs the command lines of a model",
+                remedy=f"write `phases` in [tool.asperf.models.{spec.name}] (docs/pipelines.md)",
+            )
+        path = _own_file(ref)
+        files = hash_files(path, cache=self._cache) if path else None
+        text = spec.pipeline.as_json(path)
+        sha256 = hashlib.sha256(f"{files.sha256 if files else ''}{text}".encode()).hexdigest()
+        described = self._cache / "pipelines" / f"{sha256}.json"
+        described.parent.mkdir(parents=True, exist_ok=True)
+        described.write_text(text, "utf-8")
+        size = sum(stat[1] for stat in files.state) if files else 0
+        return LocatedModel(ref, described, sha256, size, None, files)
+
     def _quantizer_id(self) -> str:
         return (self.describe().library_sha256 or "unknown")[:16]
 
@@ -186,6 +206,29 @@ class ModelLocator:
 def _locate_served(ref: ModelRef) -> LocatedModel:
     """A model of a running server, whose file is not known here."""
     return LocatedModel(ref, Path(ref.spec.name), "", 0, None)
+
+
+def _own_file(ref: ModelRef) -> Path | None:
+    """The file or folder that programs are given for `{model}`; None where they take none."""
+    spec = ref.spec
+    path = dict(spec.files).get(ref.level or "", spec.gguf)
+    if spec.hf_folder is not None:
+        path = hf_source(spec, spec.hf_folder)
+    is_made = ref.level is not None and not spec.files
+    needed = spec.pipeline is not None and spec.pipeline.takes_model
+    if is_made or (needed and path is None):
+        raise UnfitError(
+            f"{ref.label}: no file of that level is declared",
+            why="programs run files as they are, and none is made for them",
+            remedy="declare it in the model's `files`, by its level",
+        )
+    if path is not None and not path.exists():
+        raise ModelError(
+            f"{ref.label}: there is no {path}",
+            why="its programs are given that file",
+            remedy="correct its path in the configuration",
+        )
+    return path
 
 
 def is_unchanged(model: LocatedModel) -> bool:

@@ -79,7 +79,8 @@ class Provenance:
             *((("remote", self.loaded.remote.text()),) if self.loaded.remote else ()),
             ("settings", self._settings()),
             *((("memory", f"{memory}, by the engine's own count"),) if memory else ()),
-            *((("server", self._server),) if self.loaded.served else ()),
+            *(((self._served_by, self._server),) if self.loaded.served else ()),
+            *((("proof", proof),) if (proof := self.context and self.context.proof) else ()),
             *((("client", client),) if (client := self.context and self.context.client) else ()),
             *((("logits", logits),) if logits else ()),
         )
@@ -98,8 +99,8 @@ class Provenance:
         return f"{self.loaded.served}{options}{drafted}"
 
     @property
-    def _file(self) -> str:
-        return f"sha256 {self.sha256[:12]}" if self.sha256 else "its file is not known"
+    def _served_by(self) -> str:
+        return "programs" if self.engine.engine == "command" else "server"
 
     def _settings(self) -> str:
         loaded, context = self.loaded, self.context

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from pytest_asperf.config import markers
-from pytest_asperf.config.engines import PROGRAM_ENGINES
+from pytest_asperf.config.engines import FOLDER_ENGINES
 from pytest_asperf.config.markers import Marks
 from pytest_asperf.config.options import OPTIONS
 from pytest_asperf.config.settings import Settings, parse_values, read_word
@@ -54,11 +54,11 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
             remedy="give --asperf-engine=openai as well; where single models name that engine, "
             "write `url` in the configuration file",
         )
-    if "tools" in values and settings.engine not in PROGRAM_ENGINES:
+    if "tools" in values and settings.engine not in FOLDER_ENGINES:
         raise ConfigError(
             f"--asperf-tools names a folder, and the engine is {settings.engine}",
             why="its programs would not be run",
-            remedy="give --asperf-engine=llama_tools or llama_server as well; where single models "
+            remedy="give --asperf-engine=llama_tools, llama_server or command as well; where single models "
             "name that engine, write `tools` in the configuration file",
         )
     return settings

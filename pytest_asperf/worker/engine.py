@@ -204,6 +204,14 @@ class AnswersRequests(Protocol):
         """
 
 
+@runtime_checkable
+class ShowsOutput(Protocol):
+    """A model whose generated text can be had."""
+
+    def output(self, prompt: str, n_tokens: int) -> str:
+        """The text of so many tokens after a prompt."""
+
+
 class Engine(Protocol):
     """An engine inside its own process."""
 

@@ -24,6 +24,7 @@ from .engine import (
     LoadedModel,
     RefusalError,
     ScoresInOrder,
+    ShowsOutput,
     SpeculatesByItself,
     Timing,
 )
@@ -44,6 +45,7 @@ ENGINES: Final = {
     "llama_cpp_server": (".llama_cpp_server_engine", "LlamaCppServerEngine"),
     "mlx_server": (".mlx_server_engine", "MlxServerEngine"),
     "openai": (".openai_engine", "OpenAiEngine"),
+    "command": (".command_engine", "CommandEngine"),
 }
 
 
@@ -63,6 +65,7 @@ class Server:
             "generate": self._generate,
             "first_token": self._first_token,
             "serve": self._serve,
+            "output": self._output,
             "score": self._score,
             "quantize": self._quantize,
             "speculate": self._speculate,
@@ -135,6 +138,12 @@ class Server:
         if not isinstance(served, AnswersRequests):
             raise RefusalError("unsupported", "only a server answers requests")
         return _timed(served.serve(Asked(**request)), served)
+
+    def _output(self, model: str, prompt: str, n_tokens: int) -> dict[str, Any]:
+        loaded = self._model(model)
+        if not isinstance(loaded, ShowsOutput):
+            raise RefusalError("unsupported", "only the engine command keeps what is generated")
+        return {"text": loaded.output(prompt, n_tokens)}
 
     def _score(
         self, models: list[str], tokens: list[int], first: int, concurrency: int

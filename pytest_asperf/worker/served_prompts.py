@@ -23,6 +23,13 @@ _WITHIN: Final = 0.02
 _TRIES: Final = 24
 
 
+def new_beginning(n_tokens: int) -> str:
+    """A first line of a few words, for a prompt of so many tokens that begins like no other."""
+    # Unguessable: a server that runs for days must not have seen them in an earlier session.
+    words = random.SystemRandom().sample(_WORDS, min(_N_WORDS, max(1, n_tokens // 2)))
+    return " ".join(words) + "\n"
+
+
 class Prompts:
     """Makes prompts of a text.
 
@@ -34,8 +41,6 @@ class Prompts:
     def __init__(self, count: Callable[[str], int], *, is_cheap: bool = True) -> None:
         self._count = count
         self._is_cheap = is_cheap
-        # Unguessable: a server that runs for days must not have seen them in an earlier session.
-        self._draw = random.SystemRandom()
         self._n_characters: dict[int, int] = {}
 
     def draw(self, text: str, n_tokens: int) -> str:
@@ -44,8 +49,7 @@ class Prompts:
         Raises:
             RefusalError: the text is too short.
         """
-        words = self._draw.sample(_WORDS, min(_N_WORDS, max(1, n_tokens // 2)))
-        begins = " ".join(words) + "\n"
+        begins = new_beginning(n_tokens)
         if self._is_cheap or n_tokens not in self._n_characters:
             self._n_characters[n_tokens] = self._fitted(begins, text, n_tokens)
         return begins + text[: self._n_characters[n_tokens]]

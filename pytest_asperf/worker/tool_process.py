@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from collections import deque
@@ -43,9 +44,12 @@ _METADATA: Final = "llama_model_loader: - kv"
 
 
 class ToolRun:
-    """One running program, which inherits the descriptors `pass_fds`.
+    """One running program, which inherits the descriptors `pass_fds`, in a folder.
 
     `name` is what messages call it. A failure of a server has a kind of its own.
+
+    Attributes:
+        peak_rss_bytes: its peak resident memory, once it has ended.
     """
 
     def __init__(
@@ -56,8 +60,11 @@ class ToolRun:
         pass_fds: Sequence[int] = (),
         name: str = "",
         kind: str = "tool",
+        stdin: int = subprocess.DEVNULL,
+        folder: Path | None = None,
     ) -> None:
         self._name, self._kind = name or program.name, kind
+        self.peak_rss_bytes = 0
         self._lines: deque[str] = deque(maxlen=_MAX_LINES)
         self._output = bytearray()
         # Variables that set options would have the tools run something else than was asked for.
@@ -65,7 +72,8 @@ class ToolRun:
         try:
             self._process = subprocess.Popen(
                 [str(program), *arguments],
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
+                cwd=folder,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=pass_fds,
@@ -147,7 +155,8 @@ class ToolRun:
 
     def failure(self, what: str) -> RefusalError:
         """The error for a failure of this program, with its last lines."""
-        last_lines = [line for line in self.log if line and not _NOISE.search(line)][
+        logged = [line for line in self.log if line and not _NOISE.search(line)]
+        last_lines = (logged or [line for line in self.output.splitlines() if line])[
             -_QUOTED_LINES:
         ]
         quoted = " | ".join(line[:_QUOTED_CHARS] for line in last_lines) or "it logged nothing"
@@ -166,12 +175,23 @@ class ToolRun:
 
     def wait(self) -> None:
         """Wait for its end, whatever that is."""
-        self._process.wait()
+        self._reap()
         for reader in self._readers:
             reader.join(timeout=5.0)
         for stream in (self._process.stdout, self._process.stderr):
             if stream and not any(reader.is_alive() for reader in self._readers):
                 stream.close()
+
+    def _reap(self) -> None:
+        """Wait as Popen does, and keep what the kernel counted."""
+        process = self._process
+        if process.returncode is None:
+            with suppress(ChildProcessError):  # polled meanwhile
+                _, status, used = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+                # macOS counts bytes, Linux kibibytes (getrusage(2) of either).
+                self.peak_rss_bytes = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        process.wait()
 
 
 class Toolbox:

@@ -1,0 +1,392 @@
+"""Foreign programs as an engine: command lines that are run to their end for each request.
+
+Nothing is known of such a program but what it prints, how long its process takes, and its file. So
+every figure is either read from its output or timed from outside, and what contradicts the other is
+refused. A failure's message begins with its name: `no-times`, `times-exceed-wall`, ...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from .command_output import Printed, generated_text, read_printed
+from .engine import Asked, Facts, RefusalError, Timing
+from .identity import files_sha256
+from .served_model import served_facts, unseen_context
+from .served_prompts import is_near, new_beginning
+from .tool_process import ToolRun
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+#: The kind of a refusal in the middle of the work.
+_KIND: Final = "command"
+_PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")
+#: Tokens of the prompt where only the output is timed and no depth is named.
+_SHORT_PROMPT: Final = 16
+#: Runs for one timed request: the tokens of a prompt are known once it ran.
+_TRIES: Final = 8
+_CHARACTERS_PER_TOKEN: Final = 3.5
+#: Clocks differ, and a program may begin to count before its process is seen to run.
+_CLOCK_SHARE: Final = 1.02
+_CLOCK_NS: Final = 5_000_000
+_OUTPUT_KEPT: Final = 2000
+_CANNOT: Final = {
+    **dict.fromkeys(
+        ("tokenize", "prompt", "generate", "first_token"),
+        "a foreign program takes texts and shows no tokens: PPL, logits and speculation step by "
+        "step need the engine llama_cpp, llama_tools or mlx",
+    ),
+    **dict.fromkeys(
+        ("logits", "score"),
+        "a foreign program shows no logits; measure quality with llama_cpp, llama_tools or mlx",
+    ),
+    "memory": "a foreign program does not say what it allocated for what; "
+    'latency("ttft512").peak_memory is the peak of its process',
+    "step_ns": "a foreign program prints no time of each token",
+    "itl": "a foreign program prints no time of each token; claim the rate, tg128",
+    "users": "a foreign program serves one request at a time",
+    "step": "a foreign program cannot be stepped and rolled back",
+    "slow_by": "a foreign program cannot be slowed by a share; llama_cpp and scripted can",
+    "quantize": "a foreign program is given its files as they are: declare them by level, `files`",
+}
+
+
+class NoTimesError(RefusalError):
+    """A program ended well and printed no time: mlx_lm does at an empty output.
+
+    llama.cpp's programs lose their last lines at times, as another thread writes them.
+    """
+
+
+class CommandEngine:
+    """The engine: the folder that `{tools}` stands for."""
+
+    def __init__(self, folder: str = "") -> None:
+        self._folder = folder
+
+    def describe(self) -> Facts:
+        """The folder of programs, as far as one is named; the programs are those of a model."""
+        files = [path for path in sorted(Path(self._folder).glob("*")) if path.is_file()]
+        return {
+            "engine": "command",
+            "library": "command line",
+            "version": "unknown",
+            "library_path": self._folder or sys.executable,
+            "library_sha256": files_sha256(files) if self._folder else None,
+            "devices": [],
+            "default_threads": None,
+            "cannot": _CANNOT,
+        }
+
+    def load(self, path: str, settings: dict[str, Any]) -> CommandModel:
+        """Find the programs of a pipeline, which is described in a file of ours."""
+        described = json.loads(Path(path).read_text("utf-8"))
+        fixed = {"tools": self._folder, "model": described["model"], "python": sys.executable}
+        return CommandModel(described, {**fixed, **settings}, settings)
+
+    def quantize(self, *_: object) -> NoReturn:
+        """Refuse: programs run files as they are."""
+        raise RefusalError("unsupported", _CANNOT["quantize"])
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRun:
+    """One program's run."""
+
+    name: str
+    printed: Printed
+    wall_ns: int
+    peak_rss_bytes: int
+    text: str
+    proof: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRun:
+    """The runs of all programs for one request.
+
+    Attributes:
+        by_wall: whether whole processes are timed, with start, load and end.
+    """
+
+    phases: tuple[PhaseRun, ...]
+    n_output: int
+    by_wall: bool
+
+    @property
+    def last(self) -> PhaseRun:
+        """The program that generates."""
+        return self.phases[-1]
+
+    @property
+    def n_prompt(self) -> int:
+        """Tokens of the prompt, by the program that read most of it."""
+        return max(phase.printed.n_prompt for phase in self.phases)
+
+    @property
+    def prompt_ns(self) -> int:
+        """What all programs took for the prompt by their own clocks."""
+        times_ns = [phase.printed.prompt_ns for phase in self.phases]
+        if all(ns is None for ns in times_ns):
+            raise RefusalError(_KIND, "no-times: no program printed the time of its prompt")
+        return sum(ns or 0 for ns in times_ns)
+
+    @property
+    def first_token_ns(self) -> int:
+        """Until the first token is there."""
+        after_ns = round(self.last.printed.step_ns * (self.n_output - 1))
+        if self.by_wall:
+            return sum(phase.wall_ns for phase in self.phases) - after_ns
+        if all(phase.printed.has_total for phase in self.phases):
+            return sum(phase.printed.total_ns for phase in self.phases) - after_ns
+        if len(self.phases) == 1:
+            return self.prompt_ns
+        lacking = next(phase.name for phase in self.phases if not phase.printed.has_total)
+        raise RefusalError(
+            _KIND,
+            f"no-times: {lacking} printed neither its total time nor that of the handover, which "
+            'is between the programs; read one of them, or write clock = "wall"',
+        )
+
+    @property
+    def handover_ns(self) -> int | None:
+        """What neither prompt nor generation took, of several programs."""
+        if len(self.phases) == 1 or all(phase.printed.prompt_ns is None for phase in self.phases):
+            return None
+        own_step_ns = self.last.printed.step_ns if self.last.printed.n_steps >= self.n_output else 0
+        return max(0, self.first_token_ns - self.prompt_ns - round(own_step_ns))
+
+    def timing(self, work: Asked) -> Timing:
+        """The time of a workload."""
+        first_ns = self.prompt_ns if work.kind == "pp" and not self.by_wall else self.first_token_ns
+        rest_ns = round(self.last.printed.step_ns * (self.n_output - 1))
+        elapsed_ns, steps_ns = {
+            "pp": (first_ns, ()),
+            "ttft": (first_ns, (first_ns,)),
+            "tg": (rest_ns, ()),
+            "request": (first_ns + rest_ns, (first_ns, rest_ns)),
+        }[work.kind]
+        if elapsed_ns <= 0:
+            raise RefusalError(_KIND, f"no-times: {self.last.name} took 0 ns for {work.kind}")
+        return Timing(work.n_tokens, elapsed_ns, steps_ns, None)
+
+
+class CommandModel:
+    """A pipeline whose programs were found.
+
+    Args:
+        described: the pipeline, as `config.pipeline` writes it.
+        values: what stands for placeholders.
+        settings: the engine settings among them.
+    """
+
+    def __init__(self, described: Facts, values: Facts, settings: Facts) -> None:
+        self._phases, self._folder = described["phases"], Path(described["folder"])
+        self._by_wall = described["clock"] == "wall"
+        self._values = {key: str(value) for key, value in values.items() if value not in {None, ""}}
+        self._n_characters: dict[int, int] = {}
+        self._per_token = _CHARACTERS_PER_TOKEN
+        self._n_silent = 0
+        self.peak_rss_bytes = 0
+        taken = {name for phase in self._phases for word in phase["run"]
+                 for name in _PLACEHOLDER.findall(word)}  # fmt: skip
+        self._require_values(taken, settings)
+        self._programs = [self._program(phase["run"][0]) for phase in self._phases]
+        threads = settings.get("threads", 0)
+        size = Path(described["model"]).stat().st_size if described["model"] else 0
+        self.facts = served_facts(
+            " → ".join(map(_identity, self._programs))
+            + (", whole processes timed" if self._by_wall else ""),
+            description=f"pipeline of {len(self._phases)} programs",
+            size_bytes=size,
+            threads=threads,
+            layers_offloaded=settings.get("n_gpu_layers", 0),
+            programs=[str(program) for program in self._programs],
+            loads_each_run=True,
+        )
+        kv = {key: settings.get(key, "unknown") for key in ("type_k", "type_v", "flash_attn")}
+        self._fixed_context = {**unseen_context(None, "unknown"), **kv, "threads": threads or None}
+        self.context: Facts = dict(self._fixed_context)
+
+    def _require_values(self, taken: set[str], settings: Facts) -> None:
+        if unused := sorted(settings.keys() - taken):
+            raise RefusalError("settings", f"no program's command line has {{{unused[0]}}}")
+        ours = {"prompt", "prompt_file", "n_tokens", "handover"}
+        for name in sorted(taken - self._values.keys() - ours):
+            what = {"tools": "name the folder with --asperf-tools", "model": "name its file"}
+            remedy = what.get(name, f"set {name} in the model's settings")
+            raise RefusalError("program", f"a command line has {{{name}}}: {remedy}")
+
+    def _program(self, word: str) -> Path:
+        name = self._filled(word, {})
+        path = self._folder / name if "/" in name else Path(shutil.which(name) or "")
+        if not path.is_file() or not os.access(path, os.X_OK):
+            raise RefusalError("program", f"program-not-found: there is no program {name}")
+        return path
+
+    def _filled(self, word: str, more: Mapping[str, str]) -> str:
+        values = {**self._values, **more}
+        # Braces of anything else, such as JSON's, are the program's.
+        return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), word)
+
+    def serve(self, work: Asked) -> Timing:
+        """Time one request; see `AnswersRequests`."""
+        n_prompt, n_output = _sizes(work)
+        run = self._fitting(work.text, n_prompt, n_output)
+        timing = run.timing(work)
+        self.peak_rss_bytes = max(phase.peak_rss_bytes for phase in run.phases)
+        self.context = {
+            **self._fixed_context,
+            "handover_ns": run.handover_ns,
+            "proof": ", ".join(f"{k} {v}" for p in run.phases for k, v in p.proof.items()) or None,
+            "output": run.last.text[:_OUTPUT_KEPT],
+            "repeated_without_times": self._n_silent,
+            "wall_ns": {phase.name: phase.wall_ns for phase in run.phases},
+        }
+        return timing
+
+    def output(self, prompt: str, n_tokens: int) -> str:
+        """The text of so many tokens after a prompt."""
+        for _ in range(_TRIES):
+            with suppress(NoTimesError):
+                return self._run(prompt, n_tokens).last.text
+        raise RefusalError(
+            _KIND, f"no-times: printed no time that its reader finds, {_TRIES} times"
+        )
+
+    def _fitting(self, text: str, n_prompt: int, n_output: int) -> PipelineRun:
+        """A run with as many tokens as asked for; others are not counted."""
+        last, self._n_silent = "", 0
+        for _ in range(_TRIES):
+            try:
+                run = self._run(self._prompt(text, n_prompt), n_output)
+            except NoTimesError as err:
+                last = str(err)
+                self._n_silent += 1
+                continue
+            if not is_near(run.n_prompt, n_prompt):
+                last = f"its prompts had {run.n_prompt} tokens, and {n_prompt} were asked for"
+                self._n_characters[n_prompt] += round((n_prompt - run.n_prompt) * self._per_token)
+            elif run.last.printed.n_steps < n_output - 1:
+                last = (
+                    f"fewer-tokens: {run.last.name} generated {run.last.printed.n_steps} after the "
+                    f"first, and {n_output - 1} were asked for; have it ignore the text's end"
+                )
+            else:
+                return run
+        raise RefusalError(_KIND, f"{last} ({_TRIES} times)")
+
+    def _prompt(self, text: str, n_prompt: int) -> str:
+        begins = new_beginning(n_prompt)
+        guess = max(0, round(n_prompt * self._per_token) - len(begins))
+        n_characters = max(0, self._n_characters.setdefault(n_prompt, guess))
+        if n_characters > len(text):
+            raise RefusalError("context", f"the text is too short for {n_prompt} tokens")
+        return begins + text[:n_characters]
+
+    def _run(self, prompt: str, n_output: int) -> PipelineRun:
+        with tempfile.TemporaryDirectory(prefix="asperf-") as folder:
+            file = Path(folder) / "prompt.txt"
+            file.write_text(prompt, "utf-8")
+            more = {
+                "prompt": prompt,
+                "prompt_file": str(file),
+                "n_tokens": str(n_output),
+                "handover": str(Path(folder) / "handover"),
+            }
+            runs = tuple(
+                self._phase_run(phase, program, more)
+                for phase, program in zip(self._phases, self._programs, strict=True)
+            )
+        run = PipelineRun(runs, n_output, self._by_wall)
+        if not run.n_prompt:
+            raise NoTimesError(_KIND, "no-times: no program printed the tokens of its prompt")
+        self._per_token = len(prompt) / run.n_prompt
+        return run
+
+    def _phase_run(self, phase: Facts, program: Path, more: Mapping[str, str]) -> PhaseRun:
+        arguments = [self._filled(word, more) for word in phase["run"][1:]]
+        with ExitStack() as stack:
+            given = {}
+            if phase["stdin"]:
+                given["stdin"] = stack.enter_context(Path(more["prompt_file"]).open("rb")).fileno()
+            began_ns = time.perf_counter_ns()
+            run = ToolRun(program, arguments, folder=self._folder, kind=_KIND, **given)
+            run.finish()
+            wall_ns = time.perf_counter_ns() - began_ns
+        output, log = run.output, run.log
+        lines = [*log, *output.splitlines()]
+        printed = read_printed(phase["reader"], lines)
+        if phase["reader"] and printed.prompt_ns is None and not printed.n_steps and \
+                not self._by_wall:  # fmt: skip
+            silent = run.failure("no-times: printed no time that its reader finds")
+            raise NoTimesError(silent.kind, str(silent))
+        counted_ns = max(printed.total_ns, (printed.prompt_ns or 0) + printed.generated_ns)
+        if counted_ns > _CLOCK_SHARE * wall_ns + _CLOCK_NS:
+            raise run.failure(
+                f"times-exceed-wall: printed {counted_ns / 1e9:.3f} s, and its process took "
+                f"{wall_ns / 1e9:.3f} s"
+            )
+        return PhaseRun(
+            program.name,
+            printed,
+            wall_ns,
+            max(run.peak_rss_bytes, printed.memory_bytes),
+            generated_text(phase["reader"], output, "\n".join(log)),
+            _shown(phase["proof"], lines, run),
+        )
+
+    def close(self) -> None:
+        """Nothing runs between two requests."""
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise RefusalError("unsupported", _CANNOT["generate"])
+
+    def logits(self, *_: object) -> NoReturn:
+        """Refuse: none are shown."""
+        raise RefusalError("unsupported", _CANNOT["logits"])
+
+    tokenize = prompt = generate = first_token = _refuse
+
+
+def _sizes(work: Asked) -> tuple[int, int]:
+    """Tokens of the prompt, and of the output."""
+    if work.users > 1:
+        raise RefusalError("unsupported", _CANNOT["users"])
+    if work.kind == "itl":
+        raise RefusalError("unsupported", _CANNOT["itl"])
+    if work.kind in {"pp", "ttft"}:
+        if work.depth:
+            raise RefusalError("unsupported", "a program's prompt is read from an empty context")
+        return work.n_tokens, 1
+    if work.kind == "request":
+        return work.depth, work.n_tokens
+    return work.depth or _SHORT_PROMPT, work.n_tokens + 1
+
+
+def _shown(proof: Sequence[Sequence[str]], lines: Sequence[str], run: ToolRun) -> dict[str, str]:
+    """What a program printed of what must be proved; refused where it did not."""
+    shown = {}
+    for what, pattern in proof:
+        match = next((m for line in lines if (m := re.search(pattern, line))), None)
+        if match is None:
+            raise run.failure(f"path-mismatch: printed nothing that shows {what} ({pattern})")
+        shown[what] = (match[1] if match.re.groups else match[0]) or ""
+    return shown
+
+
+def _identity(program: Path) -> str:
+    """A program by its path, size and digest."""
+    size, digest = program.stat().st_size, files_sha256([program.resolve()])
+    return f"{program} ({size} bytes, sha256 {digest[:12]})"
