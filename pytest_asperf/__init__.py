@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pytest_asperf.api.measurement_context import Model, Reading
     from pytest_asperf.api.memory import Memory, MemoryReading, assert_fits
     from pytest_asperf.api.order_assertions import assert_monotonic, assert_pareto_optimal
+    from pytest_asperf.api.pipelines import Pipelines, assert_same_output
     from pytest_asperf.api.placement import assert_placement
     from pytest_asperf.api.published import assert_as_published
     from pytest_asperf.api.ratio import assert_ratio
@@ -95,6 +96,7 @@ __all__ = [
     "Outcome",
     "PairedTest",
     "Perplexity",
+    "Pipelines",
     "PromptSpeculation",
     "PublishedFinding",
     "Reading",
@@ -126,6 +128,7 @@ __all__ = [
     "assert_placement",
     "assert_ppl_delta",
     "assert_ratio",
+    "assert_same_output",
     "assert_sd_gain",
     "assert_sd_gains_more",
     "assert_sd_loss",
@@ -162,6 +165,7 @@ _HOMES = {
     "Outcome": "pytest_asperf.analysis.verdict",
     "PairedTest": "pytest_asperf.analysis.stats.sequential",
     "Perplexity": "pytest_asperf.api.ladder",
+    "Pipelines": "pytest_asperf.api.pipelines",
     "PromptSpeculation": "pytest_asperf.api.speculation",
     "PublishedFinding": "pytest_asperf.published.findings",
     "Reading": "pytest_asperf.api.measurement_context",
@@ -192,6 +196,7 @@ _HOMES = {
     "assert_placement": "pytest_asperf.api.placement",
     "assert_ppl_delta": "pytest_asperf.api.ladder",
     "assert_ratio": "pytest_asperf.api.ratio",
+    "assert_same_output": "pytest_asperf.api.pipelines",
     "assert_sd_gain": "pytest_asperf.api.speculation_assertions",
     "assert_sd_gains_more": "pytest_asperf.api.speculation_assertions",
     "assert_sd_loss": "pytest_asperf.api.speculation_assertions",

@@ -142,6 +142,30 @@ class LatencyReading:
         """
         return self._figure("effective rate of", self._request.rate)
 
+    @property
+    def handover(self) -> Figure:
+        """What a pipeline of several programs takes beside its prompt and its output, in ms.
+
+        Raises:
+            ConfigError: it is no such pipeline, or nothing was printed that it can be told from.
+        """
+        result = self.reading.result
+        found = [ns for run in result.runs if (ns := run.context.handover_ns) is not None]
+        if len(found) < len(result.runs):
+            raise ConfigError(
+                f"{self.name}: no handover was measured",
+                why="it is between the programs of a pipeline",
+                remedy="measure a model with several `phases` that print the time of the prompt",
+            )
+        return self._figure("handover in", result.over_runs([ns / 1e6 for ns in found], "ms"))
+
+    @property
+    def peak_memory(self) -> Figure:
+        """The peak resident memory of the engine's process, or of its largest program, in GiB."""
+        result = self.reading.result
+        peaks = [run.peak_rss_bytes / 2**30 for run in result.runs]
+        return self._figure("peak memory of", result.over_runs(peaks, "GiB"))
+
     def _figure(self, what: str, estimate: Estimate) -> Figure:
         reading = self.reading
         subject = reading.subject(f"{what} {reading.workload}")

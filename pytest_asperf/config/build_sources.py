@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias
 
 from pytest_asperf.config.engines import (
     DISTRIBUTIONS,
-    LIBRARIES,
     FOLDER_ENGINES,
+    LIBRARIES,
     PROGRAM_ENGINES,
     parse_engine,
 )

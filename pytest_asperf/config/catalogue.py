@@ -320,7 +320,7 @@ def _model(name: str, table: CheckedTable, folder: Path) -> ModelSpec:
             f"{table}: a model has exactly one of {', '.join(_SOURCES)}",
             why="they say where its weights come from",
             remedy="keep `hf` for a Hugging Face folder, `gguf` for one file to quantise from, or"
-            " `files` for published files by level; programs that are run (`phases`) may do without",
+            " `files` for published files by level; a model with `phases` may do without",
         )
     path = path_rule(folder)
     engine = table.values.get("engine", "command" if pipeline else None)

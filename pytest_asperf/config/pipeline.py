@@ -55,8 +55,7 @@ _NUMBER: Final = r"\d{1,12}(?:\.\d{1,9})?"
 _TOKENS: Final = r"\d{1,9}"
 _MLX_FORM: Final = (
     rf"^Prompt: (?P<prompt_tokens>{_TOKENS}) tokens, (?P<prompt_tps>{_NUMBER}) tokens-per-sec",
-    rf"^Generation: (?P<generated_tokens>{_TOKENS}) tokens, "
-    rf"(?P<generated_tps>{_NUMBER}) tokens-per-sec",
+    rf"^Generation: (?P<generated_tokens>{_TOKENS}) tokens, (?P<generated_tps>{_NUMBER}) ",
 )
 _BETWEEN_RULES: Final = r"={10}\n(?P<text>.*)\n={10}\nPrompt: "
 
@@ -89,8 +88,7 @@ READERS: Final[Mapping[str, Reader]] = {
     "llama.cpp": Reader(
         (
             rf"prompt eval time = +(?P<prompt_ms>{_NUMBER}) ms / +(?P<prompt_tokens>{_TOKENS}) ",
-            rf": +eval time = +(?P<generated_ms>{_NUMBER}) ms / "
-            rf"+(?P<generated_tokens>{_TOKENS}) runs",
+            rf": +eval time = +(?P<generated_ms>{_NUMBER}) ms / +(?P<generated_tokens>{_TOKENS}) ",
             rf"total time = +(?P<total_ms>{_NUMBER}) ms",
         )
     ),

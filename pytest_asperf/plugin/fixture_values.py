@@ -10,6 +10,7 @@ from pytest_asperf.api.engines import Engines
 from pytest_asperf.api.gate import Gate
 from pytest_asperf.api.ladder import Ladder
 from pytest_asperf.api.measurement_context import MeasurementContext
+from pytest_asperf.api.pipelines import Pipelines
 from pytest_asperf.api.scores import Scores
 from pytest_asperf.api.speculation import Speculation
 from pytest_asperf.config.settings import split_address
@@ -137,6 +138,16 @@ def engines(request: pytest.FixtureRequest, quant: str | None) -> Engines:
         session.runner,
         session.gate_budget,
         partial(note, request.node),
+    )
+
+
+def pipelines(request: pytest.FixtureRequest, measures: MeasurementContext) -> Pipelines:
+    """Any two models, each on the engine that it names, else on the session's."""
+    session = live_session(request)
+    return Pipelines(
+        partial(session.catalogue.find, where=request.node.nodeid),
+        lambda ref: session.runner(ref.spec.engine or session.settings.engine),
+        measures,
     )
 
 

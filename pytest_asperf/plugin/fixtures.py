@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pytest_asperf.api.latency import Latency
     from pytest_asperf.api.measurement_context import MeasurementContext, Model
     from pytest_asperf.api.memory import Memory
+    from pytest_asperf.api.pipelines import Pipelines
     from pytest_asperf.api.scores import Scores
     from pytest_asperf.api.speculation import Speculation
     from pytest_asperf.api.throughput import Throughput
@@ -147,6 +148,14 @@ def engines(request: pytest.FixtureRequest, quant: str | None) -> Engines:
     from pytest_asperf.plugin import fixture_values as given
 
     return given.engines(request, quant)
+
+
+@pytest.fixture
+def pipelines(request: pytest.FixtureRequest, _asperf_bench: MeasurementContext) -> Pipelines:
+    """Any two models by their addresses: their ratio, their crossover, their output."""
+    from pytest_asperf.plugin import fixture_values as given
+
+    return given.pipelines(request, _asperf_bench)
 
 
 @pytest.fixture

@@ -58,8 +58,8 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
         raise ConfigError(
             f"--asperf-tools names a folder, and the engine is {settings.engine}",
             why="its programs would not be run",
-            remedy="give --asperf-engine=llama_tools, llama_server or command as well; where single models "
-            "name that engine, write `tools` in the configuration file",
+            remedy="give --asperf-engine=llama_tools, llama_server or command as well; where "
+            "single models name that engine, write `tools` in the configuration file",
         )
     return settings
 

@@ -35,7 +35,7 @@ _PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")
 #: Tokens of the prompt where only the output is timed and no depth is named.
 _SHORT_PROMPT: Final = 16
 #: Runs for one timed request: the tokens of a prompt are known once it ran.
-_TRIES: Final = 8
+_TRIES: Final = 12
 _CHARACTERS_PER_TOKEN: Final = 3.5
 #: Clocks differ, and a program may begin to count before its process is seen to run.
 _CLOCK_SHARE: Final = 1.02
@@ -267,29 +267,34 @@ class CommandModel:
 
     def _fitting(self, text: str, n_prompt: int, n_output: int) -> PipelineRun:
         """A run with as many tokens as asked for; others are not counted."""
-        last, self._n_silent = "", 0
+        problem, begins, self._n_silent = "", new_beginning(n_prompt), 0
+        low, high = 0, len(text)
         for _ in range(_TRIES):
             try:
-                run = self._run(self._prompt(text, n_prompt), n_output)
+                run = self._run(self._prompt(begins, text, n_prompt), n_output)
             except NoTimesError as err:
-                last = str(err)
+                problem, begins = str(err), new_beginning(n_prompt)
                 self._n_silent += 1
                 continue
             if not is_near(run.n_prompt, n_prompt):
-                last = f"its prompts had {run.n_prompt} tokens, and {n_prompt} were asked for"
-                self._n_characters[n_prompt] += round((n_prompt - run.n_prompt) * self._per_token)
+                problem = f"the prompt had {run.n_prompt} tokens, and {n_prompt} were asked for"
+                off, now = n_prompt - run.n_prompt, self._n_characters[n_prompt]
+                low, high = (now, high) if off > 0 else (low, now)
+                then = now + round(off * self._per_token)
+                # Where tokens are shorter or longer than the mean, a step may go too far.
+                self._n_characters[n_prompt] = then if low < then < high else (low + high) // 2
             elif run.last.printed.n_steps < n_output - 1:
-                last = (
+                begins = new_beginning(n_prompt)
+                problem = (
                     f"fewer-tokens: {run.last.name} generated {run.last.printed.n_steps} after the "
                     f"first, and {n_output - 1} were asked for; have it ignore the text's end"
                 )
             else:
                 return run
-        raise RefusalError(_KIND, f"{last} ({_TRIES} times)")
+        raise RefusalError(_KIND, f"{problem} (none of {_TRIES} runs was as asked for)")
 
-    def _prompt(self, text: str, n_prompt: int) -> str:
-        begins = new_beginning(n_prompt)
-        guess = max(0, round(n_prompt * self._per_token) - len(begins))
+    def _prompt(self, begins: str, text: str, n_prompt: int) -> str:
+        guess = round(n_prompt * self._per_token) - len(begins)
         n_characters = max(0, self._n_characters.setdefault(n_prompt, guess))
         if n_characters > len(text):
             raise RefusalError("context", f"the text is too short for {n_prompt} tokens")
@@ -318,20 +323,17 @@ class CommandModel:
     def _phase_run(self, phase: Facts, program: Path, more: Mapping[str, str]) -> PhaseRun:
         arguments = [self._filled(word, more) for word in phase["run"][1:]]
         with ExitStack() as stack:
-            given = {}
-            if phase["stdin"]:
-                given["stdin"] = stack.enter_context(Path(more["prompt_file"]).open("rb")).fileno()
+            source = more["prompt_file"] if phase["stdin"] else os.devnull
+            stdin = stack.enter_context(Path(source).open("rb")).fileno()
             began_ns = time.perf_counter_ns()
-            run = ToolRun(program, arguments, folder=self._folder, kind=_KIND, **given)
+            run = ToolRun(program, arguments, folder=self._folder, kind=_KIND, stdin=stdin)
             run.finish()
             wall_ns = time.perf_counter_ns() - began_ns
         output, log = run.output, run.log
         lines = [*log, *output.splitlines()]
         printed = read_printed(phase["reader"], lines)
-        if phase["reader"] and printed.prompt_ns is None and not printed.n_steps and \
-                not self._by_wall:  # fmt: skip
-            silent = run.failure("no-times: printed no time that its reader finds")
-            raise NoTimesError(silent.kind, str(silent))
+        if isinstance(printed, str):
+            raise NoTimesError(_KIND, str(run.failure(f"no-times: printed {printed}")))
         counted_ns = max(printed.total_ns, (printed.prompt_ns or 0) + printed.generated_ns)
         if counted_ns > _CLOCK_SHARE * wall_ns + _CLOCK_NS:
             raise run.failure(

@@ -45,16 +45,19 @@ class Printed:
         return self.generated_ns / self.n_steps if self.n_steps else 0.0
 
 
-def read_printed(reader: Facts | None, lines: Sequence[str]) -> Printed:
-    """What a program's lines say, by the patterns or keys of its reader."""
+def read_printed(reader: Facts | None, lines: Sequence[str]) -> Printed | str:
+    """What a program's lines say, by all patterns or keys of its reader; else what it lacks."""
     if reader is None:
         return Printed()
     found = dict(_from_json(reader["keys"], lines) if reader["keys"] else ())
-    for pattern in map(re.compile, reader["patterns"]):
-        for line in lines:
-            if match := pattern.search(line[:_SEARCHED]):
-                found |= {key: text for key, text in match.groupdict().items() if text}
+    for pattern in reader["patterns"]:
+        searched = (re.search(pattern, line[:_SEARCHED]) for line in lines)
+        if not (matches := [match for match in searched if match]):
+            return f"nothing that matches {pattern}"
+        found |= {key: text for key, text in matches[-1].groupdict().items() if text}
     numbers = {key: number for key, text in found.items() if (number := _number(text)) is not None}
+    if lacking := [key for key, _ in reader["keys"] if key not in numbers]:
+        return f"no {lacking[0]}"
     return _printed(numbers, counts_first=reader["counts_first"])
 
 

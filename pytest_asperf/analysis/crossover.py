@@ -1,0 +1,95 @@
+"""The prompt length from which one of two models is the faster one, searched in comparisons.
+
+The search assumes one crossing: the longer the prompt, the better the first does. It rests on
+comparisons at single lengths that share one error, so that each bound errs with at most that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.stats.estimate import Estimate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Comparisons of one search, at most; they share its error.
+MOST_COMPARISONS: Final = 10
+#: Bounds that are nearer than this factor are near enough: prompts have lengths within 2 %.
+_NEAR_ENOUGH: Final = 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A comparison at one length.
+
+    Attributes:
+        outcome: PASS where the first is shown to be faster, FAIL where the second is.
+        text: the ratio of their times, for a reader.
+    """
+
+    n_tokens: int
+    outcome: Outcome
+    text: str = ""
+
+
+@dataclass(slots=True)
+class CrossoverSearch:
+    """Chooses the lengths of comparisons, by bisection between the two ends.
+
+    An undecided length lies near the crossover; the search goes on at both sides of it.
+    """
+
+    shortest: int
+    longest: int
+    done: list[Compared] = field(default_factory=list)
+
+    def next_length(self) -> int | None:
+        """The length to compare at; None once the bounds are near or the comparisons are spent."""
+        known = {compared.n_tokens: compared.outcome for compared in self.done}
+        # Whoever is faster at the wrong end is so everywhere.
+        for end, settles in ((self.longest, Outcome.FAIL), (self.shortest, Outcome.PASS)):
+            if end not in known:
+                return end
+            if known[end] is settles:
+                return None
+        gaps = [(b / a, a, b) for a, b in self._gaps() if b > _NEAR_ENOUGH * a and b - a > 1]
+        if not gaps or len(self.done) >= MOST_COMPARISONS:
+            return None
+        _, a, b = max(gaps)
+        return round(math.sqrt(a * b))
+
+    def _gaps(self) -> Iterator[tuple[int, int]]:
+        """Neighbouring lengths, of which one at least was decided, around the crossover."""
+        low, high = self._low or 0, self._high or math.inf
+        points = sorted({c.n_tokens for c in self.done if low <= c.n_tokens <= high})
+        return (pair for pair in pairwise(points) if {low, high} & {*pair})
+
+    @property
+    def _low(self) -> int | None:
+        """The longest prompt for which the second is shown to be faster."""
+        return max((c.n_tokens for c in self.done if c.outcome is Outcome.FAIL), default=None)
+
+    @property
+    def _high(self) -> int | None:
+        """The shortest prompt for which the first is shown to be faster."""
+        return min((c.n_tokens for c in self.done if c.outcome is Outcome.PASS), default=None)
+
+    @property
+    def estimate(self) -> Estimate:
+        """The length from which the first is faster, between the nearest decided lengths."""
+        low, high = self._low, self._high
+        inner = math.sqrt((low or self.shortest) * (high or self.longest))
+        return Estimate(
+            float((low if high is None else high if low is None else None) or inner),
+            float(low or 0),
+            float(high or math.inf),
+            len(self.done),
+            method="the nearest lengths at which paired runs decided",
+            unit="tokens",
+            counted="lengths",
+        )
