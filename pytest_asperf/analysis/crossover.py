@@ -29,11 +29,13 @@ class Compared:
 
     Attributes:
         outcome: PASS where the first is shown to be faster, FAIL where the second is.
+        n_pairs: that it rests on.
         text: the ratio of their times, for a reader.
     """
 
     n_tokens: int
     outcome: Outcome
+    n_pairs: int = 1
     text: str = ""
 
 
@@ -88,8 +90,8 @@ class CrossoverSearch:
             float((low if high is None else high if low is None else None) or inner),
             float(low or 0),
             float(high or math.inf),
-            len(self.done),
-            method="the nearest lengths at which paired runs decided",
+            max(1, sum(compared.n_pairs for compared in self.done)),
+            method="the nearest lengths at which pairs decided",
             unit="tokens",
-            counted="lengths",
+            counted="pairs",
         )

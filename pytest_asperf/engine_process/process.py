@@ -82,8 +82,8 @@ class EngineRefusedError(EngineError):
 
 #: Refusals in the middle of the work, whose figures would be of broken decodes.
 _BREAKING: Final = {
-    *("decode", "internal", "logits", "non-finite", "position"),
-    *("command", "remote", "rollback", "server", "tool"),
+    *("decode", "internal", "logits", "non-finite", "position", "command", "remote"),
+    *("rollback", "server", "tool"),
 }
 
 #: Those after which the engine is not asked again. A server that failed may have ended or hang.
@@ -94,8 +94,7 @@ _DONE: Final = {"memory": ("ran out of memory", ""), "internal": ("failed inside
 _LONGEST_MANNER: Final = 100
 
 _REMEDIES: Final = {
-    "command": "run the command line by hand in the project's folder, and compare what it prints "
-    "with what `reads`, `patterns` or `json` of the phase expects (docs/pipelines.md)",
+    "command": "run the command line by hand, and compare its output with what the phase reads",
     "context": "ask for less context, or for a smaller depth",
     "decode": "the engine failed while computing; its log says where",
     "import": "install the engine: pip install {package}, or name the interpreter that has it with "
@@ -127,15 +126,7 @@ _REMEDIES: Final = {
 
 #: Refusals that the engine's log explains further.
 _LOGGED: Final = {
-    "command",
-    "decode",
-    "import",
-    "internal",
-    "load",
-    "memory",
-    "quantize",
-    "tool",
-    "server",
+    *("command", "decode", "import", "internal", "load", "memory", "quantize", "tool", "server"),
 }
 
 

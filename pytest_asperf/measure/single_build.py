@@ -12,7 +12,7 @@ import psutil
 from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS, delta_ppl
 from pytest_asperf.config.progress import SoFar
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.errors import AsperfError
+from pytest_asperf.errors import AsperfError, UnfitError
 from pytest_asperf.hardware.watch import MachineWatch
 from pytest_asperf.measure.corpus import read_corpus
 from pytest_asperf.measure.engine_memory import counted_memory
@@ -104,6 +104,12 @@ class SingleBuild:
         """Fill a model's context, and read what that takes."""
         name = model.ref.title
         worker = self._loaded.only([model])
+        if reason := worker.describe().cannot.get("memory"):
+            raise UnfitError(
+                f"memory: {reason}",
+                why="what a model takes is the engine's own count",
+                remedy="measure on llama_cpp or mlx",
+            )
         self._loaded.require_context(model, n_ctx, f"memory at {n_ctx}")
         fill = Workload("pp", n_ctx)
         tokens = workload_tokens(worker, name, self._corpus(model.ref.spec), fill)

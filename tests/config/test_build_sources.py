@@ -217,8 +217,12 @@ def test_a_url_is_a_running_server(text: str) -> None:
 
 
 def test_servers_come_with_their_library() -> None:
-    """A release brings its server, a folder of programs both kinds of program."""
+    """A release brings its server, a folder of programs both kinds; command lines name either."""
     release = Packages(("llama-cpp-python==0.3.36",), engines=frozenset({"llama_cpp"}))
-    assert [e for e in ENGINES if runs_on(release, e)] == ["llama_cpp", "llama_cpp_server"]
+    assert [e for e in ENGINES if runs_on(release, e)] == [
+        "llama_cpp",
+        "llama_cpp_server",
+        "command",
+    ]
     folder = ToolsFolder(Path("bin"))
-    assert [e for e in ENGINES if runs_on(folder, e)] == ["llama_tools", "llama_server"]
+    assert [e for e in ENGINES if runs_on(folder, e)] == ["llama_tools", "llama_server", "command"]

@@ -37,7 +37,7 @@ MLX: set[Engine] = {"mlx", "mlx_server"}
 )
 def test_a_name_says_which_engines_have_it(name: str, level: str, engines: set[Engine]) -> None:
     """Case does not matter, one level has one spelling, and a script stands for any."""
-    assert level_engines(name) == (level, frozenset({*engines, "scripted"}))
+    assert level_engines(name) == (level, frozenset({*engines, "scripted", "command"}))
 
 
 @pytest.mark.parametrize("name", ["", "7bit", "4bit-g0", "4bit-g", "4-bit", "Q4", "4bit-g32x"])
@@ -108,7 +108,7 @@ def test_the_recipes_are_the_engines_own_words() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_matches_levels_or_says_that_it_has_none(engine: Engine) -> None:
     """A server has the levels of its library; a server that we do not start has none."""
-    if engine in {"scripted"} | GGUF:
+    if engine in {"scripted", "command"} | GGUF:
         assert matching_level("Q4_K_M", engine, where="test") == "Q4_K_M"
     elif engine in MLX:
         assert matching_level("Q4_K_M", engine, where="test") == "4bit-g32"

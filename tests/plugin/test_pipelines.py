@@ -1,0 +1,87 @@
+"""Foreign programs in a session: readings, pairs, a crossover, outputs, and a gate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.foreign import KEYS, Plan, foreign_program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.plugin.conftest import Project
+
+_READS = "json = { " + ", ".join(f'{key} = "{key}"' for key in KEYS) + " }"
+_TESTS = """
+@pytest.mark.model("slow")
+def test_readings(throughput, latency):
+    assert_throughput(throughput("tg8"), at_least=90_000, at_most=110_000)
+    assert_latency(latency("ttft64"), at_most="1 ms")
+    assert_figure(latency("ttft64").peak_memory, at_most=0.5)
+
+@pytest.mark.model("split")
+def test_handover(latency):
+    assert_figure(latency("ttft64").handover, at_least=0.39, at_most=0.41)
+
+def test_crossover(pipelines):
+    found = pipelines.crossover("split", "slow", over="ttft32..ttft128")
+    assert_figure(found, at_least=33, at_most=90)
+
+def test_ratio(pipelines):
+    assert_ratio(pipelines, "split", "slow", "ttft256", at_most=0.6)
+
+def test_outputs(pipelines):
+    assert_same_output(pipelines, "split", "slow")
+
+def test_other_output(pipelines):
+    assert_same_output(pipelines, "other", "slow")
+
+def test_memory(model, memory):
+    memory(64)
+
+def test_nothing_to_compare(pipelines):
+    pipelines.crossover("slow", "slow")
+
+def test_no_range(pipelines):
+    pipelines.crossover("split", "slow", over="64..128")
+"""
+
+
+def phase(program: str, n_tokens: str = "{n_tokens}", *more: str) -> str:
+    """A phase of a configuration."""
+    words = [f"./{program}", "{prompt_file}", n_tokens, *more]
+    return f"{{ run = {words!r}, {_READS} }}"
+
+
+def declare(project: Project) -> None:
+    """A program that reads 10 µs a token, and two programs that read 1 µs a token and 400 µs more.
+
+    They cross at about 45 tokens.
+    """
+    foreign_program(project.path / "slow", Plan("$words * 10"))
+    foreign_program(project.path / "fast", Plan(handover_us=200))
+    foreign_program(project.path / "other", Plan(says="ac"))
+    split = f"{phase('fast', '1', '{handover}')}, {phase('fast', '{n_tokens}', '{handover}')}"
+    models = {"slow": phase("slow"), "other": phase("other"), "split": split}
+    project.config(
+        "\n".join(f'[models.{name}]\ncorpus = "corpus.txt"\nphases = [{phases}]' for name, phases in
+                  models.items()),
+        engine="command", default_model="slow", repetitions=5, max_pairs=20,
+    )  # fmt: skip
+
+
+def test_a_session_with_pipelines(
+    project: Project, rows: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """Every claim works as on any engine, and what programs cannot do is refused by name."""
+    declare(project)
+    project.test(_TESTS)
+    found = {row["test"].partition("::")[2]: row for row in rows("--asperf-seed=1")}
+    outcomes = {test: row["outcome"] for test, row in found.items()}
+    assert outcomes["test_readings"] == outcomes["test_handover"] == "PASS"
+    assert outcomes["test_crossover"] == outcomes["test_ratio"] == "PASS"
+    assert (outcomes["test_outputs"], outcomes["test_other_output"]) == ("PASS", "FAIL")
+    assert "from character 2 on" in str(found["test_other_output"])
+    crossover = found["test_crossover"]
+    assert crossover["subject"] == "crossover of split over slow in ttft32..ttft128"
+    assert "split takes 0." in str(crossover)
