@@ -1,4 +1,4 @@
-"""A foreign program for tests: prints the times that its plan says. A shell starts sooner than Python."""
+"""A foreign program for tests: it prints the times of its plan. A shell starts soonest."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ KEYS = {
     for key in ("prompt_tokens", "prompt_us", "generated_tokens", "generated_us", "total_us")
 }
 _PRINTS = (
-    """echo "{\\"prompt_tokens\\": $words, \\"prompt_us\\": $prompt, \\"generated_tokens\\": $steps,"""
-    """ \\"generated_us\\": $((steps * STEP)), \\"total_us\\": $total}" >&2"""
+    'echo "{\\"prompt_tokens\\": $words, \\"prompt_us\\": $prompt, \\"generated_tokens\\": $steps, '
+    '\\"generated_us\\": $((steps * STEP)), \\"total_us\\": $total}" >&2'
 )
 
 

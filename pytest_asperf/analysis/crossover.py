@@ -85,10 +85,12 @@ class CrossoverSearch:
     def estimate(self) -> Estimate:
         """The length from which the first is faster, between the nearest decided lengths."""
         low, high = self._low, self._high
-        inner = math.sqrt((low or self.shortest) * (high or self.longest))
+        point = math.sqrt((low or self.shortest) * (high or self.longest))
+        if (low is None) != (high is None):  # all that is known is one bound
+            point = float(high or (low or 0) + 1)
         return Estimate(
-            float((low if high is None else high if low is None else None) or inner),
-            float(low or 0),
+            max(point, low + 1 if low else 0),
+            float(low + 1 if low else 0),
             float(high or math.inf),
             max(1, sum(compared.n_pairs for compared in self.done)),
             method="the nearest lengths at which pairs decided",

@@ -113,9 +113,8 @@ class Pipelines(FixtureValue):
             ratio = replace(pairs.test.estimate.as_ratio(), unit=RATIO)
             n_pairs = counted_text(len(pairs.pairs), "pairs")
             text = f"{names[1]} takes {ratio.text()} the time of {names[0]} ({n_pairs})"
-        return Compared(workload.n_tokens, outcome, len(pairs.pairs), text), ran_rows(
-            names, result.ran
-        )
+        compared = Compared(workload.n_tokens, outcome, len(pairs.pairs), text)
+        return compared, ran_rows(names, result.ran)
 
     def outputs(self, first: str, second: str) -> Outputs:
         """What two models generate after the shipped prompts.

@@ -1,7 +1,7 @@
 """Prefill and decoding by different units: five pipelines, each a model that the user names.
 
-None is shipped: a pipeline is a model with `phases`, see the documentation on pipelines. `@mlx_alone`
-may be an MLX model as well. Where one is missing, the test is skipped and names its role.
+None is shipped: a pipeline is a model with `phases` (docs/pipelines.md). `@mlx_alone` may be an MLX
+model as well. Where one is missing, the test is skipped and names its role.
 """
 
 from __future__ import annotations

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.config.catalogue import load_catalogue
 from pytest_asperf.config.pipeline import READERS, Pipeline
 from pytest_asperf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _RUN = 'run = ["program", "{prompt}", "{n_tokens}"]'
 

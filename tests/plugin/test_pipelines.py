@@ -24,8 +24,8 @@ def test_handover(latency):
     assert_figure(latency("ttft64").handover, at_least=0.39, at_most=0.41)
 
 def test_crossover(pipelines):
-    found = pipelines.crossover("split", "slow", over="ttft32..ttft128")
-    assert_figure(found, at_least=33, at_most=90)
+    found = pipelines.crossover("split", "slow", over="ttft40..ttft56")
+    assert_figure(found, at_least=40, at_most=56)
 
 def test_ratio(pipelines):
     assert_ratio(pipelines, "split", "slow", "ttft256", at_most=0.6)
@@ -83,5 +83,5 @@ def test_a_session_with_pipelines(
     assert (outcomes["test_outputs"], outcomes["test_other_output"]) == ("PASS", "FAIL")
     assert "from character 2 on" in str(found["test_other_output"])
     crossover = found["test_crossover"]
-    assert crossover["subject"] == "crossover of split over slow in ttft32..ttft128"
+    assert crossover["subject"] == "crossover of split over slow in ttft40..ttft56"
     assert "split takes 0." in str(crossover)
