@@ -95,6 +95,8 @@ def engine_of(named: Engine | None, builds: Sequence[Build], default: Engine) ->
     fitting = [e for e in ENGINES if all(runs_on(build.source, e) for build in builds)]
     if named in fitting:
         return named
+    # A command line may run any build, and is meant only where it is named.
+    fitting = [e for e in fitting if e != "command" or e == default]
     if named is None and fitting:
         return default if default in fitting else fitting[0]
     base, candidate = (build.name for build in builds)
