@@ -19,7 +19,7 @@ from filelock import FileLock
 from pytest_asperf.modelfiles.cache import cache_root
 
 TOOLS: Final = (
-    *("llama-bench", "llama-perplexity", "llama-quantize"),
+    *("llama-bench", "llama-perplexity", "llama-quantize", "llama-completion"),
     *("llama-speculative-simple", "llama-batched-bench", "llama-server", "ggml-rpc-server"),
 )
 

@@ -1,0 +1,75 @@
+"""Two programs of llama.cpp that hand a cache file over, against one, on the shipped target.
+
+One program reads the prompt and writes its cache, the other reads the cache and generates. Alone it
+reads the prompt token by token, as on a unit that has no batches, or in batches. Whole processes
+are timed, but for the handover.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from build_tools import tools_folder
+from models import level_files, shipped_target
+
+_COMMON = [
+    *("{tools}/llama-completion", "-m", "{model}", "-f", "{prompt_file}", "-no-cnv", "-t", "1"),
+    *("--temp", "0", "--ignore-eos", "--no-display-prompt", "-c", "8192"),
+]
+_ALL = ["-n", "{n_tokens}"]
+_CACHE = ["--prompt-cache", "{handover}"]
+_STEPS = ["-b", "1", "-ub", "1"]
+_SPLIT = [["-n", "1", *_CACHE], [*_ALL, *_CACHE, *_STEPS]]
+#: By model: its clock, and what each program is given beside.
+_MODELS = {
+    "split": ("wall", _SPLIT),
+    "by_token": ("wall", [[*_ALL, *_STEPS]]),
+    "by_batch": ("wall", [_ALL]),
+    "resident": ("program", _SPLIT),
+}
+_TESTS = """
+import pytest
+from pytest_asperf import assert_figure, assert_same_output
+
+def test_crossover(pipelines):
+    assert_figure(pipelines.crossover("split", "by_token", over="ttft16..ttft512"), at_most=512)
+
+def test_no_crossover(pipelines):
+    assert_figure(pipelines.crossover("split", "by_batch", over="ttft16..ttft512"), at_most=512)
+
+def test_output(pipelines):
+    assert_same_output(pipelines, "split", "by_token")
+
+@pytest.mark.model("resident")
+def test_handover(latency):
+    for workload in ("ttft128", "ttft410", "ttft1024"):
+        reading = latency(workload)
+        print(f"{workload}: handover {reading.handover}, TTFT {reading.time}")
+"""
+
+
+def main() -> int:
+    """Measure in a project of its own."""
+    model = level_files(shipped_target(), ("F16",))["F16"]
+    lines = [f"tools = {json.dumps(str(tools_folder()))}"]
+    for name, (clock, programs) in _MODELS.items():
+        lines += [f"[models.{name}]", f'clock = "{clock}"']
+        lines.append(f"gguf = {json.dumps(str(model))}")
+        for given in programs:
+            lines.append(f"[[models.{name}.phases]]")
+            lines.append(f"run = {json.dumps([*_COMMON, *given])}")
+            lines.append('reads = "llama.cpp"')
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "asperf.toml").write_text("\n".join(lines))
+        (Path(folder) / "test_pipelines.py").write_text(_TESTS)
+        options = ("-s", "-v", "-p", "no:randomly", "--asperf-seed=1", "--asperf-max-seconds=90")
+        command = [sys.executable, "-m", "pytest", *options, "--rootdir", folder]
+        return subprocess.run(command, cwd=folder, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
