@@ -43,20 +43,16 @@ _CLOCK_NS: Final = 5_000_000
 _OUTPUT_KEPT: Final = 2000
 _CANNOT: Final = {
     **dict.fromkeys(
-        ("tokenize", "prompt", "generate", "first_token"),
-        "a foreign program takes texts and shows no tokens: PPL, logits and speculation step by "
-        "step need the engine llama_cpp, llama_tools or mlx",
+        ("tokenize", "prompt", "generate", "first_token", "logits", "score", "step"),
+        "a foreign program takes texts and shows neither tokens nor logits: PPL, logits and "
+        "speculation need the engine llama_cpp, llama_tools or mlx",
     ),
     **dict.fromkeys(
-        ("logits", "score"),
-        "a foreign program shows no logits; measure quality with llama_cpp, llama_tools or mlx",
+        ("step_ns", "itl"), "a foreign program prints no time of each token; claim the rate, tg128"
     ),
     "memory": "a foreign program does not say what it allocated for what; "
     'latency("ttft512").peak_memory is the peak of its process',
-    "step_ns": "a foreign program prints no time of each token",
-    "itl": "a foreign program prints no time of each token; claim the rate, tg128",
     "users": "a foreign program serves one request at a time",
-    "step": "a foreign program cannot be stepped and rolled back",
     "slow_by": "a foreign program cannot be slowed by a share; llama_cpp and scripted can",
     "quantize": "a foreign program is given its files as they are: declare them by level, `files`",
 }
@@ -135,51 +131,56 @@ class PipelineRun:
         return max(phase.printed.n_prompt for phase in self.phases)
 
     @property
-    def prompt_ns(self) -> int:
-        """What all programs took for the prompt by their own clocks."""
-        times_ns = [phase.printed.prompt_ns for phase in self.phases]
-        if all(ns is None for ns in times_ns):
-            raise RefusalError(_KIND, "no-times: no program printed the time of its prompt")
-        return sum(ns or 0 for ns in times_ns)
+    def prompt_ns(self) -> int | None:
+        """What all programs took for the prompt by their own clocks; None if none says it."""
+        times_ns = [ns for phase in self.phases if (ns := phase.printed.prompt_ns) is not None]
+        return sum(times_ns) if times_ns else None
 
     @property
-    def first_token_ns(self) -> int:
-        """Until the first token is there."""
-        after_ns = round(self.last.printed.step_ns * (self.n_output - 1))
+    def rest_ns(self) -> int:
+        """From the first token to the last one."""
+        return round(self.last.printed.step_ns * (self.n_output - 1))
+
+    @property
+    def first_token_ns(self) -> int | None:
+        """Until the first token is there; None where that is not known.
+
+        Of one program it is the time of the prompt, if no total is printed. Of several it is not:
+        the handover is between them.
+        """
         if self.by_wall:
-            return sum(phase.wall_ns for phase in self.phases) - after_ns
+            return sum(phase.wall_ns for phase in self.phases) - self.rest_ns
         if all(phase.printed.has_total for phase in self.phases):
-            return sum(phase.printed.total_ns for phase in self.phases) - after_ns
-        if len(self.phases) == 1:
-            return self.prompt_ns
-        lacking = next(phase.name for phase in self.phases if not phase.printed.has_total)
-        raise RefusalError(
-            _KIND,
-            f"no-times: {lacking} printed neither its total time nor that of the handover, which "
-            'is between the programs; read one of them, or write clock = "wall"',
-        )
+            return sum(phase.printed.total_ns for phase in self.phases) - self.rest_ns
+        return self.prompt_ns if len(self.phases) == 1 else None
 
     @property
     def handover_ns(self) -> int | None:
-        """What neither prompt nor generation took, of several programs."""
-        if len(self.phases) == 1 or all(phase.printed.prompt_ns is None for phase in self.phases):
+        """What neither prompt nor generation took, of several programs; None if not known."""
+        first_ns, prompt_ns = self.first_token_ns, self.prompt_ns
+        if len(self.phases) == 1 or first_ns is None or prompt_ns is None:
             return None
-        own_step_ns = self.last.printed.step_ns if self.last.printed.n_steps >= self.n_output else 0
-        return max(0, self.first_token_ns - self.prompt_ns - round(own_step_ns))
+        # The step that gives the first token may be counted as generation.
+        own_ns = self.last.printed.step_ns if self.last.printed.n_steps >= self.n_output else 0
+        return max(0, first_ns - prompt_ns - round(own_ns))
 
     def timing(self, work: Asked) -> Timing:
         """The time of a workload."""
         first_ns = self.prompt_ns if work.kind == "pp" and not self.by_wall else self.first_token_ns
-        rest_ns = round(self.last.printed.step_ns * (self.n_output - 1))
-        elapsed_ns, steps_ns = {
-            "pp": (first_ns, ()),
-            "ttft": (first_ns, (first_ns,)),
-            "tg": (rest_ns, ()),
-            "request": (first_ns + rest_ns, (first_ns, rest_ns)),
-        }[work.kind]
-        if elapsed_ns <= 0:
-            raise RefusalError(_KIND, f"no-times: {self.last.name} took 0 ns for {work.kind}")
-        return Timing(work.n_tokens, elapsed_ns, steps_ns, None)
+        parts_ns = {
+            "pp": (first_ns,), "ttft": (first_ns,), "tg": (self.rest_ns,),
+            "request": (first_ns, self.rest_ns),
+        }[work.kind]  # fmt: skip
+        steps_ns = tuple(ns for ns in parts_ns if ns is not None)
+        if len(steps_ns) < len(parts_ns) or sum(steps_ns) <= 0:
+            raise RefusalError(
+                _KIND,
+                f"no-times: {' and '.join(phase.name for phase in self.phases)} printed no time of "
+                f'{work.kind}; several programs need total or handover, or clock = "wall"',
+            )
+        return Timing(
+            work.n_tokens, sum(steps_ns), steps_ns if work.kind == "request" else (), None
+        )
 
 
 class CommandModel:
@@ -204,12 +205,10 @@ class CommandModel:
         self._require_values(taken, settings)
         self._programs = [self._program(phase["run"][0]) for phase in self._phases]
         threads = settings.get("threads", 0)
-        size = Path(described["model"]).stat().st_size if described["model"] else 0
         self.facts = served_facts(
             " → ".join(map(_identity, self._programs))
             + (", whole processes timed" if self._by_wall else ""),
             description=f"pipeline of {len(self._phases)} programs",
-            size_bytes=size,
             threads=threads,
             layers_offloaded=settings.get("n_gpu_layers", 0),
             programs=[str(program) for program in self._programs],
@@ -252,7 +251,7 @@ class CommandModel:
             "proof": ", ".join(f"{k} {v}" for p in run.phases for k, v in p.proof.items()) or None,
             "output": run.last.text[:_OUTPUT_KEPT],
             "repeated_without_times": self._n_silent,
-            "wall_ns": {phase.name: phase.wall_ns for phase in run.phases},
+            "wall_ns": [phase.wall_ns for phase in run.phases],
         }
         return timing
 
@@ -267,31 +266,38 @@ class CommandModel:
 
     def _fitting(self, text: str, n_prompt: int, n_output: int) -> PipelineRun:
         """A run with as many tokens as asked for; others are not counted."""
-        problem, begins, self._n_silent = "", new_beginning(n_prompt), 0
-        low, high = 0, len(text)
+        problem, self._n_silent = "", 0
         for _ in range(_TRIES):
             try:
-                run = self._run(self._prompt(begins, text, n_prompt), n_output)
+                run = self._sized(new_beginning(n_prompt), text, n_prompt, n_output)
             except NoTimesError as err:
-                problem, begins = str(err), new_beginning(n_prompt)
+                problem = str(err)
                 self._n_silent += 1
                 continue
-            if not is_near(run.n_prompt, n_prompt):
-                problem = f"the prompt had {run.n_prompt} tokens, and {n_prompt} were asked for"
-                off, now = n_prompt - run.n_prompt, self._n_characters[n_prompt]
-                low, high = (now, high) if off > 0 else (low, now)
-                then = now + round(off * self._per_token)
-                # Where tokens are shorter or longer than the mean, a step may go too far.
-                self._n_characters[n_prompt] = then if low < then < high else (low + high) // 2
-            elif run.last.printed.n_steps < n_output - 1:
-                begins = new_beginning(n_prompt)
-                problem = (
-                    f"fewer-tokens: {run.last.name} generated {run.last.printed.n_steps} after the "
-                    f"first, and {n_output - 1} were asked for; have it ignore the text's end"
-                )
-            else:
+            n_steps = run.last.printed.n_steps
+            if n_steps >= n_output - 1:
                 return run
-        raise RefusalError(_KIND, f"{problem} (none of {_TRIES} runs was as asked for)")
+            problem = (
+                f"fewer-tokens: {run.last.name} generated {n_steps} after the first, and "
+                f"{n_output - 1} were asked for; have it ignore the text's end"
+            )
+        raise RefusalError(_KIND, f"{problem} ({_TRIES} times)")
+
+    def _sized(self, begins: str, text: str, n_prompt: int, n_output: int) -> PipelineRun:
+        """A run with a prompt of as many tokens, by the program's own count."""
+        low, high = 0, len(text)
+        for _ in range(_TRIES):
+            run = self._run(self._prompt(begins, text, n_prompt), n_output)
+            if is_near(run.n_prompt, n_prompt):
+                return run
+            off, now = n_prompt - run.n_prompt, self._n_characters[n_prompt]
+            low, high = (now, high) if off > 0 else (low, now)
+            then = now + round(off * self._per_token)
+            # Where tokens are shorter or longer than the mean, a step may go too far.
+            self._n_characters[n_prompt] = then if low < then < high else (low + high) // 2
+        raise RefusalError(
+            _KIND, f"the prompt had {run.n_prompt} tokens, and {n_prompt} were asked for"
+        )
 
     def _prompt(self, begins: str, text: str, n_prompt: int) -> str:
         guess = round(n_prompt * self._per_token) - len(begins)
@@ -355,11 +361,7 @@ class CommandModel:
     def _refuse(self, *_: object) -> NoReturn:
         raise RefusalError("unsupported", _CANNOT["generate"])
 
-    def logits(self, *_: object) -> NoReturn:
-        """Refuse: none are shown."""
-        raise RefusalError("unsupported", _CANNOT["logits"])
-
-    tokenize = prompt = generate = first_token = _refuse
+    tokenize = prompt = generate = first_token = logits = _refuse
 
 
 def _sizes(work: Asked) -> tuple[int, int]:
