@@ -59,7 +59,7 @@ OPTIONS: Final = {
     "--asperf-tools": (
         "tools",
         "PATH",
-        "folder of llama.cpp's programs, for llama_tools and llama_server",
+        "folder of programs, for llama_tools, llama_server and command",
     ),
     "--asperf-remote": (
         "remote",

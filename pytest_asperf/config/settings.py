@@ -6,6 +6,7 @@ Both have the same keys, read by the same rules; only the place that a message n
 from __future__ import annotations
 
 import math
+import os
 import re
 import shutil
 import sys
@@ -268,8 +269,9 @@ def _interpreter(value: object, folder: Path) -> Path:
 
 def _tools(value: object, folder: Path) -> Path:
     path = parse_path(value, folder)
-    if not any((path / name).is_file() for name in ("llama-bench", "llama-server")):
-        raise ValueError(": neither llama-bench nor llama-server is in it")
+    llama = any((path / name).is_file() for name in ("llama-bench", "llama-server"))
+    if not llama and not any(f.is_file() and os.access(f, os.X_OK) for f in path.glob("*")):
+        raise ValueError(": neither llama-bench nor llama-server is in it, nor any program")
     return path
 
 
@@ -353,7 +355,7 @@ def setting_rules(folder: Path) -> dict[str, Rule[Any]]:
         "tools": Rule(
             partial(_tools, folder=folder),
             "the path of a folder that has llama.cpp's programs",
-            "llama_tools and llama_server run the programs in that folder",
+            "llama_tools, llama_server and command run the programs in it",
         ),
         "url": URL_RULE.because("the engine openai asks that server"),
         "api_key_variable": Rule(

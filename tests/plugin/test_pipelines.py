@@ -85,3 +85,21 @@ def test_a_session_with_pipelines(
     crossover = found["test_crossover"]
     assert crossover["subject"] == "crossover of split over slow in ttft40..ttft56"
     assert "split takes 0." in str(crossover)
+
+
+def test_two_folders_of_programs_are_gated(project: Project) -> None:
+    """A slower program in the other folder is a FAIL, and proof of path has both programs."""
+    for build, prompt_us in (("old", "$words * 10"), ("new", "$words * 12")):
+        (project.path / build).mkdir()
+        foreign_program(project.path / build / "program", Plan(prompt_us))
+    phases = phase("program").replace("./program", "{tools}/program")
+    model = f'[models.it]\ncorpus = "corpus.txt"\nphases = [{phases}]'
+    project.config(model, engine="command", default_model="it", max_pairs=20)
+    project.test('def test_it(gate):\n    assert_no_regression(gate("ttft64"), tolerance="5%")')
+    result = project.run(
+        "--asperf-baseline=./old", "--asperf-candidate=./new", "-vv", "--asperf-seed=1"
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines_random(
+        ["*FAIL*ttft64*", "*differs: programs *old/program*new/program*"]
+    )
