@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
 
 from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
 from pytest_asperf.config.engines import MLX_ENGINES, level_recipe
@@ -191,6 +194,10 @@ class ModelLocator:
         sha256 = hashlib.sha256(f"{files.sha256 if files else ''}{text}".encode()).hexdigest()
         described = self._cache / "pipelines" / f"{sha256}.json"
         described.parent.mkdir(parents=True, exist_ok=True)
+        for left in described.parent.glob("*-*"):
+            pid = left.name.partition("-")[0]
+            if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+                shutil.rmtree(left, ignore_errors=True)
         described.write_text(text, "utf-8")
         size = sum(stat[1] for stat in files.state) if files else 0
         return LocatedModel(ref, described, sha256, size, None, files)

@@ -88,6 +88,7 @@ class CommandEngine:
     def load(self, path: str, settings: dict[str, Any]) -> CommandModel:
         """Find the programs of a pipeline, which is described in a file of ours."""
         described = json.loads(Path(path).read_text("utf-8"))
+        described["runs"] = str(Path(path).parent)
         fixed = {"tools": self._folder, "model": described["model"], "python": sys.executable}
         return CommandModel(described, {**fixed, **settings}, settings)
 
@@ -194,7 +195,7 @@ class CommandModel:
 
     def __init__(self, described: Facts, values: Facts, settings: Facts) -> None:
         self._phases, self._folder = described["phases"], Path(described["folder"])
-        self._by_wall = described["clock"] == "wall"
+        self._by_wall, self._runs = described["clock"] == "wall", described["runs"]
         self._values = {key: str(value) for key, value in values.items() if value not in {None, ""}}
         self._n_characters: dict[int, int] = {}
         self._per_token = _CHARACTERS_PER_TOKEN
@@ -307,7 +308,8 @@ class CommandModel:
         return begins + text[:n_characters]
 
     def _run(self, prompt: str, n_output: int) -> PipelineRun:
-        with tempfile.TemporaryDirectory(prefix="asperf-") as folder:
+        # What a killed process leaves is removed by its number.
+        with tempfile.TemporaryDirectory(prefix=f"{os.getpid()}-", dir=self._runs) as folder:
             file = Path(folder) / "prompt.txt"
             file.write_text(prompt, "utf-8")
             more = {
