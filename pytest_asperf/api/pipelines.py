@@ -58,7 +58,7 @@ class Pipelines(FixtureValue):
 
     def side(self, name: str, on: str | None) -> ComparedSide:
         """One side of a comparison: a model, and the workload that it runs."""
-        workload = parse_workload(on or "ttft512", where="pipelines", may_be_energy=True)
+        workload = parse_workload(on or "ttft512", where="pipelines", any_cost=True)
         return replace(self._side(name), workload=workload)
 
     def crossover(self, first: str, second: str, over: str = "ttft64..ttft4096") -> Figure:
