@@ -6,9 +6,9 @@ shaped link need a kernel module that few machines have loaded.
 
 from __future__ import annotations
 
-import os
 import socket
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -18,13 +18,15 @@ from typing import Final
 
 from build_tools import tools_folder
 from models import level_files
-from rpc_library import rpc_python
 from timing import table
 
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.worker.rpc_remote import Remote
+
+sys.path.append(str(Path(__file__).parents[1]))
+from tests.rpc_library import rpc_python
 
 #: One way, in ms.
 _DELAYS_MS: Final = (0.0, 0.2, 1.0, 5.0)
@@ -87,8 +89,7 @@ def main() -> None:
     (spec,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
     draft = level_files(spec, ("Q8_0",))["Q8_0"]
     tools = tools_folder()
-    os.environ["PATH"] = f"{tools}:{os.environ['PATH']}"
-    remote = Remote("loopback")
+    remote = Remote("loopback", str(tools))
     relays = {delay: Relay(remote.port, delay / 1000) for delay in _DELAYS_MS}
     addresses: dict[str, str | None] = {"this process": None, "RPC, loopback": remote.endpoint}
     for delay, relay in relays.items():

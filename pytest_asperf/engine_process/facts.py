@@ -129,16 +129,42 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteFacts:
-    """The RPC server that computes for a model; the round trip is that of a small request."""
+    """The RPC server that computes for a model.
+
+    Attributes:
+        round_trip_us: of a small request, before the load.
+        bandwidth_mbs: of a tensor sent and read back over TCP, None where it cannot be measured.
+        offers_rdma: whether the server would leave TCP for RDMA.
+        after: the same when the model was freed.
+    """
 
     endpoint: str
     protocol: str
     round_trip_us: float
+    bandwidth_mbs: float | None = None
+    offers_rdma: bool = False
+    after: RemoteFacts | None = None
+
+    @classmethod
+    def parse(cls, answer: object) -> Self | None:
+        """Read what a worker says of a server; None where this machine computed."""
+        return cls(**plain(cls, _table(answer, "remote"))) if answer else None
+
+    @property
+    def link(self) -> str:
+        """Round trip and bandwidth in words."""
+        if self.bandwidth_mbs is None:
+            return f"{self.round_trip_us:.0f} µs"
+        return f"{self.round_trip_us:.0f} µs and {self.bandwidth_mbs:.0f} MB/s"
 
     def text(self) -> str:
         """It in words."""
-        trip = f"round trip {self.round_trip_us:.0f} µs before it"
-        return f"{self.endpoint} by RPC {self.protocol} over TCP, {trip}"
+        over = "TCP, or RDMA, which it offers" if self.offers_rdma else "TCP"
+        after = f", after it {self.after.link}" if self.after else ""
+        return (
+            f"{self.endpoint} by RPC {self.protocol} over {over}; round trip and bandwidth before "
+            f"the load {self.link}{after}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,14 +208,13 @@ class LoadedFacts:
     def parse(cls, answer: Mapping[str, object]) -> Self:
         """Read the answer to `load`."""
         buffers_mib = _table(answer.get("buffers_mib") or {}, "buffers_mib")
-        remote = answer.get("remote")
         weights_mib = _table(buffers_mib.get("model") or {}, "buffers_mib")
         return cls(
             **plain(cls, answer),
             weights_mib={
                 printable(name): required(weights_mib, name, float) for name in weights_mib
             },
-            remote=RemoteFacts(**plain(RemoteFacts, _table(remote, "remote"))) if remote else None,
+            remote=RemoteFacts.parse(answer.get("remote")),
             verbatim=answer,
         )
 

@@ -9,6 +9,7 @@ from pytest_asperf.engine_process.facts import (
     ContextFacts,
     EngineFacts,
     LoadedFacts,
+    RemoteFacts,
     optional,
     plain,
     required,
@@ -86,9 +87,10 @@ class Worker(EngineProcess):
         answer = self.call("load", model=name, path=str(path), settings=settings.as_dict())
         return self.parsed(f"load {name}", lambda: LoadedFacts.parse(answer))
 
-    def unload(self, name: str) -> None:
-        """Free a model."""
-        self.call("unload", model=name)
+    def unload(self, name: str) -> RemoteFacts | None:
+        """Free a model; the link to the machine that computed it then, if that was another."""
+        remote = self.call("unload", model=name).get("remote")
+        return self.parsed(f"unload {name}", lambda: RemoteFacts.parse(remote))
 
     def clear(self) -> None:
         """Free everything loaded, and let it run on all cores again."""

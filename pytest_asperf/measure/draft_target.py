@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.engine_process import StepCosts, WorkerPair
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.config.spec import Pairing
     from pytest_asperf.engine_process import ContextFacts, LoadedFacts, Margin, Worker
+    from pytest_asperf.engine_process.facts import RemoteFacts
     from pytest_asperf.measure.model_locator import LocatedModel
     from pytest_asperf.worker.speculation import Generation
 
@@ -79,14 +81,25 @@ class OpenPair:
     def reload(self) -> float:
         """Load both models again; the seconds that took."""
         began = time.perf_counter()
-        self._pair.close()
-        if self._draft_alone:
-            self._draft_alone.close()
-        for name in self._models:
-            self._worker.unload(name)
+        self._free()
         self._load()
         self.open(self._n_ctx, self._k_max)
         return time.perf_counter() - began
+
+    def _free(self) -> dict[str, RemoteFacts | None]:
+        self._pair.close()
+        if self._draft_alone:
+            self._draft_alone.close()
+        return {name: self._worker.unload(name) for name in self._models}
+
+    def end(self) -> None:
+        """Free what another machine computed, and note how fast the link to it was at the end."""
+        if not any(facts.remote for facts in self.loaded.values()):
+            return
+        for name, after in self._free().items():
+            if before := self.loaded[name].remote:
+                remote = replace(before, after=after)
+                self.loaded[name] = replace(self.loaded[name], remote=remote)
 
     def generate(
         self, prompt: Sequence[int], *, speculative: bool, seed: int, n_tokens: int | None = None

@@ -129,6 +129,7 @@ def run_speculation(
                     break
             runs = [run for pair in pairs for run in pair.runs if not pairing.temperature]
             divergences = find_divergences(paired.pair, paired.prompts, runs)
+            paired.pair.end()
         except KeyboardInterrupt:
             if not pairs:
                 raise

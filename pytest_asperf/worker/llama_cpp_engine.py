@@ -22,11 +22,12 @@ from .engine import Facts, LoadedModel, RefusalError, Timing, require_context
 from .identity import files_sha256
 from .llama_cpp_log import LibraryLog
 from .llama_cpp_prefix import SavedPrefix
-from .llama_cpp_rpc import RpcDevices, device_list, require_weights
+from .llama_cpp_rpc import device_list, require_rpc
 from .llama_cpp_speculation import LlamaCppStepper
 from .logits import seen
 from .pace import linger
 from .printed.engine_log import buffers_mib, context_facts, layers_offloaded
+from .rpc_remote import Remotes
 from .threads import default_threads
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class LlamaCppEngine:
     def __init__(self) -> None:
         self._log = LibraryLog()
         self._prefixes = SavedPrefix()
-        self._remotes = RpcDevices()
+        self._remotes = Remotes()
         llama_cpp.llama_backend_init()
 
     def describe(self) -> Facts:
@@ -97,8 +98,10 @@ class LlamaCppEngine:
                 "cache",
             )
         compat.require_possible(settings)
-        address = settings.get("remote")
-        remote = self._remotes.remote(address) if address else None
+        remote = None
+        if address := settings.get("remote"):
+            require_rpc()  # before a server is started in vain
+            remote = self._remotes.at(address)
         return LlamaCppModel(path, settings, self._log, self._prefixes, remote)
 
     def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
@@ -128,7 +131,7 @@ class LlamaCppModel:
         self._settings = settings
         self._log = log
         self._prefixes = prefixes
-        self._remote = remote
+        self.remote = remote
         self._context: Any = None
         self._context_key: tuple[int, int, bool] | None = None
         self.context: Facts = {}
@@ -156,7 +159,7 @@ class LlamaCppModel:
         self.facts = self._describe(time.perf_counter_ns() - started_ns)
         if remote:
             self.facts["remote"] = greeting
-            require_weights(remote, self.facts["buffers_mib"])
+            remote.require_weights(self.facts["buffers_mib"])
 
     def _describe(self, load_ns: int) -> Facts:
         description = ctypes.create_string_buffer(_MAX_TEXT)
@@ -210,15 +213,15 @@ class LlamaCppModel:
     ) -> Timing:
         self._prepare(tokens, depth, n_ctx)
         timed = list(tokens[depth:])
-        before = self._remote.work_so_far() if self._remote else None
+        before = self.remote.work_so_far() if self.remote else None
         started_ns = time.perf_counter_ns()
         steps = self._decode_all(timed, n_batch)
         if chooses:
             self._logits(-1, 1)[0].argmax()
         elapsed_ns = time.perf_counter_ns() - started_ns
         self._resident = list(tokens)
-        if self._remote and before:
-            self._remote.require_work(before, 4 * self._n_vocab * len(steps))
+        if self.remote and before:
+            self.remote.require_work(before, len(steps), self._n_vocab)
         return Timing(len(timed), elapsed_ns, tuple(steps), seen(self._logits(-1, 1)[0]))
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
@@ -353,7 +356,7 @@ class LlamaCppModel:
         """Open a context of its own that can be stepped and rolled back."""
         # A batch that is verified is decoded at once, however small the batches of prompts are.
         context, facts = self._new_context(n_ctx, max(self._n_batch, max_outputs), max_outputs)
-        before = self._remote.work_so_far() if self._remote else None
+        before = self.remote.work_so_far() if self.remote else None
         stepper = LlamaCppStepper(
             self._model,
             context,
@@ -362,9 +365,9 @@ class LlamaCppModel:
             rollback=rollback,
             complaint=self._log.complaint,
         )
-        if self._remote and before:
+        if self.remote and before:
             # It has decoded tokens, to see how it is rolled back.
-            self._remote.require_work(before, 4 * self._n_vocab)
+            self.remote.require_work(before, 1, self._n_vocab)
         return stepper
 
     def _describe_context(self, context: Any) -> Facts:

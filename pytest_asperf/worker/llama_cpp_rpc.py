@@ -8,24 +8,14 @@ from typing import TYPE_CHECKING, Any
 from llama_cpp import _ggml
 
 from .engine import RefusalError
-from .rpc_remote import Remote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from .rpc_remote import Remote
 
 
-class RpcDevices:
-    """The remote machines of a process: each is started, or reached, once."""
-
-    def __init__(self) -> None:
-        self._remotes: dict[str, Remote] = {}
-
-    def remote(self, address: str) -> Remote:
-        """The server at an address, started if it is to be started here."""
-        if address not in self._remotes:
-            _add_server()  # before anything is started in vain
-            self._remotes[address] = Remote(address)
-        return self._remotes[address]
+def require_rpc() -> None:
+    """Refuse a build of llama.cpp without RPC."""
+    _add_server()
 
 
 def device_list(remote: Remote) -> Any:
@@ -44,14 +34,6 @@ def device_list(remote: Remote) -> Any:
         raise RefusalError("remote", f"the RPC server at {remote.endpoint} has no device")
     devices = [ggml.ggml_backend_reg_dev_get(registered, index) for index in range(count)]
     return (ctypes.c_void_p * (count + 1))(*devices, None)
-
-
-def require_weights(remote: Remote, buffers_mib: Mapping[str, Mapping[str, float]]) -> None:
-    """Refuse a model none of whose weights lie on the server: llama.cpp may stay here silently."""
-    weights = buffers_mib.get("model", {})
-    there = [name for name in weights if name.endswith(f"[{remote.endpoint}]")]
-    if not any(weights[name] > 0 for name in there):
-        raise RefusalError("remote", f"no weights are on {remote.endpoint}: they stayed here")
 
 
 def _add_server() -> Any:

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 from .engine import Facts, LoadedModel, RefusalError, Timing, require_context
 from .identity import files_sha256
 from .printed.engine_log import buffers_mib, context_facts, layers_offloaded
+from .rpc_remote import Remotes
 from .saved_scores import PROGRAM, SavedScores, Text
 from .tool_bench import OPTIONS, Bench
 from .tool_bench import PROGRAM as BENCH
 from .tool_process import Toolbox, ToolRun
-from .tool_speculation import batch_costs, speculate
+from .tool_remote import Placement
+from .tool_speculation import BATCHES, batch_costs, speculate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .printed.bench_rows import BenchRow
+    from .rpc_remote import Remote
 
 _QUANTIZE: Final = "llama-quantize"
 _MAX_TEXT: Final = 200
@@ -61,6 +64,7 @@ class LlamaToolsEngine:
         if not Path(folder).is_dir() or not folder:
             raise RefusalError("tools", f"there is no folder {folder!r} of llama.cpp's programs")
         self._tools = Toolbox(Path(folder))
+        self._remotes = Remotes(folder)
         self._texts: list[Text] = []
 
     def describe(self) -> Facts:
@@ -117,9 +121,11 @@ class LlamaToolsEngine:
         for key, value in settings.items():
             if key in _CANNOT and value:
                 raise RefusalError("unsupported", _CANNOT[key])
-            if key not in {*OPTIONS, "slow_by"}:
+            if key not in {*OPTIONS, "slow_by", "remote"}:
                 raise RefusalError("unsupported", f"these programs have no setting {key}")
-        return LlamaToolsModel(self._tools, path, settings, self._texts)
+        address = settings.get("remote")
+        remote = self._remotes.at(address) if address else None
+        return LlamaToolsModel(self._tools, path, settings, self._texts, remote)
 
     def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
         """Quantise a GGUF file with llama-quantize."""
@@ -136,10 +142,17 @@ class LlamaToolsModel:
     """A GGUF file that each request loads again; `texts` are shared by all models of the engine."""
 
     def __init__(
-        self, tools: Toolbox, path: str, settings: dict[str, Any], texts: list[Text]
+        self,
+        tools: Toolbox,
+        path: str,
+        settings: dict[str, Any],
+        texts: list[Text],
+        remote: Remote | None = None,
     ) -> None:
         self._tools = tools
         self.path = path
+        self.remote = remote
+        self._placement = Placement(remote)
         self._settings = {key: value for key, value in settings.items() if key in OPTIONS}
         self._texts = texts
         self._bench = Bench(tools, path, self._settings)
@@ -149,7 +162,7 @@ class LlamaToolsModel:
         self.facts: Facts = {"n_ctx_train": 1}
         started_ns = time.perf_counter_ns()
         try:
-            row, cells, run = self._bench.measure(1, 0, 0, "--no-warmup")
+            row, cells, run = self._measure(1, 0, 0, "--no-warmup")
         except RefusalError as err:
             # A crash is a crash wherever it comes; a program that ends says that it cannot load.
             kind = "load" if "exited with status" in str(err) else err.kind
@@ -179,7 +192,24 @@ class LlamaToolsModel:
             "loads_each_run": True,
             "log_probabilities": True,
             "load_ns": load_ns,
+            **({"remote": self.remote.greeting} if self.remote else {}),
         }
+
+    def _measure(
+        self, n_prompt: int, n_gen: int, depth: int, *options: str
+    ) -> tuple[BenchRow, Facts, ToolRun]:
+        """Run llama-bench where the model is to be computed; refused if it ran elsewhere."""
+        if self.remote:
+            self.close()  # a server has one client at a time
+        placed = self._placement
+        with placed.watched() as before:
+            options = (*placed.options(self._tools, BENCH), *options)
+            row, cells, run = self._bench.measure(
+                n_prompt, n_gen, depth, *options, watch=placed.watch
+            )
+            n_vocab = self.facts.get("n_vocab", 0)
+            placed.require(run, before, n_vocab, of_target=n_gen or 1)
+        return row, cells, run
 
     def _look_at_logits(self) -> str:
         """Score a few tokens: refused if the model's logits are not numbers."""
@@ -238,12 +268,23 @@ class LlamaToolsModel:
     def speculate(self, draft: LlamaToolsModel, prompt: str, n_new: int, k: int) -> Facts:
         """Generate with a draft by llama-speculative-simple; see `tool_speculation.speculate`."""
         arguments = self._common(self._settings)
-        return speculate(self._tools, arguments, draft.path, prompt, n_new=n_new, k=k)
+        placement = Placement(self.remote, draft.remote)
+        n_vocab = self.facts["n_vocab"]
+        return speculate(
+            self._tools,
+            arguments,
+            draft.path,
+            prompt,
+            n_new=n_new,
+            k=k,
+            n_vocab=n_vocab,
+            placement=placement,
+        )
 
     def batch_costs(self, sizes: Sequence[int], depth: int, n_steps: int) -> dict[int, int]:
         """Time steps of several batch sizes, in ns; see `tool_speculation.batch_costs`."""
         require_context(depth + n_steps, self.facts)
-        arguments = self._common(self._settings)
+        arguments = [*self._common(self._settings), *self._placement.options(self._tools, BATCHES)]
         return batch_costs(self._tools, arguments, sizes, depth=depth, n_steps=n_steps)
 
     def _common(self, settings: Facts) -> list[str]:
@@ -294,11 +335,11 @@ class LlamaToolsModel:
         arguments += ["-b", str(n_batch), "-ub", str(n_ubatch), "-lv", "4"]
         if "--fit" in self._tools.help(PROGRAM):
             arguments += ["--fit", "off"]  # it would change what was not set
-        return arguments
+        return [*arguments, *self._placement.options(self._tools, PROGRAM)]
 
     def _timed(self, n: int, depth: int, *, n_gen: int) -> Timing:
         require_context(n, self.facts)
-        row, cells, run = self._bench.measure(0 if n_gen else n - depth, n_gen, depth)
+        row, cells, run = self._measure(0 if n_gen else n - depth, n_gen, depth)
         self.context = _context(run.log, cells, int(cells["n_threads"]))
         return Timing(row.n_tokens, row.samples_ns[0], row.samples_ns, None)
 

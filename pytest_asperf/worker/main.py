@@ -103,16 +103,21 @@ class Server:
         return loaded.facts
 
     def _unload(self, model: str) -> dict[str, Any]:
+        """Free a model; what its server says of itself then, if another machine computed it."""
+        remote = getattr(self._model(model), "remote", None)
+        self._free(model)
+        return {"remote": remote.greet() if remote else None}
+
+    def _free(self, model: str) -> None:
         self._model(model).close()
         del self._models[model]
-        return {}
 
     def _clear(self) -> dict[str, Any]:
         """Free every pair and model, and have the parent forget what they logged."""
         if "_pairs" in vars(self):
             self._pairs.clear()
         for model in [*self._models]:
-            self._unload(model)
+            self._free(model)
         os.write(2, b"\n" + LOG_ENDS)  # a line may be unfinished
         return {}
 
@@ -271,6 +276,7 @@ def main(arguments: list[str]) -> None:
     """
     name, *descriptors = arguments[:4]
     request_fd, reply_fd, log_fd = map(int, descriptors)
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # else a crash's reason is not its last words
     _capture_output(log_fd)
     _end_with_parent(request_fd)
     with os.fdopen(request_fd, "rb") as requests:

@@ -1,9 +1,7 @@
 """A machine that computes for this one: llama.cpp's RPC server, reached or started.
 
-The protocol is that of ggml-rpc.cpp: a command's byte, the length of what follows in 8 bytes, and
-that; an answer has no command. HELLO comes first and answers with the version. A server serves one
-connection at a time, and a client that it cannot serve ends its own process (`GGML_ABORT`), so a
-server is asked before the library connects.
+A server serves one connection at a time, and a client that it cannot serve ends its own process
+(`GGML_ABORT`), so a server is asked before llama.cpp connects.
 """
 
 from __future__ import annotations
@@ -13,35 +11,28 @@ import os
 import re
 import shutil
 import socket
-import statistics
 import struct
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from . import received_bytes
 from .engine import RefusalError
+from .rpc_protocol import greeting_of
 
-_HELLO: Final = 14
-_DEVICE_COUNT: Final = 15
-#: `conn_caps` of the request, and three numbers, a blank and `conn_caps` of the answer.
-_CAPS_BYTES: Final = 24
-_HELLO_ANSWER: Final = 4 + _CAPS_BYTES
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 _TIMEOUT_S: Final = 5.0
 _START_S: Final = 30.0
-_PINGS: Final = 20
 _LOG_S: Final = 2.0
 _PROGRAMS: Final = ("ggml-rpc-server", "rpc-server")
 #: With a terminal there, the server ends with the connection.
 _SSH_OPTIONS: Final = ("-tt", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes")
 #: A new graph, and one that is computed again; decoding mostly reuses.
 _GRAPH: Final = re.compile(rb"\[graph_(?:re)?compute\]")
-#: Offsets in Linux's `struct tcp_info`.
-_TCP_INFO: Final = 11
-_ACKED_AND_RECEIVED: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +54,20 @@ class Remote:
     Args:
         address: `host:port` of one that runs; `loopback` to start one here; `ssh:HOST` to start
             one there, on its own loopback, through a tunnel.
+        folder: of llama.cpp's programs, where a server to start here is looked for before PATH.
+
+    Attributes:
+        greeting: what the server said of itself last.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, folder: str = "") -> None:
         self.address = address
+        self.greeting: dict[str, Any] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._n_graphs = 0
+        self._held: dict[str, socket.socket] = {}
+        self._counts_bytes = received_bytes.ARE_COUNTED
+        self._folder = folder
         if address == "loopback" or address.startswith("ssh:"):
             self.host, self.port = "127.0.0.1", _free_port()
             self._start(address.removeprefix("ssh:") if ":" in address else "")
@@ -88,9 +87,12 @@ class Remote:
             there = ("env", "GGML_RPC_DEBUG=1", _PROGRAMS[0], *serve)
             command: tuple[str, ...] = ("ssh", *tunnel, "--", host, *there)
         else:
-            program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
+            places = os.pathsep.join(filter(None, (self._folder, os.environ.get("PATH"))))
+            found = (shutil.which(program, path=places) for program in _PROGRAMS)
+            program = next(filter(None, found), None)
             if program is None:
-                raise RefusalError("remote", f"there is no {_PROGRAMS[0]} on PATH")
+                beside = f"in {self._folder} or " if self._folder else ""
+                raise RefusalError("remote", f"there is no {_PROGRAMS[0]} {beside}on PATH")
             command = (program, *serve)
         self._last_line = b""
         self._process = subprocess.Popen(
@@ -104,8 +106,9 @@ class Remote:
         self._reader.start()
         ends = time.monotonic() + _START_S
         while self._process.poll() is None and time.monotonic() < ends:
-            with contextlib.suppress(OSError):
-                socket.create_connection((self.host, self.port), timeout=1.0).close()
+            # A tunnel takes connections before the server behind it does.
+            with contextlib.suppress(RefusalError):
+                self.greet()
                 return
             time.sleep(0.05)
         said = self._last_line.decode(errors="replace")[:200]
@@ -121,20 +124,16 @@ class Remote:
                     self._last_line = line.strip()
 
     def greet(self) -> dict[str, Any]:
-        """What the server says of itself; refused where it is absent, busy or another program.
-
-        The round trip is the median of small requests, in microseconds.
-        """
+        """What the server says of itself; refused where it is absent, busy or another program."""
         where = f"the RPC server at {self.endpoint}"
         try:
             with socket.create_connection((self.host, self.port), timeout=_TIMEOUT_S) as link:
                 link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                version = _ask(link, _HELLO, bytes(_CAPS_BYTES), _HELLO_ANSWER)[:3]
-                trips_ns = []
-                for _ in range(_PINGS):
-                    began_ns = time.perf_counter_ns()
-                    _ask(link, _DEVICE_COUNT, b"", 4)
-                    trips_ns.append(time.perf_counter_ns() - began_ns)
+                # A busy server answers when its client has left, and SIGPIPE would end it if this
+                # one had left in peace by then.
+                link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                greeting = greeting_of(link)
+                link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
         except TimeoutError as err:
             raise RefusalError(
                 "remote", f"{where} does not answer: it serves another client, or hangs"
@@ -142,50 +141,80 @@ class Remote:
         except OSError as err:
             reason = err.strerror or err
             raise RefusalError("remote", f"{where} cannot be reached: {reason}") from err
-        return {
-            "endpoint": self.endpoint,
-            "protocol": ".".join(map(str, version)),
-            "round_trip_us": statistics.median(trips_ns) / 1000,
-        }
+        self.greeting = {"endpoint": self.endpoint, **greeting}
+        return self.greeting
+
+    def hold(self, pid: int) -> None:
+        """Count what comes over a child's connections as well, until `release`."""
+        if not self._counts_bytes:
+            return
+        try:
+            for name, link in received_bytes.held_links(pid, self._peers).items():
+                if self._held.setdefault(name, link) is not link:
+                    link.close()
+        except OSError:  # it has ended, or another program forbids it
+            self._counts_bytes = False
+
+    def release(self) -> None:
+        """Let the connections end that were held."""
+        for link in self._held.values():
+            link.close()
+        self._held.clear()
+
+    @property
+    def _peers(self) -> frozenset[tuple[str, int]]:
+        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        return frozenset((str(where[4][0]), self.port) for where in found)
 
     def work_so_far(self) -> Work:
         """What the server has done for this process."""
-        n_bytes = None
-        if sys.platform == "linux":
-            n_bytes = sum(map(self._received_by, Path("/proc/self/fd").iterdir()))
+        # What comes by RDMA is in no count of TCP's.
+        counts = self._counts_bytes and not self.greeting.get("offers_rdma")
+        n_bytes = received_bytes.n_received(self._peers) if counts else None
         return Work(n_bytes, self._n_graphs if self._process else None)
 
-    def _received_by(self, descriptor: Path) -> int:
-        with contextlib.suppress(OSError):
-            if not str(descriptor.readlink()).startswith("socket:"):
-                return 0
-            with socket.socket(fileno=os.dup(int(descriptor.name))) as link:
-                if link.getpeername()[:2] == (self.host, self.port):
-                    info = link.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 256)
-                    n_received: int = struct.unpack_from("=QQ", info, _ACKED_AND_RECEIVED)[1]
-                    return n_received
-        return 0
-
-    def require_work(self, before: Work, n_bytes: int) -> None:
+    def require_work(self, before: Work, n_steps: int, n_vocab: int) -> None:
         """Refuse a computation in which the server did not do what it must have done.
 
         Args:
             before: its work before that computation.
-            n_bytes: bytes of logits that it has sent since.
+            n_steps: steps since, of which each is a graph and sends a row of logits.
+            n_vocab: logits of a row.
         """
         came = self.work_so_far()
         ends = time.monotonic() + _LOG_S
-        while came.n_graphs is not None and came.n_graphs == before.n_graphs:
+        while came.n_graphs is not None and came.n_graphs - (before.n_graphs or 0) < n_steps:
             if time.monotonic() > ends:
-                raise RefusalError("remote", f"{self.endpoint} computed no graph for it")
+                raise RefusalError(
+                    "remote",
+                    f"{self.endpoint} computed {came.n_graphs - (before.n_graphs or 0)} graphs for "
+                    f"{n_steps} steps: something else computed them",
+                )
             time.sleep(0.01)  # its log is read by a thread
             came = self.work_so_far()
+        n_bytes = 4 * n_steps * n_vocab
         if came.n_bytes is not None and came.n_bytes - (before.n_bytes or 0) < n_bytes:
             raise RefusalError(
                 "remote",
                 f"{came.n_bytes - (before.n_bytes or 0)} bytes came from {self.endpoint}, and the "
                 f"logits alone are {n_bytes}: something else computed them",
             )
+
+    def weights_mib(self, buffers_mib: Mapping[str, Mapping[str, float]]) -> float:
+        """MiB of weights that a log says are on the server's devices."""
+        weights = buffers_mib.get("model", {})
+        here = f"[{self.endpoint}]"
+        return sum(mib for name, mib in weights.items() if name.endswith(here))
+
+    def require_weights(self, buffers_mib: Mapping[str, Mapping[str, float]]) -> None:
+        """Refuse a model none of whose weights are there: llama.cpp may stay here silently."""
+        if not self.weights_mib(buffers_mib) > 0:
+            raise RefusalError("remote", f"no weights are on {self.endpoint}: they stayed here")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was started here and runs no more."""
+        return self._process is not None and self._process.poll() is not None
 
     def close(self) -> None:
         """End the server, if it was started here."""
@@ -195,22 +224,19 @@ class Remote:
             self._reader.join()
 
 
-def _ask(link: socket.socket, command: int, payload: bytes, n_answer: int) -> bytes:
-    link.sendall(struct.pack("<BQ", command, len(payload)) + payload)
-    (length,) = struct.unpack("<Q", _exactly(link, 8))
-    if length != n_answer:
-        raise OSError(f"it answers with {length} bytes, not {n_answer}: another protocol")
-    return _exactly(link, n_answer)
+class Remotes:
+    """The servers of a process, each started or reached once; `folder` as of a Remote."""
 
+    def __init__(self, folder: str = "") -> None:
+        self._folder = folder
+        self._remotes: dict[str, Remote] = {}
 
-def _exactly(link: socket.socket, n: int) -> bytes:
-    data = b""
-    while len(data) < n:
-        part = link.recv(n - len(data))
-        if not part:
-            raise OSError("it closed the connection: another protocol, or an older version")
-        data += part
-    return data
+    def at(self, address: str) -> Remote:
+        """The server at an address; one that was started here and ended is started again."""
+        known = self._remotes.get(address)
+        if known is None or known.has_ended:
+            known = self._remotes[address] = Remote(address, self._folder)
+        return known
 
 
 def _free_port() -> int:

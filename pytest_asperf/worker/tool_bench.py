@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .engine import Facts
-    from .tool_process import Toolbox, ToolRun
+    from .tool_process import Toolbox, ToolRun, Watch
 
 PROGRAM: Final = "llama-bench"
 #: By setting: the option of llama-bench, that of the other programs, and the cell of a row.
@@ -45,14 +45,14 @@ class Bench:
     settings: Mapping[str, Any]
 
     def measure(
-        self, n_prompt: int, n_gen: int, depth: int, *options: str
+        self, n_prompt: int, n_gen: int, depth: int, *options: str, watch: Watch | None = None
     ) -> tuple[BenchRow, Facts, ToolRun]:
         """Run one test once; its row, the row's cells, and the run."""
         arguments = ["-m", self.path, "-p", str(n_prompt), "-n", str(n_gen), "-d", str(depth)]
         arguments += ["-r", "1", "-o", "jsonl", "-v", *options]
         for key, value in self.settings.items():
             arguments += [OPTIONS[key][0], self._argument(key, value)]
-        run = self.tools.run(PROGRAM, *arguments)
+        run = self.tools.run(PROGRAM, *arguments, watch=watch)
         expected = {
             "model_filename": self.path, "n_prompt": n_prompt, "n_gen": n_gen, "n_depth": depth,
             **{OPTIONS[key][2]: value for key, value in self.settings.items()},

@@ -20,8 +20,11 @@ from .engine import RefusalError
 from .printed.engine_log import LOG_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    #: Takes a program's process and each line of its log as it comes.
+    Watch = Callable[[int, str], None]
 
 _MAX_LINES: Final = 20_000
 _MAX_LINE_BYTES: Final = 4000
@@ -62,8 +65,9 @@ class ToolRun:
         kind: str = "tool",
         stdin: int = subprocess.DEVNULL,
         folder: Path | None = None,
+        watch: Watch | None = None,
     ) -> None:
-        self._name, self._kind = name or program.name, kind
+        self._name, self._kind, self._watch = name or program.name, kind, watch
         self.peak_rss_bytes = 0
         self._lines: deque[str] = deque(maxlen=_MAX_LINES)
         self._output = bytearray()
@@ -97,6 +101,8 @@ class ToolRun:
         while stream and (raw := stream.readline(_MAX_LINE_BYTES)):
             line = raw.decode(errors="replace").rstrip()
             self._lines.append(line)
+            if self._watch:
+                self._watch(self.pid, line)
             if line and not _NOISE.search(line):
                 os.write(2, f"{self._name}: {line}\n".encode())
 
@@ -208,12 +214,17 @@ class Toolbox:
             raise RefusalError("tools", f"there is no program {name} in {self.folder}")
         return path
 
-    def start(self, name: str, *arguments: str) -> ToolRun:
+    def start(self, name: str, *arguments: str, watch: Watch | None = None) -> ToolRun:
         """Start a program."""
-        return ToolRun(self.path(name), arguments)
+        return ToolRun(self.path(name), arguments, watch=watch)
 
     def start_on(
-        self, name: str, text: str, *arguments: str, pass_fds: Sequence[int] = ()
+        self,
+        name: str,
+        text: str,
+        *arguments: str,
+        pass_fds: Sequence[int] = (),
+        watch: Watch | None = None,
     ) -> ToolRun:
         """Start a program on a text; it inherits the descriptors `pass_fds`."""
         with tempfile.TemporaryFile() as file:
@@ -222,11 +233,11 @@ class Toolbox:
             file.seek(0)
             named = ("-f", f"/dev/fd/{file.fileno()}")
             fds = (*pass_fds, file.fileno())
-            return ToolRun(self.path(name), (*arguments, *named), pass_fds=fds)
+            return ToolRun(self.path(name), (*arguments, *named), pass_fds=fds, watch=watch)
 
-    def run(self, name: str, *arguments: str) -> ToolRun:
+    def run(self, name: str, *arguments: str, watch: Watch | None = None) -> ToolRun:
         """Run a program to its end; refuse a crash, a failure or a logged error."""
-        run = self.start(name, *arguments)
+        run = self.start(name, *arguments, watch=watch)
         run.finish()
         return run
 

@@ -17,16 +17,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .tool_process import Toolbox, ToolRun
+    from .tool_remote import Placement
 
 Reply = dict[str, Any]
 
 _SPECULATE: Final = "llama-speculative-simple"
-_BATCHES: Final = "llama-batched-bench"
+BATCHES: Final = "llama-batched-bench"
 _ATTEMPTS: Final = 4
 
 
 def speculate(
-    tools: Toolbox, arguments: Sequence[str], draft: str, prompt: str, *, n_new: int, k: int
+    tools: Toolbox,
+    arguments: Sequence[str],
+    draft: str,
+    prompt: str,
+    *,
+    n_new: int,
+    k: int,
+    n_vocab: int,
+    placement: Placement,
 ) -> Reply:
     """Generate greedily with a draft, once; the last round may go past `n_new` tokens.
 
@@ -36,16 +45,21 @@ def speculate(
     if "--spec-draft-n-max" not in tools.help(_SPECULATE):
         raise RefusalError("tools", f"this build's {_SPECULATE} takes other options than are known")
     options = ["-md", draft, "--spec-type", "draft-simple", "--spec-draft-n-max", str(k)]
-    options += ["--temp", "0", "-n", str(n_new)]
-    for _ in range(_ATTEMPTS):
-        run = tools.start_on(_SPECULATE, prompt, *arguments, *options)
-        run.finish()
-        reader = SpeculationReader()
-        for line in run.log:
-            reader.feed(line)
-        if (counted := reader.run()) is not None:
-            break
-    counts = _checked(run, counted, k)
+    # With the log that says which buffers are on a server.
+    options += ["--temp", "0", "-n", str(n_new), "-lv", "4"]
+    with placement.watched() as before:
+        options += placement.options(tools, _SPECULATE, drafts=True)
+        for _ in range(_ATTEMPTS):
+            run = tools.start_on(_SPECULATE, prompt, *arguments, *options, watch=placement.watch)
+            run.finish()
+            reader = SpeculationReader()
+            for line in run.log:
+                reader.feed(line)
+            if (counted := reader.run()) is not None:
+                break
+        counts = _checked(run, counted, k)
+        steps = {"of_target": counts.rounds, "of_draft": counts.n_drafted}
+        placement.require(run, before, n_vocab, **steps)
     if counts.decoded is None:
         raise run.failure("exited with 0 and timed nothing")
     return {
@@ -85,7 +99,7 @@ def batch_costs(
     options = ["-c", str(max(sizes) * (depth + n_steps)), "--output-format", "jsonl"]
     options += ["-npp", str(depth), "-ntg", str(n_steps), "-npl", ",".join(map(str, sizes))]
     for _ in range(_ATTEMPTS):
-        run = tools.run(_BATCHES, *arguments, *options)
+        run = tools.run(BATCHES, *arguments, *options)
         costs = _batches(run, n_steps)
         missing = [str(size) for size in sizes if size not in costs]
         if not missing:

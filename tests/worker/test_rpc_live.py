@@ -6,20 +6,20 @@ sources, so they take its place in a copy of the package.
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import llama_cpp
 import pytest
 
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker, WorkerPair
 from pytest_asperf.engine_process.process import WorkerError
 from pytest_asperf.worker.rpc_remote import Remote
+from tests.rpc_library import rpc_python
+from tests.scripted_rpc import scripted_rpc, served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,26 +34,13 @@ def build(tools: Path, tmp_path_factory: pytest.TempPathFactory) -> EngineBuild:
     """An interpreter whose llama.cpp has RPC."""
     if not (tools / SERVER).is_file():
         pytest.skip(f"{tools} has no {SERVER}")
-    folder = tmp_path_factory.mktemp("rpc")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    (site,) = folder.glob("lib/python*/site-packages")
-    package = Path(llama_cpp.__file__).parent
-    shutil.copytree(package, site / "llama_cpp", ignore=shutil.ignore_patterns("lib"))
-    (site / "llama_cpp" / "lib").mkdir()
-    for library in tools.glob("lib*.so*"):
-        (site / "llama_cpp" / "lib" / library.name).symlink_to(library.resolve())
-    (site / "rest.pth").write_text(f"{package.parent}\n")
-    return EngineBuild("llama_cpp", folder / "bin" / "python")
+    return EngineBuild("llama_cpp", rpc_python(tools, tmp_path_factory.mktemp("rpc")))
 
 
 @pytest.fixture
 def loopback(tools: Path) -> Iterator[Remote]:
     """A server that runs beside the test, and counts its graphs."""
-    path, os.environ["PATH"] = os.environ["PATH"], str(tools)
-    try:
-        remote = Remote("loopback")
-    finally:
-        os.environ["PATH"] = path
+    remote = Remote("loopback", str(tools))
     yield remote
     remote.close()
 
@@ -82,12 +69,15 @@ def test_a_remote_draft_gives_the_same_tokens(
 
 
 def test_a_second_client_is_named(build: EngineBuild, draft_gguf: Path, loopback: Remote) -> None:
-    """The server serves one client at a time, and would leave the second one hanging."""
+    """The server would leave it hanging; asking it does not end the server, as SIGPIPE would."""
     settings = EngineSettings(remote=loopback.endpoint)
-    with Worker(build, call_timeout_s=60) as first, Worker(build, call_timeout_s=60) as second:
-        first.load("draft", draft_gguf, settings)
-        with pytest.raises(EngineRefusedError, match="serves another client"):
-            second.load("draft", draft_gguf, settings)
+    with Worker(build, call_timeout_s=60) as second:
+        with Worker(build, call_timeout_s=60) as first:
+            first.load("draft", draft_gguf, settings)
+            with pytest.raises(EngineRefusedError, match="serves another client"):
+                second.load("draft", draft_gguf, settings)
+        assert second.load("draft", draft_gguf, settings).remote
+    assert not loopback.has_ended
 
 
 def test_a_server_that_dies_ends_the_measurement(
@@ -109,3 +99,79 @@ def test_a_build_without_rpc_says_so(draft_gguf: Path) -> None:
             pytest.skip("this library has RPC")
         with pytest.raises(EngineRefusedError, match="GGML_RPC=ON"):
             worker.load("draft", draft_gguf, EngineSettings(remote="127.0.0.1:50052"))
+
+
+@pytest.fixture
+def programs(tools: Path) -> Iterator[Worker]:
+    """A worker on llama.cpp's programs."""
+    with Worker(EngineBuild("llama_tools", Path(sys.executable), tools), call_timeout_s=60) as own:
+        yield own
+
+
+def _far(remote: Remote, **settings: int) -> EngineSettings:
+    return EngineSettings(threads=1, remote=remote.endpoint, **settings)
+
+
+def test_programs_draft_on_a_server(programs: Worker, draft_gguf: Path, loopback: Remote) -> None:
+    """llama-speculative-simple computes the draft there, and says the same; locally none."""
+    prompt, here = "def area(width, height):", EngineSettings(threads=1)
+    programs.load("target", draft_gguf, here)
+    programs.load("near", draft_gguf, here)
+    local = programs.speculate("target", "near", prompt, n_new=32, k=4)
+    assert loopback.work_so_far().n_graphs == 0
+    loaded = programs.load("far", draft_gguf, _far(loopback))
+    assert loaded.remote
+    assert (loaded.remote.bandwidth_mbs or 0) > 0
+    begun = loopback.work_so_far().n_graphs or 0
+    remote = programs.speculate("target", "far", prompt, n_new=32, k=4)
+    counts = ("n_emitted", "n_drafted", "n_accepted", "text")
+    assert [getattr(remote, name) for name in counts] == [getattr(local, name) for name in counts]
+    assert (loopback.work_so_far().n_graphs or 0) - begun >= remote.n_drafted
+    after = programs.unload("far")
+    assert after
+    assert after.endpoint == loopback.endpoint
+
+
+def test_programs_that_compute_here_are_found_out(
+    programs: Worker, draft_gguf: Path, loopback: Remote
+) -> None:
+    """llama-bench lists the server's device, exits with 0 and computed all of it here."""
+    with pytest.raises(EngineRefusedError, match="no weights are on"):
+        programs.load("far", draft_gguf, _far(loopback, n_gpu_layers=0))
+
+
+def test_programs_whose_server_dies_or_is_busy(
+    programs: Worker, build: EngineBuild, draft_gguf: Path, loopback: Remote
+) -> None:
+    """A client beside them, and a server that ends between two runs: each is named."""
+    programs.load("far", draft_gguf, _far(loopback))
+    with Worker(build, call_timeout_s=60) as other:
+        other.load("draft", draft_gguf, EngineSettings(remote=loopback.endpoint))
+        with pytest.raises(EngineRefusedError, match="serves another client"):
+            programs.generate("far", [0] * 8, 0)
+    assert programs.generate("far", [0] * 8, 0).n_tokens == 8
+    begun = loopback.work_so_far().n_graphs or 0
+
+    def end_in_between() -> None:
+        while (loopback.work_so_far().n_graphs or 0) < begun + 20:
+            time.sleep(0.005)
+        loopback.close()
+
+    ending = threading.Thread(target=end_in_between)
+    ending.start()
+    with pytest.raises(EngineRefusedError, match=r"cannot be reached: .*SIGABRT.*crashed"):
+        programs.generate("far", [0] * 500, 0)
+    ending.join()
+
+
+def test_a_server_of_another_version_is_named(
+    programs: Worker, build: EngineBuild, draft_gguf: Path
+) -> None:
+    """llama.cpp ends its process; the reason is in what is reported, and no rate."""
+    with served(scripted_rpc(6)) as port, Worker(build, call_timeout_s=60) as library:
+        settings = EngineSettings(threads=1, remote=f"127.0.0.1:{port}")
+        with pytest.raises(EngineRefusedError, match="version mismatch: 6"):
+            programs.load("far", draft_gguf, settings)
+        with pytest.raises(WorkerError) as crash:
+            library.load("far", draft_gguf, settings)
+    assert "version mismatch: 6" in str(crash.value)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import socket
-import struct
 import threading
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from pytest_asperf.worker import rpc_remote
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.rpc_remote import Remote, Work
+from tests.scripted_rpc import scripted_rpc, served
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,36 +22,36 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """A server on loopback that treats its one client in some way."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def start(treat: Callable[[socket.socket], None]) -> Remote:
-        def run() -> None:
-            client, _ = listener.accept()
-            with client:
-                treat(client)
-
-        threading.Thread(target=run, daemon=True).start()
-        return Remote(f"127.0.0.1:{listener.getsockname()[1]}")
-
-    yield start
-    listener.close()
+    """A server on loopback that treats its clients in some way."""
+    with ExitStack() as stack:
+        yield lambda treat: Remote(f"127.0.0.1:{stack.enter_context(served(treat))}")
 
 
-def _answer_all(client: socket.socket) -> None:
-    while header := client.recv(9):
-        command, length = struct.unpack("<BQ", header)
-        while length:
-            length -= len(client.recv(length))
-        payload = bytes([7, 0, 0]) + bytes(25) if command == 14 else bytes([1, 0, 0, 0])
-        client.sendall(struct.pack("<Q", len(payload)) + payload)
-
-
-def test_a_server_says_its_version(serve: Serve) -> None:
-    """The protocol's version, and the round trip of small requests."""
-    greeting = serve(_answer_all).greet()
-    assert greeting["protocol"] == "7.0.0"
+def test_a_server_says_its_version_and_how_fast_its_link_is(serve: Serve) -> None:
+    """The protocol's version, its devices, and the speed of small requests and of a tensor."""
+    greeting = serve(scripted_rpc()).greet()
+    said = [greeting[name] for name in ("protocol", "n_devices", "offers_rdma")]
+    assert said == ["7.0.0", 2, False]
     assert 0 < greeting["round_trip_us"] < 1e6
+    assert greeting["bandwidth_mbs"] > 0
+
+
+def test_tensors_of_another_version_are_not_sent(serve: Serve) -> None:
+    """What a server of another layout does with them is not known: no bandwidth."""
+    assert serve(scripted_rpc(8)).greet()["bandwidth_mbs"] is None
+
+
+def test_a_link_that_changes_bytes_is_named(serve: Serve) -> None:
+    """What is read back must be what was sent."""
+    with pytest.raises(RefusalError, match="other bytes came back"):
+        serve(scripted_rpc(loses=1)).greet()
+
+
+def test_bytes_are_not_counted_where_they_may_go_by_rdma(serve: Serve) -> None:
+    """A server that offers RDMA may answer beside TCP."""
+    remote = serve(scripted_rpc(caps=bytes(23) + b"x"))
+    remote.greet()
+    assert remote.work_so_far() == Work(None, None)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_bytes_from_the_server_are_counted(serve: Serve) -> None:
         received = remote.work_so_far().n_bytes
         assert received in {5000, 5001}, "the kernel counts the SYN as a byte"
         before = Work(received - 5000, None)
-        remote.require_work(before, 5000)
+        remote.require_work(before, 5, 250)
         with pytest.raises(RefusalError, match="5000 bytes came from"):
-            remote.require_work(before, 5001)
+            remote.require_work(before, 5, 251)
         done.set()
