@@ -10,6 +10,10 @@ from pytest_asperf.api.figure import Figure
 from pytest_asperf.api.measurement_context import FixtureValue, unknown_word
 from pytest_asperf.config.engine_settings import parse_settings
 from pytest_asperf.errors import ConfigError, shown
+from pytest_asperf.measure.remote_drafting import (
+    RemoteDraftingExperiment,
+    RemoteDraftingResult,
+)
 from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.measure.speculation import GainExperiment, PlacesExperiment
 from pytest_asperf.report.speculation_rows import speculation_rows
@@ -75,6 +79,23 @@ class Speculation(FixtureValue):
         settings = parse_settings({"remote": remote}, where=where)
         spec = draft.spec.with_settings(settings)
         return replace(self, pairing=replace(self.pairing, draft=replace(draft, spec=spec)))
+
+    def overhead_on(self, remote: str) -> RemoteOverhead:
+        """What the draft costs on another machine, against the same draft here.
+
+        Args:
+            remote: its RPC server, as in `drafted_on`.
+
+        Raises:
+            ConfigError: no such address, the draft is no model, or the pair samples.
+        """
+        if self.pairing.temperature:
+            raise ConfigError(
+                f"{self.pairing.label}: overhead_on needs greedy generation",
+                why="sampled outputs differ, and arms that do other work are not compared",
+                remedy="leave the temperature out of the marker",
+            )
+        return RemoteOverhead(self, self.drafted_on(remote))
 
     def on(self, prompt: str) -> PromptSpeculation:
         """The same pair on one prompt, for `assert_lossless`: nothing is timed.
@@ -170,7 +191,11 @@ class Speculation(FixtureValue):
         """Speed ratio: rate of the draft by itself over that of the target by itself."""
         return self._whole().ratio
 
-    def subject(self, what: str, result: SpeculationResult | PromptOutput | None = None) -> Subject:
+    def subject(
+        self,
+        what: str,
+        result: SpeculationResult | RemoteDraftingResult | PromptOutput | None = None,
+    ) -> Subject:
         """The subject of a claim about this pair, with a result's proof of path."""
         arms = result.ran if result else ()
         ran = tuple(
@@ -201,3 +226,48 @@ class PromptSpeculation:
         refs = (pairing.target, *([pairing.draft] if pairing.draft else []))
         request = ("output", pairing, self.prompt)
         return runner.of_text(refs, request, lambda texts: texts.output(pairing, self.prompt))
+
+
+@dataclass(frozen=True)
+class RemoteOverhead:
+    """What a draft costs on another machine, from `speculation.overhead_on(remote)`.
+
+    The same prompts are generated with the draft here and there, in turns. Outputs that differ make
+    each figure INVALID.
+    """
+
+    here: Speculation
+    there: Speculation
+
+    def __repr__(self) -> str:
+        return f"<RemoteOverhead {self.there.pairing.label}>"
+
+    @property
+    def change(self) -> Figure:
+        """Change of TG: `"-79%"` is a fifth of the rate."""
+        return self._figure("change of TG by distance", "change")
+
+    @property
+    def per_token(self) -> Figure:
+        """What an emitted token takes longer, in ms."""
+        return self._figure("ms an emitted token takes longer", "per_token")
+
+    @property
+    def per_drafted_token(self) -> Figure:
+        """What a drafted token takes longer, in ms: one graph that the server computes."""
+        return self._figure("ms a drafted token takes longer", "per_drafted_token")
+
+    def _figure(self, what: str, name: str) -> Figure:
+        runner = self.here.measurement.runner
+        pairings = self.here.pairing, self.there.pairing
+        sides = tuple(
+            ComparedSide(runner, (pairing.target, *([pairing.draft] if pairing.draft else [])))
+            for pairing in pairings
+        )
+        experiment = RemoteDraftingExperiment(*pairings, self.here.budget)
+        result = runner.compare(sides, experiment)
+        subject = self.there.subject(f"{what},", result)
+        arms = ("draft here", result.row(0)), ("draft there", result.row(1))
+        subject = replace(subject, ran=(*arms, *subject.ran))
+        estimate, record = getattr(result, name), self.here.measurement.record
+        return Figure(subject, estimate, record, result.guard_findings)

@@ -7,7 +7,7 @@ names it. `verbatim` is the answer itself, for the JSON report's proof of path.
 from __future__ import annotations
 
 import math
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from pytest_asperf.analysis.stats.estimate import memory_text
@@ -217,6 +217,10 @@ class LoadedFacts:
             remote=RemoteFacts.parse(answer.get("remote")),
             verbatim=answer,
         )
+
+    def with_link_after(self, after: RemoteFacts | None) -> Self:
+        """These, with how fast the link to another machine was when the model was freed."""
+        return replace(self, remote=replace(self.remote, after=after)) if self.remote else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_asperf import (
     Speculation,
+    assert_figure,
     assert_lossless,
     assert_sd_gain,
     assert_sd_gains_more,
@@ -87,5 +88,14 @@ def test_speculation_doubles_generation(speculation: Speculation) -> None:
 def test_drafting_on_another_machine_halves_generation(
     speculation: Speculation, rpc_remote: str
 ) -> None:
-    """TG is twice as high and more with the draft on the target's own machine."""
-    assert_sd_gains_more(speculation, than=speculation.drafted_on(rpc_remote), by="100%")
+    """TG is half and less with the draft on another machine; the output is the same."""
+    assert_figure(speculation.overhead_on(rpc_remote).change, at_most="-50%")
+
+
+@pytest.mark.finding("rpc-51-57-ms")
+@pytest.mark.speculative(**_PUBLISHED)
+def test_a_draft_token_takes_51_to_57_ms_more_on_another_machine(
+    speculation: Speculation, rpc_remote: str
+) -> None:
+    """A drafted token takes 51 to 57 ms longer there than on the target's own machine."""
+    assert_figure(speculation.overhead_on(rpc_remote).per_drafted_token, at_least=51, at_most=57)

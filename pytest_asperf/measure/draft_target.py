@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.engine_process import StepCosts, WorkerPair
@@ -97,9 +96,7 @@ class OpenPair:
         if not any(facts.remote for facts in self.loaded.values()):
             return
         for name, after in self._free().items():
-            if before := self.loaded[name].remote:
-                remote = replace(before, after=after)
-                self.loaded[name] = replace(self.loaded[name], remote=remote)
+            self.loaded[name] = self.loaded[name].with_link_after(after)
 
     def generate(
         self, prompt: Sequence[int], *, speculative: bool, seed: int, n_tokens: int | None = None

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.stats.sequential import PairedTest, log_cost_ratio
@@ -34,10 +34,10 @@ from pytest_asperf.measure.throughput import load_is_cheap
 from pytest_asperf.measure.validity import require_path, require_unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_asperf.config.spec import Pairing
-    from pytest_asperf.engine_process import EngineFacts, StepCosts
+    from pytest_asperf.engine_process import ContextFacts, EngineFacts, LoadedFacts, StepCosts
     from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.model_locator import LocatedModel
@@ -186,15 +186,25 @@ def _worker(lease: MachineLease) -> Worker:
     return Worker(lease.sides[0][0].build.engine, call_timeout_s=lease.call_timeout_s)
 
 
+class LoadedPair(Protocol):
+    """A target and a draft as they were loaded, by `TARGET` and `DRAFT`."""
+
+    loaded: dict[str, LoadedFacts]
+
+    @property
+    def contexts(self) -> Mapping[str, ContextFacts | None]:
+        """What their contexts resolved to, None where that is not known."""
+
+
 def proofs_of(
-    files: DraftTargetFiles, described: EngineFacts, pair: OpenPair
+    files: DraftTargetFiles, described: EngineFacts, pair: LoadedPair
 ) -> tuple[Provenance, ...]:
     """Proof of path of the target, and of a draft that is a model."""
     return tuple(_proof(files, described, pair, name) for name in pair.loaded)
 
 
 def _proof(
-    files: DraftTargetFiles, described: EngineFacts, pair: OpenPair, name: str
+    files: DraftTargetFiles, described: EngineFacts, pair: LoadedPair, name: str
 ) -> Provenance:
     model = files.target if name == TARGET else files.draft
     if model is None:

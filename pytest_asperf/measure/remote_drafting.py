@@ -1,0 +1,215 @@
+"""A draft on another machine against the same draft here: what the distance costs.
+
+A pair is the suite of prompts in both arms, greedily. On each prompt the arms run back to back in
+the order of a coin. Each arm has a process; a server serves one client.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pytest_asperf.analysis.guards import Consequence, GuardFinding, first_divergence
+from pytest_asperf.analysis.stats.intervals import median_interval, paired_change_interval
+from pytest_asperf.engine_process import Worker
+from pytest_asperf.measure.draft_target import DRAFT, TARGET
+from pytest_asperf.measure.model_locator import same_tokenizer
+from pytest_asperf.measure.prompts import read_prompts
+from pytest_asperf.measure.speculation import DraftTargetFiles, open_suite, proofs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.config.spec import Pairing
+    from pytest_asperf.engine_process import LoadedFacts
+    from pytest_asperf.measure.ab_speed import Budget
+    from pytest_asperf.measure.experiment import MachineLease
+    from pytest_asperf.measure.results import Provenance
+
+#: Their number is fixed, so that each interval holds. The time limit may leave fewer.
+_PAIRS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class DraftedRun:
+    """One prompt's generation; of a program the output is its text's characters."""
+
+    output: Sequence[int]
+    emitted: int
+    drafted: int
+    accepted: int
+    elapsed_ns: int
+
+
+@dataclass(frozen=True)
+class RemoteDraftingResult:
+    """Both arms.
+
+    Attributes:
+        pairs: of each, the runs here and there by prompt.
+        ran: proof of path of the arm there: target and draft.
+    """
+
+    pairs: tuple[tuple[tuple[DraftedRun, DraftedRun], ...], ...]
+    ran: tuple[Provenance, ...]
+
+    @cached_property
+    def change(self) -> Estimate:
+        """Change of the rate of emitted tokens by the distance."""
+        here, there = ([self._rate(pair, arm) for pair in self.pairs] for arm in (0, 1))
+        return paired_change_interval(here, there)
+
+    @cached_property
+    def per_token(self) -> Estimate:
+        """What an emitted token takes longer, in ms."""
+        return self._extra("emitted")
+
+    @cached_property
+    def per_drafted_token(self) -> Estimate:
+        """What a drafted token takes longer, in ms: one graph that the server computes."""
+        return self._extra("drafted")
+
+    def _extra(self, counted: str) -> Estimate:
+        extra_ms = []
+        for pair in self.pairs:
+            here, there = (
+                sum(runs[arm].elapsed_ns for runs in pair)
+                / max(1, sum(getattr(runs[arm], counted) for runs in pair))
+                for arm in (0, 1)
+            )
+            extra_ms.append((there - here) / 1e6)
+        return median_interval(extra_ms, unit="ms", counted="pairs")
+
+    @staticmethod
+    def _rate(pair: Sequence[tuple[DraftedRun, DraftedRun]], arm: int) -> float:
+        return sum(runs[arm].emitted for runs in pair) / sum(runs[arm].elapsed_ns for runs in pair)
+
+    @property
+    def guard_findings(self) -> tuple[GuardFinding, ...]:
+        """Outputs that differ: the arms did not do the same work."""
+        found = {}
+        for pair in self.pairs:
+            for prompt, (here, there) in enumerate(pair):
+                position = first_divergence(here.output, there.output)
+                if position is not None:
+                    found[prompt] = position
+        return tuple(
+            GuardFinding(
+                "divergent-output",
+                Consequence.INVALID,
+                f"prompt {prompt + 1}: from position {position} on the output with the draft "
+                "there is another than with the draft here",
+                "identical output at temperature 0",
+            )
+            for prompt, position in found.items()
+        )
+
+    def row(self, arm: int) -> str:
+        """An arm's rate and acceptance in words."""
+        runs = [both[arm] for pair in self.pairs for both in pair]
+        rate = 1e9 * statistics.median(self._rate(pair, arm) for pair in self.pairs)
+        accepted, drafted = (sum(getattr(r, n) for r in runs) for n in ("accepted", "drafted"))
+        return f"{rate:.1f} tok/s, {100 * accepted / max(1, drafted):.1f} % of drafts accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteDraftingExperiment:
+    """Times a pairing with its draft here and there; the sides are in that order."""
+
+    here: Pairing
+    there: Pairing
+    budget: Budget
+
+    def run(self, lease: MachineLease) -> RemoteDraftingResult:
+        """Time the pairs."""
+        coin = random.Random(self.budget.seed)  # noqa: S311  # logged
+        n_pairs = min(_PAIRS, self.budget.max_pairs)
+        with ExitStack() as stack:
+            arms: list[_Arm] = []
+            for side, pairing in zip(lease.sides, (self.here, self.there), strict=True):
+                target, draft = (arm.model for arm in side)
+                files = DraftTargetFiles(pairing, target, same_tokenizer(target, draft))
+                engine = side[0].build.engine
+                worker = stack.enter_context(Worker(engine, call_timeout_s=lease.call_timeout_s))
+                arms.append((_Programs if engine.tools else _Stepped)(worker, files))
+            prompts = range(len(arms[0].prompts))
+            for arm in arms:
+                arm.run(0)
+            deadline = time.monotonic() + self.budget.max_seconds
+            pairs: list[tuple[tuple[DraftedRun, DraftedRun], ...]] = []
+            while len(pairs) < n_pairs and time.monotonic() < deadline:
+                lease.progress(f"draft there {self.here.label}", len(pairs), n_pairs)
+                pairs.append(tuple(_in_turns(arms, prompt, coin) for prompt in prompts))
+            return RemoteDraftingResult(tuple(pairs), arms[1].end())
+
+
+def _in_turns(
+    arms: Sequence[_Arm], prompt: int, coin: random.Random
+) -> tuple[DraftedRun, DraftedRun]:
+    order = coin.sample((0, 1), 2)
+    done = {arm: arms[arm].run(prompt) for arm in order}
+    return done[0], done[1]
+
+
+class _Arm(Protocol):
+    @property
+    def prompts(self) -> Sequence[tuple[str, object]]:
+        """Category and text or tokens of each."""
+
+    def run(self, prompt: int) -> DraftedRun:
+        """Generate after a prompt, by its index."""
+
+    def end(self) -> tuple[Provenance, ...]:
+        """Proof of path, with the link as it is after the last run."""
+
+
+class _Stepped:
+    """A library, whose models are stepped."""
+
+    def __init__(self, worker: Worker, files: DraftTargetFiles) -> None:
+        self._worker, self._files = worker, files
+        self._pair, self.prompts = open_suite(worker, files, files.pairing.k)
+
+    def run(self, prompt: int) -> DraftedRun:
+        _, tokens = self.prompts[prompt]
+        done = self._pair.generate(tokens, speculative=True, seed=0)
+        drafted, accepted = (
+            sum(getattr(r, n) for r in done.rounds) for n in ("drafted", "accepted")
+        )
+        return DraftedRun(done.tokens, len(done.tokens), drafted, accepted, done.elapsed_ns)
+
+    def end(self) -> tuple[Provenance, ...]:
+        self._pair.end()
+        return proofs_of(self._files, self._worker.describe(), self._pair)
+
+
+class _Programs:
+    """llama-speculative-simple, a process for each run."""
+
+    def __init__(self, worker: Worker, files: DraftTargetFiles) -> None:
+        self._worker, self._files = worker, files
+        self.prompts = read_prompts(files.pairing.prompts)
+        self.loaded: dict[str, LoadedFacts] = {}
+        self.contexts: dict[str, None] = {TARGET: None, DRAFT: None}
+        for name, model in ((TARGET, files.target), (DRAFT, files.draft)):
+            if model:
+                settings = model.ref.spec.settings
+                self.loaded[name] = worker.load(name, model.path, settings)
+
+    def run(self, prompt: int) -> DraftedRun:
+        pairing, (_, text) = self._files.pairing, self.prompts[prompt]
+        done = self._worker.speculate(TARGET, DRAFT, text, n_new=pairing.n_tokens, k=pairing.k)
+        output = [ord(character) for character in done.text]
+        counts = (done.n_emitted, done.n_drafted, done.n_accepted or 0)
+        return DraftedRun(output, *counts, done.elapsed_ns)
+
+    def end(self) -> tuple[Provenance, ...]:
+        for name, facts in self.loaded.items():
+            self.loaded[name] = facts.with_link_after(self._worker.unload(name))
+        return proofs_of(self._files, self._worker.describe(), self)
