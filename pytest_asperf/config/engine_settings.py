@@ -75,6 +75,7 @@ class EngineSettings:
         tensor_split: shares of the layers by GPU, `1/1`; with `0/1` all are on the second.
         slow_by: share of each step's time that is added to it, to see that a gate finds it.
         remote: the RPC server that computes for llama.cpp: `host:port`, `loopback`, `ssh:host`.
+        processes: processes of this host that share an MLX model, each with a part of every layer.
         parallel: requests that a server that we start works on at once.
         server_args: further options of such a server, as on its command line.
     """
@@ -91,6 +92,7 @@ class EngineSettings:
     tensor_split: str | None = None
     slow_by: float | None = None
     remote: str | None = None
+    processes: int | None = None
     parallel: int | None = None
     server_args: str | None = None
 
@@ -178,6 +180,7 @@ _RULES: Final[Mapping[str, Rule[Any]]] = {
     "n_ubatch": whole(1, _LARGEST),
     "tensor_split": Rule(_shares, 'shares of the layers by GPU, such as "1/1"'),
     "remote": REMOTE_ADDRESS,
+    "processes": whole(1, 64),
     "parallel": whole(1, 1024),
     "server_args": Rule(_options, "options of the server, as behind llama-server --cache-ram 0"),
     "slow_by": number("a share from 0 to 10, such as 0.07", usable=lambda share: 0 <= share <= 10),

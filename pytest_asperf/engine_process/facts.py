@@ -181,6 +181,7 @@ class LoadedFacts:
         bytes_per_token: bytes that a step reads, of a model whose file does not say.
         weights_mib: the weights' buffers by device.
         remote: the machine that computes in place of this one.
+        group: the processes that share it, and the part of each, by what each of them says.
     """
 
     description: str
@@ -198,6 +199,7 @@ class LoadedFacts:
     slow_by: float = 0.0
     logits_seen: str | None = None
     served: str | None = None
+    group: str | None = None
     bytes_per_token: int | None = None
     loads_each_run: bool = False
     weights_mib: Mapping[str, float] = field(default_factory=dict)

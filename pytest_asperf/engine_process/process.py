@@ -82,8 +82,8 @@ class EngineRefusedError(EngineError):
 
 #: Refusals in the middle of the work, whose figures would be of broken decodes.
 _BREAKING: Final = {
-    *("decode", "internal", "logits", "non-finite", "position", "command", "remote"),
-    *("rollback", "server", "tool"),
+    *("command", "decode", "group", "internal", "logits", "non-finite", "position"),
+    *("remote", "rollback", "server", "tool"),
 }
 
 #: Those after which the engine is not asked again. A server that failed may have ended or hang.
@@ -97,6 +97,7 @@ _REMEDIES: Final = {
     "command": "run the command line by hand, and compare its output with what the phase reads",
     "context": "ask for less context, or for a smaller depth",
     "decode": "the engine failed while computing; its log says where",
+    "group": "look at the log of the process that failed, or leave `processes` out",
     "import": "install the engine: pip install {package}, or name the interpreter that has it with "
     "--asperf-python; where pip finds no package, the engine does not run on this platform or "
     "Python",
@@ -126,7 +127,8 @@ _REMEDIES: Final = {
 
 #: Refusals that the engine's log explains further.
 _LOGGED: Final = {
-    *("command", "decode", "import", "internal", "load", "memory", "quantize", "tool", "server"),
+    *("command", "decode", "group", "import", "internal", "load", "memory", "quantize"),
+    *("server", "tool"),
 }
 
 

@@ -185,18 +185,6 @@ class Worker(EngineProcess):
             ),
         )
 
-    def batch_costs(
-        self, name: str, sizes: Sequence[int], *, depth: int, n_steps: int
-    ) -> dict[int, int]:
-        """Time `n_steps` decodes of each batch size with the engine's own program, in ns."""
-        answer = self.call(
-            "batch_costs", model=name, sizes=list(sizes), depth=depth, n_steps=n_steps
-        )
-        return self.parsed(
-            f"batch_costs {name}",
-            lambda: {int(size): int(elapsed_ns) for size, elapsed_ns in answer["elapsed_ns"]},
-        )
-
 
 def _tokens(value: object) -> list[int]:
     if not isinstance(value, list) or not all(isinstance(token, int) for token in value):

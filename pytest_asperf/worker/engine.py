@@ -187,9 +187,6 @@ class SpeculatesByItself(Protocol):
     def speculate(self, draft: Any, prompt: str, n_new: int, k: int) -> Facts:
         """Generate `n_new` tokens greedily with a draft of k tokens a round, and count them."""
 
-    def batch_costs(self, sizes: Sequence[int], depth: int, n_steps: int) -> dict[int, int]:
-        """The time of `n_steps` decodes of each batch size, in ns."""
-
 
 @runtime_checkable
 class AnswersRequests(Protocol):

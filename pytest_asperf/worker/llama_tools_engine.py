@@ -22,7 +22,7 @@ from .tool_bench import OPTIONS, Bench
 from .tool_bench import PROGRAM as BENCH
 from .tool_process import Toolbox, ToolRun
 from .tool_remote import Placement
-from .tool_speculation import BATCHES, batch_costs, speculate
+from .tool_speculation import speculate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -280,12 +280,6 @@ class LlamaToolsModel:
             n_vocab=n_vocab,
             placement=placement,
         )
-
-    def batch_costs(self, sizes: Sequence[int], depth: int, n_steps: int) -> dict[int, int]:
-        """Time steps of several batch sizes, in ns; see `tool_speculation.batch_costs`."""
-        require_context(depth + n_steps, self.facts)
-        arguments = [*self._common(self._settings), *self._placement.options(self._tools, BATCHES)]
-        return batch_costs(self._tools, arguments, sizes, depth=depth, n_steps=n_steps)
 
     def _common(self, settings: Facts) -> list[str]:
         """Model and settings as the programs other than llama-bench take them."""

@@ -14,7 +14,7 @@ import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from .engine import (
@@ -69,7 +69,6 @@ class Server:
             "score": self._score,
             "quantize": self._quantize,
             "speculate": self._speculate,
-            "batch_costs": self._batch_costs,
         }
 
     @cached_property
@@ -192,12 +191,6 @@ class Server:
         target = self._speculating(model)
         return target.speculate(self._model(draft), prompt, n_new, k)
 
-    def _batch_costs(
-        self, model: str, sizes: list[int], depth: int, n_steps: int
-    ) -> dict[str, Any]:
-        costs = self._speculating(model).batch_costs(sizes, depth, n_steps)
-        return {"elapsed_ns": list(map(list, costs.items()))}
-
     def _speculating(self, name: str) -> SpeculatesByItself:
         model = self._model(name)
         if isinstance(model, SpeculatesByItself):
@@ -294,13 +287,16 @@ def main(arguments: list[str]) -> None:
         hello = {"ok": True, "result": {"pid": os.getpid(), "python": sys.version.split()[0]}}
         write_all(reply_fd, encode(hello))
         server = Server(engine)
+        # What shares a model with other processes has them do the same.
+        group = getattr(engine, "group", None)
+        respond = partial(group.mirrored, answer=server.answer) if group else server.answer
         while line := requests.readline(MAX_LINE_BYTES):
             try:
                 request = decode(line)
             except WireError as err:
                 write_all(reply_fd, encode(_failure("protocol", str(err))))
                 return
-            reply = server.answer(request)
+            reply = respond(request)
             try:
                 answer = encode({"id": request.get("id"), **reply})
             except ValueError as err:

@@ -36,6 +36,7 @@ from .logits import seen
 from .mlx_bos import BOS_KEY, find_bos
 from .mlx_cache import MlxCaches, kv_type
 from .mlx_device import TYPE_NAMES, device_info, devices, floating_type, has_gpu, library_files
+from .mlx_group import MlxGroup
 from .mlx_refusal import refusing
 from .mlx_speculation import MlxStepper
 from .pace import linger
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 #: The settings that MLX has, of those that engines can be asked for.
-_SETTINGS: Final = frozenset({"kv_bits", "kv_group_size", "n_batch", "slow_by"})
+_SETTINGS: Final = frozenset({"kv_bits", "kv_group_size", "n_batch", "processes", "slow_by"})
 #: `prefill_step_size` of mlx-lm.
 _PREFILL_STEP: Final = 2048
 #: Tokens after which mlx-lm clears the allocator's cache.
@@ -61,9 +62,10 @@ def _seen(row: Any) -> LogitRow:
 
 
 class MlxEngine:
-    """The engine: one library, any number of models."""
+    """The engine: one library, any number of models; arguments as of an `MlxGroup`."""
 
-    def __init__(self) -> None:
+    def __init__(self, rank: str = "0", hosts: str = "") -> None:
+        self.group = MlxGroup(rank, hosts)
         # A thread that computes gets a stream of its own, with a thread behind it, which MLX keeps
         # for good: all scoring is done on this one, whoever asks. Two at a time would take 0.57 of
         # the time on two cores, and in mlx 0.29 give wrong numbers.
@@ -98,8 +100,10 @@ class MlxEngine:
             raise RefusalError("kv-cache", "kv_group_size without kv_bits quantises nothing")
         if not Path(path).is_dir():
             raise RefusalError("load", f"{path} is not a folder, and nothing is downloaded")
+        processes = settings.get("processes", 1)
         with refusing("load"):
-            return MlxModel(Path(path), settings, self._scorer)
+            group = self.group.join(processes) if processes > 1 else None
+            return MlxModel(Path(path), settings, self._scorer, group)
 
     def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
         """Write a model's folder at another level, to a new one, with mlx-lm's own conversion."""
@@ -121,7 +125,9 @@ class MlxEngine:
 class MlxModel:
     """A loaded model, with one cache that is reused where a request begins as the last one did."""
 
-    def __init__(self, folder: Path, settings: dict[str, Any], scorer: Executor) -> None:
+    def __init__(
+        self, folder: Path, settings: dict[str, Any], scorer: Executor, group: Any = None
+    ) -> None:
         self._scorer = scorer
         self._slow_by = settings.get("slow_by", 0.0)
         self._n_batch = settings.get("n_batch", _PREFILL_STEP)
@@ -138,6 +144,9 @@ class MlxModel:
         self._bos = find_bos(folder, self._tokenizer, self._config)
         self._dtype = floating_type(self._model)
         self._size_bytes = sum(v.nbytes for _, v in tree_flatten(self._model.parameters()))
+        self._n_params = int(get_total_parameters(self._model))
+        if group:
+            self._share(group)
         self._caches = MlxCaches(self._model, settings)
         self.facts = self._describe(load_ns)
         self.context: Facts = {}
@@ -154,7 +163,7 @@ class MlxModel:
         kind = str(self._config.get("model_type", "unknown"))[:60]
         return {
             "description": f"{kind} " + coded.format(dtype=stored, **quantisation),
-            "n_params": int(get_total_parameters(self._model)),
+            "n_params": self._n_params,
             "size_bytes": size,
             "n_vocab": _config_number(
                 self._config, "vocab_size", default=len(self._tokenizer.get_vocab())
@@ -169,10 +178,24 @@ class MlxModel:
             "buffers_mib": {"model": {"GPU" if has_gpu() else "CPU": round(size / 2**20, 2)}},
             "dtype": dtype,
             "quantization": quantisation,
+            "own_mib": sum(v.nbytes for _, v in tree_flatten(self._model.parameters())) / 2**20,
             "threads": 1,
             "slow_by": self._slow_by,
             "load_ns": load_ns,
         }
+
+    def _share(self, group: Any) -> None:
+        """Keep this process's part of each layer."""
+        kind = self._config.get("model_type")
+        if not hasattr(self._model, "shard"):
+            raise RefusalError("settings", f"mlx-lm cannot share a {kind} among processes")
+        n_heads = _config_number(self._config, "num_key_value_heads", default=group.size())
+        if n_heads % group.size():
+            raise RefusalError(
+                "settings", f"{n_heads} heads of keys and values cannot be shared by {group.size()}"
+            )
+        self._model.shard(group)
+        mx.eval(self._model.parameters())
 
     def _widen(self) -> None:
         """Compute in float32: the same weights, and a CPU has no arithmetic for less.

@@ -1,13 +1,12 @@
-"""Speculation by llama.cpp's own programs: llama-speculative-simple's counts, and batch costs.
+"""Speculation by llama.cpp's own program: llama-speculative-simple's counts.
 
-Both write their results through a log that a thread of theirs empties, and now and then they end
-before it has (build 1 of 0.5.0-dev: 2 to 4 of 40 runs, with exit status 0 and the text whole). Such
-a run has measured nothing and is repeated; the result takes no part in that.
+It writes its results through a log that a thread of its own empties, and now and then it ends
+before that has (build 1 of 0.5.0-dev: 2 to 4 of 40 runs, with exit status 0 and the text whole).
+Such a run has measured nothing and is repeated; the result takes no part in that.
 """
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 from .engine import RefusalError
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 Reply = dict[str, Any]
 
 _SPECULATE: Final = "llama-speculative-simple"
-BATCHES: Final = "llama-batched-bench"
 _ATTEMPTS: Final = 4
 
 
@@ -85,40 +83,3 @@ def _checked(run: ToolRun, counts: SpeculationRun | None, k: int) -> Speculation
     if counts.n_drafted > k * counts.rounds:
         raise run.failure(f"counted {counts.n_drafted} drafted tokens in {counts.rounds} rounds")
     return counts
-
-
-def batch_costs(
-    tools: Toolbox, arguments: Sequence[str], sizes: Sequence[int], *, depth: int, n_steps: int
-) -> dict[int, int]:
-    """Time steps of several batch sizes, one token of a sequence of its own for each position.
-
-    Verifying k tokens of one sequence computes the same products of weights, and its attention
-    reads one cache where these read k: beyond small depths this is an upper bound of C(k). The
-    result is the time of all `n_steps` batches at `depth` in ns, by size.
-    """
-    options = ["-c", str(max(sizes) * (depth + n_steps)), "--output-format", "jsonl"]
-    options += ["-npp", str(depth), "-ntg", str(n_steps), "-npl", ",".join(map(str, sizes))]
-    for _ in range(_ATTEMPTS):
-        run = tools.run(BATCHES, *arguments, *options)
-        costs = _batches(run, n_steps)
-        missing = [str(size) for size in sizes if size not in costs]
-        if not missing:
-            return costs
-    # What does not fit its cache it leaves out, and exits with 0.
-    raise run.failure(f"exited with 0 and left out batches of {', '.join(missing)}")
-
-
-def _batches(run: ToolRun, n_steps: int) -> dict[int, int]:
-    """The time of all steps in ns, by batch size, of the rows that were printed."""
-    costs: dict[int, int] = {}
-    for line in run.output.splitlines():
-        if line.startswith("{"):
-            try:
-                row = json.loads(line)
-                size, n_timed, seconds = int(row["pl"]), int(row["tg"]), float(row["t_tg"])
-            except (ValueError, KeyError, TypeError, RecursionError) as err:
-                raise run.failure("printed a batch that is cut off or broken") from err
-            if n_timed != n_steps or not 0 < seconds < 1e9:
-                raise run.failure(f"timed {n_timed} steps of {n_steps} in {seconds} s")
-            costs[size] = round(seconds * 1e9)
-    return costs

@@ -115,15 +115,6 @@ def test_speculation_is_counted_and_lossless(worker: Worker) -> None:
     assert other.text[:100] == own.text[:100]
 
 
-def test_each_batch_size_is_timed(worker: Worker) -> None:
-    """What a batch costs is there for each size, and what does not fit the model is refused."""
-    found = worker.batch_costs("f16", [1, 2, 4], depth=32, n_steps=8)
-    assert list(found) == [1, 2, 4]
-    assert min(found.values()) > 0
-    with pytest.raises(EngineRefusedError, match="context"):
-        worker.batch_costs("f16", [1], depth=4096, n_steps=8)
-
-
 def test_what_it_quantises_is_what_the_library_does(
     tools: Path, draft: Draft, tmp_path: Path
 ) -> None:

@@ -108,8 +108,8 @@ def programs(tools: Path) -> Iterator[Worker]:
         yield own
 
 
-def _far(remote: Remote, **settings: int) -> EngineSettings:
-    return EngineSettings(threads=1, remote=remote.endpoint, **settings)
+def _far(remote: Remote, n_gpu_layers: int | None = None) -> EngineSettings:
+    return EngineSettings(threads=1, remote=remote.endpoint, n_gpu_layers=n_gpu_layers)
 
 
 def test_programs_draft_on_a_server(programs: Worker, draft_gguf: Path, loopback: Remote) -> None:

@@ -1,0 +1,61 @@
+"""MLX models that several processes share: they compute what one does, or say what went wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.engine_process import EngineRefusedError, Worker, WorkerPair
+from pytest_asperf.modelfiles.shipped import shipped_models
+
+if TYPE_CHECKING:
+    from pytest_asperf.engine_process import EngineBuild
+
+TARGET, DRAFT, _ = (spec.hf_folder or Path() for spec in shipped_models())
+ALONE, SHARED = EngineSettings(), EngineSettings(processes=2)
+TOKENS = list(range(5, 29))
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def test_two_processes_compute_what_one_does(mlx: EngineBuild) -> None:
+    """Scores and tokens are those of one process, and each process says its part of the model."""
+    with Worker(mlx, call_timeout_s=60) as worker:
+        one = worker.load("one", TARGET, ALONE)
+        two = worker.load("two", TARGET, SHARED)
+        assert (one.group, two.n_params) == (None, one.n_params)
+        assert two.group == "2 processes by ring, of 15.0 and 15.0 MiB"
+        nll = [worker.score([name], TOKENS, 8)[name][0].nll for name in ("one", "two")]
+        assert nll[1] == pytest.approx(nll[0], abs=1e-3)
+        output = []
+        for name in ("one", "two"):
+            pair = WorkerPair(worker, f"pair {name}", name, None)
+            pair.open(n_ctx=64, k=4, rollback="auto")
+            output.append(pair.generate([5, 9, 17], n_new=8, k=4, temperature=0.0, seed=1).tokens)
+        assert output[0] == output[1]
+        with pytest.raises(EngineRefusedError, match=r"group.*3 processes.* has 2"):
+            worker.load("three", TARGET, EngineSettings(processes=3))
+        with pytest.raises(EngineRefusedError, match="1 heads of keys and values"):
+            worker.load("draft", DRAFT, SHARED)
+        (other,) = _children(worker.pid)
+        os.kill(other, signal.SIGKILL)
+        with pytest.raises(EngineRefusedError, match="peer was lost"):
+            worker.generate("two", TOKENS, 8)
+
+
+def test_a_group_of_one_is_refused() -> None:
+    """What MLX gives where it finds no other process, without a word."""
+    mx = pytest.importorskip("mlx.core")
+    from pytest_asperf.worker.engine import RefusalError
+    from pytest_asperf.worker.mlx_group import require_group
+
+    with pytest.raises(RefusalError, match="2 processes were asked for, and MLX's group has 1"):
+        require_group(mx.distributed.init(), 2)
