@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -169,3 +172,46 @@ def quick_bandwidth(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(
         "pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: tmp_path / "lock"
     )
+
+
+@pytest.fixture
+def sshd(tmp_path: Path) -> Iterator[Path]:
+    """A private sshd on a free port of the loopback, as a configuration for ssh."""
+    program = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/usr/bin")
+    if program is None or shutil.which("ssh-keygen") is None:
+        pytest.skip("sshd is not installed (Debian: openssh-server)")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for name in ("host", "user"):
+        words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
+        subprocess.run(words, check=True)
+    (tmp_path / "sshd_config").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {tmp_path}/host\nPidFile none\n"
+        f"AuthorizedKeysFile {tmp_path}/user.pub\nStrictModes no\nUsePAM no\n"
+        f"SetEnv PATH={os.environ['PATH']}\n"
+    )
+    (tmp_path / "ssh_config").write_text(
+        f"Host gone\n Port 1\nHost *\n HostName 127.0.0.1\n Port {port}\n"
+        f" User {getpass.getuser()}\n IdentityFile {tmp_path}/user\n IdentitiesOnly yes\n"
+        " LogLevel ERROR\n StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n"
+    )
+    if os.getuid() == 0:  # which its service makes at each start
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    words = [program, "-D", "-e", "-f", str(tmp_path / "sshd_config")]
+    with (tmp_path / "sshd.log").open("wb") as log, subprocess.Popen(words, stderr=log) as server:
+        try:
+            _await(server, port, tmp_path / "sshd.log")
+            yield tmp_path / "ssh_config"
+        finally:
+            server.terminate()
+
+
+def _await(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    while server.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        except ConnectionRefusedError:
+            continue
+        return
+    pytest.skip(f"sshd does not start here: {log.read_text().strip()}")

@@ -81,9 +81,10 @@ class Remote:
         return f"{self.host}:{self.port}"
 
     def _start(self, host: str) -> None:
-        serve = ("-H", "127.0.0.1", "-p", str(self.port))
+        port = _free_port() if host else self.port  # there it may be another that is free
+        serve = ("-H", "127.0.0.1", "-p", str(port))
         if host:
-            tunnel = ("-L", f"{self.port}:127.0.0.1:{self.port}", *_SSH_OPTIONS)
+            tunnel = ("-L", f"{self.port}:127.0.0.1:{port}", *_SSH_OPTIONS)
             there = ("env", "GGML_RPC_DEBUG=1", _PROGRAMS[0], *serve)
             command: tuple[str, ...] = ("ssh", *tunnel, "--", host, *there)
         else:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import Any
+
     from tests.plugin.conftest import Project
 
 _TEST = "def test_it(rpc_remote):\n    assert rpc_remote == '10.0.0.2:50052'\n"
@@ -31,3 +35,38 @@ def test_a_public_address_is_refused(project: Project) -> None:
     project.test(_TEST)
     result = project.run("--asperf-remote=rpc.example.org:50052")
     result.stderr.fnmatch_lines(["*may be a public address*", "*loopback or ssh:HOST*"])
+
+
+def test_the_overhead_is_a_figure_of_real_programs(
+    live: Project, tools: Path, rows: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """Both arms' rates, the server and its link before and after are in the claim's proof."""
+    (live.path / "prompts.json").write_text('{"code": ["def area(width, height):"]}')
+    live.config(engine="llama_tools", call_timeout_s=120, max_pairs=5)
+    live.test(
+        "@pytest.mark.speculative(draft='asperf-draft:F16', target='asperf-draft:F16', k=2,\n"
+        "    n_tokens=8, prompts='prompts.json')\n"
+        "def test_it(speculation):\n"
+        "    overhead = speculation.overhead_on('loopback')\n"
+        "    assert_figure(overhead.per_drafted_token, at_most=1000)\n"
+        "    assert_figure(overhead.change, at_least='-100%')\n"
+    )
+    first, second = rows(f"--asperf-tools={tools}")
+    assert (first["outcome"], second["outcome"]) == ("PASS", "PASS")
+    ran = dict(first["ran"])
+    assert ran["draft here"].endswith("tok/s, 100.0 % of drafts accepted")
+    assert "by RPC 7" in ran["draft remote"]
+    assert "MB/s, after it " in ran["draft remote"]
+    assert "target remote" not in ran
+
+
+def test_samples_have_no_overhead(project: Project) -> None:
+    """Outputs that are drawn differ, and arms that do other work are not compared."""
+    project.test(
+        "@pytest.mark.speculative(draft='fake:Q4_K_M', target='fake:F16', temperature=0.7)\n"
+        "def test_it(speculation):\n"
+        "    speculation.overhead_on('10.0.0.2:50052').change\n"
+    )
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*overhead_on needs greedy generation*"])

@@ -6,6 +6,7 @@ sources, so they take its place in a copy of the package.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -17,6 +18,8 @@ import pytest
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker, WorkerPair
 from pytest_asperf.engine_process.process import WorkerError
+from pytest_asperf.worker import rpc_remote
+from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.rpc_remote import Remote
 from tests.rpc_library import rpc_python
 from tests.scripted_rpc import scripted_rpc, served
@@ -90,6 +93,34 @@ def test_a_server_that_dies_ends_the_measurement(
         loopback.close()
         with pytest.raises(WorkerError, match="SIGABRT"):
             worker.generate("draft", [5] * 9, 1)
+
+
+@pytest.fixture
+def ssh(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has the programs on its PATH, and is reached with a private configuration."""
+    (tmp_path / "ssh").write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {tmp_path}/ssh_config "$@"\n')
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{tools}:{os.environ['PATH']}")
+
+
+def test_a_server_is_started_over_ssh(
+    ssh: None,  # noqa: ARG001  # before sshd, which passes PATH on
+    sshd: Path,  # noqa: ARG001
+    programs: Worker,
+    draft_gguf: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It computes through a tunnel, its log is counted, and it ends with the connection."""
+    remote = Remote("ssh:there")
+    programs.load("far", draft_gguf, _far(remote))
+    assert programs.generate("far", [0] * 8, 0).n_tokens == 8
+    assert (remote.work_so_far().n_graphs or 0) >= 8
+    remote.close()
+    with pytest.raises(EngineRefusedError, match="cannot be reached"):
+        programs.generate("far", [0] * 8, 0)
+    monkeypatch.setattr(rpc_remote, "_PROGRAMS", ("no-such-server",))
+    with pytest.raises(RefusalError, match=r"does not serve: .*no-such-server"):
+        Remote("ssh:there")
 
 
 def test_a_build_without_rpc_says_so(draft_gguf: Path) -> None:
