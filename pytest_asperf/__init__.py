@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pytest_asperf.api.published import assert_as_published
     from pytest_asperf.api.ratio import assert_ratio
     from pytest_asperf.api.scores import Scores, TokenScores
-    from pytest_asperf.api.speculation import PromptSpeculation, Speculation
+    from pytest_asperf.api.speculation import PromptSpeculation, RemoteOverhead, Speculation
     from pytest_asperf.api.speculation_assertions import (
         assert_lossless,
         assert_sd_gain,
@@ -100,6 +100,7 @@ __all__ = [
     "PromptSpeculation",
     "PublishedFinding",
     "Reading",
+    "RemoteOverhead",
     "RoundCounts",
     "Scores",
     "Speculation",
@@ -169,6 +170,7 @@ _HOMES = {
     "PromptSpeculation": "pytest_asperf.api.speculation",
     "PublishedFinding": "pytest_asperf.published.findings",
     "Reading": "pytest_asperf.api.measurement_context",
+    "RemoteOverhead": "pytest_asperf.api.speculation",
     "RoundCounts": "pytest_asperf.measure.speculation_result",
     "Scores": "pytest_asperf.api.scores",
     "Speculation": "pytest_asperf.api.speculation",
