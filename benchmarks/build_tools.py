@@ -20,7 +20,7 @@ from pytest_asperf.modelfiles.cache import cache_root
 
 TOOLS: Final = (
     *("llama-bench", "llama-perplexity", "llama-quantize", "llama-completion"),
-    *("llama-speculative-simple", "llama-batched-bench", "llama-server", "ggml-rpc-server"),
+    *("llama-speculative-simple", "llama-server", "ggml-rpc-server"),
 )
 
 #: Names a folder that holds the tools already.

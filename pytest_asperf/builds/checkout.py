@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: What the engine cannot do without, and what it uses where a commit has it.
 _NEEDED: Final = ("llama-bench", "llama-perplexity", "llama-quantize")
-_WANTED: Final = (*_NEEDED, "llama-speculative-simple", "llama-batched-bench")
+_WANTED: Final = (*_NEEDED, "llama-speculative-simple", "ggml-rpc-server")
 
 #: Nothing is downloaded while it is configured or compiled, and nothing built that is not run.
 _OPTIONS: Final = (

@@ -33,7 +33,7 @@ project(tiny C)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 add_library(tiny STATIC tiny.c)
 target_compile_definitions(tiny PRIVATE SPEED="${SPEED}" COMMIT="${LLAMA_BUILD_COMMIT}")
-foreach(name llama-bench llama-perplexity llama-quantize llama-batched-bench)
+foreach(name llama-bench llama-perplexity llama-quantize llama-speculative-simple)
   add_executable(${name} main.c)
   target_link_libraries(${name} tiny)
 endforeach()
@@ -92,7 +92,7 @@ def test_a_commit_becomes_a_folder_of_programs(
         "llama-bench",
         "llama-perplexity",
         "llama-quantize",
-        "llama-batched-bench",
+        "llama-speculative-simple",
     }
     assert ready.rows() == (("made", f"llama.cpp {digest[:10]}: -DSPEED=fast"),)
     assert {(step[1], step[2]) for step in notes.steps if step[1]}  # the compiler's own count
