@@ -143,7 +143,7 @@ class RemoteDraftingExperiment:
                 arm.run(0)
             deadline = time.monotonic() + self.budget.max_seconds
             pairs: list[tuple[tuple[DraftedRun, DraftedRun], ...]] = []
-            while len(pairs) < n_pairs and time.monotonic() < deadline:
+            while not pairs or (len(pairs) < n_pairs and time.monotonic() < deadline):
                 lease.progress(f"draft there {self.here.label}", len(pairs), n_pairs)
                 pairs.append(tuple(_in_turns(arms, prompt, coin) for prompt in prompts))
             return RemoteDraftingResult(tuple(pairs), arms[1].end())
@@ -186,7 +186,8 @@ class _Stepped:
 
     def end(self) -> tuple[Provenance, ...]:
         self._pair.end()
-        return proofs_of(self._files, self._worker.describe(), self._pair)
+        described, pair = self._worker.describe(), self._pair
+        return proofs_of(self._files, described, pair.loaded, pair.contexts)
 
 
 class _Programs:
@@ -196,7 +197,6 @@ class _Programs:
         self._worker, self._files = worker, files
         self.prompts = read_prompts(files.pairing.prompts)
         self.loaded: dict[str, LoadedFacts] = {}
-        self.contexts: dict[str, None] = {TARGET: None, DRAFT: None}
         for name, model in ((TARGET, files.target), (DRAFT, files.draft)):
             if model:
                 settings = model.ref.spec.settings
@@ -212,4 +212,4 @@ class _Programs:
     def end(self) -> tuple[Provenance, ...]:
         for name, facts in self.loaded.items():
             self.loaded[name] = facts.with_link_after(self._worker.unload(name))
-        return proofs_of(self._files, self._worker.describe(), self)
+        return proofs_of(self._files, self._worker.describe(), self.loaded, {})

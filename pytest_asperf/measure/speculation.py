@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.stats.sequential import PairedTest, log_cost_ratio
@@ -134,7 +134,7 @@ def run_speculation(
             if not pairs:
                 raise
             interrupted = True
-        proofs = proofs_of(files, described, paired.pair)
+        proofs = proofs_of(files, described, paired.pair.loaded, paired.pair.contexts)
     return SpeculationResult(
         pairing=pairing,
         categories=tuple(category for category, _ in paired.prompts),
@@ -186,25 +186,24 @@ def _worker(lease: MachineLease) -> Worker:
     return Worker(lease.sides[0][0].build.engine, call_timeout_s=lease.call_timeout_s)
 
 
-class LoadedPair(Protocol):
-    """A target and a draft as they were loaded, by `TARGET` and `DRAFT`."""
-
-    loaded: dict[str, LoadedFacts]
-
-    @property
-    def contexts(self) -> Mapping[str, ContextFacts | None]:
-        """What their contexts resolved to, None where that is not known."""
-
-
 def proofs_of(
-    files: DraftTargetFiles, described: EngineFacts, pair: LoadedPair
+    files: DraftTargetFiles,
+    described: EngineFacts,
+    loaded: Mapping[str, LoadedFacts],
+    contexts: Mapping[str, ContextFacts],
 ) -> tuple[Provenance, ...]:
     """Proof of path of the target, and of a draft that is a model."""
-    return tuple(_proof(files, described, pair, name) for name in pair.loaded)
+    return tuple(
+        _proof(files, described, name, facts, contexts.get(name)) for name, facts in loaded.items()
+    )
 
 
 def _proof(
-    files: DraftTargetFiles, described: EngineFacts, pair: LoadedPair, name: str
+    files: DraftTargetFiles,
+    described: EngineFacts,
+    name: str,
+    loaded: LoadedFacts,
+    context: ContextFacts | None,
 ) -> Provenance:
     model = files.target if name == TARGET else files.draft
     if model is None:
@@ -216,8 +215,8 @@ def _proof(
             model.path,
             model.sha256,
             described,
-            pair.loaded[name],
-            pair.contexts[name],
+            loaded,
+            context,
             model.ref.spec.settings,
             title=model.title,
         )

@@ -152,7 +152,8 @@ class _SpeculatingPair:
         )
         run = PromptRun(0, alone, speculative, speculative_first=False)
         parted = find_divergences(self._pair, (("given", tokens),), [run])
-        proofs = proofs_of(self._files, self._described, self._pair)
+        pair = self._pair
+        proofs = proofs_of(self._files, self._described, pair.loaded, pair.contexts)
         return PromptOutput(run, parted[0] if parted else None, proofs)
 
     def _tokens(self, prompt: str, at_most: int) -> tuple[int, ...]:

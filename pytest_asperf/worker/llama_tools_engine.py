@@ -152,7 +152,7 @@ class LlamaToolsModel:
         self._tools = tools
         self.path = path
         self.remote = remote
-        self._placement = Placement(remote)
+        self._placement = Placement(tools, remote)
         self._settings = {key: value for key, value in settings.items() if key in OPTIONS}
         self._texts = texts
         self._bench = Bench(tools, path, self._settings)
@@ -203,7 +203,7 @@ class LlamaToolsModel:
             self.close()  # a server has one client at a time
         placed = self._placement
         with placed.watched() as before:
-            options = (*placed.options(self._tools, BENCH), *options)
+            options = (*placed.options(BENCH), *options)
             row, cells, run = self._bench.measure(
                 n_prompt, n_gen, depth, *options, watch=placed.watch
             )
@@ -267,19 +267,10 @@ class LlamaToolsModel:
 
     def speculate(self, draft: LlamaToolsModel, prompt: str, n_new: int, k: int) -> Facts:
         """Generate with a draft by llama-speculative-simple; see `tool_speculation.speculate`."""
-        arguments = self._common(self._settings)
-        placement = Placement(self.remote, draft.remote)
+        arguments = [*self._common(self._settings), "-md", draft.path]
+        placement = Placement(self._tools, self.remote, draft.remote)
         n_vocab = self.facts["n_vocab"]
-        return speculate(
-            self._tools,
-            arguments,
-            draft.path,
-            prompt,
-            n_new=n_new,
-            k=k,
-            n_vocab=n_vocab,
-            placement=placement,
-        )
+        return speculate(placement, arguments, prompt, n_new=n_new, k=k, n_vocab=n_vocab)
 
     def _common(self, settings: Facts) -> list[str]:
         """Model and settings as the programs other than llama-bench take them."""
@@ -329,7 +320,8 @@ class LlamaToolsModel:
         arguments += ["-b", str(n_batch), "-ub", str(n_ubatch), "-lv", "4"]
         if "--fit" in self._tools.help(PROGRAM):
             arguments += ["--fit", "off"]  # it would change what was not set
-        return [*arguments, *self._placement.options(self._tools, PROGRAM)]
+        self._placement.greet()
+        return [*arguments, *self._placement.options(PROGRAM)]
 
     def _timed(self, n: int, depth: int, *, n_gen: int) -> Timing:
         require_context(n, self.facts)

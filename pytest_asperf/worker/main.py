@@ -105,7 +105,8 @@ class Server:
         """Free a model; what its server says of itself then, if another machine computed it."""
         remote = getattr(self._model(model), "remote", None)
         self._free(model)
-        return {"remote": remote.greet() if remote else None}
+        in_use = [getattr(loaded, "remote", None) for loaded in self._models.values()]
+        return {"remote": remote.greet() if remote and remote not in in_use else None}
 
     def _free(self, model: str) -> None:
         self._model(model).close()

@@ -145,6 +145,7 @@ class MlxModel:
         self._dtype = floating_type(self._model)
         self._size_bytes = sum(v.nbytes for _, v in tree_flatten(self._model.parameters()))
         self._n_params = int(get_total_parameters(self._model))
+        self._threads = group.size() if group else 1  # one for each process
         if group:
             self._share(group)
         self._caches = MlxCaches(self._model, settings)
@@ -179,7 +180,7 @@ class MlxModel:
             "dtype": dtype,
             "quantization": quantisation,
             "own_mib": sum(v.nbytes for _, v in tree_flatten(self._model.parameters())) / 2**20,
-            "threads": 1,
+            "threads": self._threads,
             "slow_by": self._slow_by,
             "load_ns": load_ns,
         }
@@ -361,7 +362,7 @@ class MlxModel:
             "type_v": type_kv,
             # mx.fast.scaled_dot_product_attention decides by device and shape, and does not say.
             "flash_attn": "the engine's own",
-            "threads": 1,
+            "threads": self._threads,
         }
 
     def _note_context(self, n_ctx: int, cache: list[Any]) -> None:

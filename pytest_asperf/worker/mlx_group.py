@@ -81,10 +81,14 @@ class MlxGroup:
     def _concerns(self, request: dict[str, Any]) -> bool:
         op, args = request["op"], request.get("args", {})
         names = {*args.get("models", ()), *map(args.get, ("model", "pair", "target", "draft"))}
-        if op == "load" and (n_processes := args["settings"].get("processes", 1)) > 1:
-            self._shared.add(args["model"])
-            if not self._others and not self.rank:
-                self._start(n_processes)
+        if op == "clear":
+            self._shared.clear()
+        elif op == "load":
+            self._shared.discard(args["model"])
+            if (n_processes := args["settings"].get("processes", 1)) > 1:
+                self._shared.add(args["model"])
+                if not self._others and not self.rank:
+                    self._start(n_processes)
         elif op == "pair_open" and names & self._shared:
             self._shared.add(args["pair"])
         return op in {"load", "unload", "clear"} or bool(names & self._shared)

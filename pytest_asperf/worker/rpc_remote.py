@@ -16,6 +16,7 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from . import received_bytes
@@ -153,7 +154,9 @@ class Remote:
             for name, link in received_bytes.held_links(pid, self._peers).items():
                 if self._held.setdefault(name, link) is not link:
                     link.close()
-        except OSError:  # it has ended, or another program forbids it
+        except ProcessLookupError:  # it has ended: it is told by its failure
+            return
+        except OSError:  # an older kernel, or a sandbox
             self._counts_bytes = False
 
     def release(self) -> None:
@@ -162,8 +165,9 @@ class Remote:
             link.close()
         self._held.clear()
 
-    @property
+    @cached_property
     def _peers(self) -> frozenset[tuple[str, int]]:
+        """What the kernel calls a host's name."""
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         return frozenset((str(where[4][0]), self.port) for where in found)
 

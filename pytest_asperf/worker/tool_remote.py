@@ -23,6 +23,7 @@ _DEVICE: Final = re.compile(r"^ +(\S+): .+ \(\d{1,9} MiB, ", re.MULTILINE)
 class Placement:
     """Where a program computes its target and its draft: on a server, None is this machine."""
 
+    tools: Toolbox
     target: Remote | None = None
     draft: Remote | None = None
 
@@ -31,15 +32,19 @@ class Placement:
         """The servers, in the order in which the program counts their devices."""
         return tuple(dict.fromkeys(filter(None, (self.target, self.draft))))
 
+    def greet(self) -> None:
+        """Refuse servers that are absent or busy: a program would end, or hang."""
+        for remote in self.remotes:
+            remote.greet()
+
     @contextmanager
     def watched(self) -> Iterator[Mapping[Remote, Work]]:
         """What each server had done before a program's run, for `require`.
 
-        Servers that are absent or busy are refused first: the program would end or hang. If it
-        ends, the failure is the server's where that is gone, or where RPC is what it names.
+        If the program fails, the failure is the server's where that is gone, or where RPC is what
+        it names. Afterwards the connections end that were held for the count of bytes.
         """
-        for remote in self.remotes:
-            remote.greet()
+        self.greet()
         try:
             yield {remote: remote.work_so_far() for remote in self.remotes}
         except RefusalError as err:
@@ -59,11 +64,11 @@ class Placement:
             if "buffer size =" in line and f"[{remote.endpoint}]" in line:
                 remote.hold(pid)
 
-    def options(self, tools: Toolbox, program: str, *, drafts: bool = False) -> list[str]:
+    def options(self, program: str, *, drafts: bool = False) -> list[str]:
         """The devices of each model, by name: a draft would follow its target."""
         if not self.remotes:
             return []
-        if "--rpc" not in tools.help(program):
+        if "--rpc" not in self.tools.help(program):
             raise RefusalError(
                 "remote", f"this build's {program} has no RPC: -DGGML_RPC=ON adds it"
             )
@@ -72,7 +77,7 @@ class Placement:
             first = sum(map(len, names.values()))
             names[remote] = [f"RPC{first + index}" for index in range(remote.greeting["n_devices"])]
         if self.target is None or (drafts and self.draft is None):
-            listed = tools.run(program, "--list-devices").output
+            listed = self.tools.run(program, "--list-devices").output
             names[None] = _DEVICE.findall(listed) or ["none"]
         separator = "/" if program == "llama-bench" else ","
         endpoints = ",".join(remote.endpoint for remote in self.remotes)

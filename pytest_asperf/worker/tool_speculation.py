@@ -15,7 +15,7 @@ from .printed.speculation_log import SpeculationReader, SpeculationRun
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .tool_process import Toolbox, ToolRun
+    from .tool_process import ToolRun
     from .tool_remote import Placement
 
 Reply = dict[str, Any]
@@ -25,39 +25,35 @@ _ATTEMPTS: Final = 4
 
 
 def speculate(
-    tools: Toolbox,
-    arguments: Sequence[str],
-    draft: str,
-    prompt: str,
-    *,
-    n_new: int,
-    k: int,
-    n_vocab: int,
-    placement: Placement,
+    placement: Placement, arguments: Sequence[str], prompt: str, *, n_new: int, k: int, n_vocab: int
 ) -> Reply:
     """Generate greedily with a draft, once; the last round may go past `n_new` tokens.
+
+    The arguments name both models.
 
     The program rounds `elapsed_ns` of the decode phase to 1 ms. `n_accepted` is None where the
     target replays accepted tokens from checkpoints: the program counts those as accepted again.
     """
+    tools = placement.tools
     if "--spec-draft-n-max" not in tools.help(_SPECULATE):
         raise RefusalError("tools", f"this build's {_SPECULATE} takes other options than are known")
-    options = ["-md", draft, "--spec-type", "draft-simple", "--spec-draft-n-max", str(k)]
+    options = ["--spec-type", "draft-simple", "--spec-draft-n-max", str(k)]
     # With the log that says which buffers are on a server.
     options += ["--temp", "0", "-n", str(n_new), "-lv", "4"]
-    with placement.watched() as before:
-        options += placement.options(tools, _SPECULATE, drafts=True)
-        for _ in range(_ATTEMPTS):
-            run = tools.start_on(_SPECULATE, prompt, *arguments, *options, watch=placement.watch)
+    for _ in range(_ATTEMPTS):
+        with placement.watched() as before:
+            placed = placement.options(_SPECULATE, drafts=True)
+            command = (*arguments, *options, *placed)
+            run = tools.start_on(_SPECULATE, prompt, *command, watch=placement.watch)
             run.finish()
             reader = SpeculationReader()
             for line in run.log:
                 reader.feed(line)
             if (counted := reader.run()) is not None:
+                steps = {"of_target": counted.rounds, "of_draft": counted.n_drafted}
+                placement.require(run, before, n_vocab, **steps)
                 break
-        counts = _checked(run, counted, k)
-        steps = {"of_target": counts.rounds, "of_draft": counts.n_drafted}
-        placement.require(run, before, n_vocab, **steps)
+    counts = _checked(run, counted, k)
     if counts.decoded is None:
         raise run.failure("exited with 0 and timed nothing")
     return {

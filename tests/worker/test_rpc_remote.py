@@ -105,4 +105,6 @@ def test_bytes_from_the_server_are_counted(serve: Serve) -> None:
         remote.require_work(before, 5, 250)
         with pytest.raises(RefusalError, match="5000 bytes came from"):
             remote.require_work(before, 5, 251)
+        by_name = Remote(f"localhost:{remote.port}")
+        assert by_name.work_so_far().n_bytes == received, "the kernel knows no names"
         done.set()
