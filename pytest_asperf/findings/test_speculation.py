@@ -97,5 +97,5 @@ def test_drafting_on_another_machine_halves_generation(
 def test_a_draft_token_takes_51_to_57_ms_more_on_another_machine(
     speculation: Speculation, rpc_remote: str
 ) -> None:
-    """A drafted token takes 51 to 57 ms longer there than on the target's own machine."""
+    """A drafted token takes 51 to 57 ms longer there than here, on machines of one kind."""
     assert_figure(speculation.overhead_on(rpc_remote).per_drafted_token, at_least=51, at_most=57)

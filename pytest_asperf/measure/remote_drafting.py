@@ -12,7 +12,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pytest_asperf.analysis.guards import Consequence, GuardFinding, first_divergence
 from pytest_asperf.analysis.stats.intervals import median_interval, paired_change_interval
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.results import Provenance
-
-#: Their number is fixed, so that each interval holds. The time limit may leave fewer.
-_PAIRS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +117,11 @@ class RemoteDraftingResult:
 
 @dataclass(frozen=True, slots=True)
 class RemoteDraftingExperiment:
-    """Times a pairing with its draft here and there; the sides are in that order."""
+    """Times a pairing with its draft here and there; the sides are in that order.
+
+    All pairs or all seconds of the budget are used, whatever they show, so that each interval
+    holds.
+    """
 
     here: Pairing
     there: Pairing
@@ -129,7 +130,7 @@ class RemoteDraftingExperiment:
     def run(self, lease: MachineLease) -> RemoteDraftingResult:
         """Time the pairs."""
         coin = random.Random(self.budget.seed)  # noqa: S311  # logged
-        n_pairs = min(_PAIRS, self.budget.max_pairs)
+        n_pairs = self.budget.max_pairs
         with ExitStack() as stack:
             arms: list[_Arm] = []
             for side, pairing in zip(lease.sides, (self.here, self.there), strict=True):
