@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_asperf.commands.compared_reports import ComparedReport, OnMachine
+    from pytest_asperf.published.records.model import Document as RecordDocument
 
 _LEAST: Final = 2
 _RATE: Final = "tok/s"
@@ -32,7 +33,10 @@ _WHERE_KNOWN: Final = ("J/token", "tok/s per 1000")
 def compare_reports(
     reports: Annotated[
         list[str],
-        typer.Argument(metavar="REPORT REPORT...", help="Files, or ids of stored sessions."),
+        typer.Argument(
+            metavar="REPORT REPORT...",
+            help="Files, ids of stored sessions, or records of published figures (atom-paper).",
+        ),
     ],
     *,
     price: Annotated[
@@ -55,22 +59,34 @@ def compare_reports(
 
     if not Path(reports[0]).is_file():
         _require_two(len(reports))
+    recorded = _recorded(reports)
+    names = [name for name in reports if name not in recorded]
     compared = [
         read_compared(name, report)
-        for name in reports
+        for name in names
         for report in known_machines(_document(name, store))
     ]
-    _require_two(len(compared))
+    _require_two(len(compared) + len(recorded))
     machines = {one.origin.machine for one in compared}
     prices = _prices(price or (), _names(compared))
     out = Console(highlight=False)
     _print_origins(compared)
     if len(machines) > 1:
         _print_machines(out, compared, prices)
+    if recorded:
+        _print_recorded(out, compared, list(recorded.values()))
     for one, other in _of_one_machine(compared):
         _print_nights(out, one, other)
     for other in compared[1:]:
         _print_left_out(out, compared[0], other)
+
+
+def _recorded(names: Sequence[str]) -> dict[str, RecordDocument]:
+    """The records of published figures among the names."""
+    from pytest_asperf.published.records.load import shipped_records
+
+    known = {document.source.id: document for document in shipped_records().documents}
+    return {name: known[name] for name in names if name in known and not Path(name).is_file()}
 
 
 def _require_two(n: int) -> None:
@@ -168,6 +184,32 @@ def _print_machines(
         print_text(out, f"{verdict.outcome} {finding.id}: {finding.statement}")
         print_text(out, f"  on {title}: {verdict.measured}, {verdict.threshold}")
     print_text(out, "")
+
+
+def _print_recorded(
+    out: Console, compared: Sequence[ComparedReport], recorded: Sequence[RecordDocument]
+) -> None:
+    """Generation here and as published, by what it takes of each machine's bandwidth."""
+    from pytest_asperf.commands.compared_reports import as_recorded, on_machine
+
+    names = _names(compared)
+    head = ("machine", "generation", *_COLUMNS)
+    here = [on_machine(report, value) for report in compared for value in report.values.values()]
+    rows = [
+        (
+            names[one.report.origin.machine],
+            printable(one.value.key.title),
+            *_on_machine(one, names, {})[1 : 1 + len(_COLUMNS)],
+        )
+        for one in here
+        if one.share
+    ]
+    print_table([head, *rows, *(row for document in recorded for row in as_recorded(document))])
+    print_text(
+        out,
+        "Published figures are of other models and builds: shares of bandwidth can be compared, "
+        "rates cannot, and there is no verdict on either.",
+    )
 
 
 def _on_machine(

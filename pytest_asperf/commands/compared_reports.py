@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_asperf.hardware.profiles import Profile
+    from pytest_asperf.published.records.model import Document
     from pytest_asperf.store.figures import Origin, SeriesKey, SeriesValue
 
 #: Of the quotient of two values in intervals of 90 %, whatever their distributions.
@@ -137,11 +138,12 @@ def by_machine(reports: Sequence[ComparedReport]) -> list[list[OnMachine]]:
     found: dict[str, list[OnMachine]] = {}
     for report in reports:
         for alike, value in report.anywhere().items():
-            found.setdefault(alike, []).append(_on_machine(report, value))
+            found.setdefault(alike, []).append(on_machine(report, value))
     return [every for every in found.values() if len({m.report.origin.machine for m in every}) > 1]
 
 
-def _on_machine(report: ComparedReport, value: SeriesValue) -> OnMachine:
+def on_machine(report: ComparedReport, value: SeriesValue) -> OnMachine:
+    """A value with the bandwidth that it took, where that is known."""
     size, profile = report.step_bytes.get(value.key.id), report.profile
     metered = replace(value.key, metric=f"j{value.key.metric}", unit="J/token")
     energy = report.values.get(metered.id)
@@ -149,6 +151,19 @@ def _on_machine(report: ComparedReport, value: SeriesValue) -> OnMachine:
         return OnMachine(report, value, energy)
     share = bandwidth_utilisation(estimate_of(value, value.key.unit), size, profile.bandwidth_gbs)
     return OnMachine(report, value, energy, value.value * size / 1e9, share)
+
+
+def as_recorded(document: Document) -> Iterator[tuple[str, ...]]:
+    """Published TG with its share of the bandwidth: machine, what, value, GB/s and share."""
+    for table in document.tables:
+        for row in table.rows:
+            cells = {cell.metric: cell for _, cell in row.cells}
+            rate, share = cells.get("TG"), cells.get("bandwidth utilisation")
+            if rate and share and (bandwidth := cells.get("memory bandwidth")):
+                gbs = bandwidth.value * share.value / 100
+                what = f"{rate.scope.workload} {rate.scope.model} {rate.scope.level}, published"
+                name, value = rate.scope.hardware or row.key, f"{rate.printed.text} {rate.unit}"
+                yield name, what, value, f"{gbs:.4g}", f"{share.printed.text} %"
 
 
 def ran_otherwise(one: ComparedReport, other: ComparedReport) -> list[tuple[str, str, str]]:

@@ -164,3 +164,24 @@ def test_the_interval_of_a_change_holds_all_that_both_intervals_allow(
     high = math.inf if unknown else 1.01 * other / (0.99 * one) - 1
     assert found.change.high == pytest.approx(high, rel=1e-6, abs=1e-9)
     assert found.change.confidence == UNPAIRED_CONFIDENCE
+
+
+def test_a_machine_beside_published_figures(
+    compare: Callable[..., Ended], run_asperf: RunAsperf
+) -> None:
+    """Shares of bandwidth here and as published, without a verdict; two reports are needed."""
+    compare(_on("m1max-32", 8))
+    done = run_asperf("compare", "a.json", "atom-paper")
+    assert done.returncode == 0
+    lines = [line.split() for line in done.stdout.splitlines()]
+    (here,) = (line[-5:] for line in lines if "88" in line)
+    assert here[-3:] == ["88", "22.0", "%"]
+    published = [line for line in lines if "published" in line]
+    assert [(line[0], line[-2]) for line in published] == [
+        ("m2ultra-76", "64"),
+        ("m1max-32", "66"),
+        ("m2pro-19", "77"),
+    ]
+    assert published[0][-3] == "512"
+    assert "shares of bandwidth can be compared" in done.stdout
+    assert run_asperf("compare", "atom-paper").returncode != 0
