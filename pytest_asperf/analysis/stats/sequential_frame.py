@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 #: Bound on a wrong FAIL, and on a wrong PASS, unless another is given.
 ALPHA: Final = 0.05
 BETA: Final = 0.05
+_EXACT: Final = 1e-13
 
 
 class SequentialTest:
@@ -102,10 +103,38 @@ def nothing_to_estimate(what: str, remedy: str) -> MeasurementError:
 
 
 def crossing(falling: Callable[[float], float], low: float, high: float) -> float:
-    """Where a falling function changes its sign, to the last bit (bisection)."""
-    while low < (middle := (low + high) / 2) < high:
-        if falling(middle) > 0:
-            low = middle
+    """Where a falling function changes its sign, to 1e-13; its ends where it does not.
+
+    Chandrupatla's method (Advances in Engineering Software 28, 1997): the inverse parabola through
+    three points where they are nearly monotone, else bisection. It needs a quarter of bisection's
+    evaluations, and a gate looks for crossings after each pair.
+    """
+    a, at_a, b, at_b = high, falling(high), low, falling(low)
+    if at_b <= 0 or at_a > 0:
+        return low if at_b <= 0 else high
+    share = 0.5
+    while True:
+        x = a + share * (b - a)
+        at_x = falling(x)
+        # The sign changes between a, the newest point, and b; c is the point that was left.
+        if (at_x > 0) == (at_a > 0):
+            c, at_c = a, at_a
         else:
-            high = middle
-    return middle
+            c, at_c, b, at_b = b, at_b, a, at_a
+        a, at_a = x, at_x
+        if abs(b - a) <= _EXACT:
+            return a
+        share = _next_share((a, b, c), (at_a, at_b, at_c))
+
+
+def _next_share(at: tuple[float, float, float], values: tuple[float, float, float]) -> float:
+    """How far from the newest point to the other side of the crossing to look next."""
+    (a, b, c), (at_a, at_b, at_c) = at, values
+    if at_c not in (at_a, at_b):
+        place, value = (a - b) / (c - b), (at_a - at_b) / (at_c - at_b)
+        if value**2 < place and (1 - value) ** 2 < 1 - place:
+            near = at_a / (at_b - at_a) * at_c / (at_b - at_c)
+            far = (c - a) / (b - a) * at_a / (at_c - at_a) * at_b / (at_c - at_b)
+            least = _EXACT / abs(b - a) / 2
+            return min(1 - least, max(least, near + far))
+    return 0.5
