@@ -162,16 +162,21 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def quick_bandwidth(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Let this machine's bandwidth be measured in no time, and wait for no other measurement.
 
-    A real figure, but of a cache's bandwidth: a test keeps it in a folder of its own.
+    A real figure, but of a cache's bandwidth: no test judges its size.
     """
+    measure_bandwidth_quickly(monkeypatch)
+    monkeypatch.setattr(
+        "pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: tmp_path / "lock"
+    )
+
+
+def measure_bandwidth_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first half of `quick_bandwidth`."""
     from pytest_asperf.hardware.bandwidth import BandwidthPlan
 
     small = BandwidthPlan(threads=2, windows=2, window_bytes=2 << 20)
     monkeypatch.setattr("pytest_asperf.hardware.bandwidth.plan_measurement", lambda *_: small)
     monkeypatch.setattr("pytest_asperf.hardware.bandwidth._STEADY_S", 0.05)
-    monkeypatch.setattr(
-        "pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: tmp_path / "lock"
-    )
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 import pytest_asperf
 from pytest_asperf.measure.model_locator import ModelLocator
 from pytest_asperf.testing import write_script
+from tests.conftest import measure_bandwidth_quickly
 from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:
@@ -174,6 +175,7 @@ def live(
         return described[locator._build]
 
     monkeypatch.setattr(ModelLocator, "describe", describe_once)
+    measure_bandwidth_quickly(monkeypatch)
     project.config(
         engine="llama_cpp",
         default_model="asperf-draft",
