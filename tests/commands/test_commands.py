@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pytest_asperf
+from pytest_asperf.config.engines import EXTRAS
 from pytest_asperf.modelfiles.cache import entries
 from tests.commands.conftest import Ended
 from tests.processes import wait_for_end
@@ -95,15 +96,26 @@ def write_llama() -> Callable[[Path], Any]:
     return write
 
 
+@pytest.fixture
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `doctor` look for no engine but the programs that are configured."""
+    for engine in tuple(EXTRAS):
+        monkeypatch.delitem(EXTRAS, engine)
+
+
 def test_version(asperf: Asperf) -> None:
     """The version is the package's."""
     assert asperf.process("--version").stdout == f"asperf {pytest_asperf.__version__}\n"
 
 
 @pytest.mark.live
-def test_doctor_finds_the_engine_and_the_cache(asperf: Asperf) -> None:
+def test_doctor_finds_the_engine_and_the_cache(
+    asperf: Asperf, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a machine that can measure it ends with 0 and says what measures, and where."""
-    done = asperf.process("doctor")
+    for engine in EXTRAS.keys() - {"llama_cpp"}:
+        monkeypatch.delitem(EXTRAS, engine)
+    done = asperf("doctor")
     assert done.returncode == 0, done.stderr
     assert "llama-cpp-python" in done.stdout
     assert str(asperf.cache) in done.stdout
@@ -131,6 +143,7 @@ def test_doctor_in_json_is_one_document(asperf: Asperf) -> None:
     }
 
 
+@pytest.mark.usefixtures("no_engine")
 def test_doctor_examines_the_programs_that_are_configured(asperf: Asperf, tools: Path) -> None:
     """A folder of llama.cpp's programs is an engine beside the libraries."""
     (asperf.folder / "asperf.toml").write_text(f'tools = "{tools}"')
@@ -138,6 +151,7 @@ def test_doctor_examines_the_programs_that_are_configured(asperf: Asperf, tools:
     assert f"ok   library  {tools}" in found
 
 
+@pytest.mark.usefixtures("no_engine")
 def test_doctor_tells_that_configured_programs_do_not_start(asperf: Asperf) -> None:
     """What is wrong with them stands there, and no advice about packages."""
     for name in ("llama-bench", "llama-perplexity", "llama-quantize"):
@@ -194,6 +208,7 @@ def test_a_missing_interpreter_is_an_error_in_four_parts(
     assert done.stdout == ""
 
 
+@pytest.mark.usefixtures("no_engine")
 def test_doctor_refuses_a_cache_that_is_no_folder(asperf: Asperf) -> None:
     """A file in the folder's place makes a measurement impossible."""
     asperf.cache.write_text("in the way")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_asperf.engine_process import Worker
 from tests.harmful_interpreter import write_interpreter
 
 if TYPE_CHECKING:
@@ -36,18 +37,22 @@ _REAL = """
 call_timeout_s = 120
 chunks = 4
 seed = 1
-engine = "{engine}"
+engine = "llama_cpp"
+default_model = "asperf-draft:Q8_0"
 python = "{python}"
 """
 
 
 @pytest.fixture
-def gate(scripted_command: ScriptedCommand) -> Command:
-    """The command, in a project with a model of its own, where a call may take 3 s."""
-    command = scripted_command("gate", settings="chunks = 6\nseed = 1\n")
-    config = command.folder / "asperf.toml"
-    config.write_text(config.read_text().replace("call_timeout_s = 20", "call_timeout_s = 3"))
-    return command
+def gate(scripted_command: ScriptedCommand, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command, in a project with a model of its own, where 1 s may pass before an answer."""
+    call = Worker.call
+
+    def hurried(worker: Worker, op: str, *, timeout_s: float | None = None, **args: Any) -> Any:
+        return call(worker, op, timeout_s=1 if op == "generate" else timeout_s, **args)
+
+    monkeypatch.setattr(Worker, "call", hurried)
+    return scripted_command("gate", settings="chunks = 6\nseed = 1\n")
 
 
 def _harmful(folder: Path, harm: str) -> str:
@@ -60,7 +65,8 @@ def _harmful(folder: Path, harm: str) -> str:
         ("crashes", "crashed twice (SIGSEGV)"),
         ("killed", "crashed twice (SIGKILL)"),
         ("exits", "crashed twice (exited with status 0)"),
-        ("hangs", "hung twice (no answer within 3 s)"),
+        ("aborts", "crashed twice (SIGABRT)"),
+        ("hangs", "hung twice (no answer within 1 s)"),
         ("out_of_memory", "ran out of memory twice"),
         ("garbage", "answered nonsense twice (not JSON"),
         ("refuses", "refused twice (this build cannot)"),
@@ -68,14 +74,26 @@ def _harmful(folder: Path, harm: str) -> str:
 )
 def test_a_candidate_that_cannot_run_fails(gate: Command, harm: str, told: str) -> None:
     """It is a FAIL that says what was seen, with exit code 1, and nothing else is lost."""
+    _require_fails(gate, "tg8", harm, told)
+
+
+def test_what_is_not_timed_fails_alike(gate: Command) -> None:
+    """PPL and logits are tried with each side, too."""
+    _require_fails(gate, "ppl,logits", "crashes", "crashed twice (SIGSEGV)")
+
+
+def _require_fails(gate: Command, cells: str, harm: str, told: str, *words: str) -> None:
     data = gate.folder / "gate.json"
-    words = ("--workload", "tg8", "--json", str(data))
+    words = ("--workload", cells, "--json", str(data), *words)
     done = gate("current", _harmful(gate.folder, harm), *words)
     assert done.exit_code == 1, done.output
-    (claim,) = json.loads(data.read_text())["claims"]
-    assert claim["outcome"] == "FAIL"
-    assert told in claim["measured"]
-    assert "baseline ran twice in between" in claim["measured"]
+    found = json.loads(data.read_text())["claims"]
+    assert [(claim["test"].split()[0], claim["outcome"]) for claim in found] == [
+        (name, "FAIL") for name in cells.split(",")
+    ]
+    for claim in found:
+        assert told in claim["measured"]
+        assert "baseline ran twice in between" in claim["measured"]
 
 
 def test_a_baseline_that_cannot_run_either_is_invalid(gate: Command) -> None:
@@ -118,46 +136,23 @@ def test_an_engine_that_is_not_installed_is_not_run(gate: Command) -> None:
 
 @pytest.mark.live
 @pytest.mark.parametrize(
-    ("engine", "model", "cells", "harm", "told"),
+    ("cells", "harm", "told"),
     [
-        (
-            "llama_cpp",
-            "asperf-draft:Q8_0",
-            "tg8,ppl,logits,sd",
-            "crashes",
-            "crashed twice (SIGSEGV",
-        ),
-        ("llama_cpp", "asperf-draft:Q8_0", "tg8", "out_of_memory", "ran out of memory twice"),
-        pytest.param(
-            *("mlx", "asperf-draft:F16", "tg8", "aborts", "twice (SIGABRT)"),
-            marks=pytest.mark.mlx,
-        ),
+        ("tg8,sd", "crashes", "crashed twice (SIGSEGV"),
+        ("tg8", "out_of_memory", "ran out of memory twice"),
     ],
 )
 def test_every_cell_of_a_real_engine(
-    gate: Command,
+    scripted_command: ScriptedCommand,
     monkeypatch: pytest.MonkeyPatch,
     session_cache: Path,
-    request: pytest.FixtureRequest,
     *,
-    engine: str,
-    model: str,
     cells: str,
     harm: str,
     told: str,
 ) -> None:
-    """Times, PPL, logits and speculation FAIL alike, with the log's last words in the note."""
-    if engine == "mlx":
-        request.getfixturevalue("mlx")
+    """Times and speculation FAIL alike, with the log's last words in the note."""
+    gate = scripted_command("gate")
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
-    config = _REAL.format(engine=engine, python=sys.executable)
-    (gate.folder / "asperf.toml").write_text(config)
-    data = gate.folder / "gate.json"
-    words = ("--workload", cells, "--model", model, "--draft", model, "--json", str(data))
-    done = gate("current", _harmful(gate.folder, harm), *words)
-    assert done.exit_code == 1, done.output
-    found = json.loads(data.read_text())["claims"]
-    assert [(claim["test"].split()[0], claim["outcome"]) for claim in found] == [
-        (name, "FAIL") for name in cells.split(",")
-    ]
-    assert all(told in claim["measured"] for claim in found), found
+    (gate.folder / "asperf.toml").write_text(_REAL.format(python=sys.executable))
+    _require_fails(gate, cells, harm, told, "--draft", "asperf-draft:Q8_0")
