@@ -195,7 +195,8 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Put verdicts and measurements on the report."""
-    report = yield
+    with _without_frames(item.config, call):
+        report = yield
     from pytest_asperf.plugin.stash import opened_session
 
     session = opened_session(item.config)
@@ -356,6 +357,21 @@ def _was_benchmarked(config: pytest.Config) -> bool:
     words = (*config.invocation_params.args, *config.getini("addopts"))
     given = " ".join(map(str, (*words, os.environ.get("PYTEST_ADDOPTS", ""))))
     return "--benchmark-" in given
+
+
+@contextmanager
+def _without_frames(config: pytest.Config, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Keep pytest from parsing each module of our errors' frames, none of which is shown."""
+    option = config.option
+    is_shortened = getattr(option, "tbstyle", "") == "auto"
+    if not is_shortened or call.excinfo is None or not _is_ours(call.excinfo.value):
+        yield
+        return
+    option.tbstyle = "value"
+    try:
+        yield
+    finally:
+        option.tbstyle = "auto"
 
 
 def _is_ours(error: BaseException) -> bool:

@@ -16,6 +16,8 @@ from pytest_asperf.plugin.stash import note, session_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from _pytest._code.code import TerminalRepr
+
     from pytest_asperf.published.findings import Finding
 
 
@@ -66,6 +68,14 @@ class RecordedFinding(pytest.Item):
     def runtest(self) -> None:
         """Judge the figures."""
         judge_finding(self, self._finding)
+
+    def repr_failure(
+        self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None
+    ) -> str | TerminalRepr:
+        """A verdict has no line of the user's to show: pytest would parse all of its own."""
+        if isinstance(excinfo.value, VerdictError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path | str, int | None, str]:
         """The place of the live test."""

@@ -198,6 +198,17 @@ def test_recorded_verdicts_travel_through_xdist(project: Project) -> None:
     result.stdout.fnmatch_lines(["!  ours *", "*= 1 recorded INVALID in *"])
 
 
+def test_a_recorded_verdict_has_no_traceback(project: Project) -> None:
+    """Plugins that read the report get the verdict, and none of pytest's own source."""
+    write(project, limit=1000)
+    project.test(MEASURES)
+    with (project.path / "conftest.py").open("a") as hooks:
+        hooks.write("def pytest_runtest_logreport(report):\n    print(report.longrepr or '')\n")
+    result = project.run("--asperf-source=recorded", "-s")
+    result.stdout.fnmatch_lines(["*FAIL: the claim does not hold", "*ours above 1000 tok/s"])
+    assert "def _multicall" not in result.stdout.str()
+
+
 def test_out_of_scope_is_a_skip_that_says_why(project: Project) -> None:
     """A finding about other hardware says nothing here, live or recorded."""
     write(project, hardware='["m4max-40"]')

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest._code.code import TracebackEntry
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
@@ -209,3 +210,32 @@ def test_tracebacks_of_other_styles(project: Project, style: str) -> None:
     result = project.run(f"--tb={style}")
     result.stdout.fnmatch_lines(["!  test_it.py::test_broken *SIGSEGV*"])
     assert "INTERNALERROR" not in result.stdout.str()
+
+
+def test_no_source_of_ours_is_read_for_an_error(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is shown, and pytest would parse a module for each frame of each error."""
+    read: list[str] = []
+    getsource = TracebackEntry.getsource
+
+    def noted(entry: TracebackEntry, *args: Any) -> Any:
+        read.append(str(entry.path))
+        return getsource(entry, *args)
+
+    monkeypatch.setattr(TracebackEntry, "getsource", noted)
+    project.script("f16", faults={"load": "crash"})
+    project.test("""
+@pytest.mark.model("fake:F16")
+def test_broken(throughput):
+    throughput("tg8")
+
+@pytest.mark.model("fake:F16", depth=1)
+def test_bad_input(throughput):
+    pass
+
+def test_other():
+    assert False
+""")
+    project.run().assert_outcomes(failed=1, errors=1)
+    assert [path.rpartition("/")[2] for path in read] == ["test_it.py"]
