@@ -112,6 +112,27 @@ def _undisturbed(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delenv(name)
 
 
+@pytest.fixture(scope="session")
+def described() -> dict[EngineBuild, EngineFacts]:
+    """What engines said of themselves: none changes while the tests run."""
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def _described_once(
+    described: dict[EngineBuild, EngineFacts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Start no engine in each session for what it says of itself."""
+    describe = ModelLocator.describe
+
+    def describe_once(locator: ModelLocator) -> EngineFacts:
+        if locator._build not in described:
+            described[locator._build] = describe(locator)
+        return described[locator._build]
+
+    monkeypatch.setattr(ModelLocator, "describe", describe_once)
+
+
 @pytest.fixture
 def project(
     pytester: pytest.Pytester,
@@ -151,30 +172,9 @@ def rows(project: Project) -> Callable[..., list[dict[str, Any]]]:
     return run
 
 
-@pytest.fixture(scope="session")
-def described() -> dict[EngineBuild, EngineFacts]:
-    """What engines said of themselves: none changes while the tests run."""
-    return {}
-
-
 @pytest.fixture
-def live(
-    project: Project,
-    described: dict[EngineBuild, EngineFacts],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Project:
-    """The same, measured with llama.cpp on the shipped draft.
-
-    An engine is not started in each session for what it says of itself.
-    """
-    describe = ModelLocator.describe
-
-    def describe_once(locator: ModelLocator) -> EngineFacts:
-        if locator._build not in described:
-            described[locator._build] = describe(locator)
-        return described[locator._build]
-
-    monkeypatch.setattr(ModelLocator, "describe", describe_once)
+def live(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """The same, measured with llama.cpp on the shipped draft."""
     measure_bandwidth_quickly(monkeypatch)
     project.config(
         engine="llama_cpp",
