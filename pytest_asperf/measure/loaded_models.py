@@ -77,7 +77,7 @@ class LoadedModels:
         """A model's proof of path, with what its last context resolved to."""
         settings = model.ref.spec.settings
         arm = Arm(model.ref.title, ReadyBuild(self._build), settings, model)
-        return require_ran(arm, self._locator.describe(), self.facts(model), context)
+        return require_ran(arm, self._locator.describe(self._worker), self.facts(model), context)
 
     def require_context(self, model: LocatedModel, n_ctx: int, what: str) -> None:
         """Refuse a context that is longer than the model was trained on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,12 +104,12 @@ class ModelLocator:
             build, cache=self._cache, call_timeout_s=self._call_timeout_s, on_wait=self._on_wait
         )
 
-    def describe(self) -> EngineFacts:
-        """What the engine reports of itself, read once."""
+    def describe(self, worker: Worker | None = None) -> EngineFacts:
+        """What the engine reports of itself, read once: by a worker that runs, or by a new one."""
         if self._description is None:
             try:
-                with Worker(self._build) as worker:
-                    self._description = worker.describe()
+                with nullcontext(worker) if worker else Worker(self._build) as asked:
+                    self._description = asked.describe()
             except AsperfError as err:
                 self._description = err
         if isinstance(self._description, AsperfError):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from pytest_asperf.engine_process import EngineBuild, EngineFacts
+    from pytest_asperf.engine_process import EngineBuild, EngineFacts, Worker
 
 #: `worker` is loaded by other processes, and the others are tests.
 _NOT_IMPORTED = ("pytest_asperf.worker", "pytest_asperf.findings", "pytest_asperf.examples")
@@ -125,9 +125,9 @@ def _described_once(
     """Start no engine in each session for what it says of itself."""
     describe = ModelLocator.describe
 
-    def describe_once(locator: ModelLocator) -> EngineFacts:
+    def describe_once(locator: ModelLocator, *worker: Worker | None) -> EngineFacts:
         if locator._build not in described:
-            described[locator._build] = describe(locator)
+            described[locator._build] = describe(locator, *worker)
         return described[locator._build]
 
     monkeypatch.setattr(ModelLocator, "describe", describe_once)

@@ -28,7 +28,7 @@ def test_rate(throughput, name):
 def test_gate(gate, name):
     assert_no_regression(gate("{gated}"))
 """
-#: MLX takes a second to start: tests of one model follow one another, and one is gated.
+#: MLX takes a second to start: tests of one model follow one another, and none is gated.
 MLX_TESTS = """
 @pytest.mark.parametrize(
     ("name", "rate"),
@@ -39,10 +39,6 @@ MLX_TESTS = """
 )
 def test_rate(throughput, name, rate):
     assert_throughput(throughput(rate), at_least="1 tok/s")
-
-@pytest.mark.model("huge")
-def test_gate(gate):
-    assert_no_regression(gate("tg8"))
 """
 QUICK = ("--asperf-repetitions=5", "--asperf-max-pairs=5", "--asperf-candidate=current")
 
@@ -79,7 +75,7 @@ def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001  # skips 
     live.config(tables, engine="mlx", call_timeout_s=120, max_cv="1000%")
     live.test(MLX_TESTS.format(models=list(BREAKS)))
     result = live.run(*QUICK)
-    result.stdout.fnmatch_lines([f"test_it.py {'V' * (2 * len(BREAKS) + 1)} *"])
+    result.stdout.fnmatch_lines([f"test_it.py {'VV' * len(BREAKS)} *"])
     for how in BREAKS:
         for workload in ("pp16", "tg8"):
             result.stdout.fnmatch_lines([f"*{workload} {how}*: broken-logits: *"])

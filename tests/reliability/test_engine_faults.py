@@ -59,9 +59,12 @@ _TOLD = {
 _MEASURED = ("sound", "noisy", "sound_again")
 #: Refused before anything was measured: an error of the test, and no verdict.
 _REFUSED = {"out_of_memory": "ran out of memory"}
-#: Harm done to the pipe, of which the engine's library has no part: MLX, which takes a second to
-#: start, is not started once more for each.
-_ON_THE_PIPE = ("garbage", "foreign", "flood", "closes", "infinite", "endless", "too_few", "empty")
+#: Harm in which the engine's library has no part, as to the pipe: MLX, which takes a second to
+#: start, is not started once more for each. It aborts, hangs and runs out of memory.
+_OF_ANY_PROCESS = (
+    *("killed", "crashes", "exits", "stopped"),
+    *("garbage", "foreign", "flood", "closes", "infinite", "endless", "too_few", "empty"),
+)
 
 _CONFTEST = """
 from pytest_asperf.engine_process import Worker
@@ -85,7 +88,7 @@ def test_it(name, throughput):
 
 def _told(engine: Engine) -> dict[str, str]:
     """What is said of each harm that an engine meets."""
-    left_out = _ON_THE_PIPE if engine == "mlx" else ()
+    left_out = _OF_ANY_PROCESS if engine == "mlx" else ()
     return {name: told for name, told in (_TOLD | _REFUSED).items() if name not in left_out}
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TARGET, DRAFT, _ = shipped_models()
 DRAFT_FOLDER = DRAFT.hf_folder or Path()
 TEXT = shipped_corpus().read_text("utf-8")
-N_CHUNKS = 2
+N_CHUNKS = 1
 BEGINS_WITH_BOS = {
     "type": "TemplateProcessing",
     "single": [
