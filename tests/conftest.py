@@ -24,12 +24,10 @@ if TYPE_CHECKING:
 
 #: A checkout that is not installed has no entry point to be loaded by.
 _LOAD = () if entry_points(group="pytest11", name="asperf") else ("-p", "pytest_asperf.plugin")
-#: Plugins that change the order or the number of tests, and two that take longer to import than
-#: most sessions here run; a later `-p NAME` turns one on again.
-_OFF = tuple(
-    f"-pno:{name}"
-    for name in ("randomly", "repeat", "rerunfailures", "timeout", "hypothesispytest", "anyio")
-)
+_CHANGING = ("randomly", "repeat", "rerunfailures", "timeout")
+#: Plugins that change the order or the number of tests, and three that take long to start; a later
+#: `-p NAME` turns one on again.
+_OFF = tuple(f"-pno:{name}" for name in (*_CHANGING, "hypothesispytest", "anyio", "benchmark"))
 _DISTURBING = (
     *("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "CI", "PYTEST_ADDOPTS", "COLUMNS"),
     *("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any
@@ -77,6 +77,10 @@ class Project:
     def path(self) -> Path:
         """The folder."""
         return self.pytester.path
+
+    def with_plugin(self, name: str) -> Project:
+        """The same, with a plugin that is off unless a test is about it."""
+        return replace(self, plugins=[*self.plugins, f"-p{name}"])
 
     def script(self, name: str, **script: Any) -> Path:
         """Write, or add to, the script of a model file."""

@@ -135,7 +135,7 @@ def test_it(throughput, n):
     throughput("tg8")
 """)
     assert [row["model"] for row in rows()] == ["a/model.gguf", "b/model.gguf"]
-    result = project.run("--benchmark-sort=name")
+    result = project.with_plugin("benchmark").run("--benchmark-sort=name")
     for folder in ("a", "b"):
         result.stdout.fnmatch_lines([f"* tg8 {folder}/model.gguf *"])
         result.stdout.fnmatch_lines([f"tg8[[]{folder}/model.gguf]*"])

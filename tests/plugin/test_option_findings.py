@@ -105,7 +105,7 @@ def test_levels_of_another_engine_are_not_tried(project: Project) -> None:
 def test_the_shipped_suite_on_models_of_ones_own(project: Project) -> None:
     """Each finding has one line: judged on the named model, or not tried for a reason."""
     project.script("q8", noise=0.0001)
-    options = ("--asperf-role=target=fake", "--asperf-max-pairs=6", "-p", "no:benchmark")
+    options = ("--asperf-role=target=fake", "--asperf-max-pairs=6")
     topics = "quantisation or speculation or published or qat"
     result = project.run(*SUITE, *options, "-v", "-k", topics)
     assert "error" not in result.parseoutcomes()

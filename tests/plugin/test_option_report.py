@@ -202,7 +202,7 @@ def test_an_unknown_format_is_a_usage_error(project: Project, text: str) -> None
 def test_rows_need_no_terminal(project: Project, workers: tuple[str, ...]) -> None:
     """`-p no:terminal` leaves every row in the report, also under xdist."""
     project.test(MEASURES)
-    args = ("-p", "no:terminal", "-p", "no:benchmark", *workers)
+    args = ("-p", "no:terminal", *workers)
     assert project.run("--asperf-report=json:report.json", *args).ret == pytest.ExitCode.OK
     document = _strict((project.path / "report.json").read_text("utf-8"))
     tests = [row["test"] for row in document["rows"]]

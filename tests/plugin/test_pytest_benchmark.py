@@ -36,6 +36,12 @@ NAMES = ["tg8[fake:F16]", "pp16[fake:F16]", "tg8[fake:Q8_0,threads=2]"]
 
 
 @pytest.fixture
+def project(project: Project) -> Project:
+    """The project, with pytest-benchmark."""
+    return project.with_plugin("benchmark")
+
+
+@pytest.fixture
 def measured(project: Project) -> Project:
     """A project that measures throughput in three ways, and its rows' times."""
     project.script("f16", tg_ns_per_token=[1_000_000, 2_000_000])

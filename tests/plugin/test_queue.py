@@ -98,7 +98,7 @@ def test_two_sessions_never_measure_at_once(
 def test_xdist_workers_take_turns(project: Project) -> None:
     """`-n 2` works: no interleaving, rows of both workers in one table, the header said once."""
     log = _meeting(project)
-    options = ("-W", "error", "-n", "2", "-p", "no:benchmark")
+    options = ("-W", "error", "-n", "2")
     result = project.pytester.runpytest_subprocess(*project.plugins, *options)
     result.assert_outcomes(passed=4)
     _assert_whole_measurements(log, measurements=4, runs_each=6)
@@ -123,7 +123,7 @@ def test_open(perplexity):
 def test_broken(throughput):
     throughput()
 """)
-    result = project.run("-n", "2", "-p", "no:benchmark", "--asperf-report=json:report.json")
+    result = project.run("-n", "2", "--asperf-report=json:report.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines_random(
         [
@@ -142,7 +142,7 @@ def test_xdist_workers_refuse_a_bad_file_in_each_test(project: Project) -> None:
     project.test(MEASURES)
     config = project.path / "asperf.toml"
     config.write_text(f"repetition = 3\n{config.read_text()}")
-    result = project.run("-n", "1", "-p", "no:benchmark")
+    result = project.run("-n", "1")
     result.assert_outcomes(errors=4)
     result.stdout.fnmatch_lines(["*did you mean *", "  why it matters: *", "  what to do: *"])
     assert "Traceback" not in result.stdout.str()

@@ -28,7 +28,7 @@ def test_own(throughput):
 def test_each_kind_says_why_in_one_line(project: Project, args: tuple[str, ...]) -> None:
     """Skipped gates and tests are counted with their reason; others are pytest's own."""
     project.test(SKIPPED)
-    result = project.run("-p", "no:benchmark", *args)
+    result = project.run(*args)
     result.assert_outcomes(skipped=4)
     lines = [line for line in result.stdout.lines if " skipped: " in line]
     assert lines[0] == "asperf: 1 gate skipped: name a build with --asperf-candidate"

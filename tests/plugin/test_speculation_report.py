@@ -79,7 +79,7 @@ def session(
     return run
 
 
-@pytest.mark.parametrize("options", [("--benchmark-sort=name",), ("-n", "1")])
+@pytest.mark.parametrize("options", [("-pbenchmark", "--benchmark-sort=name"), ("-n", "1")])
 def test_the_table_and_the_pictures(
     pair: Project, session: Callable[..., tuple[int, str]], options: tuple[str, ...]
 ) -> None:

@@ -29,6 +29,12 @@ def _others() -> None:
     pytest.importorskip("xdist")
 
 
+@pytest.fixture
+def project(project: Project) -> Project:
+    """The project, with pytest-benchmark."""
+    return project.with_plugin("benchmark")
+
+
 def test_beside_pytest_benchmark(project: Project) -> None:
     """Both plugins print their tables, in one session and on one test."""
     project.test(TESTS)
