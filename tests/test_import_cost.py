@@ -83,3 +83,15 @@ def test_help_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert loaded & (HEAVY | {"pytest"}) == {"rich", "typer"}
+
+
+def test_a_worker_starts_with_nothing_heavy() -> None:
+    """A gate starts several: what only scoring needs is not loaded before."""
+    code = (
+        "import sys; sys.path.append(sys.argv[1])\n"
+        "import pytest_asperf.worker.main, pytest_asperf.worker.scripted_engine\n"
+        "print({'numpy', 'logging', 'concurrent.futures'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-I", "-c", code, str(Path(pytest_asperf.__file__).parents[1])]
+    done = subprocess.run(command, capture_output=True, check=True)
+    assert done.stdout == b"set()\n"

@@ -12,7 +12,6 @@ import signal
 import sys
 import threading
 import traceback
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -154,7 +153,10 @@ class Server:
         self, models: list[str], tokens: list[int], first: int, concurrency: int
     ) -> dict[str, Any]:
         """Score one chunk with every model; all after the first are compared with the first."""
-        import numpy as np  # noqa: PLC0415  # engines that never score need no numpy
+        # Engines that never score need neither, and start in a tenth less time without the first.
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
+        import numpy as np  # noqa: PLC0415
 
         from .scoring import score_chunk  # noqa: PLC0415  # as above
 

@@ -15,25 +15,13 @@ import pytest
 
 from pytest_asperf.config.progress import SoFar
 from pytest_asperf.report.progress_line import CursorConsole, ProgressLine
+from tests.plugin.measuring_tests import TESTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.plugin.conftest import Project
 
-TESTS = """
-@pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
-def test_ppl(perplexity):
-    assert_ppl_delta(perplexity, below="1%")
-
-@pytest.mark.quant("Q8_0")
-def test_open(perplexity):
-    assert_ppl_delta(perplexity, below=perplexity.delta_ppl.point)
-
-@pytest.mark.model("fake:F16")
-def test_speed(throughput):
-    throughput("tg8")
-"""
 HIDDEN_CURSOR = "\x1b[?25l"
 
 

@@ -5,22 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.plugin.measuring_tests import TESTS
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
-
-TESTS = """
-@pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
-def test_ppl(perplexity):
-    assert_ppl_delta(perplexity, below="1%")
-
-@pytest.mark.quant("Q8_0")
-def test_open(perplexity):
-    assert_ppl_delta(perplexity, below=perplexity.delta_ppl.point)
-
-@pytest.mark.model("fake:F16")
-def test_speed(throughput):
-    throughput("tg8")
-"""
 
 
 def _section(result: pytest.RunResult) -> list[str]:
