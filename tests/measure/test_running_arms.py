@@ -82,5 +82,5 @@ def test_what_only_a_server_can_do_is_refused_of_a_library(name: str, says: str)
     """Several users and a warm prompt need a server."""
     worker = cast("Worker", SimpleNamespace(build=SimpleNamespace(engine="llama_cpp")))
     workload = parse_workload(name, where="test")
-    with pytest.raises(UnfitError, match=f"{says}, and llama_cpp is no server"):
+    with pytest.raises(UnfitError, match=f"{says}, and llama_cpp is not a server"):
         fed_with(worker, "m", cast("Corpus", None), workload, loaded())

@@ -127,7 +127,7 @@ TOLD = {
     ),
     "test_rung_of_the_other_engine": ("error", ["mlx has no level Q4_0"]),
     "test_no_level": ("error", ["unknown quantisation level '4bits'; did you mean '4bit'?"]),
-    "test_group_size": ("failure", ["cannot be 4bit-g48", "no multiple of 48"]),
+    "test_group_size": ("failure", ["cannot be 4bit-g48", "not a multiple of 48"]),
     "test_misnamed": ("failure", ["sound is F16 by its own configuration, not 4bit"]),
     "test_published_gguf": ("failure", ["sound.gguf is a file, and MLX measures folders"]),
     "test_level_of_a_gguf_file": ("failure", ["sound.gguf is a file, and MLX measures folders"]),

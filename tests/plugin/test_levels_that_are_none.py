@@ -237,6 +237,6 @@ def test_a_level_that_halves_ppl_has_a_broken_baseline(published: Project) -> No
 def test_it(perplexity):
     assert_ppl_delta(perplexity, below="1%")
 """)
-    result = published.run()
-    result.stdout.fnmatch_lines(["test_it.py V *"])
+    result = published.run("-v")
+    result.stdout.fnmatch_lines(["test_it.py::test_it INVALID *"])
     result.stdout.fnmatch_lines_random(["*: PPL changes by -*"])

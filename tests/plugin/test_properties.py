@@ -63,7 +63,7 @@ def test_it(scores: Scores):
         scores("ab", after=3)
     with pytest.raises(ConfigError, match="after=-1 is not a position"):
         scores("ab", after=-1)
-    with pytest.raises(ConfigError, match="no text"):
+    with pytest.raises(ConfigError, match="not a text"):
         scores([1, "a"])
 """
     )
