@@ -70,6 +70,7 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
     subject = build_subject(pairs.workload.name, result.ran, complaint)
     threshold = f"within +{percent_text(test.tolerance)}"
     details = (
+        *_before(pairs),
         zone_text(test),
         *(energy_notes(result.phases) if pairs.workload.metered else total_time_notes(pairs)),
         coverage(result),
@@ -111,6 +112,13 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
     remedy = "quieten the machine (asperf doctor), and compare the counter with the system's tool"
     findings = (*energy_findings(pairs, result), *_queued(pairs, result))
     return guarded(verdict, findings, remedy=remedy)
+
+
+def _before(pairs: WorkloadPairs) -> Iterator[str]:
+    """What other processes had shown before these pairs, if that was a FAIL."""
+    if before := pairs.failed_before:
+        change = before.test.estimate.text()
+        yield f"{len(before.pairs)} pairs of other processes before showed a FAIL, {change}"
 
 
 def _queued(pairs: WorkloadPairs, result: ABResult) -> Iterator[GuardFinding]:

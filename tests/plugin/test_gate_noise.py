@@ -97,7 +97,7 @@ def test_a_tolerance_below_the_noise_is_told(gated: Project, book: NoiseStore) -
 def test_a_verdict_names_what_disturbed_and_what_can_be_decided(
     gated: Project, book: NoiseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What disturbs stands in a FAIL's note, what does not is left out; readiness is read once."""
+    """What disturbs stands in a FAIL's note, what does not is left out; readiness is read twice."""
     read = []
 
     def readiness() -> tuple[Condition, ...]:
@@ -119,7 +119,7 @@ def test_a_verdict_names_what_disturbed_and_what_can_be_decided(
     )
     result.stdout.no_fnmatch_line("*swap*")
     assert _notes(result) == []
-    assert len(read) == 1
+    assert len(read) == 2  # for the first processes, and for those that confirm
 
 
 def test_a_session_with_self_checks_says_what_a_gate_will_cost(

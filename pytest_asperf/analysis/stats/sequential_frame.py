@@ -40,7 +40,7 @@ class SequentialTest:
             raise ValueError(f"alpha={alpha} and beta={beta} must lie between 0 and 0.5")
         if comparisons < 1:
             raise ValueError(f"comparisons must be at least 1, not {comparisons}")
-        self.confidence = 1 - alpha - beta
+        self.confidence = 1 - 2 * max(alpha, beta)
         self._shared_alpha = alpha
         self._comparisons = comparisons
         self._alpha = alpha / comparisons
