@@ -65,6 +65,7 @@ class Budget:
         min_pairs: pairs before which nothing is decided; with as many as `max_pairs` their number
             is fixed.
         beta: bound on a wrong PASS of each workload.
+        beta_for_pass: of that what is left, where a part was spent before; None for all.
     """
 
     tolerance: float
@@ -74,6 +75,7 @@ class Budget:
     min_pairs: int = 5
     claim: tuple[float, float] | None = None
     beta: float = BETA
+    beta_for_pass: float | None = None
 
     def faster_by(self, share: float) -> Budget:
         """The same, for the claim that the candidate's rate is higher by a share at least."""
@@ -207,8 +209,8 @@ class SpeedExperiment:
         budget, opening, began = self.budget, _opening(lease, base, candidate), time.monotonic()
         if not budget.confirms:
             return time_pairs(lease, opening, self)
-        tried = replace(self, budget=replace(budget, beta=(1 - _AGAIN) * budget.beta))
-        first = replace(time_pairs(lease, opening, tried), budget=budget)
+        most = replace(budget, beta=(1 - _AGAIN) * budget.beta)
+        first = replace(time_pairs(lease, opening, replace(self, budget=most)), budget=budget)
         failed = {p.workload: p for p in first.by_workload if p.is_unconfirmed}
         if not failed or first.interrupted:
             return first
@@ -219,7 +221,7 @@ class SpeedExperiment:
             self,
             workloads=tuple(failed),
             # Other coins, and what is left of the error of a PASS.
-            budget=replace(budget, seed=budget.seed + 1, beta=_AGAIN * budget.beta),
+            budget=replace(most, seed=budget.seed + 1, beta_for_pass=_AGAIN * budget.beta),
             visit=Visit(self.visit.number, left_s),
             evidence_elsewhere=(*self.evidence_elsewhere, *others),
         )
@@ -345,7 +347,10 @@ def _test_of(experiment: SpeedExperiment, turns: int) -> PairedTest | RatioTest:
     budget = experiment.budget
     pairs_for_pass = math.ceil(_TURNS_FOR_PASS / turns)
     make: Callable[..., PairedTest | RatioTest] = partial(
-        TotalTimeTest, budget.tolerance, pairs_for_pass=pairs_for_pass
+        TotalTimeTest,
+        budget.tolerance,
+        pairs_for_pass=pairs_for_pass,
+        beta_for_pass=budget.beta_for_pass,
     )
     if budget.claim is not None:
         make = partial(RatioTest, *budget.claim)

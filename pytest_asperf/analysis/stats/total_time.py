@@ -60,14 +60,23 @@ class TotalTimeTest(PairedTest):
     Args:
         tolerance: as of `PairedTest`.
         pairs_for_pass: no PASS before this many pairs, unless the budget is smaller.
+        beta_for_pass: what of `beta` is left for a PASS; the interval's bounds err with `beta`.
         options: the others of `PairedTest`.
 
     Attributes:
         total: holds the pairs' totals; it never decides.
     """
 
-    def __init__(self, tolerance: float = 0.05, *, pairs_for_pass: int = 1, **options: Any) -> None:
+    def __init__(
+        self,
+        tolerance: float = 0.05,
+        *,
+        pairs_for_pass: int = 1,
+        beta_for_pass: float | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(tolerance, **options)
+        self._beta_for_pass = beta_for_pass or self._beta
         self._pairs_for_pass = min(pairs_for_pass, self.max_pairs)
         # As many pairs as the budget, so that this one never decides.
         self.total = PairedTest(
@@ -134,12 +143,12 @@ class TotalTimeTest(PairedTest):
         if not left or self._log_odds > 0:
             return left
         left = max(left, self._pairs_for_pass - self.n)
-        if self.total.is_within:
+        seen, needed = self._evidence_for_pass, 1 / self._beta_for_pass
+        if seen >= needed:
             return self._until_the_mean_is_known() if self.is_held_up else left
-        seen = self.total.evidence_within
         if seen <= 1:
             return None
-        return max(left, math.ceil(pairs_left(self.n, math.log(seen), math.log(1 / self._beta))))
+        return max(left, math.ceil(pairs_left(self.n, math.log(seen), math.log(needed))))
 
     def _until_the_mean_is_known(self) -> int | None:
         mean, half = self.mean
@@ -157,9 +166,13 @@ class TotalTimeTest(PairedTest):
         passes = super()._by_odds() is Outcome.PASS and self._is_accepted()
         return Outcome.PASS if passes else None
 
+    @property
+    def _evidence_for_pass(self) -> float:
+        return min(self.evidence_within, self.total.evidence_within)
+
     def _is_accepted(self) -> bool:
-        is_long_enough = self.n >= self._pairs_for_pass
-        return is_long_enough and self.is_within and self.total.is_within and not self.is_held_up
+        is_shown = self._evidence_for_pass >= 1 / self._beta_for_pass
+        return self.n >= self._pairs_for_pass and is_shown and not self.is_held_up
 
     def evidence_for_fail(self, effect: float | None = None, n: int | None = None) -> float:
         """The e-value that a FAIL rests on: the weighted mean of both costs'."""
@@ -167,5 +180,6 @@ class TotalTimeTest(PairedTest):
         return (1 - _WEIGHT) * typical + _WEIGHT * self.total.evidence_for_fail(effect, n)
 
     def _evidence_shares(self, n: int) -> tuple[float, float]:
-        for_fail, for_pass = super()._evidence_shares(n)
-        return for_fail, min(for_pass, self._beta * self.total.evidence_below(self._limit, n))
+        for_fail, _ = super()._evidence_shares(n)
+        typical, total = (test.evidence_below(self._limit, n) for test in (self, self.total))
+        return for_fail, self._beta_for_pass * min(typical, total)
