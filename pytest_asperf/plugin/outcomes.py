@@ -36,6 +36,8 @@ _PYTESTS: Final[Mapping[str, tuple[str, str, tuple[str, Mapping[str, bool]]]]] =
 }
 #: Lines of an error, but for its place; `-v` has all.
 _MOST_LINES: Final = 6
+#: Lines of a verdict on a terminal, below its place and the user's own line.
+_MOST_TOLD: Final = 5
 #: Of a verdict on a finding that fails no test, and never looks like a pass: letter, colour.
 _FINDING_STATUS: Final[Mapping[str, tuple[str, str]]] = {
     "FAIL": ("f", "red"),
@@ -132,13 +134,27 @@ def _show_parts(
     report.longrepr = "\n".join(_fitted(lines, item.config, below=" " * 18))
 
 
-def _fitted(lines: Iterable[str], config: pytest.Config, *, below: str) -> list[str]:
-    """Lines broken between words for a terminal; files get them as they are."""
+def _fitted(
+    lines: Iterable[str], config: pytest.Config, *, below: str, most: int | None = None
+) -> list[str]:
+    """Lines broken between words for a terminal, as many as fit; files get them as they are."""
     terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is None or not terminal.isatty:
         return list(lines)
-    shown = partial(wrap, width=config.get_terminal_writer().fullwidth, subsequent_indent=below)
-    return [part for line in lines for part in shown(line, break_on_hyphens=False)]
+    shown = partial(
+        wrap,
+        width=config.get_terminal_writer().fullwidth,
+        subsequent_indent=below,
+        break_on_hyphens=False,
+        placeholder=" …",
+    )
+    parts: list[str] = []
+    for line in lines:
+        room = None if most is None else most - len(parts)
+        if room == 0:
+            break
+        parts += shown(line, max_lines=room)
+    return parts
 
 
 def _shorten(item: pytest.Item, report: pytest.TestReport, error: VerdictError) -> None:
@@ -154,7 +170,9 @@ def _shorten(item: pytest.Item, report: pytest.TestReport, error: VerdictError) 
         entry = shown.reprtraceback.reprentries[-1]
         claim = [line for line in entry.lines if line.startswith(">")]
         told = (f"E   {line}" for line in error.verdict.short_note())
-        entry.lines = [*claim[-1:], *_fitted(told, item.config, below=f"E   {'':14}")]
+        # What ran comes last: above the table the models stand with their hashes too.
+        fitted = _fitted(told, item.config, below=f"E   {'':14}", most=_MOST_TOLD)
+        entry.lines = [*claim[-1:], *fitted]
         entry.style, entry.reprfuncargs = "short", None
         shown.reprtraceback.reprentries = [entry]
         shown.chain = [(shown.reprtraceback, shown.reprcrash, None)]

@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
 HIDDEN_CURSOR = "\x1b[?25l"
+#: A verdict whose every line is too long for the terminal.
+LONG = """
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError
+
+def test_long():
+    subject = Subject("a long name " * 8, "live", (("model", "m"), ("sha256", "5a")))
+    raise VerdictError(Verdict(Outcome.FAIL, subject, "below 1 %", "2 %", (), "take another " * 20))
+"""
 
 
 class Terminal:
@@ -222,3 +230,15 @@ def test_nothing_is_shown_where_nobody_looks() -> None:
     line.wait("somebody")
     line.clear()
     assert not file.getvalue()
+
+
+def test_a_long_verdict_takes_few_lines(
+    project: Project, command: list[str], environment: dict[str, str]
+) -> None:
+    """Eight at most, however often its lines are broken; the cut is marked."""
+    project.test(LONG)
+    screen = Terminal(project, command, environment).screen
+    head = next(n for n, line in enumerate(screen) if re.fullmatch("_+ test_long _+", line))
+    block = screen[head : next(n for n, line in enumerate(screen) if n > head and "= " in line)]
+    assert len(block) == 8
+    assert block[-1].endswith(" …")
