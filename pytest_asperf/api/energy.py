@@ -231,7 +231,7 @@ def _shared_rails(readings: Sequence[EnergyReading]) -> list[str]:
         idle = {counter.rail for counter in reading.result.phases[-1].still}
         for rail in rails:
             if rail not in reading.rails and rail not in idle:
-                reading._known(rail)  # noqa: SLF001  # refuses it, and says why
+                reading.watts(rail)  # refuses it, and says why
     return list(rails)
 
 

@@ -202,10 +202,10 @@ class SpeedExperiment:
         every = None if self.visit.number else lease.self_check_every
         if every is not None and self.budget.is_gate and lease.noise().count_gate() % every == 0:
             self._check_itself(lease, base)
-        return self._decided(lease, base, candidate)
+        return self.decide(lease, base, candidate)
 
-    def _decided(self, lease: MachineLease, base: Arm, candidate: Arm) -> ABResult:
-        """The pairs; a FAIL of a gate is looked for again in fresh processes."""
+    def decide(self, lease: MachineLease, base: Arm, candidate: Arm) -> ABResult:
+        """Time the pairs; look for a gate's FAIL again in fresh processes."""
         budget, opening, began = self.budget, _opening(lease, base, candidate), time.monotonic()
         if not budget.confirms:
             return time_pairs(lease, opening, self)
@@ -244,7 +244,7 @@ class SpeedExperiment:
     def _check_itself(self, lease: MachineLease, base: Arm) -> None:
         """Compare the baseline with itself, and note whether that is a FAIL."""
         alone = replace(self, comparisons=len(self.workloads), evidence_elsewhere=())
-        result = alone._decided(lease, base, base)  # noqa: SLF001  # one of its own kind
+        result = alone.decide(lease, base, base)
         if result.interrupted:
             raise KeyboardInterrupt
         outcomes = [pairs.test.outcome_if_stopped for pairs in result.by_workload]
