@@ -27,7 +27,7 @@ HIDDEN_CURSOR = "\x1b[?25l"
 LONG = """
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError
 
-def test_long():
+def test_long(hardware):
     subject = Subject("a long name " * 8, "live", (("model", "m"), ("sha256", "5a")))
     raise VerdictError(Verdict(Outcome.FAIL, subject, "below 1 %", "2 %", (), "take another " * 20))
 """
@@ -239,6 +239,7 @@ def test_a_long_verdict_takes_few_lines(
     project.test(LONG)
     screen = Terminal(project, command, environment).screen
     head = next(n for n, line in enumerate(screen) if re.fullmatch("_+ test_long _+", line))
-    block = screen[head : next(n for n, line in enumerate(screen) if n > head and "= " in line)]
+    end = next(n for n, line in enumerate(screen) if n > head and line.startswith("="))
+    block = screen[head:end]
     assert len(block) == 8
     assert block[-1].endswith(" …")
