@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import RawRun
 from pytest_asperf.measure.ab_arms import require_ran
-from pytest_asperf.measure.ab_speed import ABResult, Budget, SpeedExperiment, time_pairs
+from pytest_asperf.measure.ab_speed import ABResult, Budget, SpeedExperiment
 from pytest_asperf.measure.draft_target import TARGET
 from pytest_asperf.measure.experiment import Visit
 from pytest_asperf.measure.model_locator import same_tokenizer
@@ -114,22 +114,22 @@ class SpeculationExperiment:
             target, *draft = lease.sides[is_candidate]
             arm = SpeculatingArm(target, draft[0] if draft else None, pairing, lease)
             try:
-                if earlier is None:
+                if earlier is None and is_candidate not in opened:
                     # Both run at once, and one has more to do and says how far it is.
                     told = partial(lease.progress, "sd outputs") if is_candidate else _untold
                     arm.rehearse(told, with_alone=is_candidate)
             except BaseException:
                 arm.worker.close()
                 raise
-            opened[is_candidate] = arm
+            opened.setdefault(is_candidate, arm)
             return arm
 
         workload = Workload("sd", pairing.n_tokens)
         number, max_seconds = self.visit.number, self.visit.max_seconds
         visit = Visit(number, max_seconds, earlier.speed if earlier else None)
-        timed = SpeedExperiment((workload,), self.budget, self.comparisons, visit)
+        paired = SpeedExperiment((workload,), self.budget, self.comparisons, visit)
         opening = partial(open_arm, is_candidate=False), partial(open_arm, is_candidate=True)
-        speed = time_pairs(lease, opening, timed)
+        speed = paired.decide(lease, opening)
         if earlier is not None:
             return replace(earlier, speed=speed)
         base, candidate = opened[False], opened[True]

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.measure.running_arms import TimedArm
 
+    OpenArms = tuple[Callable[[], TimedArm], Callable[[], TimedArm]]
+
 #: Turns without which no gate is a PASS: a quarter of slow runs hides from twelve in 3 %.
 _TURNS_FOR_PASS: Final = 12
 #: Of the error of a PASS, the share of pairs in fresh processes after others had shown a FAIL. With
@@ -97,6 +99,16 @@ class Budget:
     def confirms(self) -> bool:
         """Whether a FAIL is to be shown twice; not where the number of pairs is fixed."""
         return self.is_gate and self.min_pairs < self.max_pairs
+
+    @property
+    def first_look(self) -> Budget:
+        """The same, with what of the error of a PASS a look at fresh processes leaves."""
+        return replace(self, beta=(1 - _AGAIN) * self.beta)
+
+    @property
+    def second_look(self) -> Budget:
+        """The same for fresh processes: other coins, and the rest of the error of a PASS."""
+        return replace(self.first_look, seed=self.seed + 1, beta_for_pass=_AGAIN * self.beta)
 
 
 @dataclass(slots=True)
@@ -202,15 +214,15 @@ class SpeedExperiment:
         every = None if self.visit.number else lease.self_check_every
         if every is not None and self.budget.is_gate and lease.noise().count_gate() % every == 0:
             self._check_itself(lease, base)
-        return self.decide(lease, base, candidate)
+        return self.decide(lease, _opening(lease, base, candidate))
 
-    def decide(self, lease: MachineLease, base: Arm, candidate: Arm) -> ABResult:
+    def decide(self, lease: MachineLease, opening: OpenArms) -> ABResult:
         """Time the pairs; look for a gate's FAIL again in fresh processes."""
-        budget, opening, began = self.budget, _opening(lease, base, candidate), time.monotonic()
+        budget, began = self.budget, time.monotonic()
         if not budget.confirms:
             return time_pairs(lease, opening, self)
-        most = replace(budget, beta=(1 - _AGAIN) * budget.beta)
-        first = replace(time_pairs(lease, opening, replace(self, budget=most)), budget=budget)
+        looking = replace(self, budget=budget.first_look)
+        first = replace(time_pairs(lease, opening, looking), budget=budget)
         failed = {p.workload: p for p in first.by_workload if p.is_unconfirmed}
         if not failed or first.interrupted:
             return first
@@ -220,8 +232,7 @@ class SpeedExperiment:
         confirming = replace(
             self,
             workloads=tuple(failed),
-            # Other coins, and what is left of the error of a PASS.
-            budget=replace(most, seed=budget.seed + 1, beta_for_pass=_AGAIN * budget.beta),
+            budget=budget.second_look,
             visit=Visit(self.visit.number, left_s),
             evidence_elsewhere=(*self.evidence_elsewhere, *others),
         )
@@ -244,14 +255,11 @@ class SpeedExperiment:
     def _check_itself(self, lease: MachineLease, base: Arm) -> None:
         """Compare the baseline with itself, and note whether that is a FAIL."""
         alone = replace(self, comparisons=len(self.workloads), evidence_elsewhere=())
-        result = alone.decide(lease, base, base)
+        result = alone.decide(lease, _opening(lease, base, base))
         if result.interrupted:
             raise KeyboardInterrupt
         outcomes = [pairs.test.outcome_if_stopped for pairs in result.by_workload]
         lease.noise().note_self_check(failed=Outcome.FAIL in outcomes)
-
-
-OpenArms = tuple["Callable[[], TimedArm]", "Callable[[], TimedArm]"]
 
 
 def _opening(lease: MachineLease, *arms: Arm) -> OpenArms:
