@@ -137,15 +137,14 @@ def _scores(size: str, files: Mapping[str, Path], logits: Path) -> bool:
         return first, {level: peers.divergence(files[level], logits) for level in levels}
 
     one = {base: files[base]}
-    walls = interleave(
-        {
-            "ours": lambda: score(one, corpus, chunks=_CHUNKS).cost.wall_s,
-            "theirs": lambda: peers.perplexity(files[base], corpus, chunks=_CHUNKS).cost.wall_s,
-        },
-        rounds=_SCORED_ROUNDS,
-        seed=1,
-    )
-    print(f"PPL of {size} {base} over {_CHUNKS} chunks: {_seconds(walls)}.\n", flush=True)
+    for chunks in (_CHUNKS, None):
+        arms: dict[str, Callable[[], float]] = {
+            "ours": lambda n=chunks: score(one, corpus, chunks=n).cost.wall_s,
+            "theirs": lambda n=chunks: peers.perplexity(files[base], corpus, chunks=n).cost.wall_s,
+        }
+        walls = interleave(arms, rounds=_SCORED_ROUNDS, seed=1)
+        text = f"{chunks} chunks" if chunks else "the whole text"
+        print(f"PPL of {size} {base} over {text}: {_seconds(walls)}.\n", flush=True)
     ours, theirs = [], []
     for _ in range(_SCORED_ROUNDS):
         ours.append(score(files, corpus, chunks=_CHUNKS))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -61,6 +61,13 @@ class GateCell:
         return f"{self.ref.title}{f' flash attention {flash}' if flash else ''}"
 
     @property
+    def left_to_engine(self) -> GateCell:
+        """The same cell with flash attention as the engine decides by itself."""
+        spec = self.ref.spec
+        spec = replace(spec, settings=replace(spec.settings, flash_attn=None))
+        return replace(self, ref=replace(self.ref, spec=spec))
+
+    @property
     def shares_error(self) -> bool:
         """Whether its verdict can be wrong by chance: what is computed once cannot."""
         return self.workload is not GateCheck.LOGITS
@@ -107,6 +114,8 @@ class CellResult:
         note: remarks on the machine, whatever the verdict, one a line.
         interrupted: whether it was stopped from outside.
         outlook: what it still needs; None once it is decided.
+        same_runs: whether the runs that leave flash attention to the engine decide this cell too, as
+            both builds chose what it asks for.
         effect: the change of PPL, or of the total time whichever cost decided, so that gates can be
             compared; None where nothing was measured, or several things were.
     """
@@ -119,6 +128,7 @@ class CellResult:
     interrupted: bool = False
     outlook: Outlook | None = None
     effect: Estimate | None = None
+    same_runs: bool = False
 
     @property
     def word(self) -> str:
@@ -128,6 +138,8 @@ class CellResult:
     @property
     def counted(self) -> str:
         """How many pairs, chunks or prompts the verdict rests on."""
+        if self.same_runs:
+            return "same runs as auto"
         figures = self.verdict.figures if self.verdict else ()
         return ", ".join(sorted({estimate.basis for _, estimate in figures} - {""}))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pytest_asperf.gate.cells import GateCell
     from pytest_asperf.measure.ab_speed import Budget, WorkloadPairs
     from pytest_asperf.measure.experiment import PairedExperiment
+    from pytest_asperf.measure.results import Provenance
     from pytest_asperf.measure.runner import MeasurementRunner
 
 #: Tests of a speculation that can FAIL by chance: of its time, and of what is accepted.
@@ -140,9 +141,16 @@ class _BuildComparison:
     schedule: Schedule
     #: For a FAIL, of the cells whose times were measured so far.
     evidence: dict[GateCell, float] = field(default_factory=dict)
+    #: Of the timed cells that are decided, with what ran in each build.
+    decided: dict[GateCell, tuple[CellResult, tuple[Provenance, Provenance]]] = field(
+        default_factory=dict
+    )
 
     def visit(self, group: Turns, max_seconds: float) -> list[CellResult]:
         """Measure cells that take turns for a while; nothing where together they cannot be."""
+        known = [result for result in map(self._known, group.cells) if result]
+        if len(known) == len(group.cells):
+            return known
         began = self.runner.measured_s()
         if group.visits:  # what a process is like lasts as long as it does: others decide
             self.runner.close()
@@ -165,7 +173,19 @@ class _BuildComparison:
         if isinstance(result, ABResult):
             found = zip(group.cells, result.by_workload, strict=True)
             self.evidence.update({cell: pairs.test.evidence_for_fail() for cell, pairs in found})
-        return self._judged(group, result, self.runner.measured_s() - began)
+        judged = self._judged(group, result, self.runner.measured_s() - began)
+        if isinstance(result, ABResult):
+            self.decided.update({r.cell: (r, result.ran) for r in judged if r.outlook is None})
+        return judged
+
+    def _known(self, cell: GateCell) -> CellResult | None:
+        """The result of a cell if both builds had chosen by themselves what it asks for."""
+        wanted = cell.ref.spec.settings.flash_attn
+        result, ran = self.decided.get(cell.left_to_engine, (None, ()))
+        if result is None or any(r.context is None or r.context.flash_attn != wanted for r in ran):
+            return None
+        verdict = result.verdict and replace(result.verdict, raw={})
+        return replace(result, cell=cell, elapsed_s=0.0, verdict=verdict, note="", same_runs=True)
 
     def not_begun(self, cell: GateCell) -> CellResult:
         """The result of a cell for which no time was left."""

@@ -114,7 +114,7 @@ class PairLength:
             run_ns: of the slower arm.
             divisible_into: the most equal parts that a run can be timed in.
         """
-        most = min(divisible_into, int(run_ns * _LEAST_TURNS / _PAIR_NS))
+        most = min(divisible_into, round(run_ns * _LEAST_TURNS / _PAIR_NS))
         parts = max((n for n in range(1, most + 1) if divisible_into % n == 0), default=1)
         if parts == 1 and run_ns > _LONG_RUN_NS:
             return cls(1, 1)

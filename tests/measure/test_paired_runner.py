@@ -36,7 +36,7 @@ def test_a_generation_is_divided_evenly(workload: Workload, parts: int) -> None:
     [
         (5_000, 16, PairLength(16, 3)),  # parts of 312 ms
         (300, 16, PairLength(8, 3)),
-        (60, 16, PairLength(1, 3)),
+        (60, 16, PairLength(2, 3)),
         (10, 16, PairLength(1, 10)),
         (1, 16, PairLength(1, 25)),
         (150, 1, PairLength(1, 3)),
