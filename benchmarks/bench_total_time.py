@@ -4,7 +4,7 @@ Run it as ``python benchmarks/bench_total_time.py --processes=2``: seeded, print
 with 1 where a promise of docs/statistics.md is not kept.
 
 A run has noise of 2 %, and one run in 20 takes 20 % longer, on both sides. Pairs have as many turns
-as `PairLength` gives them: at first 8 (short runs), 3 (parts of a long generation) or 1 (long runs
+as `PairLength` gives them: at first 8 (short runs), 4 (parts of a long generation) or 1 (long runs
 that have no parts). On top, a share of the candidate's runs takes longer; or each load shifts its
 side for a whole pair; or the noise of a side lasts from turn to turn (AR(1)). The coin covers noise
 that both sides share, whatever it is; this noise sticks to one side, as no coin can undo.
@@ -193,7 +193,7 @@ def main() -> None:
             "a bet on every turn %", "turns")  # fmt: skip
     missed: list[str] = []
     with simulations(__doc__, head) as simulate:
-        for number, (turns, candidate) in enumerate(product((8, 3, 1), _candidates())):
+        for number, (turns, candidate) in enumerate(product((8, 4, 1), _candidates())):
             batches = simulate(number, partial(_gates, candidate, turns))
             both, by_turn = (list(side) for side in zip(*chain(*batches), strict=True))
             slowdown = f"{candidate.mean_slowdown:+.1%}"

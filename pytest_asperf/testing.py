@@ -171,7 +171,10 @@ def _check_logits(
     if "first_token" not in cannot:
         runs += [worker.first_token("model", tokens[:n]) for n in (31, 32)]
     if "logits" in cannot:
-        _require(not any(run.logits for run in runs), "logits were said not to be shown and were")
+        _require(
+            not any(run.logits for run in runs),
+            "logits were declared unavailable, and a run shows them",
+        )
         _require(
             facts.logits_seen is not None, "load does not say what showed that logits are numbers"
         )
@@ -179,7 +182,9 @@ def _check_logits(
     rows = [run.logits for run in runs if run.logits is not None]
     _require(len(rows) == len(runs), "a timed run shows no logits")
     _require(all(row.n_vocab == facts.n_vocab for row in rows), "a row is not the vocabulary")
-    _require(not any(row.n_nan or row.n_inf for row in rows), "a sound model's logits are none")
+    _require(
+        not any(row.n_nan or row.n_inf for row in rows), "a sound model's logits are not finite"
+    )
     peaks = [row.peak if row.peak is not None else math.nan for row in rows]
     for after_31, after_32 in zip(peaks[::2], peaks[1::2], strict=True):
         _require(after_31 != after_32, "the logits shown are not those after the last token")
@@ -193,7 +198,7 @@ def _check_unsupported(op: str, ask: Callable[[], object]) -> None:
     except EngineRefusedError as err:
         _require(err.kind == "unsupported", f"{op} was refused as {err.kind}")
     else:
-        raise ConformanceError(f"{op} was said to be impossible and was done")
+        raise ConformanceError(f"{op} was declared impossible, and worked")
 
 
 def _check_run(run: RawRun, n_tokens: int, op: str) -> None:
@@ -247,4 +252,4 @@ def _check_settings(
         except EngineRefusedError as err:
             _require(err.kind == "version", f"{what} was refused as {err.kind}")
         else:
-            raise ConformanceError(f"{what} was said to be impossible and was done")
+            raise ConformanceError(f"{what} was declared impossible, and worked")

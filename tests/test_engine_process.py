@@ -66,7 +66,7 @@ def test_a_hang_ends_at_the_deadline(tmp_path: Path) -> None:
 
 def test_junk_on_the_pipe_is_not_believed(tmp_path: Path) -> None:
     """Bytes that are no message end the worker."""
-    with pytest.raises(WorkerError, match="nonsense on the pipe"):
+    with pytest.raises(WorkerError, match="an unreadable answer"):
         _generate(tmp_path, faults={"generate": "garbage"})
 
 

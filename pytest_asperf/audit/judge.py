@@ -97,8 +97,8 @@ def _note_means(row: BenchRow, name: str, estimate: Estimate, findings: FileFind
         return
     if abs(row.mean_rate / other - 1) > _MEANS_DIFFER:
         findings.notes.append(
-            f"{name}: {row.mean_rate:.4g} tok/s is printed, a mean of rates; {what} is "
-            f"{other:.4g} tok/s, so that some repetitions were far slower than others"
+            f"{name}: {row.mean_rate:.4g} tok/s is printed, which is a mean of rates; {what} is "
+            f"{other:.4g} tok/s: some repetitions were far slower than others"
         )
 
 
@@ -199,8 +199,8 @@ def _judge_speculation(
         )
     if run.uses_checkpoints:
         findings.notes.append(
-            f"the tool verifies accepted tokens again from checkpoints and counts only that: "
-            f"{run.n_accept} of {run.n_drafted}, as it prints, is not an acceptance"
+            f"the tool verifies accepted tokens again from checkpoints and counts those alone: "
+            f"{run.n_accept} of {run.n_drafted}, as it prints, is no acceptance rate"
             + ("" if run.verified else "; a log at -lv 5 has every round")
         )
     if run.rate and models:

@@ -115,7 +115,7 @@ def _read_document(path: Path, document: object) -> FileReading:
     if table := table_rows_of_document(document):
         return FileReading(path, "a table of results, JSON", table=table)
     if request := request_of(document):
-        return FileReading(path, "llama-server, an answer", log=Log(server=ServerReader([request])))
+        return FileReading(path, "a reply of llama-server", log=Log(server=ServerReader([request])))
     if document in ([], {}):
         raise UnreadableError("JSON that holds nothing: no test was measured")
     raise UnreadableError("JSON of a shape that audit does not know")

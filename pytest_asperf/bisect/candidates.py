@@ -157,7 +157,7 @@ def _index_versions(package: str, base: Packages, options: Sequence[str]) -> lis
         raise BuildError(
             f"releases of {package} cannot be listed: pip {' '.join(words)} ended with {status}",
             why="they are what is bisected",
-            remedy=f"see pip's own words below; it has to be installed in {python} "
+            remedy=f"see pip's message below; it has to be installed in {python} "
             "(python -m ensurepip) and to reach the index",
             opt_out="name the releases with --builds",
             detail=_tail(log),

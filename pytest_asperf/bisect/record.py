@@ -135,14 +135,14 @@ def _opened(record: BisectRecord, *, fresh: bool) -> tuple[BisectRecord, str]:
     except (KeyError, TypeError, ValueError, AttributeError):
         aside = record.path.with_suffix(".broken")
         record.path.replace(aside)
-        return record, f"the state of an earlier run cannot be read; it is set aside as {aside}"
+        return record, f"cannot read the state of an earlier run; it is renamed to {aside}"
     record.seed = seed
     record.gates = {gate: kept for gate, kept in gates.items() if not kept.is_unmade}
     if not gates:
         return record, ""
     remark = f"{len(record.gates)} gates of an earlier run are kept (--fresh ignores them)"
     if len(record.gates) < len(gates):
-        remark += "; what could not be made is tried again"
+        remark += "; builds that failed are tried again"
     return record, remark
 
 

@@ -37,8 +37,8 @@ def announcement(request: BisectRequest) -> tuple[str, ...]:
             f"+{100 * request.limit:g} %?"
         ),
         (
-            f"{min(max_gates, gates_to_name(n))} gates name it where all later builds fail too; "
-            f"the error of 5 % is shared by {max_gates} at most"
+            f"{min(max_gates, gates_to_name(n))} gates find it if all later builds fail too; "
+            f"at most {max_gates} share the error of 5 %"
         ),
     )
 
@@ -163,7 +163,8 @@ def _again(request: BisectRequest, record: BisectRecord, step: GateStep) -> list
     is_open = any(GateStep(0, build) not in record.gates for build in between)
     if not all(_is_known(request, number) for number in (step.base, step.candidate)):
         names = " and ".join(build.name for build in (base, candidate))
-        text = f"declare {names} in [tool.asperf.builds] with all that the ends have, and gate them"
+        table = "[tool.asperf.builds]"
+        text = f"declare {names} in {table} with all packages that the ends have, and gate them"
     else:
         listed = ",".join(builds[i].name for i in between) if request.is_listed else ""
         text = _command(request, (base, candidate), record.seed, listed, is_open=is_open)

@@ -162,8 +162,8 @@ def require_engine(build: Build, engine: Engine) -> None:
     if engine in PROGRAM_ENGINES or not isinstance(build.source, Packages):
         raise ConfigError(
             f"the engine is {engine}, and the build {build.name} is {source_text(build.source)}",
-            why="programs, servers and libraries time different things; what one of them times "
-            "is comparable with its own kind alone",
+            why="programs, servers and libraries time different things; only measurements "
+            "of one kind can be compared",
             remedy="name two folders of programs, or two commits of a checkout, with "
             "--asperf-engine=llama_tools, llama_server or command; two URLs with openai; or two "
             "builds of a library without",

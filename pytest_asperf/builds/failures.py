@@ -84,7 +84,7 @@ def compile_failure(error: StepFailure, what: str, *, folder: Path, log: Path) -
         f"{what}: {error.program} ended with {ended}",
         why=_NEEDED,
         remedy=remedy,
-        opt_out="name the path of an interpreter, or of a folder of programs, that is made already",
+        opt_out="name the path of an interpreter, or of a folder of built programs",
         detail=_detail(error, log),
     )
 

@@ -103,7 +103,7 @@ def make_builds(
         source = build.source
         if not isinstance(source, Packages | Checkout):
             raise ConfigError(
-                f"{_WHERE}: {build.name} is there already",
+                f"{_WHERE}: {build.name} exists already",
                 why="an interpreter or a folder of programs is used as it is",
                 remedy="name a requirement, a wheel, or a checkout at a commit",
             )

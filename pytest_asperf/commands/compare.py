@@ -173,7 +173,7 @@ def _print_machines(
         print_table([tuple(compress(row, known)) for row in rows])
     print_text(
         out,
-        "Different machines: what each one does, and no verdict on either. A regression is judged "
+        "Different machines: the figures of each, and no verdict. A regression is judged "
         "in pairs on one machine: asperf gate.",
     )
     settings = open_project().settings

@@ -90,7 +90,7 @@ def _limits_check(machine: Machine) -> CheckLine:
         # The engine starts a thread for each core it sees; the quota then stops all of them.
         remedy = f"set threads = {max(1, int(limits.cpus))} in the model's settings, or lift it"
         return CheckLine(
-            "limits", "warning", f"{detail}: more threads than that are halted", remedy
+            "limits", "warning", f"{detail}: threads beyond that are throttled", remedy
         )
     return CheckLine("limits", "ok", detail)
 
@@ -126,7 +126,7 @@ def engine_checks(
     return (
         CheckLine("engine", "ok", library),
         CheckLine("python", "ok", printable(report.python)),
-        CheckLine("library", "ok", facts.library_path or "at an unknown place"),
+        CheckLine("library", "ok", facts.library_path or "in an unknown folder"),
         CheckLine("sha256", "ok", facts.library_sha256 or "unknown"),
         *(CheckLine("device", "ok", _device_words(device)) for device in facts.devices),
         *_idle_gpu_checks(report, facts, machine),

@@ -79,7 +79,7 @@ def _engine_failure(build: EngineBuild, error: AsperfError) -> Failure:
         what, remedy = f"not installed in {build.python}", f"{python} -m pip install {package}"
     else:
         what = f"does not start in {build.python}: {last_line}"
-        remedy = f"see it fail by itself: {python} -c 'import {module}'; correct that, or"
+        remedy = f"reproduce it: {python} -c 'import {module}'; correct that, or"
         remedy += f" reinstall: {python} -m pip install --force-reinstall {package}"
     return Failure(printable(what), printable(remedy))
 

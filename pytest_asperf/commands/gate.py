@@ -78,8 +78,8 @@ def gate_builds(
             "--workload",
             "--workloads",
             metavar="NAME,...",
-            help="pp512, tg128, tg128@d4096, ttft512, ppl, logits, sd; without it, all the cells "
-            "in which regressions have hidden.",
+            help="pp512, tg128, tg128@d4096, ttft512, ppl, logits, sd; default: all cells in "
+            "which real regressions went unnoticed.",
         ),
     ] = None,
     draft: Annotated[
@@ -122,7 +122,7 @@ def gate_builds(
     ] = None,
     store: Store = None,
     only_list: Annotated[
-        bool, typer.Option("--list", help="Say which cells there are, and measure nothing.")
+        bool, typer.Option("--list", help="List the cells, and measure nothing.")
     ] = False,
 ) -> None:
     """Compare two builds: speed, PPL, logits and speculation.

@@ -106,7 +106,7 @@ def write_outcome(made: JsonReport, targets: Sequence[ReportTarget]) -> None:
         try:
             write(target, [report])
         except AsperfError as error:
-            message = f"{error.what}; the verdicts above stand"
+            message = f"{error.what}; the verdicts above remain valid"
             print_text(stderr_console(), printable(message))
     out = Console(highlight=False)
     for line in github.tell(report) if github.is_job() else ():

@@ -173,7 +173,7 @@ def import_reports(
         out,
         f"{opened.address}: stored {counted(len(new), 'session')} with "
         f"{counted(n_figures, 'figure')}, "
-        f"{len(recorded) - len(new)} were there",
+        f"{len(recorded) - len(new)} were stored before",
     )
 
 

@@ -28,7 +28,7 @@ def store_address(store: str | None) -> str:
     if address is None:
         raise ConfigError(
             "no history is named",
-            why="reports are kept only where that is asked for",
+            why="reports are kept only if you ask for it",
             remedy="give --store FILE, or set `store` in [tool.asperf]",
         )
     return address

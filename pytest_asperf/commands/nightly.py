@@ -86,12 +86,12 @@ def nightly(
             "--store-keep",
             min=1,
             metavar="DAYS",
-            help="Remove older sessions from the history, but for what states rest on.",
+            help="Remove older sessions from the history, except those that a state is based on.",
         ),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", metavar="NAME", help="Of the job; without it the folder's."),
+        typer.Option("--name", metavar="NAME", help="Name of the job [that of the folder]."),
     ] = None,
     notify: Annotated[
         str | None,
@@ -229,7 +229,7 @@ def _measure(
             report.cannot_gate(f"the build of last night was named {build} too, and is gone")
         elif before:
             _gate_change(gate, replace(options, base=before), project, report)
-        with report.out_of_reach("the series were not looked at"):
+        with report.out_of_reach("the series were not examined"):
             report.judge_series(address, data)
 
 

@@ -78,7 +78,7 @@ class NightReport:
             if not error.may_pass:
                 raise
             self._remarks.append(f"{what}: {error.what}")
-            self._answer("the store is out of reach", _UNDECIDED)
+            self._answer("the store cannot be reached", _UNDECIDED)
 
     def notes(self, unfinished: str) -> None:
         """Take what became of a night that did not end; empty if all did."""

@@ -28,7 +28,8 @@ MaxPplDelta = Annotated[
     str, typer.Option("--max-ppl-delta", metavar="SHARE", help="ΔPPL of the same file accepted.")
 ]
 Seed = Annotated[
-    int | None, typer.Option("--seed", min=0, metavar="N", help="Of every random order.")
+    int | None,
+    typer.Option("--seed", min=0, metavar="N", help="Seed of every random order [drawn]."),
 ]
 EngineName = Annotated[
     str | None,

@@ -230,7 +230,7 @@ def _kind_of(keys: Collection[str], *, where: str) -> str:
         if key not in _KEYS[kind]:
             raise ConfigError(
                 f"{where}: {key} does not go with {kind}",
-                why="an ignored key leaves out what was meant by it",
+                why="an ignored key would have no effect, unnoticed",
                 remedy=f"beside {kind} write only {listing(_KEYS[kind])} and settings",
             )
     return kind
@@ -324,9 +324,9 @@ def _refuse_unknown(requirements: list[str], *, where: str) -> Never:
     name = re.split(r"[\[<>=!~;@\s]", requirements[0], maxsplit=1)[0]
     raise ConfigError(
         f"{where}: {shown(name)} is not a package of an engine{suggest(name, DISTRIBUTIONS)}",
-        why="what a misspelt name installs is whatever somebody has published under it",
+        why="a misspelt name would install whatever somebody published under it",
         remedy=f"name one of {listing(DISTRIBUTIONS)}",
-        opt_out='a fork says whose place it takes: engine = "llama_cpp" beside its requirements, '
+        opt_out='for a fork, name the engine: engine = "llama_cpp" beside its requirements, '
         "in [tool.asperf.builds.NAME]",
     )
 

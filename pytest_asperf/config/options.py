@@ -118,7 +118,8 @@ OPTIONS: Final = {
     "--asperf-store-keep": (
         "store_keep",
         "DAYS",
-        "remove older sessions from the history, but for what states rest on (default: never)",
+        "remove older sessions from the history, except those that a state is based on "
+        "(default: never)",
     ),
     "--asperf-machine-timeout": (
         "machine_timeout",

@@ -349,7 +349,7 @@ def setting_rules(folder: Path) -> dict[str, Rule[Any]]:
             "the path of a Python interpreter, or its name on PATH",
             "the engine runs in that interpreter",
         ),
-        "findings": files.because("findings left out would not be missed"),
+        "findings": files.because("nobody would notice findings that are left out"),
         "records": files.because("findings rest on the figures in them"),
         "remote": REMOTE_ADDRESS.because("a draft runs there"),
         "tools": Rule(
@@ -361,7 +361,7 @@ def setting_rules(folder: Path) -> dict[str, Rule[Any]]:
         "api_key_variable": Rule(
             matching(re.compile(r"[A-Za-z_]\w*", re.ASCII)),
             "the name of a variable of the environment",
-            "a key itself does not belong into a file or on a command line",
+            "a key belongs neither in a file nor on a command line",
         ),
         "report": list_of(
             report,

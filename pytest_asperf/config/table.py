@@ -80,7 +80,7 @@ class CheckedTable:
                 dotted = "; a name with a dot needs quotes" if self.noun == "key" else ""
                 raise ConfigError(
                     f"{self}: unknown {self.noun} {shown(key, 80)}{suggest(key, valid)}",
-                    why=f"an ignored {self.noun} leaves out what was meant by it",
+                    why=f"an ignored {self.noun} would have no effect, unnoticed",
                     remedy=f"use one of {listing(valid)}{dotted}",
                 )
 

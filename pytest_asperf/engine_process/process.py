@@ -346,8 +346,8 @@ class EngineProcess:
         """End the process; the error that says what was not understood."""
         self._kill()
         return WorkerError(
-            f"{self.build.engine} {op}: nonsense on the pipe: {what}",
-            why="an answer that cannot be read cannot be believed",
+            f"{self.build.engine} {op}: an unreadable answer: {what}",
+            why="an answer that cannot be parsed cannot be trusted",
             remedy="see whether something in that interpreter writes to descriptors it does not "
             "own (a sitecustomize, a tracer)",
             detail=self.log_tail,
@@ -393,4 +393,4 @@ class EngineProcess:
 
 def _indented(lines: Sequence[str]) -> str:
     indented = [f"    {line}" for line in lines if line]
-    return "\n".join(["  the engine's last words:", *indented]) if indented else ""
+    return "\n".join(["  the end of the engine's log:", *indented]) if indented else ""

@@ -114,8 +114,8 @@ class CellResult:
         note: remarks on the machine, whatever the verdict, one a line.
         interrupted: whether it was stopped from outside.
         outlook: what it still needs; None once it is decided.
-        same_runs: whether the runs that leave flash attention to the engine decide this cell too, as
-            both builds chose what it asks for.
+        same_runs: whether runs that leave flash attention to the engine decide this cell, as both
+            builds chose what it asks for.
         effect: the change of PPL, or of the total time whichever cost decided, so that gates can be
             compared; None where nothing was measured, or several things were.
     """

@@ -91,7 +91,7 @@ def judge_virtualisation(
     """Judge whether unseen neighbours share the hardware, as guests of a hypervisor do."""
     name = "virtualisation"
     if virtualised is None:
-        return Condition(name, "unknown", "cannot be told")
+        return Condition(name, "unknown", "cannot be detected")
     if not virtualised:
         return Condition(name, "ok", "none found")
     detail = "guest of a hypervisor"
@@ -116,5 +116,5 @@ def judge_cards(cards: Sequence[CardReading]) -> Condition:
         remedy = "end other GPU work, let the card cool, check its power limit"
         return Condition(name, "disturbing", "; ".join(faults), remedy)
     if any(card.clock_reasons is None or card.busy_percent is None for card in cards):
-        return Condition(name, "unknown", "the driver does not tell clock limits or utilisation")
+        return Condition(name, "unknown", "the driver does not report clock limits or utilisation")
     return Condition(name, "ok", f"{len(cards)} idle, no clock limit active")

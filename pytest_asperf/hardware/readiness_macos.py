@@ -87,7 +87,9 @@ def judge_thermal(level: int | None, names: tuple[str, ...]) -> Condition:
     """Judge a thermal level: only 0 is without throttling."""
     name = "thermal level"
     if level is None:
-        return Condition(name, "unknown", "the system does not tell it", "watch it by other means")
+        return Condition(
+            name, "unknown", "the system does not report it", "watch it by other means"
+        )
     detail = f"{level} ({names[level] if level < len(names) else 'not a known level'})"
     if level == 0:
         return Condition(name, "ok", detail)
@@ -98,7 +100,7 @@ def judge_memory_level(level: int | None) -> Condition:
     """Judge ``kern.memorystatus_vm_pressure_level``."""
     name = "memory pressure"
     if level is None or level not in _MEMORY_LEVELS:
-        return Condition(name, "unknown", "the system does not tell it")
+        return Condition(name, "unknown", "the system does not report it")
     detail = _MEMORY_LEVELS[level]
     if level == 1:
         return Condition(name, "ok", detail)
@@ -113,7 +115,7 @@ def judge_power(modes: Mapping[str, int], source: str | None) -> Condition:
         low = ", low power mode" if mode == 1 else ""
         return Condition(name, "disturbing", f"on battery{low}", "connect the charger")
     if source is None or mode is None:
-        return Condition(name, "unknown", "the system tells no power mode for the source in use")
+        return Condition(name, "unknown", "the system reports no power mode for the source in use")
     if mode == 1:
         remedy = "set the energy mode to automatic or high power"
         return Condition(name, "disturbing", f"low power mode on {source}", remedy)
@@ -123,7 +125,7 @@ def judge_power(modes: Mapping[str, int], source: str | None) -> Condition:
 def judge_gpu(busy_percent: int | None) -> Condition:
     """Judge how busy others keep the GPU."""
     if busy_percent is None:
-        return Condition("gpu", "unknown", "the I/O registry tells no utilisation")
+        return Condition("gpu", "unknown", "the I/O registry reports no utilisation")
     detail = f"{busy_percent} % busy"
     if busy_percent <= GPU_BUSY_PERCENT:
         return Condition("gpu", "ok", detail)
@@ -139,7 +141,7 @@ def judge_translation(sysctl: Mapping[str, str]) -> Condition:
 
 
 def read_thermal_pressure() -> int | None:
-    """The level of thermal pressure now, 0 to 4; None where the system does not tell it."""
+    """The level of thermal pressure now, 0 to 4; None where the system does not report it."""
     return parse_thermal_pressure(probe.run(("/usr/bin/notifyutil", "-g", _THERMAL_KEY)) or "")
 
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 #: Timed work of one arm in a pair: long against a scheduler's slice.
 _PAIR_NS: Final = 100_000_000
-#: Turns of a pair. The median of three leaves out one that is disturbed; of fewer it does not.
-_LEAST_TURNS: Final = 3
+#: Turns of a pair. With fewer than four the median hides no disturbance and no slow minority.
+_LEAST_TURNS: Final = 4
 _MOST_TURNS: Final = 25
 #: A run that takes longer and has no parts is a pair by itself.
 _LONG_RUN_NS: Final = 200_000_000
@@ -114,7 +114,7 @@ class PairLength:
             run_ns: of the slower arm.
             divisible_into: the most equal parts that a run can be timed in.
         """
-        most = min(divisible_into, round(run_ns * _LEAST_TURNS / _PAIR_NS))
+        most = min(divisible_into, int(run_ns * _LEAST_TURNS / _PAIR_NS))
         parts = max((n for n in range(1, most + 1) if divisible_into % n == 0), default=1)
         if parts == 1 and run_ns > _LONG_RUN_NS:
             return cls(1, 1)
@@ -271,7 +271,7 @@ class PairedRunner:
         """Time of one turn of an arm, with the load where each run has its own."""
         began_ns = time.perf_counter_ns()
         run_ns = self._run(arm, workload, 0, parts).elapsed_ns
-        # The first run of a context takes longer. What takes 0.1 s has three turns or one anyway.
+        # The first run of a context takes longer. What takes 0.1 s has four turns or one anyway.
         if run_ns < (_LONG_RUN_NS if parts > 1 else _PAIR_NS):
             began_ns = time.perf_counter_ns()
             run_ns = self._run(arm, workload, 0, parts).elapsed_ns

@@ -39,10 +39,10 @@ _REMEDIES: Final = {
     "queueing": "give the server as many slots as users (llama-server: parallel), or ask for fewer "
     "users",
     "role-chunk": "look at what the server sends first: TTFT would end there, and not at a token",
-    "server-restarted": "look why the server restarted, and measure it again",
+    "server-restarted": "find out why the server restarted, and measure it again",
     "context-cut": "give the server a longer context, or ask for a shorter prompt",
     "other-length": "use a server that stops where it is asked to",
-    "tokens-per-chunk": "claim the rate (tg128), or TTFT; this server shows no single tokens",
+    "tokens-per-chunk": "claim the rate (tg128), or TTFT: the server streams no single tokens",
     "broken-logits": "compare the model file with its source; if it is intact, the kernel is "
     "broken: measure another build",
     "path-mismatch": "install an engine build that can do it (asperf doctor), or ask for what runs",

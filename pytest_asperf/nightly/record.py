@@ -55,7 +55,7 @@ def last_night(address: str, job: str) -> LastNight | None:
     """The last night that is in a store; None if there is none.
 
     Raises:
-        StoreError: the store is out of reach, or of no use.
+        StoreError: the store cannot be reached, or of no use.
     """
     with open_store(address, wait_s=START_WAIT_S) as store:
         for session in store.sessions(kind="nightly", machine=machine_id(detect()))[

@@ -33,7 +33,7 @@ _REASONS: Final[tuple[tuple[str, str, str, bool], ...]] = (
     (
         r"malformed|corrupt",
         "it is corrupt",
-        "take a copy of before, or rescue what is left: sqlite3 FILE .recover",
+        "restore a backup, or recover the rest: sqlite3 FILE .recover",
         False,
     ),
     (
@@ -50,13 +50,13 @@ _REASONS: Final[tuple[tuple[str, str, str, bool], ...]] = (
     ),
     (
         r"connect|server closed|timeout|could not translate|resolve|terminat",
-        "the server is out of reach",
+        "the server cannot be reached",
         "check that it runs, and the host and port in the URL",
         True,
     ),
 )
 
-_UNKNOWN: Final = ("", "it cannot be used", "read what the driver says", False)
+_UNKNOWN: Final = ("", "it cannot be used", "see the driver's message", False)
 
 
 class Database:

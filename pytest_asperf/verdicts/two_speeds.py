@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 def zone_text(test: PairedTest) -> str:
     """What PASS and FAIL of a gate show, in words."""
     floor, limit = percent_text(test.floor), percent_text(test.tolerance)
-    return (
-        f"PASS: +{limit} excluded; FAIL: not, and more than +{floor} shown; either may come between"
-    )
+    return f"PASS excludes +{limit}; FAIL does not, and shows more than +{floor}"
 
 
 def time_text(change: Estimate, tolerance: float, time: str = "time") -> str:

@@ -88,7 +88,7 @@ def _checked(run: ToolRun, expected: Facts) -> tuple[BenchRow, Facts]:
         raise run.failure(f"printed a test without {', '.join(missing)}")
     for cell, value in expected.items():
         if not _is_same(cell, value, cells.get(cell)):
-            raise run.failure(f"was asked for {cell} {value} and says {cells.get(cell)}")
+            raise run.failure(f"was asked for {cell} {value} and reports {cells.get(cell)}")
     return row, cells
 
 

@@ -147,7 +147,7 @@ class ToolRun:
         if self._process.returncode:
             raise self.failure(self.how_it_ended())
         if wrong := self.first_error():
-            raise self.failure(f"exited with 0 and said: {wrong}")
+            raise self.failure(f"exited with 0 and logged: {wrong}")
 
     def how_it_ended(self) -> str:
         """Its signal or exit status, in words; it has ended."""
@@ -166,7 +166,7 @@ class ToolRun:
             -_QUOTED_LINES:
         ]
         quoted = " | ".join(line[:_QUOTED_CHARS] for line in last_lines) or "it logged nothing"
-        return RefusalError(self._kind, f"{self._name} {what}; its last words: {quoted}")
+        return RefusalError(self._kind, f"{self._name} {what}; its log ends with: {quoted}")
 
     def first_error(self) -> str:
         """The first error line of its log, else an empty string."""

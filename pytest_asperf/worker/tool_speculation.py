@@ -70,7 +70,7 @@ def _checked(run: ToolRun, counts: SpeculationRun | None, k: int) -> Speculation
     if counts is None:
         raise run.failure("exited with 0 and counted nothing")
     if counts.k != k:
-        raise run.failure(f"was asked for {k} drafted tokens a round and says {counts.k}")
+        raise run.failure(f"was asked for {k} drafted tokens a round and reports {counts.k}")
     if not (counts.n_predict > 0 and 0 <= counts.n_accept <= counts.n_drafted):
         raise run.failure(
             f"counted {counts.n_accept} accepted of {counts.n_drafted} drafted tokens and "

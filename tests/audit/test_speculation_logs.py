@@ -68,7 +68,7 @@ def test_what_is_verified_again_bounds_the_acceptance(audit_of: Callable[..., Au
     (found,) = audit_of({"log": log}).files
     figures = {figure.name: figure.text for figure in found.figures}
     assert figures["acceptance"] == "25.83% to 50.83% of 120 drafted tokens"
-    assert "61 of 61, as it prints, is not an acceptance; a log at -lv 5" in found.notes[0]
+    assert "61 of 61, as it prints, is no acceptance rate; a log at -lv 5" in found.notes[0]
 
 
 def test_without_statistics_nothing_is_said_of_it(audit_of: Callable[..., Audit]) -> None:

@@ -78,7 +78,7 @@ def test_a_broken_state_is_set_aside(tmp_path: Path, state: Path, content: str) 
     gates, seed, told = reopen(tmp_path)
     assert (gates, seed) == ({}, 8)
     aside = state.with_suffix(".broken")
-    assert told == f"the state of an earlier run cannot be read; it is set aside as {aside}"
+    assert told == f"cannot read the state of an earlier run; it is renamed to {aside}"
     assert aside.read_text() == content
 
 

@@ -103,7 +103,7 @@ def test_what_could_not_be_made_is_tried_again(bisect: Command) -> None:
     builds = (EQUAL, EQUAL, GONE, SLOW, SLOW)
     first = over(bisect, *builds)
     again = over(bisect, *builds)
-    assert "what could not be made is tried again" in again.stderr
+    assert "builds that failed are tried again" in again.stderr
     assert sorted(rows(again)) == sorted(rows(first))
 
 
@@ -202,7 +202,7 @@ def test_a_broken_state_is_set_aside(stopped: Command) -> None:
     state.write_text("{")
     done = over(stopped, *BUILDS)
     assert done.exit_code == 0, done.output
-    assert "cannot be read; it is set aside as" in done.stderr
+    assert "of an earlier run; it is renamed to" in done.stderr
     assert len(rows(done)) == 5
 
 

@@ -108,7 +108,7 @@ def test_again_makes_it_anew(asperf: Asperf) -> None:
     [
         ("gone", "there is no file"),
         ("nwe", "did you mean 'new'"),
-        ("current", "current is there already"),
+        ("current", "current exists already"),
         ("lama-cpp-python==0.3.35", "did you mean 'llama-cpp-python'"),
     ],
 )

@@ -71,9 +71,9 @@ def test_what_is_exported_can_be_imported(nights: Path, run_asperf: RunAsperf) -
     """Another store holds the same afterwards, and importing again adds nothing."""
     assert "wrote 6 sessions to all.jsonl" in _run(run_asperf, "export", "all.jsonl")
     done = run_asperf("history", "import", "all.jsonl", "--store", "other.db")
-    assert "stored 6 sessions with 12 figures, 0 were there" in done.stdout
+    assert "stored 6 sessions with 12 figures, 0 were stored before" in done.stdout
     again = run_asperf("history", "import", "all.jsonl", "--store", "other.db")
-    assert "stored 0 sessions with 0 figures, 6 were there" in again.stdout
+    assert "stored 0 sessions with 0 figures, 6 were stored before" in again.stdout
     with open_store(str(nights)) as one, open_store("other.db") as other:
         assert one.series() == other.series()
         assert one.sessions() == other.sessions()

@@ -34,19 +34,19 @@ def test_a_generation_is_divided_evenly(workload: Workload, parts: int) -> None:
 @pytest.mark.parametrize(
     ("run_ms", "divisible_into", "length"),
     [
-        (5_000, 16, PairLength(16, 3)),  # parts of 312 ms
-        (300, 16, PairLength(8, 3)),
-        (60, 16, PairLength(2, 3)),
+        (5_000, 16, PairLength(16, 4)),  # parts of 312 ms
+        (300, 16, PairLength(8, 4)),
+        (60, 16, PairLength(2, 4)),
         (10, 16, PairLength(1, 10)),
         (1, 16, PairLength(1, 25)),
-        (150, 1, PairLength(1, 3)),
+        (150, 1, PairLength(1, 4)),
         (5_000, 1, PairLength(1, 1)),
     ],
 )
 def test_a_pair_is_as_short_as_its_runs_allow(
     run_ms: float, divisible_into: int, length: PairLength
 ) -> None:
-    """Three turns of 33 ms, more of shorter runs, and one of a long run that has no parts."""
+    """Four turns of 25 ms, more of shorter runs, and one of a long run that has no parts."""
     assert PairLength.of(1e6 * run_ms, divisible_into) == length
 
 
@@ -146,10 +146,10 @@ def test_both_arms_run_the_same_parts_in_turn() -> None:
         paired.begin_pair()
         paired.run_turns(TG, before, alone=True)
     warm_up, timed = log[:2], log[2:]
-    for names in ("".join(name for name, _ in log[n : n + 6]) for n in (2, 8)):
-        assert names in {"AB" * 3, "BA" * 3}
+    for names in ("".join(name for name, _ in log[n : n + 8]) for n in (2, 10)):
+        assert names in {"AB" * 4, "BA" * 4}
     assert [what for _, what in warm_up] == [("tg", 0, 16)] * 2
-    assert [what for _, what in timed] == [("tg", n // 2, 16) for n in range(12)]
+    assert [what for _, what in timed] == [("tg", n // 2, 16) for n in range(16)]
 
 
 def test_pairs_of_a_later_visit_go_on_with_the_next_part() -> None:
@@ -157,7 +157,7 @@ def test_pairs_of_a_later_visit_go_on_with_the_next_part() -> None:
     paired, log = runner(run_ms=1600)
     paired.begin_pair()
     paired.run_turns(TG, 3, alone=True)
-    assert {what for _, what in log} == {("tg", part, 16) for part in (9, 10, 11)}
+    assert {what for _, what in log} == {("tg", part, 16) for part in (12, 13, 14, 15)}
 
 
 @dataclass(eq=False)
@@ -205,12 +205,12 @@ def test_only_what_changed_is_warmed_up() -> None:
         log.clear()
         paired.begin_pair()
         paired.run_turns(TG, before, alone=alone)
-        assert len(log) == 6 + warm_ups
+        assert len(log) == 8 + warm_ups
     cheap, log = runner(run_ms=1600, load_s=0.01)
     cheap.begin_pair()
     assert sorted(log) == [("A", "load"), ("B", "load")]
     cheap.run_turns(TG, 3, alone=True)
-    assert len(log) == 2 + 2 + 6
+    assert len(log) == 2 + 2 + 8
 
 
 @pytest.mark.parametrize("usable", [(0, 1, 2, 3), (0, 1, 2)])
@@ -229,7 +229,7 @@ def test_arms_warm_up_side_by_side_and_are_timed_on_shared_cores(
     paired.run_turns(TG, 0, alone=True)
     done = [what[1] if isinstance(what, tuple) and what[0] == "cores" else what for _, what in log]
     loads, warm_ups = ["load"] * 2, [("tg", 0, 16)] * 2
-    turns = [("tg", number // 2, 16) for number in range(6)]
+    turns = [("tg", number // 2, 16) for number in range(8)]
     if len(usable) == 3:
         assert done == [2, 2, *loads, *warm_ups, *turns]
     else:

@@ -148,4 +148,4 @@ def test_a_password_stays_out_of_the_report(project: Project) -> None:
     text = (project.path / "r.json").read_text("utf-8")
     assert "postgresql://me:***@127.0.0.1:1/d" in text
     assert "secret" not in text + result.stdout.str()
-    result.stdout.fnmatch_lines(["asperf: not stored: *the server is out of reach*"])
+    result.stdout.fnmatch_lines(["asperf: not stored: *the server cannot be reached*"])

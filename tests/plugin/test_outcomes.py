@@ -98,7 +98,7 @@ TOLD_OF_FAULTS = {
     "crash": "the engine's process was ended by SIGSEGV",
     "killed": "the engine's process was ended by SIGKILL",
     "hang": "no answer within 0.5 s, the process was ended",
-    "garbage": "nonsense on the pipe",
+    "garbage": "an unreadable answer",
 }
 FAULTY = [
     (operation, fault) for operation in ("load", "tokenize", "generate") for fault in TOLD_OF_FAULTS

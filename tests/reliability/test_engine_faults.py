@@ -47,14 +47,14 @@ _TOLD = {
     "exits": "exited with status 0",
     "stopped": "no answer within 1 s, the process was ended",
     "hangs": "no answer within 1 s, the process was ended",
-    "garbage": "nonsense on the pipe: not JSON",
-    "foreign": "nonsense on the pipe: an answer to request 0",
-    "flood": "nonsense on the pipe: a line of over 134217728 bytes",
+    "garbage": "an unreadable answer: not JSON",
+    "foreign": "an unreadable answer: an answer to request 0",
+    "flood": "an unreadable answer: a line of over 134217728 bytes",
     "closes": "the engine's process exited with status 0",
-    "infinite": "nonsense on the pipe: the answer is malformed: `elapsed_ns` is inf",
-    "endless": "nonsense on the pipe",
-    "too_few": "nonsense on the pipe: the answer is malformed: 1 tokens in",
-    "empty": "nonsense on the pipe: the answer is malformed: `n_tokens` is missing",
+    "infinite": "an unreadable answer: the answer is malformed: `elapsed_ns` is inf",
+    "endless": "an unreadable answer",
+    "too_few": "an unreadable answer: the answer is malformed: 1 tokens in",
+    "empty": "an unreadable answer: the answer is malformed: `n_tokens` is missing",
 }
 _MEASURED = ("sound", "noisy", "sound_again")
 #: Refused before anything was measured: an error of the test, and no verdict.

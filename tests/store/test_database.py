@@ -198,7 +198,7 @@ def test_a_server_that_is_down_may_pass(server: PostgresServer) -> None:
         store.record(NIGHT)
         server.stop()
         try:
-            with pytest.raises(StoreError, match="the server is out of reach") as caught:
+            with pytest.raises(StoreError, match="the server cannot be reached") as caught:
                 store.record(night(rate(2)))
             assert caught.value.may_pass
         finally:
@@ -216,7 +216,7 @@ def test_a_server_that_is_down_may_pass(server: PostgresServer) -> None:
         ('FATAL:  database "x" does not exist', False, "the server refuses"),
         ("FATAL:  the database system is starting up", True, "the server is not ready"),
         ("FATAL:  sorry, too many clients already", True, "the server is not ready"),
-        ("server closed the connection unexpectedly", True, "the server is out of reach"),
+        ("server closed the connection unexpectedly", True, "the server cannot be reached"),
         ("could not extend file: No space left on device", True, "its disk is full"),
         ("something nobody has seen", False, "it cannot be used"),
     ],

@@ -179,8 +179,8 @@ def test_a_sound_replay_is_believed(tmp_path: Path) -> None:
         ({"row": {"n_depth": 0}}, "was asked for n_depth 8 and says 0"),
         ({"row": {"n_threads": 2}}, "was asked for n_threads 1 and says 2"),
         ({"status": 1}, "exited with status 1"),
-        ({"log": "\ndecode: failed to decode, ret = -1"}, "exited with 0 and said: .*ret = -1"),
-        ({"harm": "crash", "harm_when": "bench"}, "was ended by SIGSEGV.*its last words: "),
+        ({"log": "\ndecode: failed to decode, ret = -1"}, "exited with 0 and logged: .*ret = -1"),
+        ({"harm": "crash", "harm_when": "bench"}, "was ended by SIGSEGV.*its log ends with: "),
     ],
 )  # fmt: skip
 def test_a_broken_bench_is_invalid(tmp_path: Path, plan: dict[str, Any], told: str) -> None:

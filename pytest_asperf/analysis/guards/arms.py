@@ -29,7 +29,10 @@ def path_mismatch(asked: Mapping[str, object], ran: Mapping[str, object]) -> Gua
     if not differing:
         return None
     return GuardFinding(
-        "path-mismatch", Consequence.INVALID, "; ".join(differing), "what was asked for is what ran"
+        "path-mismatch",
+        Consequence.INVALID,
+        "; ".join(differing),
+        "the settings that ran are those asked for",
     )
 
 
@@ -93,7 +96,7 @@ def estimate(what: str, n: int) -> GuardFinding | None:
     return GuardFinding(
         "estimate",
         Consequence.INCONCLUSIVE,
-        f"{_text(what)} is an estimate and rests on no run",
+        f"{_text(what)} is an estimate: no run measured it",
         "a check needs a measurement (n >= 1)",
     )
 

@@ -25,7 +25,7 @@ def dead_counter(name: str) -> GuardFinding:
         "dead-counter",
         Consequence.INVALID,
         f"{printable(name, 80)} did not move under load",
-        "a counter of what does the work moves; one that does not is dead, and no 0 J",
+        "the counter of the device that works rises; one that does not is dead",
     )
 
 
@@ -35,7 +35,7 @@ def restarted_counter(name: str) -> GuardFinding:
         "dead-counter",
         Consequence.INVALID,
         f"{printable(name, 80)} fell during the measurement: it was reset, or its driver restarted",
-        "a counter only rises, but where the hardware says that it wraps",
+        "a counter only rises, except where the hardware documents that it wraps",
     )
 
 
@@ -47,7 +47,7 @@ def short_window(name: str, n_updates: int, least: int) -> GuardFinding | None:
         "short-window",
         Consequence.INVALID,
         f"the window covers {n_updates} updates of {printable(name, 80)}",
-        f"at least {least} updates, from one to another",
+        f"at least {least} updates",
     )
 
 
@@ -102,5 +102,5 @@ def rail_coverage(rails: Collection[str], *, on_gpu: bool) -> GuardFinding | Non
         Consequence.INVALID,
         f"{', '.join(rails) or 'no rail'} measured, and {' and '.join(lacking)} not: this is not "
         "the energy of the machine",
-        "the machine's energy has at least its processor, and its GPU where that works",
+        "the machine's energy includes its processor, and its GPU if the model runs there",
     )

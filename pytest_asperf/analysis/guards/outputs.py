@@ -72,7 +72,7 @@ def counted_remote_errors(count: int, first: str = "") -> GuardFinding | None:
         "path-mismatch",
         Consequence.INVALID,
         f"{count} of the log's lines say that a device did not do its part{_quoted(first)}",
-        "the device that was asked for does the work (0 lines)",
+        "the requested device does the work (0 lines)",
     )
 
 
