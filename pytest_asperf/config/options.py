@@ -118,8 +118,7 @@ OPTIONS: Final = {
     "--asperf-store-keep": (
         "store_keep",
         "DAYS",
-        "remove older sessions from the history, except those that a state is based on "
-        "(default: never)",
+        "remove older sessions, except those that a state is based on (default: never)",
     ),
     "--asperf-machine-timeout": (
         "machine_timeout",

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 #: What the second load of the model is called, which is fed one token at a time.
 _SINGLY: Final = "singly"
-#: Tokens compared: two of llama.cpp's physical batches.
-_TOKENS: Final = 1024
+#: Tokens compared: one of llama.cpp's physical batches, and a half that follows it.
+_TOKENS: Final = 768
 #: Settings under which an engine computes a text one token at a time.
 _ONE_AT_A_TIME: Final[Mapping[Engine, EngineSettings]] = {
     "llama_cpp": EngineSettings(n_ubatch=1),

@@ -65,7 +65,7 @@ class ProgressLine:
             task,
             description=" ".join(filter(None, (where, so_far.place, printable(label)))),
             completed=done,
-            total=so_far.expected or total or None,
+            total=_planned(total, so_far),
             count=_count(done, total, so_far),
             figure=so_far.figure,
             ends_s=None if so_far.left_s is None else time.monotonic() + so_far.left_s,
@@ -146,13 +146,18 @@ def _progress(console: Console) -> Progress:
     )
 
 
+def _planned(total: int, so_far: SoFar) -> int | None:
+    """Steps in all, if that is known: the most pairs that are allowed are no plan."""
+    return so_far.expected or (total if so_far.counted != "pairs" else 0) or None
+
+
 def _count(done: int, total: int, so_far: SoFar) -> str:
     if not total:
         return ""
-    if so_far.expected is None and so_far.counted == "pairs":
-        return f"{done} pairs"  # the most that are allowed is no plan
+    if (planned := _planned(total, so_far)) is None:
+        return f"{done} pairs"
     about = "~" if so_far.counted == "pairs" else ""
-    return f"{done}/{about}{so_far.expected or total} {so_far.counted}".rstrip()
+    return f"{done}/{about}{planned} {so_far.counted}".rstrip()
 
 
 def _times(task: Task) -> str:

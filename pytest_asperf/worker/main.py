@@ -222,6 +222,13 @@ def _failure(kind: str, message: str, trace: str = "") -> dict[str, Any]:
     return {"ok": False, "kind": kind, "message": message, "trace": trace}
 
 
+def _is_not_installed(err: Exception) -> bool:
+    """Whether an import of ours found no package; a trace would say nothing more."""
+    raised_in = traceback.extract_tb(err.__traceback__)[-1].filename
+    is_ours = os.path.dirname(raised_in) == os.path.dirname(__file__)  # noqa: PTH120  # pathlib costs
+    return isinstance(err, ModuleNotFoundError) and is_ours
+
+
 def _timed(timing: Timing, model: LoadedModel) -> dict[str, Any]:
     return {
         "n_tokens": timing.n_tokens,
@@ -296,7 +303,8 @@ def main(arguments: list[str]) -> None:
             return
         except Exception as err:  # noqa: BLE001  # whatever an engine's import does wrong
             message = f"{type(err).__name__}: {err}"
-            write_all(reply_fd, encode(_failure("import", message, traceback.format_exc())))
+            trace = "" if _is_not_installed(err) else traceback.format_exc()
+            write_all(reply_fd, encode(_failure("import", message, trace)))
             return
         hello = {"ok": True, "result": {"pid": os.getpid(), "python": sys.version.split()[0]}}
         write_all(reply_fd, encode(hello))

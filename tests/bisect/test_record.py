@@ -53,7 +53,7 @@ def test_an_equal_run_goes_on(tmp_path: Path, state: Path) -> None:
     assert seed == 7
     assert gates == {gate: found for gate, found in GATES.items() if not found.is_unmade}
     assert told == (
-        "2 gates of an earlier run are kept (--fresh ignores them); what could not be made is "
+        "2 gates of an earlier run are kept (--fresh ignores them); builds that failed are "
         "tried again"
     )
 
@@ -96,7 +96,7 @@ def test_a_broken_gate_spoils_the_state(
     content = json.loads(state.read_text())
     content["gates"][0][key] = value
     state.write_text(json.dumps(content))
-    assert "set aside" in reopen(tmp_path)[2]
+    assert "renamed" in reopen(tmp_path)[2]
 
 
 def test_one_process_at_a_time(tmp_path: Path, state: Path) -> None:

@@ -47,7 +47,7 @@ def test_the_culprit_is_named_with_its_size_and_how_to_see_it_again(bisect: Comm
     done = over(bisect, EQUAL, EQUAL, EQUAL, SLOW, SLOW, SLOW)
     assert done.exit_code == 0, done.output
     assert "5 builds after current,slow_by=0, up to current,slow_by=0.2" in done.stdout
-    assert "5 gates name it" in done.stdout
+    assert "5 gates find it" in done.stdout
     assert [row.split()[0] for row in rows(done)] == ["FAIL", "FAIL", "PASS", "FAIL"]
     assert f"culprit: {SLOW}" in done.stdout
     assert re.search(r"effect  \+20\.0\d* % \[\d\d\.\d*, \d\d\.\d*\] in cost of tg32", done.stdout)

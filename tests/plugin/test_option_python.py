@@ -30,6 +30,7 @@ def test_an_interpreter_without_the_engine(live: Project, bare_python: Path) -> 
             "  what to do: *pip install 'pytest-asperf[[]llama[]]'*--asperf-python*",
         ]
     )
+    assert "Traceback" not in result.stdout.str()
 
 
 def test_a_missing_interpreter_is_a_usage_error(project: Project) -> None:

@@ -39,8 +39,8 @@ def test_an_engine_whose_levels_disagree_with_themselves_does_not(tmp_path: Path
     [
         ("unseen", "shows no logits"),
         ("stale", "not those after the last token"),
-        ("nan", "are none"),
-        ("inf", "are none"),
+        ("nan", "are not finite"),
+        ("inf", "are not finite"),
     ],
 )
 def test_an_engine_that_hides_its_logits_does_not(tmp_path: Path, fault: str, says: str) -> None:
