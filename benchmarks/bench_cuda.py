@@ -14,6 +14,7 @@ import json
 import statistics
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -137,11 +138,15 @@ def _scores(size: str, files: Mapping[str, Path], logits: Path) -> bool:
         return first, {level: peers.divergence(files[level], logits) for level in levels}
 
     one = {base: files[base]}
+
+    def our_wall_s(chunks: int | None) -> float:
+        return score(one, corpus, chunks=chunks).cost.wall_s
+
+    def their_wall_s(chunks: int | None) -> float:
+        return peers.perplexity(files[base], corpus, chunks=chunks).cost.wall_s
+
     for chunks in (_CHUNKS, None):
-        arms: dict[str, Callable[[], float]] = {
-            "ours": lambda n=chunks: score(one, corpus, chunks=n).cost.wall_s,
-            "theirs": lambda n=chunks: peers.perplexity(files[base], corpus, chunks=n).cost.wall_s,
-        }
+        arms = {"ours": partial(our_wall_s, chunks), "theirs": partial(their_wall_s, chunks)}
         walls = interleave(arms, rounds=_SCORED_ROUNDS, seed=1)
         text = f"{chunks} chunks" if chunks else "the whole text"
         print(f"PPL of {size} {base} over {text}: {_seconds(walls)}.\n", flush=True)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 #: Tests of a speculation that can FAIL by chance: of its time, and of what is accepted.
 _TESTS_OF_SPECULATION: Final = 2
+_SAME_RUNS: Final = "not measured again: both builds choose this by themselves"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +185,10 @@ class _BuildComparison:
         result, ran = self.decided.get(cell.left_to_engine, (None, ()))
         if result is None or any(r.context is None or r.context.flash_attn != wanted for r in ran):
             return None
-        verdict = result.verdict and replace(result.verdict, raw={})
-        return replace(result, cell=cell, elapsed_s=0.0, verdict=verdict, note="", same_runs=True)
+        found = result.verdict
+        if found is not None:
+            found = replace(found, raw={}, details=(_SAME_RUNS, *found.details))
+        return replace(result, cell=cell, elapsed_s=0.0, verdict=found, note="", same_runs=True)
 
     def not_begun(self, cell: GateCell) -> CellResult:
         """The result of a cell for which no time was left."""

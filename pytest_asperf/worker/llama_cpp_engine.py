@@ -21,7 +21,7 @@ from . import llama_cpp_compat as compat
 from .engine import Facts, LoadedModel, RefusalError, Timing, require_context
 from .identity import files_sha256
 from .llama_cpp_log import LibraryLog
-from .llama_cpp_prefix import SavedPrefix
+from .llama_cpp_prefix import SavedPrefixes
 from .llama_cpp_rpc import device_list, require_rpc
 from .llama_cpp_speculation import LlamaCppStepper
 from .logits import seen
@@ -68,7 +68,7 @@ class LlamaCppEngine:
 
     def __init__(self) -> None:
         self._log = LibraryLog()
-        self._prefixes = SavedPrefix()
+        self._prefixes = SavedPrefixes()
         self._remotes = Remotes()
         llama_cpp.llama_backend_init()
 
@@ -125,7 +125,7 @@ class LlamaCppModel:
         path: str,
         settings: dict[str, Any],
         log: LibraryLog,
-        prefixes: SavedPrefix,
+        prefixes: SavedPrefixes,
         remote: Remote | None = None,
     ) -> None:
         self._settings = settings
@@ -355,7 +355,8 @@ class LlamaCppModel:
     def stepper(self, n_ctx: int, max_outputs: int, rollback: str) -> LlamaCppStepper:
         """Open a context of its own that can be stepped and rolled back."""
         # A batch that is verified is decoded at once, however small the batches of prompts are.
-        context, facts = self._new_context(n_ctx, max(self._n_batch, max_outputs), max_outputs)
+        shape = n_ctx, max(self._n_batch, max_outputs), max_outputs
+        context, facts = self._new_context(*shape)
         before = self.remote.work_so_far() if self.remote else None
         stepper = LlamaCppStepper(
             self._model,
@@ -364,6 +365,8 @@ class LlamaCppModel:
             max_outputs=max_outputs,
             rollback=rollback,
             complaint=self._log.complaint,
+            prefixes=self._prefixes,
+            key=(*self._key, shape),
         )
         if self.remote and before:
             # It has decoded tokens, to see how it is rolled back.

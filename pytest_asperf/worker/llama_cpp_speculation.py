@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import llama_cpp
 import numpy as np
@@ -14,9 +14,15 @@ from .logits import require_finite
 from .rollback import RolledBackStepper, find_way_back
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from numpy.typing import NDArray
+
+    from .llama_cpp_prefix import SavedPrefixes
+
+#: Tokens of a prompt that are computed before its cells are taken back: what is timed then finds
+#: the weights in the processor's caches, as after computing the prompt.
+_WARMING_TOKENS: Final = 16
 
 
 class LlamaCppStepper(RolledBackStepper):
@@ -31,11 +37,15 @@ class LlamaCppStepper(RolledBackStepper):
         max_outputs: int,
         rollback: str,
         complaint: Callable[[], str],
+        prefixes: SavedPrefixes,
+        key: Hashable,
     ) -> None:
         super().__init__(max_outputs, max(max_outputs, min(llama_cpp.llama_n_batch(context), 512)))
         self._context = context
         self._memory = llama_cpp.llama_get_memory(context)
         self._complaint = complaint
+        self._prefixes = prefixes
+        self._key = key
         vocabulary = llama_cpp.llama_model_get_vocab(model)
         self.n_vocab = llama_cpp.llama_vocab_n_tokens(vocabulary)
         self._saved: Any = None
@@ -58,6 +68,24 @@ class LlamaCppStepper(RolledBackStepper):
         self._position = np.ctypeslib.as_array(batch.pos, shape=(room,))
         self._wanted = np.ctypeslib.as_array(batch.logits, shape=(room,))
         self._ramp = np.arange(llama_cpp.llama_n_ctx(self._context) + room, dtype=np.int32)
+
+    def _fill(self, prompt: list[int]) -> None:
+        """Take back what an earlier load computed of a prompt, or compute it."""
+        if self._has_checkpoints:
+            self._prefill(prompt)
+        elif not (self._prefixes.holds(self._key, prompt) and self._take_back(prompt)):
+            self._prefill(prompt)
+            self._prefixes.keep(self._key, self._context, prompt)
+
+    def _take_back(self, prompt: list[int]) -> bool:
+        self._prefill(prompt[:_WARMING_TOKENS])
+        self._empty()
+        self.n_past = self._prefixes.restore(self._key, self._context, prompt)
+        if self.n_past:
+            self._check_position()
+        else:
+            self._empty()
+        return bool(self.n_past)
 
     def _empty(self) -> None:
         llama_cpp.llama_memory_clear(self._memory, False)  # noqa: FBT003  # a C signature

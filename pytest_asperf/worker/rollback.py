@@ -87,6 +87,11 @@ class RolledBackStepper(ABC):
             return
         self._empty()
         self.n_past, self._prompt = 0, prompt
+        fill = self._prefill if fresh else self._fill
+        fill(prompt)
+
+    def _fill(self, prompt: list[int]) -> None:
+        """Have a prompt in the empty memory; an engine may have kept it."""
         self._prefill(prompt)
 
     def _prefill(self, prompt: list[int]) -> None:

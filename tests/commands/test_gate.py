@@ -177,6 +177,15 @@ def test_default_cells_are_listed_and_nothing_is_run(gate: Command) -> None:
     assert not (gate.folder / "log").exists()
 
 
+def test_what_both_builds_choose_is_measured_once(gate: Command) -> None:
+    """Flash attention that both turn off by themselves has no runs of its own."""
+    done = gate("current", "current", "--json", "gate.json")
+    assert done.stdout.count("same runs as auto, 0 s") == 1
+    claims = json.loads((gate.folder / "gate.json").read_text("utf-8"))["claims"]
+    off = next(claim for claim in claims if claim["test"] == "pp512 fake:F16 flash attention off")
+    assert off["outcome"] == "PASS"
+
+
 def test_ctrl_c_keeps_what_was_decided(gate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """The decided cells are reported, and the exit code is 130."""
 

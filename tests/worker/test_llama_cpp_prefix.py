@@ -30,6 +30,28 @@ for settings, end in (({}, 264), ({}, 264), ({}, 272), ({"threads": 1}, 264)):
     model.close()
 print(json.dumps(decoded))
 """
+#: The same of prompts before speculation, with the logits of the token behind.
+_COUNT_PROMPTS = """
+import json, sys
+from pytest_asperf.worker.llama_cpp_engine import LlamaCppEngine
+from pytest_asperf.worker.llama_cpp_speculation import LlamaCppStepper
+decoded, peaks, decode = [], set(), LlamaCppStepper._decode
+def counted(self, tokens, n_outputs):
+    decoded.append(len(tokens))
+    return decode(self, tokens, n_outputs)
+engine, tokens = LlamaCppEngine(), [(7 * n) % 250 + 1 for n in range(320)]
+for prompt, fresh in ((200, False), (200, False), (199, False), (200, False), (200, True)):
+    model = engine.load(sys.argv[1], {})
+    stepper = model.stepper(320, 5, "auto")
+    LlamaCppStepper._decode = counted
+    stepper.begin(tokens[:prompt], fresh=fresh)
+    LlamaCppStepper._decode = decode
+    if prompt == 200:
+        peaks.add(stepper.decode([7], 1)[0].tobytes())
+    stepper.close()
+    model.close()
+print(json.dumps([decoded, len(peaks)]))
+"""
 
 
 def test_a_second_load_computes_only_what_the_first_did_not(draft_gguf: Path) -> None:
@@ -37,6 +59,13 @@ def test_a_second_load_computes_only_what_the_first_did_not(draft_gguf: Path) ->
     command = [sys.executable, "-c", _COUNT, str(draft_gguf)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[256, 8, 8, 8, 8, 256, 8]"
+
+
+def test_a_prompt_before_speculation_is_computed_once(draft_gguf: Path) -> None:
+    """The logits behind it are the same to the last bit; another, or a fresh one, is computed."""
+    command = [sys.executable, "-c", _COUNT_PROMPTS, str(draft_gguf)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[[200, 16, 199, 16, 200], 1]"
 
 
 def test_logits_are_those_of_a_computed_cache(draft: Draft) -> None:
