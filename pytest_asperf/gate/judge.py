@@ -108,7 +108,7 @@ def judge_cells(
             runner.say(schedule.shortfall())
     for group in schedule.undecided:
         for cell in group.cells:
-            yield group.results.get(cell) or comparing.not_begun(cell)
+            yield comparing.known(cell) or group.results.get(cell) or comparing.not_begun(cell)
 
 
 def _total_change(pairs: WorkloadPairs) -> Estimate | None:
@@ -142,14 +142,14 @@ class _BuildComparison:
     schedule: Schedule
     #: For a FAIL, of the cells whose times were measured so far.
     evidence: dict[GateCell, float] = field(default_factory=dict)
-    #: Of the timed cells that are decided, with what ran in each build.
-    decided: dict[GateCell, tuple[CellResult, tuple[Provenance, Provenance]]] = field(
+    #: Of the timed cells, with what ran in each build.
+    measured: dict[GateCell, tuple[CellResult, tuple[Provenance, Provenance]]] = field(
         default_factory=dict
     )
 
     def visit(self, group: Turns, max_seconds: float) -> list[CellResult]:
         """Measure cells that take turns for a while; nothing where together they cannot be."""
-        known = [result for result in map(self._known, group.cells) if result]
+        known = [result for result in map(self.known, group.cells) if result]
         if len(known) == len(group.cells):
             return known
         began = self.runner.measured_s()
@@ -176,19 +176,22 @@ class _BuildComparison:
             self.evidence.update({cell: pairs.test.evidence_for_fail() for cell, pairs in found})
         judged = self._judged(group, result, self.runner.measured_s() - began)
         if isinstance(result, ABResult):
-            self.decided.update({r.cell: (r, result.ran) for r in judged if r.outlook is None})
+            self.measured.update({r.cell: (r, result.ran) for r in judged})
         return judged
 
-    def _known(self, cell: GateCell) -> CellResult | None:
-        """The result of a cell if both builds had chosen by themselves what it asks for."""
+    def known(self, cell: GateCell) -> CellResult | None:
+        """The result so far of a cell if both builds chose by themselves what it asks for."""
         wanted = cell.ref.spec.settings.flash_attn
-        result, ran = self.decided.get(cell.left_to_engine, (None, ()))
+        result, ran = self.measured.get(cell.left_to_engine, (None, ()))
         if result is None or any(r.context is None or r.context.flash_attn != wanted for r in ran):
             return None
-        found = result.verdict
-        if found is not None:
-            found = replace(found, raw={}, details=(_SAME_RUNS, *found.details))
-        return replace(result, cell=cell, elapsed_s=0.0, verdict=found, note="", same_runs=True)
+        verdict, outlook = result.verdict, result.outlook
+        if verdict is not None:
+            verdict = replace(verdict, raw={}, details=(_SAME_RUNS, *verdict.details))
+        if outlook is not None:  # it takes no time of its own
+            outlook = replace(outlook, spent_s=0.0, units_left=0)
+        found = replace(result, cell=cell, elapsed_s=0.0, verdict=verdict, outlook=outlook)
+        return replace(found, note="", same_runs=True)
 
     def not_begun(self, cell: GateCell) -> CellResult:
         """The result of a cell for which no time was left."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 
 import pytest
 
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.config.build_sources import Interpreter
+from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import MeasurementError
-from pytest_asperf.gate.cells import GateCell, GateCheck
+from pytest_asperf.gate.cells import CellResult, GateCell, GateCheck, Outlook
 from pytest_asperf.gate.judge import (
     GateLimits,
     _BuildComparison,
@@ -83,6 +86,25 @@ def test_another_visit_has_other_processes() -> None:
     for visits in range(2):
         assert comparing.visit(Turns([GateCell(A, PP), GateCell(A, TG)], visits), 9.0) == []
     assert runner.done == ["compare", "close", "compare"]
+
+
+@pytest.mark.parametrize(("candidate", "is_measured"), [("on", False), ("off", True)])
+def test_what_both_builds_chose_waits_for_its_runs(candidate: str, *, is_measured: bool) -> None:
+    """Flash attention that both turn on by themselves takes no time; else it is measured."""
+    runner = _Runner()
+    limits = GateLimits(Budget(0.05, 20, 60.0, 1), 0.01)
+    builds = cast("Any", (SimpleNamespace(name="old"), SimpleNamespace(name="new")))
+    comparing = _BuildComparison(cast("Any", runner), builds, limits, Schedule((), 60.0))
+    undecided = CellResult(GateCell(A, PP), 9.0, outlook=Outlook(5, "pairs", 9.0, 7))
+    chosen = (SimpleNamespace(context=SimpleNamespace(flash_attn=f)) for f in ("on", candidate))
+    comparing.measured[undecided.cell] = undecided, cast("Any", tuple(chosen))
+    on = GateCell(ModelRef(replace(A.spec, settings=EngineSettings(flash_attn="on"))), PP)
+    (result,) = comparing.visit(Turns([on]), 9.0)
+    assert ("compare" in runner.done) == is_measured
+    if not is_measured:
+        assert (result.cell, result.elapsed_s, result.same_runs) == (on, 0.0, True)
+        assert result.outlook is not None
+        assert result.outlook.expected_s == 0
 
 
 def test_a_depth_is_filled_once() -> None:
