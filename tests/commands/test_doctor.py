@@ -167,7 +167,7 @@ def test_bandwidth_says_where_it_comes_from() -> None:
         (
             ContainerLimits(cpus=1.5, affinity=8),
             "warning",
-            "processor time of 1.5 cores: more threads",
+            "processor time of 1.5 cores: threads beyond",
         ),
         (ContainerLimits(memory_bytes=4 * 10**9), "ok", "3.73 GiB of memory"),
     ],

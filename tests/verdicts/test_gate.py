@@ -230,7 +230,7 @@ def test_an_accepted_slowdown_passes_with_its_interval_within() -> None:
     assert verdict.figures[0][1].high <= 1.4
     assert "two speeds" not in verdict.note()
     assert "total time: +28" in verdict.note()
-    assert "PASS: +40 % excluded; FAIL: not, and more than +33.3 % shown" in verdict.note()
+    assert "PASS excludes +40 %; FAIL does not, and shows more than +33.3 %" in verdict.note()
 
 
 def test_slow_pairs_among_fast_ones_say_why_they_do_not_pass() -> None:
