@@ -308,6 +308,7 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
                 if not undecided:
                     break
                 label = ", ".join(pairs.workload.name for pairs in undecided)
+                label += " again" * (budget.beta_for_pass is not None)
                 test = undecided[0].test
                 progress(label, test.n, budget.max_pairs, _so_far(test, budget.max_pairs))
                 _run_pair(paired, by_workload, experiment.evidence_elsewhere)

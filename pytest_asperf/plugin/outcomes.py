@@ -137,23 +137,16 @@ def _show_parts(
 def _fitted(
     lines: Iterable[str], config: pytest.Config, *, below: str, most: int | None = None
 ) -> list[str]:
-    """Lines broken between words for a terminal, as many as fit; files get them as they are."""
+    """Lines broken between words for a terminal, at most so many; files get them as they are."""
     terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is None or not terminal.isatty:
         return list(lines)
-    shown = partial(
-        wrap,
-        width=config.get_terminal_writer().fullwidth,
-        subsequent_indent=below,
-        break_on_hyphens=False,
-        placeholder=" …",
-    )
-    parts: list[str] = []
-    for line in lines:
-        room = None if most is None else most - len(parts)
-        if room == 0:
-            break
-        parts += shown(line, max_lines=room)
+    width = config.get_terminal_writer().fullwidth
+    shown = partial(wrap, width=width, subsequent_indent=below, break_on_hyphens=False)
+    parts = [part for line in lines for part in shown(line)]
+    if most is not None and len(parts) > most:
+        last, *_ = wrap(parts[most - 1], width - len(" …"))
+        parts[most - 1 :] = [f"{last} …"]
     return parts
 
 

@@ -22,18 +22,16 @@ from .engine import (
     Engine,
     LoadedModel,
     RefusalError,
-    ScoresInOrder,
     ShowsOutput,
     SpeculatesByItself,
     Timing,
 )
-from .threads import usable_cores
 from .wire import LOG_ENDS, MAX_LINE_BYTES, WireError, decode, encode, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import ThreadPoolExecutor
 
+    from .scoring import ChunkScorer
     from .speculation_ops import Pairs
 
 #: Engines by name: their module and class.
@@ -79,12 +77,10 @@ class Server:
         return Pairs(self._model)
 
     @cached_property
-    def _scorers(self) -> ThreadPoolExecutor:
-        """A thread for each core, as no engine computes while logits are scored."""
-        # Engines that never score start in a tenth less time without it.
-        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+    def _scorer(self) -> ChunkScorer:
+        from .scoring import ChunkScorer  # noqa: PLC0415  # as above
 
-        return ThreadPoolExecutor(usable_cores())
+        return ChunkScorer(self._model)
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The reply to one request; a failure is a reply too."""
@@ -163,39 +159,12 @@ class Server:
         self, models: list[str], tokens: list[int], first: int, concurrency: int
     ) -> dict[str, Any]:
         """Score one chunk with every model; all after the first are compared with the first."""
-        # As above: engines that never score need none of these.
-        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
-
-        import numpy as np  # noqa: PLC0415
-
-        from .scoring import score_chunk  # noqa: PLC0415
-
-        if len(models) == 1 and isinstance(alone := self._model(models[0]), ScoresInOrder):
-            scores = {models[0]: {"nll": alone.nll(tokens, first)}}
-            context = {**alone.context, "peak_rss_bytes": _peak_rss_bytes()}
-            return {"scores": scores, "contexts": {models[0]: context}}
-        # The last position's logits predict a token of the next chunk, which is not scored.
-        n_scored = len(tokens) - 1 - first
-        targets = np.asarray(tokens[first + 1 :], np.intp)
-        # Threads suffice: the engine and numpy both work outside the interpreter's lock.
-        with ThreadPoolExecutor(max(1, concurrency)) as pool:
-            logits = list(
-                pool.map(lambda name: self._model(name).logits(tokens, first)[:n_scored], models)
-            )
-        for name, matrix in zip(models, logits, strict=True):
-            if matrix.shape != logits[0].shape:
-                what = f"{name} and {models[0]} differ in vocabulary size"
-                raise RefusalError("vocabulary", what)
-        saved = bool(self._model(models[0]).facts.get("log_probabilities"))
-        share_out = self._scorers.map
-        by_model = score_chunk(logits, targets, are_log_probabilities=saved, share_out=share_out)
-        return {
-            "scores": dict(zip(models, by_model, strict=True)),
-            "contexts": {
-                name: {**self._model(name).context, "peak_rss_bytes": _peak_rss_bytes()}
-                for name in models
-            },
+        scores = self._scorer.score(models, tokens, first, concurrency)
+        contexts = {
+            name: {**self._model(name).context, "peak_rss_bytes": _peak_rss_bytes()}
+            for name in models
         }
+        return {"scores": scores, "contexts": contexts}
 
     def _quantize(self, source: str, target: str, recipe: dict[str, Any]) -> dict[str, Any]:
         self._engine.quantize(source, target, recipe)
@@ -225,7 +194,7 @@ def _failure(kind: str, message: str, trace: str = "") -> dict[str, Any]:
 def _is_not_installed(err: Exception) -> bool:
     """Whether an import of ours found no package; a trace would say nothing more."""
     raised_in = traceback.extract_tb(err.__traceback__)[-1].filename
-    is_ours = os.path.dirname(raised_in) == os.path.dirname(__file__)  # noqa: PTH120  # pathlib costs
+    is_ours = raised_in.rpartition("/")[0] == __file__.rpartition("/")[0]
     return isinstance(err, ModuleNotFoundError) and is_ours
 
 

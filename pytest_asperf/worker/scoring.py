@@ -14,14 +14,20 @@ makes their sum differ from 1, and normalising them again would add that to ever
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from .engine import RefusalError, ScoresInOrder
+from .threads import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
+
+    from .engine import LoadedModel
 
     Matrix = NDArray[np.float32]
     Vector = NDArray[np.float64]
@@ -33,6 +39,45 @@ _BLOCK_ELEMENTS: Final = 2**18
 #: Saved log-probabilities at or below it carry no weight in KLD (as in llama-perplexity): below it
 #: a file holds its floor.
 _LEAST_LOG_PROBABILITY: Final = -16.0
+
+
+class ChunkScorer:
+    """Scores chunks with the models that `find` gives by name."""
+
+    def __init__(self, find: Callable[[str], LoadedModel]) -> None:
+        self._find = find
+        # A thread for each core: no engine of this process computes while logits are scored.
+        self._threads = ThreadPoolExecutor(usable_cores())
+
+    def score(
+        self, models: list[str], tokens: list[int], first: int, concurrency: int
+    ) -> dict[str, dict[str, Any]]:
+        """Score positions from `first` on with every model, so many at a time.
+
+        All after the first are compared with the first; the results are those of `score_chunk`.
+        """
+        base = self._find(models[0])
+        if len(models) == 1 and isinstance(base, ScoresInOrder):
+            return {models[0]: {"nll": base.nll(tokens, first)}}
+        # The last position's logits predict a token of the next chunk, which is not scored.
+        n_scored = len(tokens) - 1 - first
+        targets = np.asarray(tokens[first + 1 :], np.intp)
+        # Threads suffice: the engine and numpy both work outside the interpreter's lock.
+        with ThreadPoolExecutor(max(1, concurrency)) as pool:
+            logits = list(
+                pool.map(lambda name: self._find(name).logits(tokens, first)[:n_scored], models)
+            )
+        for name, matrix in zip(models, logits, strict=True):
+            if matrix.shape != logits[0].shape:
+                what = f"{name} and {models[0]} differ in vocabulary size"
+                raise RefusalError("vocabulary", what)
+        by_model = score_chunk(
+            logits,
+            targets,
+            are_log_probabilities=bool(base.facts.get("log_probabilities")),
+            share_out=self._threads.map,
+        )
+        return dict(zip(models, by_model, strict=True))
 
 
 def score_chunk(
