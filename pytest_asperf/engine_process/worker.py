@@ -146,17 +146,29 @@ class Worker(EngineProcess):
         return self.parsed(f"output {name}", lambda: str(answer["text"]))
 
     def score(
-        self, names: Sequence[str], tokens: Sequence[int], first: int, *, concurrency: int = 1
+        self,
+        names: Sequence[str],
+        tokens: Sequence[int],
+        first: int,
+        *,
+        concurrency: int = 1,
+        following: Sequence[int] = (),
     ) -> dict[str, tuple[ChunkScore, ContextFacts]]:
         """Score a chunk's logits from position `first` on with each model, compared with the first.
 
-        The result has, for each model, its scores and what its context resolved to.
+        The result has, for each model, its scores and what its context resolved to. The chunk that
+        follows, if it is known, is computed meanwhile where a GPU would be idle.
 
         Raises:
             MeasurementError: scores that no model can have; see `ChunkScore`.
         """
         answer = self.call(
-            "score", models=list(names), tokens=list(tokens), first=first, concurrency=concurrency
+            "score",
+            models=list(names),
+            tokens=list(tokens),
+            first=first,
+            concurrency=concurrency,
+            following=list(following),
         )
 
         def parse(name: str) -> tuple[ChunkScore, ContextFacts]:

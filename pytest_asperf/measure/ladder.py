@@ -7,6 +7,9 @@ of the context's size, BOS forced at the start of each, the second half scored.
 
 from __future__ import annotations
 
+import math
+import time
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.estimate import memory_text
@@ -25,6 +28,8 @@ PPL_N_CTX: Final = 512
 
 #: Share of the free memory that models may take together: the rest is for contexts and logits.
 _MEMORY_SHARE: Final = 0.7
+#: Showing a change takes as long as a GPU takes for a chunk.
+_SHOWN_EACH_S: Final = 0.5
 
 
 def split_chunks(
@@ -83,14 +88,19 @@ def score_ladder(
 ) -> dict[str, tuple[tuple[ChunkScore, ...], ContextFacts]]:
     """Score every chunk with every model; all after the first are compared with the first.
 
-    `progress` is given the scores so far. For each model there are its scores by chunk, and what
-    its context resolved to.
+    `progress` is given the scores so far, now and then. For each model there are its scores by
+    chunk, and what its context resolved to.
     """
     contexts: dict[str, ContextFacts] = {}
     scores: dict[str, list[ChunkScore]] = {name: [] for name in names}
-    for chunk in chunks:
-        progress(scores)
-        row = worker.score(names, chunk, len(chunk) // 2, concurrency=concurrency)
+    shown_s = -math.inf
+    for chunk, following in zip_longest(chunks, chunks[1:], fillvalue=()):
+        if (now_s := time.monotonic()) - shown_s >= _SHOWN_EACH_S:
+            progress(scores)
+            shown_s = now_s
+        row = worker.score(
+            names, chunk, len(chunk) // 2, concurrency=concurrency, following=following
+        )
         for name in names:
             score, contexts[name] = row[name]
             scores[name].append(score)

@@ -31,7 +31,7 @@ MIN_TOKENS: Final = 512
 #: Steps of a TG warm-up: enough to touch all weights and to compile what is compiled.
 _WARM_UP_STEPS: Final = 8
 
-#: A GPU is warm where a run saves less than this share of the one before it, or is this long.
+#: A GPU is warm where two runs in a row differ by no more than this share, or one is this long.
 _STEADY: Final = 0.05
 _LONG_NS: Final = 300_000_000
 _MOST_WARM_UPS: Final = 10
@@ -208,6 +208,6 @@ def run_until_steady(time_it: Callable[[], RawRun]) -> RawRun:
         if run.elapsed_ns > _LONG_NS:
             break
         previous, run = run, time_it()
-        if run.elapsed_ns > (1 - _STEADY) * previous.elapsed_ns:
+        if abs(run.elapsed_ns / previous.elapsed_ns - 1) <= _STEADY:
             break
     return first

@@ -171,6 +171,14 @@ class LoadedModel(Protocol):
 
 
 @runtime_checkable
+class LooksAhead(Protocol):
+    """A model that can compute the next chunk while the logits of the last are read."""
+
+    def look_ahead(self, tokens: Sequence[int], first: int) -> None:
+        """Compute what `logits` is asked for next, unless it is the CPU that would."""
+
+
+@runtime_checkable
 class ScoresInOrder(Protocol):
     """A model that goes through a text from its beginning, and cannot go back cheaply."""
 

@@ -7,6 +7,7 @@ a GPU backend is built in, one thread for each CPU that is useful for arithmetic
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import time
@@ -20,6 +21,7 @@ import numpy as np
 from . import llama_cpp_compat as compat
 from .engine import Facts, LoadedModel, RefusalError, Timing, require_context
 from .identity import files_sha256
+from .llama_cpp_chunks import ChunkContexts, refused
 from .llama_cpp_log import LibraryLog
 from .llama_cpp_prefix import SavedPrefixes
 from .llama_cpp_rpc import device_list, require_rpc
@@ -133,7 +135,7 @@ class LlamaCppModel:
         self._prefixes = prefixes
         self.remote = remote
         self._context: Any = None
-        self._context_key: tuple[int, int, bool] | None = None
+        self._open_for: int | None = None
         self.context: Facts = {}
         self._resident: list[int] = []
         self._threads = settings.get("threads") or default_threads()
@@ -157,6 +159,8 @@ class LlamaCppModel:
         self._vocab = llama_cpp.llama_model_get_vocab(self._model)
         self._n_vocab = llama_cpp.llama_vocab_n_tokens(self._vocab)
         self.facts = self._describe(time.perf_counter_ns() - started_ns)
+        bos = llama_cpp.llama_vocab_bos(self._vocab) if self.facts["add_bos"] else None
+        self._chunks = ChunkContexts(lambda n: self._new_context(n, n, 0), bos, log)
         if remote:
             self.facts["remote"] = greeting
             remote.require_weights(self.facts["buffers_mib"])
@@ -217,41 +221,33 @@ class LlamaCppModel:
         started_ns = time.perf_counter_ns()
         steps = self._decode_all(timed, n_batch)
         if chooses:
-            self._logits(-1, 1)[0].argmax()
+            self._rows(self._context, -1)[0].argmax()
         elapsed_ns = time.perf_counter_ns() - started_ns
         self._resident = list(tokens)
         if self.remote and before:
             self.remote.require_work(before, len(steps), self._n_vocab)
-        return Timing(len(timed), elapsed_ns, tuple(steps), seen(self._logits(-1, 1)[0]))
+        return Timing(len(timed), elapsed_ns, tuple(steps), seen(self._rows(self._context, -1)[0]))
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
         """Logits from position `first`, as a view of the library's buffer."""
         n = len(tokens)
         if self._n_batch < n:
             raise RefusalError("context", f"n_batch {self._n_batch} is less than a chunk of {n}")
-        self._open_context(n, n, all_outputs=True)
-        llama_cpp.llama_memory_clear(self._memory, False)  # noqa: FBT003  # a C signature
-        self._resident = []
-        batch = llama_cpp.llama_batch_init(n, 0, 1)
-        try:
-            batch.n_tokens = n
-            for i, token in enumerate(tokens):
-                batch.token[i] = token
-                batch.pos[i] = i
-                batch.n_seq_id[i] = 1
-                batch.seq_id[i][0] = 0
-                batch.logits[i] = i >= first
-            if self.facts["add_bos"]:
-                batch.token[0] = llama_cpp.llama_vocab_bos(self._vocab)
-            self._check(llama_cpp.llama_decode(self._context, batch), 0, n)
-        finally:
-            llama_cpp.llama_batch_free(batch)
-        llama_cpp.llama_synchronize(self._context)
-        return self._logits(first, n - first)
+        self._close_context()
+        context = self._chunks.read(tokens, first)
+        self.context = self._chunks.facts
+        return self._rows(context, first, n - first)
 
-    def _logits(self, position: int, n_rows: int) -> NDArray[np.float32]:
+    def look_ahead(self, tokens: Sequence[int], first: int) -> None:
+        """Decode the next chunk while the last one's logits are read, where no core is needed."""
+        if self.facts["layers_offloaded"] > self.facts["n_layers"]:
+            # What it lacks room for, or fails at, is met again when the chunk's turn comes.
+            with contextlib.suppress(RefusalError):
+                self._chunks.look_ahead(tokens, first)
+
+    def _rows(self, context: Any, position: int, n_rows: int = 1) -> NDArray[np.float32]:
         """Rows of the last batch's logits, as a view of the library's buffer."""
-        pointer = llama_cpp.llama_get_logits_ith(self._context, position)
+        pointer = llama_cpp.llama_get_logits_ith(context, position)
         if not pointer:
             raise RefusalError("logits", "the context returned no logits")
         return np.ctypeslib.as_array(pointer, shape=(n_rows, self._n_vocab))
@@ -259,11 +255,12 @@ class LlamaCppModel:
     def close(self) -> None:
         """Free the context and the model."""
         self._close_context()
+        self._chunks.close()
         llama_cpp.llama_model_free(self._model)
 
     def _prepare(self, tokens: Sequence[int], depth: int, n_ctx: int) -> None:
         """Bring exactly `tokens[:depth]` into the cache, reusing what it holds."""
-        self._open_context(n_ctx, self._n_batch, all_outputs=False)
+        self._open_context(n_ctx)
         prefix = list(tokens[:depth])
         keeps = depth > 0 and self._resident[:depth] == prefix
         # A recurrent memory cannot drop its tail: it starts again.
@@ -273,7 +270,7 @@ class LlamaCppModel:
 
     def _fill(self, prefix: list[int]) -> None:
         """Bring nothing but a text into the cache, from an earlier load's as far as it has it."""
-        key = (*self._key, self._context_key)
+        key = (*self._key, self._open_for)
         llama_cpp.llama_memory_clear(self._memory, False)  # noqa: FBT003  # a C signature
         held = self._prefixes.restore(key, self._context, prefix) if prefix else 0
         if not held:
@@ -301,30 +298,21 @@ class LlamaCppModel:
                 linger(began, self._slow_by)
             steps.append(clock() - began)
             if status != 0:
-                self._check(status, start, len(tokens))
+                raise refused(status, start, len(tokens), self._log)
         return steps
-
-    def _check(self, status: int, position: int, total: int) -> None:
-        if status != 0:
-            raise RefusalError(
-                "decode",
-                f"llama_decode returned {status} at token {position} of {total}: "
-                + self._log.complaint(),
-            )
 
     @property
     def _memory(self) -> Any:
         return llama_cpp.llama_get_memory(self._context)
 
-    def _open_context(self, n_ctx: int, n_batch: int, *, all_outputs: bool) -> None:
-        key = (n_ctx, n_batch, all_outputs)
-        if key == self._context_key:
+    def _open_context(self, n_ctx: int) -> None:
+        if n_ctx == self._open_for:
             return
+        self._chunks.close()
         self._close_context()
-        # As many outputs as the batch holds, or the last alone.
-        n_outputs = 0 if all_outputs else None
-        self._context, self.context = self._new_context(n_ctx, n_batch, n_outputs)
-        self._context_key = key
+        # Of a batch the last position alone has logits.
+        self._context, self.context = self._new_context(n_ctx, self._n_batch, None)
+        self._open_for = n_ctx
 
     def _new_context(self, n_ctx: int, n_batch: int, n_outputs: int | None) -> tuple[Any, Facts]:
         """A context and the settings that it resolved to.
@@ -386,4 +374,4 @@ class LlamaCppModel:
     def _close_context(self) -> None:
         if self._context:
             llama_cpp.llama_free(self._context)
-        self._context, self._context_key, self._resident = None, None, []
+        self._context, self._open_for, self._resident = None, None, []

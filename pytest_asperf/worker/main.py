@@ -155,11 +155,9 @@ class Server:
             raise RefusalError("unsupported", "only the engine command keeps what is generated")
         return {"text": loaded.output(prompt, n_tokens)}
 
-    def _score(
-        self, models: list[str], tokens: list[int], first: int, concurrency: int
-    ) -> dict[str, Any]:
+    def _score(self, models: list[str], **request: Any) -> dict[str, Any]:
         """Score one chunk with every model; all after the first are compared with the first."""
-        scores = self._scorer.score(models, tokens, first, concurrency)
+        scores = self._scorer.score(models, **request)
         contexts = {
             name: {**self._model(name).context, "peak_rss_bytes": _peak_rss_bytes()}
             for name in models

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from .engine import RefusalError, ScoresInOrder
+from .engine import LooksAhead, RefusalError, ScoresInOrder
 from .threads import usable_cores
 
 if TYPE_CHECKING:
@@ -46,17 +46,24 @@ class ChunkScorer:
 
     def __init__(self, find: Callable[[str], LoadedModel]) -> None:
         self._find = find
-        # A thread for each core: no engine of this process computes while logits are scored.
+        # A thread for each core: none computes a model while logits are scored.
         self._threads = ThreadPoolExecutor(usable_cores())
 
     def score(
-        self, models: list[str], tokens: list[int], first: int, concurrency: int
+        self,
+        models: list[str],
+        tokens: list[int],
+        first: int,
+        concurrency: int,
+        following: Sequence[int] = (),
     ) -> dict[str, dict[str, Any]]:
         """Score positions from `first` on with every model, so many at a time.
 
         All after the first are compared with the first; the results are those of `score_chunk`.
+        A GPU computes the chunk that follows while this one is scored.
         """
-        base = self._find(models[0])
+        loaded = [self._find(name) for name in models]
+        base = loaded[0]
         if len(models) == 1 and isinstance(base, ScoresInOrder):
             return {models[0]: {"nll": base.nll(tokens, first)}}
         # The last position's logits predict a token of the next chunk, which is not scored.
@@ -64,19 +71,24 @@ class ChunkScorer:
         targets = np.asarray(tokens[first + 1 :], np.intp)
         # Threads suffice: the engine and numpy both work outside the interpreter's lock.
         with ThreadPoolExecutor(max(1, concurrency)) as pool:
-            logits = list(
-                pool.map(lambda name: self._find(name).logits(tokens, first)[:n_scored], models)
+            logits = list(pool.map(lambda model: model.logits(tokens, first)[:n_scored], loaded))
+            for name, matrix in zip(models, logits, strict=True):
+                if matrix.shape != logits[0].shape:
+                    what = f"{name} and {models[0]} differ in vocabulary size"
+                    raise RefusalError("vocabulary", what)
+            ahead = [
+                pool.submit(model.look_ahead, following, first)
+                for model in loaded
+                if following and isinstance(model, LooksAhead)
+            ]
+            by_model = score_chunk(
+                logits,
+                targets,
+                are_log_probabilities=bool(base.facts.get("log_probabilities")),
+                share_out=self._threads.map,
             )
-        for name, matrix in zip(models, logits, strict=True):
-            if matrix.shape != logits[0].shape:
-                what = f"{name} and {models[0]} differ in vocabulary size"
-                raise RefusalError("vocabulary", what)
-        by_model = score_chunk(
-            logits,
-            targets,
-            are_log_probabilities=bool(base.facts.get("log_probabilities")),
-            share_out=self._threads.map,
-        )
+            for done in ahead:
+                done.result()
         return dict(zip(models, by_model, strict=True))
 
 
