@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import llama_cpp
 
-from .engine import Facts, RefusalError
+from . import llama_cpp_compat as compat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from .engine import Facts
     from .llama_cpp_log import LibraryLog
 
 
@@ -56,10 +57,11 @@ class ChunkContexts:
             context, self.facts = self._new_context(len(tokens))
             self._contexts.append(context)
         context = self._contexts[index]
-        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), False)  # noqa: FBT003  # a C signature
+        compat.empty(context)
         begin = tokens[0] if self._bos is None else self._bos
         if status := decode_chunk(context, [begin, *tokens[1:]], first):
-            raise refused(status, 0, len(tokens), self._log)
+            where = f"for a chunk of {len(tokens)} tokens"
+            raise compat.refused(status, where, self._log.complaint())
 
     def close(self) -> None:
         """Free both."""
@@ -84,9 +86,3 @@ def decode_chunk(context: Any, tokens: Sequence[int], first: int) -> int:
         llama_cpp.llama_batch_free(batch)
     llama_cpp.llama_synchronize(context)
     return status
-
-
-def refused(status: int, position: int, total: int, log: LibraryLog) -> RefusalError:
-    """What a status of `llama_decode` that is not 0 means."""
-    where = f"llama_decode returned {status} at token {position} of {total}"
-    return RefusalError("decode", f"{where}: {log.complaint()}")

@@ -86,6 +86,16 @@ def set_outputs(params: Any, n_outputs: int) -> None:
         params.n_outputs_max_per_seq = n_outputs
 
 
+def empty(context: Any) -> None:
+    """Forget what a context has decoded; the memory itself need not be overwritten."""
+    llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), False)  # noqa: FBT003  # a C signature
+
+
+def refused(status: int, where: str, complaint: str) -> RefusalError:
+    """What a status of `llama_decode` that is not 0 means."""
+    return RefusalError("decode", f"llama_decode returned {status} {where}: {complaint}")
+
+
 def gpu_layers(n_layers: int | None) -> int:
     """The library's number for `n_layers` on a GPU; None or a negative number is all."""
     return _ALL_LAYERS if n_layers is None or n_layers < 0 else n_layers

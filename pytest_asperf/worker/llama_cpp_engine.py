@@ -21,7 +21,7 @@ import numpy as np
 from . import llama_cpp_compat as compat
 from .engine import Facts, LoadedModel, RefusalError, Timing, require_context
 from .identity import files_sha256
-from .llama_cpp_chunks import ChunkContexts, refused
+from .llama_cpp_chunks import ChunkContexts
 from .llama_cpp_log import LibraryLog
 from .llama_cpp_prefix import SavedPrefixes
 from .llama_cpp_rpc import device_list, require_rpc
@@ -263,18 +263,19 @@ class LlamaCppModel:
         self._open_context(n_ctx)
         prefix = list(tokens[:depth])
         keeps = depth > 0 and self._resident[:depth] == prefix
+        memory = llama_cpp.llama_get_memory(self._context)
         # A recurrent memory cannot drop its tail: it starts again.
-        if not (keeps and llama_cpp.llama_memory_seq_rm(self._memory, 0, depth, -1)):
+        if not (keeps and llama_cpp.llama_memory_seq_rm(memory, 0, depth, -1)):
             self._fill(prefix)
         self._resident = []
 
     def _fill(self, prefix: list[int]) -> None:
         """Bring nothing but a text into the cache, from an earlier load's as far as it has it."""
         key = (*self._key, self._open_for)
-        llama_cpp.llama_memory_clear(self._memory, False)  # noqa: FBT003  # a C signature
+        compat.empty(self._context)
         held = self._prefixes.restore(key, self._context, prefix) if prefix else 0
         if not held:
-            llama_cpp.llama_memory_clear(self._memory, False)  # noqa: FBT003  # half restored
+            compat.empty(self._context)  # it may be half restored
         if rest := prefix[held:]:
             self._decode_all(rest, self._n_batch)
         if prefix and not held:
@@ -298,12 +299,9 @@ class LlamaCppModel:
                 linger(began, self._slow_by)
             steps.append(clock() - began)
             if status != 0:
-                raise refused(status, start, len(tokens), self._log)
+                where = f"at token {start} of {len(tokens)}"
+                raise compat.refused(status, where, self._log.complaint())
         return steps
-
-    @property
-    def _memory(self) -> Any:
-        return llama_cpp.llama_get_memory(self._context)
 
     def _open_context(self, n_ctx: int) -> None:
         if n_ctx == self._open_for:

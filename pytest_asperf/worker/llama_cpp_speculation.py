@@ -88,7 +88,7 @@ class LlamaCppStepper(RolledBackStepper):
         return bool(self.n_past)
 
     def _empty(self) -> None:
-        llama_cpp.llama_memory_clear(self._memory, False)  # noqa: FBT003  # a C signature
+        compat.empty(self._context)
 
     def likeliest(self, tokens: list[int], n: int) -> list[int]:
         """Decode tokens, and go on with the likeliest next one until there are `n` of them."""
@@ -109,11 +109,8 @@ class LlamaCppStepper(RolledBackStepper):
         status = llama_cpp.llama_decode(self._context, self._batch)
         llama_cpp.llama_synchronize(self._context)
         if status != 0:
-            raise RefusalError(
-                "decode",
-                f"llama_decode returned {status} for {n} tokens from position {first}: "
-                + self._complaint(),
-            )
+            where = f"for {n} tokens from position {first}"
+            raise compat.refused(status, where, self._complaint())
         self.n_past = first + n
         self._check_position()
         return self._logits(n - n_outputs, n_outputs)

@@ -78,7 +78,7 @@ class Server:
 
     @cached_property
     def _scorer(self) -> ChunkScorer:
-        from .scoring import ChunkScorer  # noqa: PLC0415  # as above
+        from .scoring import ChunkScorer  # noqa: PLC0415  # it brings numpy, too
 
         return ChunkScorer(self._model)
 
