@@ -72,6 +72,7 @@ class EngineFacts:
     """What an engine says of itself; None where it says nothing.
 
     Attributes:
+        priority: of its process, where that is not the usual one.
         cannot: what the engine refuses, and why: an operation, a setting, or `setting=value`.
     """
 
@@ -85,6 +86,7 @@ class EngineFacts:
     library_sha256: str | None = None
     devices: tuple[Device, ...] = ()
     default_threads: int | None = None
+    priority: str | None = None
     cannot: Mapping[str, str] = field(default_factory=dict)
     verbatim: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
 

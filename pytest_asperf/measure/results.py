@@ -78,6 +78,7 @@ class Provenance:
             ("device", self._devices()),
             *((("remote", self.loaded.remote.text()),) if self.loaded.remote else ()),
             *((("group", self.loaded.group),) if self.loaded.group else ()),
+            *((("priority", self.engine.priority),) if self.engine.priority else ()),
             ("settings", self._settings()),
             *((("memory", f"{memory}, by the engine's own count"),) if memory else ()),
             *(((self._served_by, self._server),) if self.loaded.served else ()),

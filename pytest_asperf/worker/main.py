@@ -26,6 +26,7 @@ from .engine import (
     SpeculatesByItself,
     Timing,
 )
+from .priority import take_priority
 from .wire import LOG_ENDS, MAX_LINE_BYTES, WireError, decode, encode, write_all
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Server:
         self._engine = engine
         self._models: dict[str, LoadedModel] = {}
         self._operations: dict[str, Callable[..., dict[str, Any]]] = {
-            "describe": self._engine.describe,
+            "describe": self._describe,
             "load": self._load,
             "unload": self._unload,
             "clear": self._clear,
@@ -100,6 +101,10 @@ class Server:
                 "internal", f"{type(err).__name__}: {err}", traceback.format_exc(limit=-5)
             )
         return {"ok": True, "result": result}
+
+    def _describe(self) -> dict[str, Any]:
+        nice = os.getpriority(os.PRIO_PROCESS, 0)
+        return {**self._engine.describe(), "priority": f"nice {nice}" if nice else None}
 
     def _load(self, model: str, path: str, settings: dict[str, Any]) -> dict[str, Any]:
         loaded = self._engine.load(path, settings)
@@ -259,6 +264,7 @@ def main(arguments: list[str]) -> None:
     request_fd, reply_fd, log_fd = map(int, descriptors)
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # else a crash's reason is not its last words
     _capture_output(log_fd)
+    take_priority()
     _end_with_parent(request_fd)
     with os.fdopen(request_fd, "rb") as requests:
         try:
