@@ -11,8 +11,9 @@ import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import quantiles
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pytest_asperf.analysis.stats.total_time import total_log_ratio, typical_log_ratio
 from pytest_asperf.engine_process import usable_cores
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from pytest_asperf.engine_process import ContextFacts, RawRun
     from pytest_asperf.measure.metered import PhaseEnergy
     from pytest_asperf.measure.running_arms import TimedArm
+
+Answer = TypeVar("Answer")
 
 #: Timed work of one arm in a pair: long against a scheduler's slice.
 _PAIR_NS: Final = 100_000_000
@@ -169,9 +172,10 @@ class PairedRunner:
         # A server generates from a prompt, and does not go on where it ended.
         is_served = any(arm.loaded.served for arm in self._arms)
         self._has_parts = len(self._kept) == len(self._arms) and not is_served
-        self._may_share_cores = not is_served
         self.reloads = not self._kept
-        self.n_cores: int | None = None
+        self.n_cores = None if is_served else self._fewest_cores()
+        two_fit = self.n_cores is not None and 2 * self.n_cores <= len(self._usable_cores)
+        self._at_once = len(self._arms) if self._has_parts and two_fit else 1
         self.contexts: dict[TimedArm, ContextFacts] = {}
         self.lengths: dict[Workload, PairLength] = {}
         self.phases: list[PhaseEnergy] = []
@@ -182,12 +186,14 @@ class PairedRunner:
         """Run everything uncounted, and decide lengths and reloads from how long it takes."""
         for workload in workloads:
             parts = most_parts(workload) if self._has_parts else 1
-            slowest_ns = max(self._rehearsed_ns(arm, workload, parts) for arm in self._arms)
-            length = PairLength.of(parts * slowest_ns, parts)
+            rehearse = partial(self._rehearsed_ns, workload=workload, parts=parts)
+            # One meter reads the energy of both.
+            of_each = map if workload.metered else self._of_each
+            length = PairLength.of(parts * max(of_each(rehearse, self._arms)), parts)
             self.lengths[workload] = length.showing(workload)
         if self._kept:
-            self.reloads = load_is_cheap(1e9 * max(arm.reload() for arm in self._kept), _PAIR_NS)
-        self.n_cores = self._fewest_cores()
+            slowest_s = max(self._of_each(lambda arm: arm.reload(), self._kept))
+            self.reloads = load_is_cheap(1e9 * slowest_s, _PAIR_NS)
 
     def begin_pair(self) -> None:
         """Draw the cores of the next pair, and load the models where each pair does."""
@@ -230,16 +236,17 @@ class PairedRunner:
         )
 
     def _prepare(self, order: Sequence[TimedArm], do: Callable[[TimedArm], object]) -> None:
-        """Do what is not timed in arms that keep their model, at once if there are cores enough."""
-        kept = [arm for arm in order if arm in self._kept]
-        if 0 < 2 * len(self._cores) <= len(self._usable_cores):
+        """Do what is not timed in arms that keep their model."""
+        if self._at_once > 1:
             self._confine(self._usable_cores)
-            with ThreadPoolExecutor(len(order)) as pool:
-                list(pool.map(do, kept))
+        self._of_each(do, [arm for arm in order if arm in self._kept])
+        if self._at_once > 1:
             self._confine(self._cores)
-        else:
-            for arm in kept:
-                do(arm)
+
+    def _of_each(self, do: Callable[[TimedArm], Answer], arms: Sequence[TimedArm]) -> list[Answer]:
+        """Have arms do something, at once if each has the cores that it needs."""
+        with ThreadPoolExecutor(self._at_once) as pool:
+            return list(pool.map(do, arms))
 
     def _confine(self, cores: tuple[int, ...]) -> None:
         if cores:
@@ -253,18 +260,11 @@ class PairedRunner:
         return order
 
     def _fewest_cores(self) -> int | None:
-        """Cores that suffice for either arm; None where one needs all of them, or a device.
-
-        A server is a process of its own beside the one that asks it.
-        """
-        if not self._may_share_cores:
+        """Cores that suffice for either arm; None where one needs all of them, or a device."""
+        loaded = [arm.loaded for arm in self._arms]
+        if any(facts.layers_offloaded or not facts.threads for facts in loaded):
             return None
-        wanted = 0
-        for arm in self._arms:
-            threads = self.contexts[arm].threads
-            if arm.loaded.layers_offloaded or threads is None:
-                return None
-            wanted = max(wanted, threads)
+        wanted = max(facts.threads for facts in loaded)
         return wanted if wanted < len(self._usable_cores) else None
 
     def _rehearsed_ns(self, arm: TimedArm, workload: Workload, parts: int) -> int:

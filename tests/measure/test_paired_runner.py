@@ -97,6 +97,7 @@ class FakeArm:
             loads_each_run=self.loads_each_run,
             layers_offloaded=self.layers_offloaded,
             served=self.served,
+            threads=2,
         )
         self.worker = SimpleNamespace(confine=self._confine)
 
@@ -107,7 +108,7 @@ class FakeArm:
         """Note what is run."""
         self.log.append((self.name, (workload.kind, turn % parts, parts)))
         elapsed_ns = round(1e6 * self.run_ms / parts)
-        context = SimpleNamespace(threads=2)
+        context = SimpleNamespace()
         n_tokens = workload.n_tokens // parts
         return SimpleNamespace(elapsed_ns=elapsed_ns, n_tokens=n_tokens, context=context)
 
