@@ -2,9 +2,9 @@
 
 ``--servers N`` gates each kind of server with itself at one and at four users, N gates in all and
 nothing else; ``--tools`` names the folder of llama-server. ``--default-gates N`` runs ``asperf gate
-current current`` N times; ``--each N`` gates the shipped target N times with each slowdown at each
-tolerance, in random order. On a busy machine a candidate is slower than its share, as load delays a
-step that computes longer by more.
+current current`` N times, beside as many busy loops as ``--beside`` says; ``--each N`` gates the
+shipped target N times with each slowdown at each tolerance, in random order. On a busy machine a
+candidate is slower than its share, as load delays a step that computes longer by more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -39,6 +39,8 @@ from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_asperf.measure.ab_speed import WorkloadPairs
 
 #: Shares by which the candidate is slowed, by tolerance.
@@ -95,6 +97,7 @@ def main() -> bool:
     """Print the tables, and return whether the promised rates hold."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--default-gates", type=int, default=10, help="default gates to run")
+    parser.add_argument("--beside", type=int, default=0, help="busy loops beside default gates")
     parser.add_argument("--each", type=int, default=20, help="live gates of each case")
     parser.add_argument("--seed", type=int, default=0, help="of the first live gate")
     parser.add_argument("--servers", type=int, default=0, help="gates of equal servers to run")
@@ -102,7 +105,22 @@ def main() -> bool:
     options = parser.parse_args()
     if options.servers:
         return _server_gates(options.servers, options.tools, options.seed)
-    return _default_gates(options.default_gates) & _live_gates(options.each, options.seed)
+    with _busy_loops(options.beside):
+        passed = _default_gates(options.default_gates)
+    return passed & _live_gates(options.each, options.seed)
+
+
+@contextmanager
+def _busy_loops(n: int) -> Iterator[None]:
+    """Keep cores busy, by processes that have nothing to do with this one."""
+    command = [sys.executable, "-c", "while True: pass"]
+    loops = [subprocess.Popen(command, start_new_session=True) for _ in range(n)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
 
 
 def _default_gates(n_gates: int) -> bool:
