@@ -11,6 +11,7 @@ measure are arguments: `python benchmarks/bench_cuda.py 0.5B 3B 8B 0.5B-150k`.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -72,9 +73,10 @@ def main(sizes: list[str]) -> bool:
         shape = _SHAPES[size]
         large_vocabulary = shape.n_vocab > _SHAPES["0.5B"].n_vocab
         with tempfile.TemporaryDirectory() as folder:
+            os.environ["ASPERF_CACHE"] = folder
             spec = write_random_llama(Path(folder) / f"{size}.gguf", shape, n_ctx=_N_CTX)
             levels = _LONG_LADDER if large_vocabulary else _LEVELS
-            files = level_files(spec, levels, cache=Path(folder))
+            files = level_files(spec, levels)
             if not large_vocabulary:
                 rows = [row for level, path in files.items() for row in _speed(spec, level, path)]
                 header = ("model", "run", "ours, tok/s", "llama-bench", "time, ours / theirs")

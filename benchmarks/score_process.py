@@ -1,12 +1,14 @@
 """This plugin's side of a PPL comparison as a process of its own: start, score, print JSON.
 
 Arguments: the corpus, the most chunks (0 for all), then LEVEL=FILE, the baseline first. One file
-is scored by itself; several are a ladder, measured as the `ladder` fixture measures it.
+is scored by itself; several are a ladder, measured as the `ladder` fixture measures it. Hashes of
+files are kept in the cache, as they are for users: the first run alone takes time for them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 import tempfile
@@ -21,6 +23,7 @@ from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
 from pytest_asperf.measure.plan import MeasurementPlan
 from pytest_asperf.measure.runner import MeasurementRunner
+from pytest_asperf.modelfiles.cache import cache_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,7 +72,7 @@ def _score_ladder(files: Mapping[str, Path], corpus: Path, chunks: int | None) -
     with tempfile.TemporaryDirectory() as folder:
         runner = MeasurementRunner(
             _BUILD,
-            cache=Path(folder),
+            cache=cache_root(os.environ),
             corpus=corpus,
             plan=MeasurementPlan(chunks=chunks),
             # The queue is for measurements of other sessions, which would be counted here.

@@ -14,6 +14,7 @@ makes their sum differ from 1, and normalising them again would add that to ever
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,7 @@ from .engine import LooksAhead, RefusalError, ScoresInOrder
 from .threads import usable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
     Matrix = NDArray[np.float32]
     Vector = NDArray[np.float64]
     Indices = NDArray[np.intp]
+    Weigh = Callable[[Matrix, Matrix], tuple[Indices, Vector, Vector]]
 
-#: Elements of one block: 1 MiB of float32 for each array in use stays in the core's caches.
-_BLOCK_ELEMENTS: Final = 2**18
+#: Elements of one block, for each thread: so short that its arrays stay in a core's caches, and so
+#: long that 16 threads do not wait for the interpreter's lock after each call of numpy.
+_BLOCK_ELEMENTS: Final = 2**17
 
 #: Saved log-probabilities at or below it carry no weight in KLD (as in llama-perplexity): below it
 #: a file holds its floor.
@@ -47,7 +50,8 @@ class ChunkScorer:
     def __init__(self, find: Callable[[str], LoadedModel]) -> None:
         self._find = find
         # A thread for each core: none computes a model while logits are scored.
-        self._threads = ThreadPoolExecutor(usable_cores())
+        self._n_threads = usable_cores()
+        self._threads = ThreadPoolExecutor(self._n_threads)
 
     def score(
         self,
@@ -59,8 +63,9 @@ class ChunkScorer:
     ) -> dict[str, dict[str, Any]]:
         """Score positions from `first` on with every model, so many at a time.
 
-        All after the first are compared with the first; the results are those of `score_chunk`.
-        A GPU computes the chunk that follows while this one is scored.
+        A GPU computes the chunk that follows while this one is scored. The result has for each
+        model `{"nll": [n floats]}`, in nats; for those after the first, which are compared with
+        it, also `"kld"`, in nats, and `"same_top"`, booleans.
         """
         loaded = [self._find(name) for name in models]
         base = loaded[0]
@@ -81,51 +86,36 @@ class ChunkScorer:
                 for model in loaded
                 if following and isinstance(model, LooksAhead)
             ]
-            by_model = score_chunk(
-                logits,
-                targets,
-                are_log_probabilities=bool(base.facts.get("log_probabilities")),
-                share_out=self._threads.map,
-            )
+            weigh = _saved if base.facts.get("log_probabilities") else _softmax
+            by_model = self._score_chunk(logits, targets, weigh)
             for done in ahead:
                 done.result()
         return dict(zip(models, by_model, strict=True))
 
+    def _score_chunk(
+        self, logits: Sequence[Matrix], targets: Indices, weigh: Weigh
+    ) -> list[dict[str, Any]]:
+        """Score logits of the shape (n, n_vocab); the targets are the tokens that followed."""
+        shape = len(logits), len(targets)
+        nll, kld, same_top = np.empty(shape), np.empty(shape), np.empty(shape, np.bool_)
 
-def score_chunk(
-    logits: Sequence[Matrix],
-    targets: Indices,
-    *,
-    are_log_probabilities: bool = False,
-    share_out: Callable[[Callable[[slice], None], Iterable[slice]], Iterable[None]] = map,
-) -> list[dict[str, Any]]:
-    """Score one chunk with several models; all after the first are compared with the first.
+        def fill(rows: slice) -> None:
+            scored = _score_block([matrix[rows] for matrix in logits], targets[rows], weigh)
+            for model, scores in enumerate(scored):
+                nll[model, rows], kld[model, rows], same_top[model, rows] = scores
 
-    Logits have the shape (n, n_vocab), targets are the tokens that followed each position, and
-    `share_out` is a `map`, or an executor's. The result has for each model `{"nll": [n floats]}`,
-    in nats; for those after the first also `"kld"`, in nats, and `"same_top"`, booleans.
-    """
-    shape = len(logits), len(targets)
-    nll, kld, same_top = np.empty(shape), np.empty(shape), np.empty(shape, np.bool_)
-    weigh = _saved if are_log_probabilities else _softmax
-
-    def fill(rows: slice) -> None:
-        scored = _score_block([matrix[rows] for matrix in logits], targets[rows], weigh)
-        for model, scores in enumerate(scored):
-            nll[model, rows], kld[model, rows], same_top[model, rows] = scores
-
-    for _ in share_out(fill, _blocks(*logits[0].shape)):
-        pass
-    names = ("nll", "kld", "same_top")
-    base, *levels = (
-        dict(zip(names, columns, strict=True))
-        for columns in zip(nll.tolist(), kld.tolist(), same_top.tolist(), strict=True)
-    )
-    return [{"nll": base["nll"]}, *levels]
+        for _ in self._threads.map(fill, _blocks(*logits[0].shape, n_threads=self._n_threads)):
+            pass
+        names = ("nll", "kld", "same_top")
+        base, *levels = (
+            dict(zip(names, columns, strict=True))
+            for columns in zip(nll.tolist(), kld.tolist(), same_top.tolist(), strict=True)
+        )
+        return [{"nll": base["nll"]}, *levels]
 
 
-def _blocks(n_rows: int, n_vocab: int) -> Iterator[slice]:
-    rows = max(1, _BLOCK_ELEMENTS // n_vocab)
+def _blocks(n_rows: int, n_vocab: int, *, n_threads: int) -> Iterator[slice]:
+    rows = math.ceil(min(_BLOCK_ELEMENTS * n_threads / n_vocab, n_rows / n_threads))
     for start in range(0, n_rows, rows):
         yield slice(start, min(start + rows, n_rows))
 
@@ -133,7 +123,7 @@ def _blocks(n_rows: int, n_vocab: int) -> Iterator[slice]:
 def _score_block(
     blocks: Sequence[Matrix],
     targets: Indices,
-    weigh: Callable[[Matrix, Matrix], tuple[Indices, Vector, Vector]],
+    weigh: Weigh,
 ) -> Iterator[tuple[Vector, Vector, NDArray[np.bool_]]]:
     """For each model NLL, KLD and same top; the baseline's own last two are 0 and true."""
     base, *levels = blocks
