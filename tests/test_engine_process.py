@@ -22,6 +22,7 @@ from pytest_asperf.engine_process import (
     WorkerError,
     usable_cores,
 )
+from pytest_asperf.engine_process.failures import died
 from pytest_asperf.testing import write_script
 from pytest_asperf.worker import wire
 
@@ -43,6 +44,13 @@ def test_a_crash_names_the_signal_and_the_last_words(tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match="SIGSEGV") as caught:
         _generate(tmp_path, faults={"generate": "crash"})
     assert "scripted: about to crash" in str(caught.value)
+
+
+def test_a_crash_of_llama_cpp_speaks_of_its_compilation() -> None:
+    """It is compiled where it is installed, for the processor there; MLX comes compiled."""
+    for number in (signal.SIGSEGV, signal.SIGILL):
+        assert "-DGGML_NATIVE=OFF" in died("llama_cpp", "prompt", -number, "").remedy
+        assert "GGML" not in died("mlx", "prompt", -number, "").remedy
 
 
 def test_a_kill_speaks_of_memory(tmp_path: Path) -> None:

@@ -11,12 +11,14 @@ from typing import Final
 import typer
 from rich.console import Console
 
+from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.commands.console import CommandNotify, print_text, print_verdict, stderr_console
 from pytest_asperf.commands.options import CANNOT_MEASURE, Python, Seed, Wait
 from pytest_asperf.commands.project import open_project
 
 #: A pass over so much text takes seconds and shows what four bits cost.
 _CHUNKS: Final = "10"
+_BUSY: Final = "look with asperf doctor whether this machine is too busy"
 
 
 def demonstrate(*, python: Python = None, seed: Seed = None, wait: Wait = None) -> None:
@@ -30,7 +32,8 @@ def demonstrate(*, python: Python = None, seed: Seed = None, wait: Wait = None) 
     project = open_project(
         python=python, seed=seed, wait=wait, chunks=_CHUNKS, repetitions="3", max_seconds="20"
     )
-    began, out, differing = time.monotonic(), Console(highlight=False), 0
+    began, out = time.monotonic(), Console(highlight=False)
+    advice: list[str] = []
     with (
         CommandNotify(stderr_console()) as notify,
         project.runner("llama_cpp", notify) as runner,
@@ -45,13 +48,16 @@ def demonstrate(*, python: Python = None, seed: Seed = None, wait: Wait = None) 
             notify.progress(claim.title, 0, 0)
             verdict = claim.verdict()
             notify.done()
-            as_expected = verdict.outcome is claim.expected
-            differing += not as_expected
-            busy = f"Should be {claim.expected}; this machine may be too busy (asperf doctor)."
-            why = claim.meaning if as_expected else busy
+            why = claim.meaning
+            if verdict.outcome is not claim.expected:
+                why = f"Should be {claim.expected}."
+                broken = verdict.outcome is Outcome.INVALID
+                advice.append(verdict.advice if broken else _BUSY)
             print_verdict(out, verdict.outcome, f"{claim.title}: {found(verdict)}", why)
     print_text(out, "")
+    for what_to_do in dict.fromkeys(advice):
+        print_text(out, f"What to do: {what_to_do}.")
     seconds = time.monotonic() - began
     print_text(out, f"{seconds:.0f} s. Next: asperf init MODEL.gguf writes tests of your model.")
-    if differing:
+    if advice:
         raise typer.Exit(CANNOT_MEASURE)

@@ -8,12 +8,9 @@ from pytest_asperf.engine_process.facts import (
     EngineMemory,
     LoadedFacts,
 )
+from pytest_asperf.engine_process.failures import EngineRefusedError, WorkerError
 from pytest_asperf.engine_process.pair import Margin, StepCosts, WorkerPair
-from pytest_asperf.engine_process.process import (
-    EngineRefusedError,
-    WorkerError,
-    usable_cores,
-)
+from pytest_asperf.engine_process.process import usable_cores
 from pytest_asperf.engine_process.worker import RawRun, ToolSpeculation, Worker
 
 __all__ = [

@@ -18,14 +18,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from pytest_asperf.config.engines import EXTRAS
-from pytest_asperf.errors import EngineError, escaped, printable
+from pytest_asperf.engine_process.failures import EngineRefusedError, WorkerError, died
+from pytest_asperf.errors import escaped
 from pytest_asperf.worker import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from pytest_asperf.config.engines import Engine
     from pytest_asperf.engine_process.engine_build import EngineBuild
 
 _WORKER_FOLDER: Final = Path(__file__).parent.parent / "worker"
@@ -49,87 +48,17 @@ main(sys.argv[2:])
 _MALFORMED: Final = (KeyError, TypeError, ValueError, OverflowError)
 Parsed = TypeVar("Parsed")
 
-_LOG_LINES: Final = 400
-_LOG_LINE_BYTES: Final = 2000
-
-
-class WorkerError(EngineError):
-    """The worker died, hung or spoke nonsense; it is gone."""
-
-    breaks_measurement = True
-
-    def __init__(self, what: str, *, did: str = "crashed", manner: str = "", **parts: Any) -> None:
-        super().__init__(what, **parts)
-        self.did, self.manner = did, manner
-
-
-class EngineRefusedError(EngineError):
-    """The engine answered that it cannot do what was asked; the worker lives on."""
-
-    def __init__(self, kind: str, message: str, *, engine: Engine, request: str, log: str) -> None:
-        package = f"'pytest-asperf[{EXTRAS.get(engine, engine)}]'"
-        super().__init__(
-            f"{request}: the engine refused ({kind}): {message}",
-            why="nothing was measured",
-            remedy=_REMEDIES.get(kind, "read the engine's log below").format(package=package),
-            detail=log,
-        )
-        self.kind = kind
-        self.breaks_measurement = kind in _BREAKING
-        self.is_unfit = kind == "context"
-        self.did, self.manner = _DONE.get(kind, ("refused", printable(message, _LONGEST_MANNER)))
-
-
-#: Refusals in the middle of the work, whose figures would be of broken decodes.
-_BREAKING: Final = {
-    *("command", "decode", "group", "internal", "logits", "non-finite", "position"),
-    *("remote", "rollback", "server", "tool"),
-}
-
-#: Those after which the engine is not asked again. A server that failed may have ended or hang.
+#: Refusals after which the engine is not asked again. A server that failed may have ended or hang.
 _ENDING: Final = {"import", "protocol", "tools", "server"}
-
-#: What is no refusal, by its kind.
-_DONE: Final = {"memory": ("ran out of memory", ""), "internal": ("failed inside", "")}
-_LONGEST_MANNER: Final = 100
-
-_REMEDIES: Final = {
-    "command": "run the command line by hand, and compare its output with what the phase reads",
-    "context": "ask for less context, or for a smaller depth",
-    "decode": "the engine failed while computing; its log says where",
-    "group": "look at the log of the process that failed, or leave `processes` out",
-    "import": "install the engine: pip install {package}, or name the interpreter that has it with "
-    "--asperf-python; where pip finds no package, the engine does not run on this platform or "
-    "Python",
-    "kv-cache": "choose another type for the KV cache, or leave it out",
-    "load": "check the file with: asperf models verify, or load it with the engine's own tools",
-    "memory": "use a smaller model, level or context, or close other programs",
-    "non-finite": "the model's output holds NaN or infinity or overflows: the file or kernel is "
-    "broken",
-    "remote": "start ggml-rpc-server of the same commit there, and end its other clients: it "
-    "serves one at a time",
-    "server": "see what the server logged, and whether it answers curl; a server that we do not "
-    "start has its own log",
-    "url": "name its URL with --asperf-url, or as `url` in [tool.asperf]",
-    "settings": "leave them out, or give them for the engine that has them: "
-    "settings.llama_cpp = {{ ... }} of the model",
-    "rollback": "speculate with models of attention only, or leave rollback at auto, which uses "
-    "the engine's checkpoints where it has them",
-    "program": "correct `run` of the model's phases, or install the program",
-    "quantize": "choose a level that this file can be quantised to",
-    "tool": "run the program by hand; report it to llama.cpp with the model named",
-    "tools": "name a folder that has all of llama.cpp's programs, with --asperf-tools or as "
-    "`tools` of a build",
-    "unsupported": "measure it on an engine that can, with --asperf-engine",
-    "version": "set what both versions have, or leave this version out",
-}
-
 
 #: Refusals that the engine's log explains further.
 _LOGGED: Final = {
     *("command", "decode", "group", "import", "internal", "load", "memory", "quantize"),
     *("server", "tool"),
 }
+
+_LOG_LINES: Final = 400
+_LOG_LINE_BYTES: Final = 2000
 
 
 def usable_cores() -> tuple[int, ...]:
@@ -303,24 +232,7 @@ class EngineProcess:
 
     def _died(self, op: str) -> WorkerError:
         self.close()
-        status = self._process.returncode
-        how = manner = f"exited with status {status}"
-        remedy = "the log below is the engine's own; report it to the engine with the model named"
-        if status < 0:
-            manner = signal.Signals(-status).name
-            how = f"was ended by {manner}"
-        if status == -signal.SIGKILL:
-            remedy = (
-                "SIGKILL mostly comes from the kernel when memory runs out: use a smaller model, "
-                "level or context; the kernel's log says whether it was that"
-            )
-        return WorkerError(
-            f"{self.build.engine} {op}: the engine's process {how}",
-            why="nothing was measured, and the next measurement starts a fresh process",
-            remedy=remedy,
-            detail=self.log_tail,
-            manner=manner,
-        )
+        return died(self.build.engine, op, self._process.returncode, self.log_tail)
 
     def _hung(self, op: str, timeout_s: float) -> WorkerError:
         self.close()

@@ -65,7 +65,8 @@ def test_another_verdict_is_said_to_be_one(
     done = demo()
     assert done.returncode == 1
     assert "INCONCLUSIVE  tg32 of two builds: 0 pairs" in done.stdout
-    assert "Should be PASS" in done.stdout
+    assert "Should be PASS." in done.stdout
+    assert "asperf doctor" in done.stdout
     assert "Equally fast." not in done.stdout
 
 

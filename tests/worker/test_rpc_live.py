@@ -16,8 +16,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.config.engine_settings import EngineSettings
-from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker, WorkerPair
-from pytest_asperf.engine_process.process import WorkerError
+from pytest_asperf.engine_process import (
+    EngineBuild,
+    EngineRefusedError,
+    Worker,
+    WorkerError,
+    WorkerPair,
+)
 from pytest_asperf.worker import rpc_remote
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.printed.speculation_log import SpeculationReader

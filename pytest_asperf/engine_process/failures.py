@@ -1,0 +1,109 @@
+"""What an engine's process did in place of its work, and what to do then."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.config.engines import EXTRAS
+from pytest_asperf.errors import EngineError, printable
+
+if TYPE_CHECKING:
+    from pytest_asperf.config.engines import Engine
+
+_REPORT: Final = "the log below is the engine's own; report it to the engine with the model named"
+_MEMORY: Final = (
+    "SIGKILL mostly comes from the kernel when memory runs out: use a smaller model, level or "
+    "context; the kernel's log says whether it was that"
+)
+_COMPILED: Final = (
+    "if llama.cpp was compiled on another processor, or by gcc 12 on one with AMX, compile it with "
+    "CMAKE_ARGS=-DGGML_NATIVE=OFF; else report it to the engine with its log and the model named"
+)
+
+
+class WorkerError(EngineError):
+    """The worker died, hung or spoke nonsense; it is gone."""
+
+    breaks_measurement = True
+
+    def __init__(self, what: str, *, did: str = "crashed", manner: str = "", **parts: Any) -> None:
+        super().__init__(what, **parts)
+        self.did, self.manner = did, manner
+
+
+class EngineRefusedError(EngineError):
+    """The engine answered that it cannot do what was asked; the worker lives on."""
+
+    def __init__(self, kind: str, message: str, *, engine: Engine, request: str, log: str) -> None:
+        package = f"'pytest-asperf[{EXTRAS.get(engine, engine)}]'"
+        super().__init__(
+            f"{request}: the engine refused ({kind}): {message}",
+            why="nothing was measured",
+            remedy=_REMEDIES.get(kind, "read the engine's log below").format(package=package),
+            detail=log,
+        )
+        self.kind = kind
+        self.breaks_measurement = kind in _BREAKING
+        self.is_unfit = kind == "context"
+        self.did, self.manner = _DONE.get(kind, ("refused", printable(message, _LONGEST_MANNER)))
+
+
+#: Refusals in the middle of the work, whose figures would be of broken decodes.
+_BREAKING: Final = {
+    *("command", "decode", "group", "internal", "logits", "non-finite", "position"),
+    *("remote", "rollback", "server", "tool"),
+}
+
+#: What is no refusal, by its kind.
+_DONE: Final = {"memory": ("ran out of memory", ""), "internal": ("failed inside", "")}
+_LONGEST_MANNER: Final = 100
+
+_REMEDIES: Final = {
+    "command": "run the command line by hand, and compare its output with what the phase reads",
+    "context": "ask for less context, or for a smaller depth",
+    "decode": "the engine failed while computing; its log says where",
+    "group": "look at the log of the process that failed, or leave `processes` out",
+    "import": "install the engine: pip install {package}, or name the interpreter that has it with "
+    "--asperf-python; where pip finds no package, the engine does not run on this platform or "
+    "Python",
+    "kv-cache": "choose another type for the KV cache, or leave it out",
+    "load": "check the file with: asperf models verify, or load it with the engine's own tools",
+    "memory": "use a smaller model, level or context, or close other programs",
+    "non-finite": "the model's output holds NaN or infinity or overflows: the file or kernel is "
+    "broken",
+    "remote": "start ggml-rpc-server of the same commit there, and end its other clients: it "
+    "serves one at a time",
+    "server": "see what the server logged, and whether it answers curl; a server that we do not "
+    "start has its own log",
+    "url": "name its URL with --asperf-url, or as `url` in [tool.asperf]",
+    "settings": "leave them out, or give them for the engine that has them: "
+    "settings.llama_cpp = {{ ... }} of the model",
+    "rollback": "speculate with models of attention only, or leave rollback at auto, which uses "
+    "the engine's checkpoints where it has them",
+    "program": "correct `run` of the model's phases, or install the program",
+    "quantize": "choose a level that this file can be quantised to",
+    "tool": "run the program by hand; report it to llama.cpp with the model named",
+    "tools": "name a folder that has all of llama.cpp's programs, with --asperf-tools or as "
+    "`tools` of a build",
+    "unsupported": "measure it on an engine that can, with --asperf-engine",
+    "version": "set what both versions have, or leave this version out",
+}
+
+
+def died(engine: Engine, op: str, status: int, log: str) -> WorkerError:
+    """A process that ended during an operation, with the status that Python gives it."""
+    how, manner, remedy = "", f"exited with status {status}", _REPORT
+    if status < 0:
+        how, manner = "was ended by ", signal.Signals(-status).name
+    if status == -signal.SIGKILL:
+        remedy = _MEMORY
+    if engine == "llama_cpp" and -status in {signal.SIGSEGV, signal.SIGILL}:
+        remedy = _COMPILED
+    return WorkerError(
+        f"{engine} {op}: the engine's process {how}{manner}",
+        why="nothing was measured, and the next measurement starts a fresh process",
+        remedy=remedy,
+        detail=log,
+        manner=manner,
+    )
