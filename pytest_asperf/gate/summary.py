@@ -179,7 +179,7 @@ def proof_rows(results: Sequence[CellResult]) -> list[ProofRow]:
         ran = dict(result.verdict.subject.ran) if result.verdict else {}
         # A fact that names no build, such as the text of PPL, is of both.
         for label in dict.fromkeys(key.partition(" ")[2] or key for key in ran):
-            shared = ran.get(label, "")
+            shared = ran.get(label, "not known")
             sides = (ran.get(f"{side} {label}", shared) for side in ("baseline", "candidate"))
             row = ProofRow(label, *sides)
             if label not in _PROOF or (label == "settings" and row.differs):

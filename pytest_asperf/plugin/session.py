@@ -219,7 +219,7 @@ class Session:
         try:
             engine = self.runner(self.settings.engine).describe()
         except AsperfError as error:  # each test reports it in full
-            reason = printable(error.what)
-            return [*lines, f"asperf: live, engine {self.settings.engine} unavailable: {reason}"]
+            reason = "" if brief else f": {printable(error.what)}"
+            return [*lines, f"asperf: live, engine {self.settings.engine} unavailable{reason}"]
         cache = "" if brief else f", cache {self.cache}"
         return [*lines, f"asperf: live, engine {engine.release}{cache}"]
