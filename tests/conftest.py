@@ -30,7 +30,7 @@ _CHANGING = ("randomly", "repeat", "rerunfailures", "timeout")
 _OFF = tuple(f"-pno:{name}" for name in (*_CHANGING, "hypothesispytest", "anyio", "benchmark"))
 _DISTURBING = (
     *("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "CI", "PYTEST_ADDOPTS", "COLUMNS"),
-    *("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"),
+    *("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE", "CMAKE_ARGS"),
     "PYTEST_XDIST_WORKER",  # a run that these tests start is no worker of theirs
 )
 

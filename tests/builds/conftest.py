@@ -121,6 +121,12 @@ class ProgressNotes:
         """Nothing is said while a build is made."""
 
 
+@pytest.fixture(autouse=True)
+def _undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the engine of these tests was compiled with is not what they build with."""
+    monkeypatch.delenv("CMAKE_ARGS", raising=False)
+
+
 @pytest.fixture
 def notes() -> ProgressNotes:
     """Where a build cache reports its progress."""
