@@ -26,7 +26,7 @@ from .engine import (
     SpeculatesByItself,
     Timing,
 )
-from .priority import take_priority
+from .priority import priority, take_priority
 from .wire import LOG_ENDS, MAX_LINE_BYTES, WireError, decode, encode, write_all
 
 if TYPE_CHECKING:
@@ -103,8 +103,7 @@ class Server:
         return {"ok": True, "result": result}
 
     def _describe(self) -> dict[str, Any]:
-        nice = os.getpriority(os.PRIO_PROCESS, 0)
-        return {**self._engine.describe(), "priority": f"nice {nice}" if nice else None}
+        return {**self._engine.describe(), "priority": priority()}
 
     def _load(self, model: str, path: str, settings: dict[str, Any]) -> dict[str, Any]:
         loaded = self._engine.load(path, settings)

@@ -38,3 +38,16 @@ def _take_priority_of_session(nice: int) -> None:
             return
         else:
             return
+
+
+def priority() -> str | None:
+    """The nice value of this process, with its session's where that differs; None where both are 0.
+
+    A session's cannot be set in some containers, and decides where there are sessions.
+    """
+    nice = session = os.getpriority(os.PRIO_PROCESS, 0)
+    with suppress(OSError, ValueError):
+        session = int(_SESSION.read_text().rpartition(" ")[2])
+    if session != nice:
+        return f"nice {nice}, its session {session}"
+    return f"nice {nice}" if nice else None

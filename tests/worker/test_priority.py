@@ -48,6 +48,25 @@ def test_named_value_stays() -> None:
     assert shown.stdout.split("\n")[:3] == ["nice 3", "3", "3"]
 
 
+@pytest.mark.parametrize(
+    ("nice", "session", "shown"),
+    [
+        (-20, "/autogroup-7 nice -20\n", "nice -20"),
+        (-20, "/autogroup-7 nice 0\n", "nice -20, its session 0"),
+        (3, "", "nice 3"),
+        (0, "/autogroup-7 nice 0\n", None),
+    ],
+)
+def test_a_session_that_stays_behind_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nice: int, session: str, shown: str | None
+) -> None:
+    """Proof of path has the session's value where only the process's could be set."""
+    (tmp_path / "autogroup").write_text(session)
+    monkeypatch.setattr(priority, "_SESSION", tmp_path / "autogroup")
+    monkeypatch.setattr(os, "getpriority", lambda *_: nice)
+    assert priority.priority() == shown
+
+
 def test_waits_for_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two engines started together the second asks again: the kernel takes one in 0.1 s."""
     written: list[str] = []
