@@ -181,14 +181,14 @@ def _bounded(text: str, at_most: int = _LONGEST_PART) -> str:
     return f"{text[: at_most - end - 1]}…{text[-end:]}"
 
 
-def suggest(word: object, valid: Iterable[str]) -> str:
+def suggest(word: object, valid: Iterable[str], *, likeness: float = 0.6) -> str:
     """``"; did you mean 'x'?"`` for the nearest valid word, or an empty string."""
     if not isinstance(word, str):
         return ""
     import difflib  # noqa: PLC0415  # costs a millisecond, and only a mistake needs it
 
     # What is longer than any name has none near it, and comparing takes time.
-    near = difflib.get_close_matches(word[:200], list(valid), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word[:200], list(valid), n=1, cutoff=likeness)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

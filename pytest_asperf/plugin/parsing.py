@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest
 
@@ -13,7 +14,8 @@ from pytest_asperf.config.engines import FOLDER_ENGINES
 from pytest_asperf.config.markers import Marks
 from pytest_asperf.config.options import OPTIONS
 from pytest_asperf.config.settings import Settings, parse_values, read_word
-from pytest_asperf.errors import AsperfError, ConfigError
+from pytest_asperf.errors import AsperfError, ConfigError, suggest
+from pytest_asperf.plugin.options import MARKERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from pytest_asperf.config.catalogue import Catalogue
 
 T = TypeVar("T")
+
+#: How alike a marker is to one of ours, from 0 to 1, that is taken for a slip; `modle` has 0.8.
+_MISSPELT: Final = 0.75
 
 
 @contextmanager
@@ -95,6 +100,7 @@ def read_marks(node: pytest.Item) -> Marks:
 
     Of a `quant` and a `quant_ladder` marker the closer one holds; they cannot be at one place.
     """
+    _require_known(node)
     levels = _closest_levels(node)
     closest = node.get_closest_marker
     return Marks(
@@ -105,6 +111,20 @@ def read_marks(node: pytest.Item) -> Marks:
         hardware=_parsed(node, closest("hardware"), markers.parse_hardware),
         speculative=_parsed(node, closest("speculative"), markers.parse_speculative),
     )
+
+
+def _require_known(node: pytest.Item) -> None:
+    """Refuse a marker that nobody registered and that is spelt nearly as one of ours."""
+    registered = {re.split(r"[(:]", line)[0].strip() for line in node.config.getini("markers")}
+    ours = [line.partition("(")[0] for line in MARKERS]
+    for mark in node.iter_markers():
+        near = "" if mark.name in registered else suggest(mark.name, ours, likeness=_MISSPELT)
+        if near:
+            raise ConfigError(
+                f"{node.nodeid}: no marker is named {mark.name!r}{near}",
+                why="the test would measure something else than it names",
+                remedy="correct the name, or register yours under pytest's `markers`",
+            )
 
 
 def _closest_levels(node: pytest.Item) -> dict[str, pytest.Mark]:

@@ -158,3 +158,21 @@ def test_it(throughput):
     result = live.run("-v")
     result.stdout.fnmatch_lines([f"*title: {raw['title']}", "*type: *"])
     assert "?B" not in result.stdout.str()
+
+
+def test_a_misspelt_marker_is_refused(project: Project) -> None:
+    """A test that would measure the default model is an error; another plugin's marker is not."""
+    project.test("""
+@pytest.mark.modle("mine.gguf")
+def test_slip(throughput):
+    throughput("tg8")
+
+@pytest.mark.models("mine.gguf")
+@pytest.mark.quant("F16")
+def test_registered(throughput):
+    throughput("tg8")
+""")
+    theirs = "-o", "markers=models: of somebody else"
+    result = project.run(*theirs, "-W", "ignore::pytest.PytestUnknownMarkWarning")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*no marker is named 'modle'; did you mean 'model'?"])
