@@ -188,12 +188,13 @@ def find_steps(series: NightSeries, threshold: float) -> tuple[Step, ...]:
         index, seen = begin + alarm[0], begin + alarm[1]
         found.append((index, seen))
         begin = index
-    edges = [0, *(index for index, _ in found), len(series.values)]
-    # With the nights after the alarm its place is known better than at the alarm.
-    return tuple(
-        _located(series, begin, near, end, seen)
-        for begin, near, end, (_, seen) in zip(edges, edges[1:], edges[2:], found, strict=False)
-    )
+    # With the nights after the alarm its place is known better than at the alarm. It lies between
+    # the step before, as placed now, and the next alarm's, so steps stay in their order.
+    steps: list[Step] = []
+    ends = [*(index for index, _ in found[1:]), len(series.values)]
+    for (near, seen), end in zip(found, ends, strict=False):
+        steps.append(_located(series, steps[-1].index if steps else 0, near, end, seen))
+    return tuple(steps)
 
 
 def _first_alarm(series: NightSeries, threshold: float, after: int) -> tuple[int, int] | None:
@@ -232,7 +233,7 @@ class _Scan:
         size, level, _ = best.step(index, seen)
         needed = _NIGHTS if abs(size) < _LARGE_STEP else _NIGHTS_OF_LARGE
         last = self._series.values[max(index, seen + 1 - needed) : seen + 1]
-        is_beyond = len(last) == needed and bool(np.all((last - level) / size > 1 / 2))
+        is_beyond = len(last) == needed and bool(np.all((last - level) * size > size**2 / 2))
         return abs(size) >= LEAST_STEP and is_beyond
 
 

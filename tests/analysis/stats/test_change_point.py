@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_asperf.analysis.stats.change_point import alarm_threshold, as_series, find_steps
@@ -132,6 +132,7 @@ def test_identical_nights_are_steady_and_their_step_is_found() -> None:
     st.lists(st.floats(-50, 50, allow_nan=False), max_size=25),
     st.floats(0.5, 20),
 )
+@example([0, 0, 1, 1, 0, 0, 0, 2, 0, 0, 0], 0.5)
 def test_any_values_give_steps_in_order(values: list[float], threshold: float) -> None:
     """Each begins before it is seen, within its interval, and after the step before it."""
     steps = find_steps(as_series(values), threshold)
