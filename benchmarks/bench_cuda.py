@@ -54,7 +54,8 @@ _WORKLOADS: Final = (Workload("pp", 512), Workload("tg", 128), Workload("tg", 12
 _N_CTX: Final = 8192
 _ROUNDS: Final = 4
 _SCORED_ROUNDS: Final = 3
-_RUNS: Final = 3
+#: Of which the median is taken: the first that llama-bench counts is two to three times as slow.
+_RUNS: Final = 10
 _CHUNKS: Final = 20
 _TOLERANCE: Final = 0.02
 #: The card, flash attention as the engine decides, and every layer on it.

@@ -125,7 +125,7 @@ class Provenance:
     def _devices(self) -> str:
         mib = self.loaded.weights_mib.items()
         buffers = [f"{name} {memory_text(size * 2**20)}" for name, size in mib]
-        layers = f"{self.loaded.layers_offloaded}/{self.loaded.n_layers} layers on a GPU"
+        layers = f"{self.loaded.layers_offloaded}/{self.loaded.n_layers + 1} layers on a GPU"
         if not self.loaded.n_layers:
             layers = "layers on a GPU unknown"
         return f"{', '.join(buffers[:_DEVICES_SHOWN]) or 'unknown'}; {layers}"

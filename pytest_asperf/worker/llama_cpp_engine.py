@@ -28,7 +28,7 @@ from .llama_cpp_rpc import device_list, require_rpc
 from .llama_cpp_speculation import LlamaCppStepper
 from .logits import seen
 from .pace import linger
-from .printed.engine_log import buffers_mib, context_facts, layers_offloaded
+from .printed.engine_log import buffers_mib, context_facts, layer_counts
 from .rpc_remote import Remotes
 from .threads import default_threads
 
@@ -173,11 +173,10 @@ class LlamaCppModel:
             "n_params": llama_cpp.llama_model_n_params(self._model),
             "size_bytes": llama_cpp.llama_model_size(self._model),
             "n_vocab": self._n_vocab,
-            "n_layers": llama_cpp.llama_model_n_layer(self._model),
             "n_ctx_train": llama_cpp.llama_model_n_ctx_train(self._model),
             "add_bos": bool(llama_cpp.llama_vocab_get_add_bos(self._vocab)),
             "recurrent": bool(llama_cpp.llama_model_is_recurrent(self._model)),
-            "layers_offloaded": layers_offloaded(self._log.lines),
+            **layer_counts(self._log.lines, llama_cpp.llama_model_n_layer(self._model)),
             "buffers_mib": buffers_mib(self._log.lines),
             "threads": self._threads,
             "slow_by": self._slow_by,

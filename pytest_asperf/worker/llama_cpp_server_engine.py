@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .llama_cpp_engine import GGML_TYPES, LlamaCppEngine
-from .printed.engine_log import buffers_mib, context_facts, layers_offloaded
+from .printed.engine_log import buffers_mib, context_facts, layer_counts
 from .served_model import CANNOT, UNBOUNDED, Api, answered_object, served_facts, served_text
 from .server_process import ServerProcess
 from .serving.client import stream_request
@@ -98,9 +98,8 @@ class LlamaCppServerModel(StartedModel):
             served_text(_NAME, {"slots": _SLOTS, "context": n_ctx, "cache": None}),
             description="GGUF",
             n_vocab=info.get("n_vocab", 0),
-            n_layers=info.get("n_layer", 0),
             n_ctx_train=info.get("n_ctx_train", UNBOUNDED),
-            layers_offloaded=layers_offloaded(log),
+            **layer_counts(log, info.get("n_layer", 0)),
             buffers_mib=buffers_mib(log),
             threads=threads or 0,
         )

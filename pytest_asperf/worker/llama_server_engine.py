@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from .llama_tools_engine import LlamaToolsEngine
-from .printed.engine_log import buffers_mib, context_facts, layers_offloaded
+from .printed.engine_log import buffers_mib, context_facts, layer_counts
 from .served_model import CANNOT, UNBOUNDED, Api, answered_object, served_facts, served_text
 from .server_process import ServerProcess
 from .serving.client import get_request, stream_request
@@ -100,10 +100,9 @@ class LlamaServerModel(StartedModel):
         facts = served_facts(
             _served(props, log, _speculation(server)),
             description=str(props.get("model_ftype") or "unknown")[:_MAX_TEXT],
-            n_layers=_number(log, _LAYERS) or 0,
             n_ctx_train=meta.get("n_ctx_train", UNBOUNDED),
             add_bos=_word(log, _BOS) == "true" if _word(log, _BOS) else None,
-            layers_offloaded=layers_offloaded(log),
+            **layer_counts(log, _number(log, _LAYERS) or 0),
             buffers_mib=buffers_mib(log),
             threads=threads or 0,
             props={key: props.get(key) for key in _PROPS},

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .engine import Facts, LoadedModel, RefusalError, Timing, require_context
 from .identity import files_sha256
-from .printed.engine_log import buffers_mib, context_facts, layers_offloaded
+from .printed.engine_log import buffers_mib, context_facts, layer_counts
 from .rpc_remote import Remotes
 from .saved_scores import PROGRAM, SavedScores, Text
 from .tool_bench import OPTIONS, Bench
@@ -181,10 +181,9 @@ class LlamaToolsModel:
             "n_params": cells["model_n_params"],
             "size_bytes": row.model_bytes,
             "n_vocab": info["n_vocab"],
-            "n_layers": info["n_layer"],
             "n_ctx_train": info["n_ctx_train"],
             "add_bos": bos[-1] == "true" if bos else None,
-            "layers_offloaded": layers_offloaded(log),
+            **layer_counts(log, info["n_layer"]),
             "buffers_mib": buffers_mib(log),
             "threads": int(cells["n_threads"]),
             "build": row.build,

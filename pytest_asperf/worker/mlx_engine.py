@@ -175,7 +175,7 @@ class MlxModel:
             ),
             "add_bos": self._bos is not None,
             "recurrent": not can_trim_prompt_cache(make_prompt_cache(self._model)),
-            "layers_offloaded": n_layers if has_gpu() else 0,
+            "layers_offloaded": n_layers + 1 if has_gpu() else 0,
             "buffers_mib": {"model": {"GPU" if has_gpu() else "CPU": round(size / 2**20, 2)}},
             "dtype": dtype,
             "quantization": quantisation,

@@ -41,7 +41,7 @@ def test_equal_builds_pass(gate: Command) -> None:
     assert done.stdout.startswith("PASS: current against current, 4 PASS in ")
     assert "3 cells share the error of a FAIL" in done.output
     assert "4 PASS in" in done.output
-    assert "SCRIPT 1 MiB; 0/1 layers on a GPU, in both" in done.output
+    assert "SCRIPT 1 MiB; 0/2 layers on a GPU, in both" in done.output
 
 
 def test_times_of_one_model_take_turns(gate: Command) -> None:

@@ -35,11 +35,16 @@ def buffers_mib(lines: Iterable[str]) -> dict[str, dict[str, float]]:
     return found
 
 
-def layers_offloaded(lines: Sequence[str]) -> int:
-    """How many layers went to a GPU, the output head counted as one.
+def layer_counts(lines: Sequence[str], n_layers: int) -> dict[str, int]:
+    """How many layers there are, and how many went to a GPU, the output head counted as one.
 
     A build with a GPU backend and no GPU says that it offloaded them all, so a buffer outside the
     CPU's must have been filled.
+
+    Args:
+        lines: the log of a load.
+        n_layers: layers that the model computes. A GPU also holds those of multi-token
+            prediction, so the log's own count is taken where it has one.
     """
     match = _last(_OFFLOADED, lines)
     weights = buffers_mib(lines).get("model", {})
@@ -47,7 +52,10 @@ def layers_offloaded(lines: Sequence[str]) -> int:
         mib > 0 and not device.startswith("CPU") and not device.endswith("_Host")
         for device, mib in weights.items()
     )
-    return int(match[1]) if match and is_elsewhere else 0
+    return {
+        "n_layers": int(match[2]) - 1 if match else n_layers,
+        "layers_offloaded": int(match[1]) if match and is_elsewhere else 0,
+    }
 
 
 def flash_attention(lines: Sequence[str]) -> str:
