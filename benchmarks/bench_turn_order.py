@@ -1,8 +1,9 @@
-"""What a run costs after one of another process, and what the order of turns makes of pairs.
+"""What a run costs after one of another process and a wait, and what order of turns is quieter.
 
 Two processes of one build decode parts of 8 tokens at a depth of 1,024, on one core. In a pair the
 order alternates from turn to turn, or stays as the first turn's; pairs of both kinds take turns.
-Exits with 1 if pairs whose order stays do not differ less.
+Then a run of one process begins some milliseconds after one of the other ended. Exits with 1 if
+pairs whose order stays do not differ less.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
+import time
 from contextlib import ExitStack
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -36,6 +38,8 @@ _SETTLING: Final = 4
 _ALTERNATES: Final = "alternates"
 _STAYS: Final = "stays"
 
+_WAITS_MS: Final = (0, 6, 30)
+
 
 def main() -> bool:
     """Print the tables, and return whether the order that stays is the quieter one."""
@@ -57,7 +61,10 @@ def main() -> bool:
                 first, second = coin.sample((0, 1), 2)
                 turned = (second, first) if kind == _ALTERNATES else (first, second)
                 done.append(_pair(arms, tokens, ((first, second), turned)))
-    _print_steps([runs for done in pairs.values() for runs in done])
+        waited = _waited(arms, tokens, coin, n_pairs)
+    print("### Order of turns: decoding at depth 1,024, asperf-target at Q4_K_M\n")
+    _print_steps(_by_run_before([runs for done in pairs.values() for runs in done]))
+    _print_steps(waited)
     print(table(("order of a pair's turns", "spread of pairs", "from step 5 on"), _rows(pairs)))
     return _spread(pairs[_STAYS], 0) < _spread(pairs[_ALTERNATES], 0)
 
@@ -92,22 +99,33 @@ def _spread(pairs: list[Runs], skipped: int) -> float:
     return robust_sd(found)
 
 
-def _print_steps(pairs: list[Runs]) -> None:
-    """Print the typical time of each step, by whose run came before."""
+def _waited(
+    arms: list[Worker], tokens: Sequence[int], coin: random.Random, n_runs: int
+) -> dict[str, list[Sequence[int]]]:
+    """The steps of one process's runs, by how long after a run of the other they began."""
+    steps: dict[str, list[Sequence[int]]] = {f"after a wait of {ms} ms": [] for ms in _WAITS_MS}
+    for _ in range(n_runs):
+        for found, ms in coin.sample([*zip(steps.values(), _WAITS_MS, strict=True)], len(steps)):
+            for arm, wait_ms in zip(arms, (0, ms), strict=True):
+                time.sleep(wait_ms / 1e3)
+                run = arm.generate("model", tokens[: _DEPTH + _PART], _DEPTH, n_ctx=len(tokens))
+            found.append(run.step_ns)
+    return steps
+
+
+def _by_run_before(pairs: list[Runs]) -> dict[str, list[Sequence[int]]]:
+    """The steps of each run, by whose run came before."""
     after: dict[bool, list[Sequence[int]]] = {False: [], True: []}
     for runs in pairs:
         for (arm, _), (next_arm, steps_ns) in pairwise(runs[1:]):
             after[arm == next_arm].append(steps_ns)
-    rows = [
-        (
-            f"after a run of {'its own' if own else 'the other process'}",
-            *map(_ms, zip(*steps, strict=True)),
-        )
-        for own, steps in after.items()
-    ]
-    print("### Order of turns: decoding at depth 1,024, asperf-target at Q4_K_M\n")
+    return {"after a run of the other process": after[False], "after a run of its own": after[True]}
+
+
+def _print_steps(found: dict[str, list[Sequence[int]]]) -> None:
+    """Print the typical time of each step, by what was before its part."""
+    rows = [(label, *map(_ms, zip(*steps, strict=True))) for label, steps in found.items()]
     print(table(("part", *(f"step {n + 1}, ms" for n in range(_PART))), rows))
-    print()
 
 
 def _ms(times_ns: Sequence[int]) -> str:

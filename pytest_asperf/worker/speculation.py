@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 import numpy as np
 
 from .logits import require_finite
+from .pace import linger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -224,11 +225,13 @@ def generate(
     n_new: int,
     k: int,
     how: Choice,
+    slow_by: float = 0.0,
 ) -> Generation:
     """Generate exactly `n_new` tokens after a prompt; what ends a text does not end this.
 
     No round drafts more than can still be emitted, so that both arms do the same work. The prompt,
-    of at least two tokens, is decoded before the clock starts.
+    of at least two tokens, is decoded before the clock starts. Every round is slowed by a share: a
+    wait at the end would slow whatever runs next, as caches are lost in some milliseconds.
     """
     clock = time.perf_counter_ns
     text = list(prompt)
@@ -270,6 +273,8 @@ def generate(
                 rolled_back_ns,
             )
         )
+        if slow_by:
+            linger(began, slow_by)
     return Generation(text[len(prompt) :], clock() - started, rounds)
 
 

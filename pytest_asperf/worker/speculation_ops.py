@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from .engine import Facts, LoadedModel, RefusalError, Steppable, Stepper
-from .pace import linger
 from .speculation import (
     AcceptanceRule,
     Choice,
@@ -36,7 +35,7 @@ NGRAM: Final = "ngram"
 class _Pair:
     """A target and a draft, each in a context of its own; no draft model for lookup.
 
-    `slow_by` is the share of a generation's time that is added to it.
+    `slow_by` is the share by which each round is slower.
     """
 
     target: Stepper
@@ -120,15 +119,11 @@ class Pairs:
         models = self._pair(pair)
         how = _choice(temperature, seed, rule)
         drafter = models.drafter(how) if k else None
-        done = generate(models.target, drafter, prompt, n_new=n_new, k=k, how=how)
-        elapsed_ns = done.elapsed_ns
-        if models.slow_by:
-            ended_ns = time.perf_counter_ns()
-            linger(ended_ns - elapsed_ns, models.slow_by)
-            elapsed_ns += time.perf_counter_ns() - ended_ns
+        slow_by = models.slow_by
+        done = generate(models.target, drafter, prompt, n_new=n_new, k=k, how=how, slow_by=slow_by)
         return {
             "tokens": done.tokens,
-            "elapsed_ns": elapsed_ns,
+            "elapsed_ns": done.elapsed_ns,
             "rounds": [list(astuple(round_)) for round_ in done.rounds],
         }
 

@@ -86,6 +86,7 @@ def worker(request: pytest.FixtureRequest, session_cache: Path) -> Iterator[Work
             worker.load(name, locator.locate(ModelRef(spec, level)).path, settings)
         whole = locator.locate(ModelRef(spec, _LEVELS[engine]["whole"])).path
         worker.load("narrow", whole, replace(settings, n_batch=2))
+        worker.load("slow", whole, replace(settings, slow_by=3.0))
         for variant in (Variant("hybrid", 0), Variant("recurrent", 1)):
             varied = ModelSpec(variant.kind, hf_folder=spec.hf_folder, variant=variant)
             worker.load(variant.kind, locator.locate(ModelRef(varied)).path, settings)
@@ -123,6 +124,14 @@ def test_the_target_alone_drafts_nothing(measurement: MeasurementContext) -> Non
     rounds = np.array(measurement.generate(0)["rounds"])
     assert (rounds[:, :3] == [0, 0, 1]).all()
     assert len(rounds) == _N_NEW
+
+
+def test_a_slowed_target_slows_every_round(measurement: MeasurementContext) -> None:
+    """What a round spends on drafting and verifying takes four times as long at `slow_by = 3`."""
+    measurement.open("slow", "good")
+    for k in (0, 4):
+        done = measurement.generate(k)
+        assert 4 * np.array(done["rounds"])[:, 3:].sum() <= done["elapsed_ns"]
 
 
 def test_a_repeated_run_is_the_same_run(measurement: MeasurementContext) -> None:
