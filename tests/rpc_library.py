@@ -8,16 +8,15 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from importlib.metadata import distribution
 from pathlib import Path
-
-import llama_cpp
 
 
 def rpc_python(tools: Path, folder: Path) -> Path:
     """An interpreter in a new folder that uses the libraries beside llama.cpp's programs."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
-    package = Path(llama_cpp.__file__).parent
+    package = Path(str(distribution("llama-cpp-python").locate_file("llama_cpp")))
     shutil.copytree(package, site / "llama_cpp", ignore=shutil.ignore_patterns("lib"))
     (site / "llama_cpp" / "lib").mkdir()
     for library in tools.glob("lib*.so*"):

@@ -115,9 +115,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         parametrize_findings(metafunc)
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Judge findings by recorded figures where nothing is measured."""
+    """Judge findings by recorded figures where nothing is measured.
+
+    Last, as -m selects by the live tests' markers.
+    """
     if any(item.get_closest_marker("finding") and _measures(item) for item in items):
         from pytest_asperf.plugin.collection import replace_by_recorded
         from pytest_asperf.plugin.parsing import usage_errors

@@ -14,9 +14,11 @@ from pytest_asperf.plugin.skips import skip
 from pytest_asperf.plugin.stash import note, session_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from _pytest._code.code import TerminalRepr
+    from _pytest.nodes import Node
 
     from pytest_asperf.published.findings import Finding
 
@@ -54,7 +56,8 @@ def parametrize_findings(metafunc: pytest.Metafunc) -> None:
 class RecordedFinding(pytest.Item):
     """Stands in for a live test where its finding is judged by recorded figures.
 
-    Its fixtures are not set up, so that nothing is measured.
+    Its fixtures are not set up, so that nothing is measured, and what skips the live test, such as
+    an engine that is not installed, does not skip it.
     """
 
     asperf_measures = True
@@ -64,6 +67,10 @@ class RecordedFinding(pytest.Item):
         self._location = live.reportinfo()
         self._finding = finding
         self.add_marker(pytest.mark.finding(finding.id))
+
+    def iter_markers_with_node(self, name: str | None = None) -> Iterator[tuple[Node, pytest.Mark]]:
+        """Its own markers alone: those of its module say how the live test measures."""
+        return ((self, mark) for mark in self.own_markers if name in (None, mark.name))
 
     def runtest(self) -> None:
         """Judge the figures."""

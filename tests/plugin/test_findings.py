@@ -128,6 +128,22 @@ def test_a_finding_of_ones_own_is_judged_as_recorded(
     )
 
 
+def test_an_engine_that_is_not_installed_skips_no_recorded_verdict(project: Project) -> None:
+    """What skips a live test's module says nothing of figures that were recorded."""
+    write(project)
+    project.test('pytestmark = pytest.mark.skipif(True, reason="no engine")\n' + MEASURES)
+    project.run("--asperf-source=live").assert_outcomes(skipped=1)
+    project.run("--asperf-source=recorded").assert_outcomes(passed=1)
+
+
+def test_markers_of_the_live_test_select_its_recorded_verdict(project: Project) -> None:
+    """`-m` selects the same tests whether they measure or not."""
+    write(project)
+    project.test(MEASURES)
+    project.run("--asperf-source=recorded", "-m", "quant").assert_outcomes(passed=1)
+    project.run("--asperf-source=recorded", "-m", "not quant").assert_outcomes(deselected=1)
+
+
 def test_a_finding_of_ones_own_is_measured_live(
     project: Project, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
