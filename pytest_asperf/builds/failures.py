@@ -77,7 +77,7 @@ def compile_failure(error: StepFailure, what: str, *, folder: Path, log: Path) -
     remedy += "too old for the release, set CC and CXX in the build's env"
     ended = f"signal {-error.status}" if error.status < 0 else f"status {error.status}"
     if first_match(_NO_COMPILER, error.lines):
-        what = f"{what}: no working C or C++ compiler"
+        what = f"{what}: no working C or C++ compiler, or no make"
         remedy = "install one (Debian and Ubuntu: build-essential; macOS: xcode-select --install), "
         remedy += "or name it with CC and CXX in the build's env"
     return BuildError(

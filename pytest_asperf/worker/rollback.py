@@ -54,7 +54,7 @@ def _comes_back(stepper: Stepper) -> bool:
         stepper.begin([0], fresh=True)
         stepper.mark()
         first = stepper.decode([0, 0], 1).copy()
-        require_finite(first.max())
+        require_finite(float(first.max()))
         stepper.keep(1)
         again = stepper.decode([0, 0], 1)
         return bool(np.abs(again - first).max() < _SAME_LOGITS)

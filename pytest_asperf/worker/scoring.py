@@ -146,7 +146,7 @@ def _softmax(block: Matrix, powers: Matrix) -> tuple[Indices, Vector, Vector]:
     np.subtract(block, peak[:, None], out=powers)
     np.exp(powers, out=powers)
     total = powers.sum(axis=1, dtype=np.float64)
-    return top, total, peak + np.log(total)
+    return top, total, np.log(total) + peak
 
 
 def _saved(block: Matrix, powers: Matrix) -> tuple[Indices, Vector, Vector]:
