@@ -152,10 +152,14 @@ class Store:
     def points(self, series_id: str, *, last: int | None = None) -> list[StoredPoint]:
         """The points of a series, or so many of the last, in the order of their time."""
         columns = [points.c[field.name] for field in fields(StoredPoint)]
+        # Their first time by the index: newer SQLite would sort the series for the last few.
+        of_series = points.c.series == series_id
+        by_time = sa.select(points.c.time).where(of_series).order_by(points.c.time.desc())
+        since = sa.select(sa.func.min(by_time.limit(last).subquery().c.time)).scalar_subquery()
         query = (
             sa.select(*columns)
             .join(sessions, sessions.c.id == points.c.session)
-            .where(points.c.series == series_id)
+            .where(of_series, points.c.time >= since)
             .order_by(*(one.desc() for one in (points.c.time, *_OF_ONE_SECOND, points.c.row)))
             .limit(last)
         )
