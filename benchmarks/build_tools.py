@@ -6,6 +6,7 @@ Both sides then run the same engine sources with the same compiler, so a differe
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,9 @@ TOOLS: Final = (
 #: Names a folder that holds the tools already.
 TOOLS_VARIABLE: Final = "ASPERF_BENCH_TOOLS"
 
+#: As the library was compiled: a result's last digits depend on the processor's instructions.
 _FLAGS: Final = (
+    *shlex.split(os.environ.get("CMAKE_ARGS", "")),
     "-DCMAKE_BUILD_TYPE=Release",
     "-DLLAMA_USE_PREBUILT_UI=OFF",
     "-DLLAMA_CURL=OFF",
@@ -55,9 +58,10 @@ def _built(root: Path) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     binaries, complete = root / "build" / "bin", root / "complete"
     with FileLock(root / "lock"):
-        if not complete.exists() or complete.read_text() != " ".join(TOOLS):
+        made = " ".join((*_FLAGS, *TOOLS))
+        if not complete.exists() or complete.read_text() != made:
             _build(_source(root), root / "build")
-            complete.write_text(" ".join(TOOLS))
+            complete.write_text(made)
     return binaries
 
 
@@ -67,7 +71,9 @@ def _source(root: Path) -> Path:
     subprocess.run([*pip, "--dest", str(root), wanted], check=True)
     (archive,) = root.glob("llama_cpp_python-*.tar.gz")
     with tarfile.open(archive) as tar:
-        tar.extractall(root, filter="data")
+        # Python 3.11.0 to 3.11.3 have none; what is unpacked is compiled and run anyway.
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)
+        tar.extractall(root)  # noqa: S202  # as above
     return root / archive.name.removesuffix(".tar.gz") / "vendor" / "llama.cpp"
 
 
@@ -75,7 +81,8 @@ def _build(source: Path, folder: Path) -> None:
     cmake = shutil.which("cmake")
     if cmake is None:
         raise FileNotFoundError("no cmake on the path: install it, or set " + TOOLS_VARIABLE)
-    subprocess.run([cmake, "-S", str(source), "-B", str(folder), *_FLAGS], check=True)
+    configure = [cmake, "--fresh", "-S", str(source), "-B", str(folder), *_FLAGS]
+    subprocess.run(configure, check=True)
     build = [cmake, "--build", str(folder), "--parallel", str(os.cpu_count() or 1)]
     subprocess.run([*build, "--target", *TOOLS], check=True)
 

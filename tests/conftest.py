@@ -42,8 +42,10 @@ _LIVE = {"draft", "live", "llama_log", "mlx", "tools"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what needs a real engine, so that `-m "not live"` runs where none is installed."""
+    """Mark what needs a real engine, or its programs: `-m` then runs it where they are."""
     fixtures = set(getattr(item, "fixturenames", ()))
+    if "tools" in fixtures:
+        item.add_marker("builds")
     if "mlx" in fixtures:
         item.add_marker("mlx")
     if fixtures & _LIVE:
@@ -143,9 +145,14 @@ def draft_gguf(draft: Draft) -> Path:
 def tools() -> Path:
     """A folder of llama.cpp's real programs, of the same sources as the library."""
     named = os.environ.get("ASPERF_TEST_TOOLS")
-    if not named:
+    if named:
+        return Path(named)
+    if os.environ.get("ASPERF_TEST_BUILDS") != "1":
         pytest.skip("ASPERF_TEST_TOOLS names no folder of llama.cpp's programs")
-    return Path(named)
+    sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+    from build_tools import tools_folder  # only where they are built now
+
+    return tools_folder()
 
 
 @pytest.fixture(scope="session")

@@ -35,14 +35,11 @@ _REQUIREMENTS: dict[Engine, tuple[str, ...]] = {
 Release = Callable[["Engine", str], "EngineBuild"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Skip what is here, unless it was asked for."""
-    if os.environ.get("ASPERF_TEST_BUILDS") == "1":
-        return
-    skip = pytest.mark.skip(reason="ASPERF_TEST_BUILDS is not 1")
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(skip)
+    item.add_marker("builds")
+    if os.environ.get("ASPERF_TEST_BUILDS") != "1":
+        item.add_marker(pytest.mark.skip(reason="ASPERF_TEST_BUILDS is not 1"))
 
 
 class Silent:

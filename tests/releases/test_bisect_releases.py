@@ -12,7 +12,6 @@ import sys
 import zipfile
 from typing import TYPE_CHECKING
 
-import pytest
 from typer.testing import CliRunner
 
 from pytest_asperf.cli import app
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("ASPERF_TEST_BUILDS") != "1", reason="ASPERF_TEST_BUILDS is not 1"
-)
+    import pytest
 
 RELEASED = ("0.31.1", "0.31.2", "0.31.3")
 PATCHED = ("0.32.0", "0.32.1", "0.32.2")

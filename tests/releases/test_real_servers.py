@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import socket
 import sys
 from pathlib import Path
@@ -30,13 +29,9 @@ TTFT = parse_workload("ttft256", where="test")
 
 
 @pytest.fixture(scope="session")
-def server() -> EngineBuild:
-    """llama-server, of a folder that is named or built now."""
-    named = os.environ.get("ASPERF_TEST_TOOLS")
-    if not named:
-        sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-        from build_tools import tools_folder  # only where it is built now
-    return EngineBuild("llama_server", Path(sys.executable), Path(named or tools_folder()))
+def server(tools: Path) -> EngineBuild:
+    """llama-server."""
+    return EngineBuild("llama_server", Path(sys.executable), tools)
 
 
 def test_it_conforms(server: EngineBuild, draft: Draft) -> None:

@@ -1,12 +1,7 @@
-"""Faults between the client and a server: llama-server itself, where its programs are named.
-
-Otherwise a server that replies as it does.
-"""
+"""Faults between the client and a server: a scripted one, and llama-server itself."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,12 +19,12 @@ from tests.serving.relay import HARMS, doubled, through, untouched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pytest_asperf.worker.serving.record import Endpoint
     from tests.conftest import Draft
     from tests.serving.relay import Harm
 
-TOOLS = os.environ.get("ASPERF_TEST_TOOLS", "")
 N_OUTPUT = 24
 ASKED = {
     "prompt": "def area(width, height):", "max_tokens": N_OUTPUT, "stream": True,
@@ -40,18 +35,23 @@ SHORT = Timeouts(connect_s=5.0, headers_s=5.0, idle_s=0.3, total_s=1.0)
 PATIENT = Timeouts(connect_s=5.0, headers_s=30.0, idle_s=30.0, total_s=60.0)
 
 
-@pytest.fixture(scope="module")
-def upstream(draft: Draft) -> Iterator[Endpoint]:
+_REAL = pytest.param("llama-server", marks=(pytest.mark.live, pytest.mark.builds))
+
+
+@pytest.fixture(scope="module", params=["scripted", _REAL])
+def upstream(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
     """A server that streams."""
-    if not TOOLS:
+    if request.param == "scripted":
         server = FakeServer(lambda _: streamed(sse(*[delta("x")] * N_OUTPUT, last(8, N_OUTPUT))))
         yield server.endpoint
         server.close()
         return
+    tools: Path = request.getfixturevalue("tools")
+    draft: Draft = request.getfixturevalue("draft")
     options = ("-m", str(draft("Q8_0")), "-t", "1", "--host", "127.0.0.1")
     process = ServerProcess(
         "llama-server",
-        lambda port: (Path(TOOLS) / "llama-server", (*options, "--port", str(port))),
+        lambda port: (tools / "llama-server", (*options, "--port", str(port))),
         "/health",
     )
     yield process.endpoint
