@@ -212,7 +212,7 @@ class LlamaToolsModel:
 
     def _look_at_logits(self) -> str:
         """Score a few tokens: refused if the model's logits are not numbers."""
-        scores = SavedScores(self._tools, self._score_arguments(_PROBE_N_CTX), _PROBE, _PROBE_N_CTX)
+        scores = self._scores_of(_PROBE, _PROBE_N_CTX)
         try:
             n_rows = len(scores.next_chunk())
         finally:
@@ -304,14 +304,14 @@ class LlamaToolsModel:
 
     def _start(self, text: Text, n: int) -> SavedScores:
         self.close()
-        scores = SavedScores(self._tools, self._score_arguments(n), text.text, n)
+        scores = self._scores_of(text.text, n)
         if scores.tokens != text.tokens[: len(scores.tokens)]:
             scores.close()
             raise RefusalError("tokenize", "the models make different tokens of the text")
         self._scores, self._scored = scores, text
         return scores
 
-    def _score_arguments(self, n: int) -> list[str]:
+    def _scores_of(self, text: str, n: int) -> SavedScores:
         settings = self._settings
         n_batch = min(settings.get("n_batch", n), n)
         n_ubatch = min(settings.get("n_ubatch", 512), n_batch)
@@ -320,7 +320,8 @@ class LlamaToolsModel:
         if "--fit" in self._tools.help(PROGRAM):
             arguments += ["--fit", "off"]  # it would change what was not set
         self._placement.greet()
-        return [*arguments, *self._placement.options(PROGRAM)]
+        arguments += self._placement.options(PROGRAM)
+        return SavedScores(self._tools, arguments, text, n, on_server=self.remote is not None)
 
     def _timed(self, n: int, depth: int, *, n_gen: int) -> Timing:
         require_context(n, self.facts)

@@ -67,14 +67,24 @@ class Text:
 class SavedScores:
     """One run of llama-perplexity over a text, of which the scores are taken chunk by chunk.
 
-    Between two chunks it is stopped. What it saves is checked against what it prints.
+    Between two chunks it is stopped. What it saves is checked against what it prints. `on_server`
+    says that an RPC server computes for it.
 
     Attributes:
         nll: NLL in nats of the scored tokens of each chunk that was taken.
     """
 
-    def __init__(self, tools: Toolbox, arguments: Sequence[str], text: str, n_ctx: int) -> None:
+    def __init__(
+        self,
+        tools: Toolbox,
+        arguments: Sequence[str],
+        text: str,
+        n_ctx: int,
+        *,
+        on_server: bool = False,
+    ) -> None:
         self.n_ctx = n_ctx
+        self._on_server = on_server
         self.nll: list[NDArray[np.float32]] = []
         self._nll_sums = [0.0]
         self._is_cut = [False]
@@ -132,7 +142,13 @@ class SavedScores:
     def close(self) -> None:
         """End the program."""
         self._pipe.close()
-        self.run.end()
+        if self._on_server:
+            # Killed while it waits for an answer, it would end the server too, by SIGPIPE. With no
+            # reader of its scores, it ends by that signal at its next chunk, between two answers.
+            self.run.go_on()
+            self.run.wait()
+        else:
+            self.run.end()
 
     def _read_header(self) -> tuple[int, tuple[int, ...]]:
         magic = self._read(len(_MAGIC))

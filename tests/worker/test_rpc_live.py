@@ -193,6 +193,18 @@ def test_programs_that_compute_here_are_found_out(
         programs.load("far", draft_gguf, _far(loopback, n_gpu_layers=0))
 
 
+def test_a_server_outlives_a_text_that_is_not_scored_to_its_end(
+    programs: Worker, draft_gguf: Path, loopback: Remote
+) -> None:
+    """Ended while the server computes its next chunk, llama-perplexity would end the server too."""
+    programs.load("far", draft_gguf, _far(loopback))
+    tokens = programs.tokenize("far", "def area(width, height): " * 500)
+    for _ in range(3):
+        assert programs.score(["far"], tokens[:512], 256)["far"][0].nll
+        assert programs.generate("far", [0] * 8, 0).n_tokens == 8
+    assert not loopback.has_ended
+
+
 def test_programs_whose_server_dies_or_is_busy(
     programs: Worker, build: EngineBuild, draft_gguf: Path, loopback: Remote
 ) -> None:
