@@ -93,7 +93,8 @@ def test_a_warm_prompt_is_cached_where_there_is_a_cache(server: EngineBuild, dra
                 guards.ServedWork(n_users=2, is_warm=True, times_gaps=False, timed_ns=math.inf),
                 requests,
             )
-            assert [one.guard for one in found] == ([] if is_cached else ["not-reused"])
+            # Our own share of so short a prompt can be too much: another guard's matter.
+            assert ("not-reused" in {one.guard for one in found}) is not is_cached
 
 
 def test_a_restart_between_two_runs_is_found(
