@@ -9,12 +9,12 @@ from pytest_asperf.analysis.stats.estimate import percent_text
 
 #: Times (spread / ln(1 + tolerance))^2: the pairs that decide 85 % of A/A runs or more, by
 #: simulation.
-_PAIRS_AT_UNIT_EFFECT: Final = 40
+_PAIRS_AT_UNIT_EFFECT: Final = 20
 
-#: A machine is fit for gates where this many pairs, half of a gate's default, can decide this
+#: A machine is fit for gates where this many pairs, a quarter of a gate's default, can decide this
 #: tolerance: five times the default one. In a third of its pairs, equal builds would differ by more
 #: than that: other work on the machine, which comes and goes, and not its own noise.
-_BUDGET_PAIRS: Final = 60
+_BUDGET_PAIRS: Final = 30
 _LARGEST_TOLERANCE: Final = 0.25
 
 

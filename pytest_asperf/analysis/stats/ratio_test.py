@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.sequential import PairSequence, pairs_left
-from pytest_asperf.analysis.stats.sequential_frame import ALPHA, BETA
+from pytest_asperf.analysis.stats.sequential_frame import ALPHA, BETA, MAX_PAIRS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+#: Pairs that the first guess of the ratio's distance from a limit counts for.
+_PRIOR_WEIGHT: Final = 3
 
 #: A limit that is further from 1 is no ratio of costs.
 _LARGEST: Final = 1e6
@@ -44,7 +48,7 @@ class RatioTest(PairSequence):
         alpha: float = ALPHA,
         beta: float = BETA,
         min_pairs: int = 5,
-        max_pairs: int = 60,
+        max_pairs: int = MAX_PAIRS,
         comparisons: int = 1,
     ) -> None:
         super().__init__(
@@ -58,6 +62,7 @@ class RatioTest(PairSequence):
         in_range = all(1 / _LARGEST <= limit <= _LARGEST for limit in given)
         if not (given and in_range and 0 <= at_least < at_most):
             raise ValueError(f"a ratio from {at_least} to {at_most} is no claim that can be tested")
+        self._limits = [math.log(limit) for limit in given]
         self._low = math.log(at_least) if at_least else -math.inf
         self._high = math.log(at_most) if at_most < math.inf else math.inf
 
@@ -74,18 +79,20 @@ class RatioTest(PairSequence):
         """The e-value that a FAIL for too high a ratio rests on; 0 where that is not a FAIL."""
         return self.evidence_above(self._high) if self._high < math.inf else 0.0
 
-    def _decide(self) -> Outcome | None:
-        if self.n < self.min_pairs:
-            return None
-        outcome = self._by_interval()
-        is_over = outcome is not Outcome.INCONCLUSIVE or self.n >= self.max_pairs
-        return outcome if is_over else None
+    def _steepness_for(self, sd: float) -> float:
+        # As in a zone that is as wide as the ratio's distance from the nearest limit, which is one
+        # standard deviation before it is known.
+        distances = (
+            [abs(median(self._values) - limit) for limit in self._limits] if self.n else [sd]
+        )
+        distance = (self.n * min(distances) + _PRIOR_WEIGHT * sd) / (self.n + _PRIOR_WEIGHT)
+        return distance / sd**2
 
-    def _by_interval(self) -> Outcome:
+    def _decided(self) -> Outcome | None:
         if all(seen >= 1 / error for seen, error in self._within()):
             return Outcome.PASS
         is_beyond = any(seen >= 1 / error for seen, error in self._beyond())
-        return Outcome.FAIL if is_beyond else Outcome.INCONCLUSIVE
+        return Outcome.FAIL if is_beyond else None
 
     def _evidence_shares(self, n: int) -> tuple[float, float]:
         for_fail = max(seen * error for seen, error in self._beyond(n))

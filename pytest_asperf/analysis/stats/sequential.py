@@ -1,12 +1,11 @@
 """A sequential test of paired costs: is the candidate slower, or within the tolerance?
 
-A pair is baseline and candidate measured back to back in an order drawn by a fair coin, and enters
-as ``ln(candidate / baseline)`` of their costs (lower is better). Bets are placed on the sign of
-each difference before it is seen. Whoever bets on a fair coin multiplies a stake by 20 with a
-probability of at most 1/20, however long the game (Ville's inequality), so a grown stake is
-evidence that may be looked at after every pair. Derivation, limits and error rates:
-``docs/statistics.md``. Sources: Waudby-Smith & Ramdas, arXiv 2010.09686, for the bets; Huber,
-Ann. Math. Statist. 36 (1965), for the censored likelihood ratio.
+A pair is baseline and candidate measured in processes of their own, in an order drawn by a fair
+coin, and enters as ``ln(candidate / baseline)`` of their costs (lower is better). Bets are placed
+on the sign of each difference before it is seen. A gambler who bets on a fair coin multiplies a
+stake by 20 with a probability of at most 1/20, however long the game (Ville's inequality), so a
+grown stake is evidence that may be looked at after every pair. Derivation, limits and error rates:
+``docs/statistics.md``. Source of the bets: Waudby-Smith & Ramdas, arXiv 2010.09686.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from pytest_asperf.analysis.stats.pairs_needed import least_pairs
 from pytest_asperf.analysis.stats.sequential_frame import (
     ALPHA,
     BETA,
+    MAX_PAIRS,
     SequentialTest,
     crossing,
     nothing_to_estimate,
@@ -30,26 +30,24 @@ from pytest_asperf.errors import MeasurementError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Weight and stake of each bet. The low stake survives noise, the high one decides quiet machines
-#: in 5 pairs: 0.25 * 1.45^5 + 0.75 * 1.9^5 = 20.2.
-_BETS: Final = ((0.25, 0.45), (0.75, 0.9))
+#: Weight and stake of each gambler. The bold one decides quiet machines in 5 pairs, the cautious
+#: one survives outliers: 0.9 * 1.96^5 + 0.1 * 1.6^5 = 27.1.
+_BETS: Final = ((0.9, 0.96), (0.1, 0.6))
 
-#: Scale of the differences before any is known, how many pairs it counts for, and the least scale.
-_PRIOR_SCALE: Final = 0.03
-_PRIOR_WEIGHT: Final = 3
-_LEAST_SCALE: Final = 0.0005
+#: Standard deviation of the differences before any is known, how many pairs it counts for, and the
+#: least one.
+_PRIOR_SD: Final = 0.03
+_PRIOR_WEIGHT: Final = 6
+_LEAST_SD: Final = 0.0005
 _NORMAL_MAD: Final = 1.4826
+#: Differences count as at most so many robust standard deviations from their median.
+_LARGEST_DEVIATION: Final = 2.5
 
 #: FAIL is shown against a floor, which lies at most this slowdown below the tolerance.
 _FLOOR_DEPTH: Final = 0.05
 
-#: The odds for the nearer side of the middle of floor and limit are asked this many times higher
-#: than the evidence,
-_ODDS_FACTOR: Final = 5
-#: and not at all where the evidence is this many times what is needed.
-_AMPLE: Final = 10
-#: Most log odds that one pair can add: one outlier in five pairs must not decide.
-_LARGEST_STEP: Final = 1.5
+#: A bet's score is as good as 1 where its argument is this large.
+_SURE: Final = 20.0
 
 #: Beyond the log ratio of any two floats: such a "difference" is no ratio of costs.
 _LARGEST_LOG_RATIO: Final = 1500.0
@@ -67,18 +65,19 @@ def log_cost_ratio(*, candidate: float, baseline: float) -> float:
     return math.log(candidate) - math.log(baseline)
 
 
-def predicted_scale(earlier: Sequence[float]) -> float:
-    """The scale for the next difference, from the `earlier` ones alone.
+def predicted_sd(earlier: Sequence[float]) -> float:
+    """The standard deviation expected of the next difference, from the `earlier` ones alone.
 
-    1.4826 MAD about the median, shrunk in the logarithm towards 3 % as if by 3 pairs. It follows
-    no shift and no sign of the differences, so that mirrored data give mirrored bets.
+    Outliers are cut, and it is shrunk in the logarithm towards 3 % as if by 6 pairs. It follows no
+    shift and no sign of the differences, so that mirrored data give mirrored bets.
     """
     if len(earlier) < 2:
-        return _PRIOR_SCALE
+        return _PRIOR_SD
+    middle, largest = median(earlier), _LARGEST_DEVIATION * robust_sd(earlier)
+    squares = [min(abs(d - middle), largest) ** 2 for d in earlier]
     weight = len(earlier) - 1
-    logs = _PRIOR_WEIGHT * math.log(_PRIOR_SCALE) + weight * math.log(
-        max(robust_sd(earlier), _LEAST_SCALE)
-    )
+    seen = max(math.sqrt(math.fsum(squares) / weight), _LEAST_SD)
+    logs = _PRIOR_WEIGHT * math.log(_PRIOR_SD) + weight * math.log(seen)
     return math.exp(logs / (_PRIOR_WEIGHT + weight))
 
 
@@ -88,15 +87,13 @@ def robust_sd(differences: Sequence[float]) -> float:
     return _NORMAL_MAD * median([abs(d - middle) for d in differences])
 
 
-def evidence(differences: Sequence[float], scales: Sequence[float], shift: float) -> float:
+def evidence(differences: Sequence[float], steepness: Sequence[float], shift: float) -> float:
     """E-value against "the effect is at most `shift`", all in logs of ratios.
 
-    The mean over the bets of ``prod(1 + stake * clip((d_i - shift) / scale_i, -1, 1))``. It falls
+    The mean over the gamblers of ``prod(1 + stake * tanh(steepness_i * (d_i - shift)))``. It falls
     with `shift`. With all signs turned it is the e-value against "at least".
     """
-    scores = [
-        max(-1.0, min(1.0, (d - shift) / s)) for d, s in zip(differences, scales, strict=True)
-    ]
+    scores = [math.tanh(k * (d - shift)) for d, k in zip(differences, steepness, strict=True)]
     return sum(
         weight * math.prod([1 + stake * score for score in scores]) for weight, stake in _BETS
     )
@@ -122,14 +119,12 @@ class PairSequence(SequentialTest):
             raise ValueError(f"need 1 <= min_pairs={min_pairs} <= max_pairs={max_pairs}")
         self.min_pairs = min_pairs
         self.max_pairs = max_pairs
-        self._scales: list[float] = []
+        self._steepness: list[float] = []
 
     @property
     def outcome_if_stopped(self) -> Outcome:
-        """The verdict without further pairs, by the interval where nothing was decided."""
-        if self._outcome is not None:
-            return self._outcome
-        return self._by_interval() if self.n >= self.min_pairs else Outcome.INCONCLUSIVE
+        """The verdict without further pairs."""
+        return self._outcome or Outcome.INCONCLUSIVE
 
     def update(self, difference: float) -> Outcome | None:
         """Take one pair's ``ln(candidate / baseline)`` and return the outcome once decided.
@@ -138,12 +133,27 @@ class PairSequence(SequentialTest):
             MeasurementError: the difference is no finite log ratio; the state is unchanged.
             RuntimeError: the outcome has been returned already.
         """
+        self.take(difference)
+        return self.decide()
+
+    def take(self, difference: float) -> None:
+        """Take one pair's ``ln(candidate / baseline)``, for `decide` to look at.
+
+        Raises:
+            MeasurementError: the difference is no finite log ratio; the state is unchanged.
+            RuntimeError: the outcome has been returned already.
+        """
         self._require_open()
         require_log_ratio(difference, self.n + 1)
-        scale = predicted_scale(self._values)
+        self._steepness.append(self._steepness_for(predicted_sd(self._values)))
         self._values.append(difference)
-        self._scales.append(scale)
-        self._outcome = self._decide()
+
+    def decide(self) -> Outcome | None:
+        """The outcome, once the pairs taken so far decide or are all that there may be."""
+        if self.n >= self.min_pairs:
+            self._outcome = self._decided()
+            if self._outcome is None and self.n >= self.max_pairs:
+                self._outcome = Outcome.INCONCLUSIVE
         return self._outcome
 
     @property
@@ -156,9 +166,7 @@ class PairSequence(SequentialTest):
         """
         if not self._values:
             return -math.inf, math.inf
-        return self._bounds(
-            self.evidence_above, self.evidence_below, *_bracket(self._values, self._scales)
-        )
+        return self._bounds(self.evidence_above, self.evidence_below, *self._bracket())
 
     @property
     def estimate(self) -> Estimate:
@@ -168,7 +176,7 @@ class PairSequence(SequentialTest):
         low, high = self.interval
         point = crossing(
             lambda m: self.evidence_above(m) - self.evidence_below(m),
-            *_bracket(self._values, self._scales),
+            *self._bracket(),
         )
         return Estimate(
             point,
@@ -188,19 +196,25 @@ class PairSequence(SequentialTest):
 
     def evidence_above(self, effect: float, n: int | None = None) -> float:
         """E-value of the first `n` pairs against "slower by `effect` at most", a log ratio."""
-        return evidence(self._values[:n], self._scales[:n], effect)
+        return evidence(self._values[:n], self._steepness[:n], effect)
 
     def evidence_below(self, effect: float, n: int | None = None) -> float:
         """E-value of the first `n` pairs against "slower by `effect` or more", likewise."""
-        return evidence([-d for d in self._values[:n]], self._scales[:n], -effect)
+        return evidence([-d for d in self._values[:n]], self._steepness[:n], -effect)
+
+    def _bracket(self) -> tuple[float, float]:
+        """Effects at which every difference has its full score, of either sign."""
+        widest = _SURE / min(self._steepness)
+        return min(self._values) - widest, max(self._values) + widest
+
+    def _steepness_for(self, sd: float) -> float:
+        """How steeply the next bet follows its difference, which is expected to vary by `sd`."""
+        return 1 / sd
 
     def _evidence_shares(self, n: int) -> tuple[float, float]:
         raise NotImplementedError
 
-    def _decide(self) -> Outcome | None:
-        raise NotImplementedError
-
-    def _by_interval(self) -> Outcome:
+    def _decided(self) -> Outcome | None:
         raise NotImplementedError
 
 
@@ -209,10 +223,10 @@ class PairedTest(PairSequence):
 
     PASS: a slowdown of `tolerance` is excluded. FAIL: a slowdown above the floor is shown, and the
     tolerance is not excluded. The floor is 0 for tolerances up to 5 %, else a cost ratio of
-    ``(1 + tolerance) / 1.05``. INCONCLUSIVE: the budget ran out. With the order of each pair drawn
-    by a fair coin, equal builds FAIL with a probability of at most `alpha`. With a constant effect,
-    so does one below the floor, and one of `tolerance` or more passes with at most `beta`.
-    Between floor and `tolerance` either verdict may come.
+    ``(1 + tolerance) / 1.05``. INCONCLUSIVE: the budget ran out. If each pair has processes of its
+    own and a fair coin draws its order, equal builds FAIL with a probability of at most `alpha`.
+    With a constant effect, so does one below the floor, and one of `tolerance` or more passes with
+    at most `beta`. Between floor and `tolerance` either verdict may come.
 
     Args:
         tolerance: the slowdown to be excluded, as a fraction of the baseline's cost.
@@ -233,7 +247,7 @@ class PairedTest(PairSequence):
         alpha: float = ALPHA,
         beta: float = BETA,
         min_pairs: int = 5,
-        max_pairs: int = 60,
+        max_pairs: int = MAX_PAIRS,
         comparisons: int = 1,
     ) -> None:
         if not 1e-6 <= tolerance <= 1e6:
@@ -249,7 +263,6 @@ class PairedTest(PairSequence):
         self._limit = math.log1p(tolerance)
         self._floor = max(0.0, self._limit - math.log1p(_FLOOR_DEPTH))
         self.floor = math.expm1(self._floor)
-        self._log_odds = 0.0
 
     @property
     def evidence_slower(self) -> float:
@@ -281,49 +294,20 @@ class PairedTest(PairSequence):
         """
         if self._outcome in {Outcome.PASS, Outcome.FAIL}:
             return 0
-        seen, error = self.evidence_within, self._beta
-        if self._log_odds > 0:
-            seen, error = self.evidence_slower, self._alpha
-        needed = 1 / error
-        if seen <= 1:
-            return None
-        for_evidence = pairs_left(self.n, math.log(seen), math.log(needed))
-        for_odds = min(
-            pairs_left(self.n, abs(self._log_odds), _odds_needed(error)),
-            pairs_left(self.n, math.log(seen), math.log(_AMPLE * needed)),
-        )
-        return math.ceil(max(for_evidence, for_odds, self.min_pairs - self.n, 1))
+        sides = (self.evidence_within, 1 / self._beta), (self.evidence_slower, 1 / self._alpha)
+        left = min(pairs_left(self.n, math.log(max(e, 1.0)), math.log(need)) for e, need in sides)
+        return math.ceil(max(left, self.min_pairs - self.n, 1)) if left < math.inf else None
 
-    def _decide(self) -> Outcome | None:
-        self._log_odds += _odds_step(self._values[-1], self._scales[-1], self._floor, self._limit)
-        if self.n < self.min_pairs:
-            return None
-        if self.n >= self.max_pairs:
-            return self._by_odds() or self._by_interval()
-        return self._by_odds()
+    def _steepness_for(self, sd: float) -> float:
+        # Of normal differences about one side of the zone, the likelihood ratio to the other side
+        # given their size: the bet whose stake grows fastest (Kelly).
+        return (self._limit - self._floor) / sd**2
 
-    def _by_odds(self) -> Outcome | None:
-        """The verdict for which both the evidence and the odds suffice."""
-        is_slower = self.is_clearly_slower(self.evidence_slower)
+    def _decided(self) -> Outcome | None:
+        # An interval within the tolerance proves the claim, whatever else it shows.
         if self.is_within:
-            # An interval within the tolerance proves the claim, whatever else it shows.
-            within = self.evidence_within
-            is_clear = is_slower or _is_clear(-self._log_odds, within, self._beta)
-            return Outcome.PASS if is_clear else None
-        return Outcome.FAIL if is_slower else None
-
-    def is_clearly_slower(self, seen: float) -> bool:
-        """Whether evidence of this size against the floor suffices, with the odds seen here."""
-        return seen >= 1 / self._alpha and _is_clear(self._log_odds, seen, self._alpha)
-
-    def _by_interval(self) -> Outcome:
-        if self._is_accepted():
             return Outcome.PASS
-        is_above = self.evidence_for_fail(self._limit) >= 1 / self._alpha
-        return Outcome.FAIL if is_above else Outcome.INCONCLUSIVE
-
-    def _is_accepted(self) -> bool:
-        return self.is_within
+        return Outcome.FAIL if self.evidence_for_fail() >= 1 / self._alpha else None
 
     def evidence_for_fail(self, effect: float | None = None, n: int | None = None) -> float:
         """The e-value that a FAIL rests on, against "slower by `effect` at most", or the floor."""
@@ -342,28 +326,6 @@ def require_log_ratio(difference: float, pair: int) -> None:
             why="a ratio of two costs is a finite number",
             remedy="look at the engine's log of this pair and measure it again",
         )
-
-
-def _bracket(differences: Sequence[float], scales: Sequence[float]) -> tuple[float, float]:
-    """Effects at which every difference has its full score, of either sign."""
-    widest = max(scales)
-    return min(differences) - widest, max(differences) + widest
-
-
-def _is_clear(odds: float, seen: float, error: float) -> bool:
-    """Whether the log odds for a side are clear enough, or the evidence for it is ample."""
-    return odds > 0 and (odds >= _odds_needed(error) or seen >= _AMPLE / error)
-
-
-def _odds_needed(error: float) -> float:
-    return math.log(_ODDS_FACTOR / error - 1)
-
-
-def _odds_step(difference: float, scale: float, floor: float, limit: float) -> float:
-    """Censored log likelihood ratio of the tolerance to the floor (Huber 1965)."""
-    steepness = min((limit - floor) / scale, _LARGEST_STEP)
-    middle = (limit + floor) / 2
-    return steepness * max(-1.0, min(1.0, (difference - middle) / scale))
 
 
 def pairs_left(n: int, evidence_seen: float, needed: float) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.quantiles import t_half_width
-from pytest_asperf.analysis.stats.sequential import PairedTest, pairs_left, require_log_ratio
+from pytest_asperf.analysis.stats.sequential import PairedTest, require_log_ratio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,11 +60,10 @@ class TotalTimeTest(PairedTest):
     Args:
         tolerance: as of `PairedTest`.
         pairs_for_pass: no PASS before this many pairs, unless the budget is smaller.
-        beta_for_pass: what of `beta` is left for a PASS; the interval's bounds err with `beta`.
         options: the others of `PairedTest`.
 
     Attributes:
-        total: holds the pairs' totals; it never decides.
+        total: holds the pairs' totals; it is never asked to decide.
     """
 
     def __init__(
@@ -72,19 +71,18 @@ class TotalTimeTest(PairedTest):
         tolerance: float = 0.05,
         *,
         pairs_for_pass: int = 1,
-        beta_for_pass: float | None = None,
         **options: Any,
     ) -> None:
         super().__init__(tolerance, **options)
-        self._beta_for_pass = beta_for_pass or self._beta
         self._pairs_for_pass = min(pairs_for_pass, self.max_pairs)
-        # As many pairs as the budget, so that this one never decides.
-        self.total = PairedTest(
-            tolerance, **{**options, "min_pairs": self.max_pairs, "max_pairs": self.max_pairs}
-        )
-        self._totals: list[float] = []
+        self.total = PairedTest(tolerance, **options)
 
     def update(self, difference: float, total: float | None = None) -> Outcome | None:
+        """Take a pair as `take` does, and return the outcome once decided."""
+        self.take(difference, total)
+        return self.decide()
+
+    def take(self, difference: float, total: float | None = None) -> None:
         """Take a pair's typical and total ``ln(candidate / baseline)``.
 
         Args:
@@ -97,10 +95,8 @@ class TotalTimeTest(PairedTest):
         """
         self._require_open()
         require_log_ratio(difference, self.n + 1)
-        whole = difference if total is None else total
-        self.total.update(whole)
-        self._totals.append(whole)
-        return super().update(difference)
+        self.total.take(difference if total is None else total)
+        super().take(difference)
 
     def share_with(self, others: Sequence[float]) -> None:
         """Ask for a FAIL only what closed testing does; see `PairedTest`."""
@@ -110,8 +106,8 @@ class TotalTimeTest(PairedTest):
     @property
     def mean(self) -> tuple[float, float]:
         """The mean log ratio of the totals, stalls cut, and the way to its upper bound."""
-        middle, stall = median(self._totals), math.log(_LARGEST_STALLED_PAIR)
-        totals = [max(middle - stall, min(middle + stall, total)) for total in self._totals]
+        middle, stall = median(self.total.values), math.log(_LARGEST_STALLED_PAIR)
+        totals = [max(middle - stall, min(middle + stall, total)) for total in self.total.values]
         n = len(totals)
         error = stdev(totals) / math.sqrt(n) if n > 1 else math.inf
         return fmean(totals), t_half_width(error, n - 1, 1 - 2 * self._beta)
@@ -139,16 +135,13 @@ class TotalTimeTest(PairedTest):
     @property
     def expected_pairs_left(self) -> int | None:
         """As for `PairedTest`; for a PASS also the pairs that the total time needs."""
-        left = super().expected_pairs_left
-        if not left or self._log_odds > 0:
-            return left
-        left = max(left, self._pairs_for_pass - self.n)
-        seen, needed = self._evidence_for_pass, 1 / self._beta_for_pass
-        if seen >= needed:
-            return self._until_the_mean_is_known() if self.is_held_up else left
-        if seen <= 1:
-            return None
-        return max(left, math.ceil(pairs_left(self.n, math.log(seen), math.log(needed))))
+        both = [super().expected_pairs_left, self.total.expected_pairs_left]
+        known = [left for left in both if left is not None]
+        if self.is_held_up:
+            return self._until_the_mean_is_known()
+        if len(known) < len(both) or self._outcome is not None:
+            return both[0]
+        return max(*known, self._pairs_for_pass - self.n)
 
     def _until_the_mean_is_known(self) -> int | None:
         mean, half = self.mean
@@ -159,20 +152,12 @@ class TotalTimeTest(PairedTest):
     def _slower(self) -> PairedTest:
         return max((self, self.total), key=lambda test: test.evidence_slower)
 
-    def _by_odds(self) -> Outcome | None:
-        slower = self._slower
-        if slower.is_clearly_slower(self.evidence_for_fail()) and not slower.is_within:
+    def _decided(self) -> Outcome | None:
+        if self.evidence_for_fail() >= 1 / self._alpha and not self._slower.is_within:
             return Outcome.FAIL
-        passes = super()._by_odds() is Outcome.PASS and self._is_accepted()
-        return Outcome.PASS if passes else None
-
-    @property
-    def _evidence_for_pass(self) -> float:
-        return min(self.evidence_within, self.total.evidence_within)
-
-    def _is_accepted(self) -> bool:
-        is_shown = self._evidence_for_pass >= 1 / self._beta_for_pass
-        return self.n >= self._pairs_for_pass and is_shown and not self.is_held_up
+        if self.n < self._pairs_for_pass or not (self.is_within and self.total.is_within):
+            return None
+        return None if self.is_held_up else Outcome.PASS
 
     def evidence_for_fail(self, effect: float | None = None, n: int | None = None) -> float:
         """The e-value that a FAIL rests on: the weighted mean of both costs'."""
@@ -180,6 +165,5 @@ class TotalTimeTest(PairedTest):
         return (1 - _WEIGHT) * typical + _WEIGHT * self.total.evidence_for_fail(effect, n)
 
     def _evidence_shares(self, n: int) -> tuple[float, float]:
-        for_fail, _ = super()._evidence_shares(n)
-        typical, total = (test.evidence_below(self._limit, n) for test in (self, self.total))
-        return for_fail, self._beta_for_pass * min(typical, total)
+        for_fail, for_pass = super()._evidence_shares(n)
+        return for_fail, min(for_pass, self._beta * self.total.evidence_below(self._limit, n))

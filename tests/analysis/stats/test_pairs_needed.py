@@ -11,9 +11,9 @@ from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance, is_f
 
 
 @given(st.floats(0, 50))
-def test_fit_is_what_sixty_pairs_can_decide(sd: float) -> None:
+def test_fit_is_what_thirty_pairs_can_decide(sd: float) -> None:
     """The rule and its text are about the same tolerance."""
-    least = detectable_tolerance(sd, 60)
+    least = detectable_tolerance(sd, 30)
     if abs(least - 0.25) > 1e-9:
         assert is_fit(sd) == (least < 0.25)
     assert percent_text(least) in unfit_text(sd)

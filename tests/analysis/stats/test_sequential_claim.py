@@ -76,10 +76,10 @@ def test_error_rates_at_the_limit() -> None:
 
 
 def test_what_would_decide_it_is_forecast() -> None:
-    """Half way through a steady series, the forecast is of the size of what it then takes."""
-    series = [0.02 + (0.04 if i % 2 else -0.03) for i in range(60)]
+    """Two thirds through a steady series, the forecast is of the size of what it then takes."""
+    series = [0.02 + (0.04 if i % 2 else -0.03) for i in range(120)]
     whole = fed(series, 0.0)
-    half = fed(series[: whole.n // 2], 0.0)
+    half = fed(series[: 2 * whole.n // 3], 0.0)
     assert half.outcome is None
     assert half.expected_pairs_left == pytest.approx(whole.n - half.n, rel=1)
 
