@@ -18,7 +18,6 @@ from pytest_asperf.hardware.detect import detect
 from pytest_asperf.measure.ab_arms import Arm
 from pytest_asperf.measure.ab_speed import Budget
 from pytest_asperf.measure.experiment import MachineLease
-from pytest_asperf.measure.idle_workers import IdleWorkers
 from pytest_asperf.measure.model_locator import ModelLocator
 from pytest_asperf.measure.noise_store import NoiseStore
 from pytest_asperf.measure.speculation import GainExperiment
@@ -96,7 +95,7 @@ def measure(
         for ref in (pairing.target, ModelRef(draft, "Q8_0"))
     )
     noise = partial(NoiseStore, cache_root(os.environ), detect())
-    lease = MachineLease((arms,), shipped_corpus(), 600, lambda *_: None, noise, IdleWorkers())
+    lease = MachineLease((arms,), shipped_corpus(), 600, lambda *_: None, noise)
     return GainExperiment(pairing, budget, limit=0.0).run(lease)
 
 

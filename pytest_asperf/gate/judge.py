@@ -153,8 +153,6 @@ class _BuildComparison:
         if len(known) == len(group.cells):
             return known
         began = self.runner.measured_s()
-        if group.visits:  # what a process is like lasts as long as it does: others decide
-            self.runner.close()
         visit = Visit(group.visits, max_seconds, group.earlier)
         experiment, *refs = self._planned(group.cells, visit)
         sides = self.runner.under(tuple(refs), self.builds)

@@ -218,9 +218,7 @@ class SpeculatingArm(ArmProcess):
         n_tokens = min(_WARM_UP_TOKENS, self._n_tokens)
         self._pair.generate(prompt, speculative=True, seed=0, n_tokens=n_tokens)
 
-    def reload(self) -> float:
-        """Load both models again; gives the time that took in seconds."""
-        return self._pair.reload()
+    settle = warm_up
 
     def ran(self, context: ContextFacts | None) -> Provenance:
         """The target's proof of path."""

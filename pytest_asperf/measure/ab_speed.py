@@ -1,14 +1,14 @@
 """Speed of two arms: randomised pairs of runs until the answer is decided.
 
-One pair is a load of each arm, and turns of one run of each back to back, in an order that a fair
-coin decides: what the machine does over a second, it does to both. Every run follows one of the
-other arm, as caches are warm after a run of one's own.
+One pair is a process of each arm, and turns of one run of each back to back, in an order that a
+fair coin decides: what the machine does over a second, it does to both. Before every run a piece of
+its own work is done untimed, so that no run finds what the other arm left in the caches.
 What it does to one core it does to both as well: where an arm computes on fewer cores than there
 are, the two share a draw of them. A process keeps to the core it is on, and cores differ (by 1.45
 times for seconds, on a virtual machine whose neighbours come and go).
 Every workload has a sequential test of its own, which shares the error with the others, and is
-measured until that test decides or the budget is spent. A FAIL of a gate has to be shown again in
-fresh processes: one process can be slow on one core as long as it lives.
+measured until that test decides or the budget is spent. If the time does not allow new processes
+for each pair, a FAIL of a gate has to be shown again in other ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 import random
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -29,7 +28,7 @@ from pytest_asperf.config.progress import SoFar
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.measure.experiment import Visit, shown
 from pytest_asperf.measure.paired_runner import Pair, PairedRunner
-from pytest_asperf.measure.running_arms import RunningArm, open_together
+from pytest_asperf.measure.running_arms import RunningArm
 from pytest_asperf.measure.surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -41,16 +40,11 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.ab_arms import Arm
     from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.metered import PhaseEnergy
+    from pytest_asperf.measure.paired_runner import OpenArms
     from pytest_asperf.measure.results import Provenance
-    from pytest_asperf.measure.running_arms import TimedArm
-
-    OpenArms = tuple[Callable[[], TimedArm], Callable[[], TimedArm]]
 
 #: Turns without which no gate is a PASS: a quarter of slow runs hides from twelve in 3 %.
 _TURNS_FOR_PASS: Final = 12
-#: Of the error of a PASS, the share of pairs in fresh processes after others had shown a FAIL. With
-#: the rest five pairs still suffice.
-_AGAIN: Final = 0.008
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +61,6 @@ class Budget:
         min_pairs: pairs before which nothing is decided; with as many as `max_pairs` their number
             is fixed.
         beta: bound on a wrong PASS of each workload.
-        beta_for_pass: of that what is left, where a part was spent before; None for all.
     """
 
     tolerance: float
@@ -77,7 +70,6 @@ class Budget:
     min_pairs: int = 5
     claim: tuple[float, float] | None = None
     beta: float = BETA
-    beta_for_pass: float | None = None
 
     def faster_by(self, share: float) -> Budget:
         """The same, for the claim that the candidate's rate is higher by a share at least."""
@@ -100,16 +92,6 @@ class Budget:
         """Whether a FAIL is to be shown twice; not where the number of pairs is fixed."""
         return self.is_gate and self.min_pairs < self.max_pairs
 
-    @property
-    def first_look(self) -> Budget:
-        """The same, with what of the error of a PASS a look at fresh processes leaves."""
-        return replace(self, beta=(1 - _AGAIN) * self.beta)
-
-    @property
-    def second_look(self) -> Budget:
-        """The same for fresh processes: other coins, and the rest of the error of a PASS."""
-        return replace(self.first_look, seed=self.seed + 1, beta_for_pass=_AGAIN * self.beta)
-
 
 @dataclass(slots=True)
 class WorkloadPairs:
@@ -130,17 +112,33 @@ class WorkloadPairs:
     failed_before: WorkloadPairs | None = None
 
     def add(self, pair: Pair) -> None:
-        """Take a pair and let the test see it."""
+        """Take a pair and let the test look at it."""
+        self.take(pair)
+        self.test.decide()
+
+    def take(self, pair: Pair) -> None:
+        """Take a pair, for the test to look at."""
         self.pairs.append(pair)
         if isinstance(self.test, TotalTimeTest):
-            self.test.update(pair.log_ratio, pair.total_log_ratio)
+            self.test.take(pair.log_ratio, pair.total_log_ratio)
         else:
-            self.test.update(pair.log_ratio)
+            self.test.take(pair.log_ratio)
+
+    @property
+    def n_processes(self) -> int:
+        """Processes of either arm that the pairs ran in."""
+        return sum(pair.is_renewed for pair in self.pairs)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether each pair had processes of its own."""
+        return self.n_processes == len(self.pairs)
 
     @property
     def is_unconfirmed(self) -> bool:
-        """Whether they show a FAIL that no other processes have shown."""
-        return self.test.outcome is Outcome.FAIL and self.failed_before is None
+        """Whether they show a FAIL of few processes that no others have shown."""
+        is_fail = self.test.outcome is Outcome.FAIL
+        return is_fail and not self.is_fresh and self.failed_before is None
 
     def after(self, failed: WorkloadPairs) -> WorkloadPairs:
         """The same, behind pairs of other processes that showed a FAIL."""
@@ -159,7 +157,6 @@ class ABResult:
 
     Attributes:
         by_workload: in the order asked for.
-        reloads: whether each pair began with a load of each arm.
         draws_cores: whether each pair ran on a draw of the cores, the same for both arms.
         budget: what it could cost.
         ran: proof of path of each arm, baseline first.
@@ -170,7 +167,6 @@ class ABResult:
     """
 
     by_workload: tuple[WorkloadPairs, ...]
-    reloads: bool
     draws_cores: bool
     budget: Budget
     ran: tuple[Provenance, Provenance]
@@ -178,12 +174,6 @@ class ABResult:
     interrupted: bool = False
     surroundings: Surroundings = field(default_factory=Surroundings)
     phases: tuple[PhaseEnergy, ...] = ()
-
-    @property
-    def covers(self) -> str:
-        """Which variance the intervals cover, in words."""
-        cores = "draws of the cores, " if self.draws_cores else ""
-        return cores + ("loads and runs" if self.reloads else "runs of one load each, not loads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,22 +207,18 @@ class SpeedExperiment:
         return self.decide(lease, _opening(lease, base, candidate))
 
     def decide(self, lease: MachineLease, opening: OpenArms) -> ABResult:
-        """Time the pairs; look for a gate's FAIL again in fresh processes."""
+        """Time the pairs; look for a gate's FAIL of few processes again in others."""
         budget, began = self.budget, time.monotonic()
-        if not budget.confirms:
-            return time_pairs(lease, opening, self)
-        looking = replace(self, budget=budget.first_look)
-        first = replace(time_pairs(lease, opening, looking), budget=budget)
+        first = time_pairs(lease, opening, self)
         failed = {p.workload: p for p in first.by_workload if p.is_unconfirmed}
-        if not failed or first.interrupted:
+        if not failed or first.interrupted or not budget.confirms:
             return first
-        lease.idle_workers.close()
         left_s = max(0.0, self.visit.max_seconds - (time.monotonic() - began))
         others = (p.test.evidence_for_fail() for p in first.by_workload if p.workload not in failed)
         confirming = replace(
             self,
             workloads=tuple(failed),
-            budget=budget.second_look,
+            budget=replace(budget, seed=budget.seed + 1),
             visit=Visit(self.visit.number, left_s),
             evidence_elsewhere=(*self.evidence_elsewhere, *others),
         )
@@ -287,20 +273,18 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
     began = time.monotonic()
     workloads, budget, visit = experiment.workloads, experiment.budget, experiment.visit
     begun = {p.workload: p for p in visit.earlier.by_workload} if visit.earlier else {}
-    with ExitStack() as stack:
-        base, candidate = arms = open_together(stack, open_arms)
+    coin = random.Random(visit.seed(budget.seed))  # noqa: S311  # logged
+    with PairedRunner(open_arms, coin) as paired:
+        base, candidate = paired.arms
         same_tokens = all(base.fed(w) == candidate.fed(w) for w in workloads)
-        coin = random.Random(visit.seed(budget.seed))  # noqa: S311  # logged
-        paired = PairedRunner(base, candidate, coin)
-        paired.rehearse(workloads)
-        for arm in arms:
-            arm.ran(paired.contexts[arm])  # what is not what was asked for need not be timed
+        own_deadline = time.monotonic() + budget.max_seconds * len(workloads)
+        deadline = min(began + visit.max_seconds, own_deadline)
+        paired.rehearse(workloads, deadline - time.monotonic())
+        ran = paired.ran()  # what is not what was asked for need not be timed
         by_workload = tuple(
             begun.get(w) or WorkloadPairs(w, _test_of(experiment, paired.lengths[w].turns), [])
             for w in workloads
         )
-        own_deadline = time.monotonic() + budget.max_seconds * len(workloads)
-        deadline = min(began + visit.max_seconds, own_deadline)
         interrupted = False
         try:
             while time.monotonic() < deadline:
@@ -308,16 +292,13 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
                 if not undecided:
                     break
                 label = ", ".join(pairs.workload.name for pairs in undecided)
-                label += " again" * (budget.beta_for_pass is not None)
                 test = undecided[0].test
                 progress(label, test.n, budget.max_pairs, _so_far(test, budget.max_pairs))
-                _run_pair(paired, by_workload, experiment.evidence_elsewhere)
+                ran = _run_pair(paired, by_workload, experiment.evidence_elsewhere)
         except KeyboardInterrupt:
             interrupted = True
-        ran = base.ran(paired.contexts[base]), candidate.ran(paired.contexts[candidate])
     return ABResult(
         by_workload,
-        paired.reloads,
         paired.n_cores is not None,
         budget,
         ran,
@@ -338,17 +319,24 @@ def _so_far(test: PairedTest | RatioTest, max_pairs: int) -> SoFar:
 
 def _run_pair(
     paired: PairedRunner, by_workload: Sequence[WorkloadPairs], elsewhere: Sequence[float]
-) -> None:
-    """Run one pair of every undecided workload."""
+) -> tuple[Provenance, Provenance]:
+    """Run one pair of every undecided workload; gives the proofs of path."""
     undecided = [pairs for pairs in by_workload if pairs.test.outcome is None]
     paired.begin_pair()
     for pairs in undecided:
         began = time.monotonic()
         pair = paired.run_turns(pairs.workload, len(pairs.pairs), alone=len(undecided) == 1)
         pairs.elapsed_s += time.monotonic() - began
-        others = [other.test.evidence_for_fail() for other in by_workload if other is not pairs]
+        pairs.take(pair)
+    ran = paired.ran()
+    # Workloads that ran in the same processes are looked at together: one slow process is in all
+    # of their evidence.
+    seen = {pairs.workload: pairs.test.evidence_for_fail() for pairs in by_workload}
+    for pairs in undecided:
+        others = [e for workload, e in seen.items() if workload != pairs.workload]
         pairs.test.share_with([*others, *elsewhere])
-        pairs.add(pair)
+        pairs.test.decide()
+    return ran
 
 
 def _test_of(experiment: SpeedExperiment, turns: int) -> PairedTest | RatioTest:
@@ -359,7 +347,6 @@ def _test_of(experiment: SpeedExperiment, turns: int) -> PairedTest | RatioTest:
         TotalTimeTest,
         budget.tolerance,
         pairs_for_pass=pairs_for_pass,
-        beta_for_pass=budget.beta_for_pass,
     )
     if budget.claim is not None:
         make = partial(RatioTest, *budget.claim)

@@ -33,7 +33,7 @@ def calibration_of(pairs: WorkloadPairs, result: ABResult, model: str) -> Calibr
         _noisier(pairs),
         [(pair.baseline_costs, pair.candidate_costs) for pair in pairs.pairs],
         [pair.in_turn for pair in pairs.pairs],
-        reloads=result.reloads,
+        reloads=pairs.is_fresh,
     )
     base = result.ran[0]
     return Calibration(

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pytest_asperf.config.progress import Progress
     from pytest_asperf.measure.ab_arms import Arm
     from pytest_asperf.measure.corpus import Corpus
-    from pytest_asperf.measure.idle_workers import IdleWorkers
     from pytest_asperf.measure.noise_store import NoiseStore
 
 Result_co = TypeVar("Result_co", covariant=True)
@@ -36,7 +35,6 @@ class MachineLease:
         call_timeout_s: deadline of one call to an engine.
         progress: takes a label, steps done, steps at most, and what is known so far.
         noise: opens the record of this machine's noise.
-        idle_workers: processes that earlier comparisons left.
         watch: samples the machine as long as it is held.
         energy_meter: opens the energy counters of this machine.
         chunks: chunks of the corpus that PPL is taken over, or None for all.
@@ -48,7 +46,6 @@ class MachineLease:
     call_timeout_s: float
     progress: Progress
     noise: Callable[[], NoiseStore]
-    idle_workers: IdleWorkers
     watch: MachineWatch = field(default_factory=MachineWatch)
     chunks: int | None = None
     self_check_every: int | None = None
@@ -135,7 +132,6 @@ class Trial:
         Raises:
             EngineError: the side cannot do it.
         """
-        lease.idle_workers.close()  # what a process did before must not be the reason
         began = time.monotonic()
         timeout_s = min(self.patience_s, lease.call_timeout_s)
         self.experiment.attempt(replace(lease, call_timeout_s=timeout_s))

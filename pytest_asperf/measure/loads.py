@@ -10,7 +10,7 @@ from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import UnfitError
 from pytest_asperf.hardware.file_cache import cached_share, drop
 from pytest_asperf.measure.results import ThroughputResult
-from pytest_asperf.measure.running_arms import MODEL, RunningArm
+from pytest_asperf.measure.running_arms import MODEL, SERVED_SETTLING, RunningArm
 from pytest_asperf.measure.throughput import TimedLoad, time_workload
 from pytest_asperf.measure.validity import require_sound
 from pytest_asperf.modelfiles.disk_use import files_of
@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from pytest_asperf.engine_process import RawRun
     from pytest_asperf.measure.experiment import MachineLease
 
-#: What follows a load: weights that are mapped are read by the first step, and not before. A
-#: server's prompts, which are all new to it, cannot be as short.
+#: What follows a load: weights that are mapped are read by the first step, and not before.
 _FIRST: Final = Workload("ttft", 8)
-_FIRST_SERVED: Final = Workload("ttft", 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,6 @@ class LoadExperiment:
                     yield _timed(running), share
             return
         for _ in range(self.repetitions):
-            lease.idle_workers.close()
             if self.workload.kind == "load@cold":
                 drop(files)
             share = cached_share(files)
@@ -111,7 +108,7 @@ def _timed(running: RunningArm) -> RawRun:
             why="a server by URL is loaded already, and a program loads within each of its runs",
             remedy="measure it on llama_cpp, mlx, llama_server or mlx_server",
         )
-    workload = _FIRST if facts.served is None else _FIRST_SERVED
+    workload = _FIRST if facts.served is None else SERVED_SETTLING
     timed = time_workload(running.worker, MODEL, running.fed(workload), workload)
     first = require_sound("the first token after a load", timed, workload)
     parts = facts.load_ns, first.elapsed_ns

@@ -1,5 +1,8 @@
-"""Runs two arms in pairs: which of them begins, from which loads, on which cores, for how long.
+"""Runs two arms in pairs: in which processes and order, on which cores, for how long.
 
+Each pair has a process of its own for either arm: a process can be slow as long as it lives, by the
+layout of its memory or the core that it got, and only other processes show that. Where the time
+does not allow as many processes as a verdict needs, they are kept, and the verdict says so.
 A pair is as short as it can be: a test needs a number of coins, and the time that a pair takes
 beyond what its noise asks for is lost. So a pair has a few turns, a long generation is timed in
 parts, and only pairs of a test that stays undecided grow.
@@ -10,16 +13,17 @@ from __future__ import annotations
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import quantiles
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from pytest_asperf.analysis.stats.total_time import total_log_ratio, typical_log_ratio
 from pytest_asperf.engine_process import usable_cores
 from pytest_asperf.measure.metered import MeteredRun
 from pytest_asperf.measure.results import samples_ns
-from pytest_asperf.measure.throughput import load_is_cheap
+from pytest_asperf.measure.running_arms import open_together
 
 if TYPE_CHECKING:
     import random
@@ -28,17 +32,24 @@ if TYPE_CHECKING:
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import ContextFacts, RawRun
     from pytest_asperf.measure.metered import PhaseEnergy
+    from pytest_asperf.measure.results import Provenance
     from pytest_asperf.measure.running_arms import TimedArm
+
+    OpenArms = tuple[Callable[[], TimedArm], Callable[[], TimedArm]]
 
 Answer = TypeVar("Answer")
 
 #: Timed work of one arm in a pair: long against a scheduler's slice.
 _PAIR_NS: Final = 100_000_000
+#: Share of the time for new processes that is spent on timing them, at least.
+_OPENING_SHARE: Final = 0.5
 #: Turns of a pair. With fewer than four the median hides no disturbance and no slow minority.
 _LEAST_TURNS: Final = 4
 _MOST_TURNS: Final = 25
 #: A run that takes longer and has no parts is a pair by itself.
 _LONG_RUN_NS: Final = 200_000_000
+#: Processes of each arm without which nothing is decided, as many as pairs.
+_LEAST_OPENED: Final = 5
 #: A generation is timed in at most so many parts of at least so many tokens.
 _MOST_PARTS: Final = 16
 _LEAST_PART: Final = 8
@@ -54,10 +65,11 @@ class Pair:
         baseline_costs: of the baseline's runs, by turn: times in ns, or energies in nJ; or one
             percentile of the times of their tokens, or requests.
         candidate_costs: the same of the candidate's.
-        candidate_first: whether the candidate ran first in every turn, by coin.
+        candidate_first: whether the candidate ran first in the first turn, by coin; they alternate.
         n_tokens: counted in a run of the baseline and of the candidate, where a cost is that of a
             token.
         parts: that the workload was timed in, one a turn.
+        is_renewed: whether it is the first of the workload in its processes.
     """
 
     baseline_costs: tuple[int, ...]
@@ -65,13 +77,18 @@ class Pair:
     candidate_first: bool
     n_tokens: tuple[int, int] = (1, 1)
     parts: int = 1
+    is_renewed: bool = True
 
     @property
     def in_turn(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Costs of the runs that began a turn, and of those that ended it."""
-        if self.candidate_first:
-            return self.candidate_costs, self.baseline_costs
-        return self.baseline_costs, self.candidate_costs
+        sides = zip(self.baseline_costs, self.candidate_costs, strict=True)
+        turned = (
+            pair[::-1] if (turn + self.candidate_first) % 2 else pair
+            for turn, pair in enumerate(sides)
+        )
+        first, second = zip(*turned, strict=True)
+        return first, second
 
     @property
     def log_ratio(self) -> float:
@@ -110,18 +127,19 @@ class PairLength:
     turns: int
 
     @classmethod
-    def of(cls, run_ns: float, divisible_into: int) -> PairLength:
+    def of(cls, run_ns: float, divisible_into: int, opening_ns: float = 0.0) -> PairLength:
         """The length for a run of this time.
 
         Args:
             run_ns: of the slower arm.
             divisible_into: the most equal parts that a run can be timed in.
+            opening_ns: what new processes for a pair take; a pair is no shorter than half of that.
         """
         most = min(divisible_into, int(run_ns * _LEAST_TURNS / _PAIR_NS))
         parts = max((n for n in range(1, most + 1) if divisible_into % n == 0), default=1)
         if parts == 1 and run_ns > _LONG_RUN_NS:
             return cls(1, 1)
-        fitting = round(_PAIR_NS * parts / run_ns)
+        fitting = round(max(_PAIR_NS, _OPENING_SHARE * opening_ns) * parts / run_ns)
         return cls(parts, min(_MOST_TURNS, max(_LEAST_TURNS, fitting)))
 
     def turns_of(self, pairs_before: int) -> int:
@@ -153,129 +171,185 @@ def _tail(times_ns: Sequence[int], percentile: int) -> int:
 
 
 class PairedRunner:
-    """Two arms that take turns.
+    """Two arms that take turns; a context manager that ends their processes.
+
+    Args:
+        opening: starts an arm of baseline and candidate, each with its model loaded.
+        coin: draws orders and cores.
 
     Attributes:
-        reloads: whether each pair begins with a load of each arm, or each run has its own.
+        renews: whether each pair has processes of its own.
         n_cores: logical cores that each pair draws, None where both arms run on all of them.
         contexts: what each arm's last context resolved to.
         lengths: of each workload's pairs.
         phases: in which the energy of the pairs' runs was measured.
     """
 
-    def __init__(self, base: TimedArm, candidate: TimedArm, coin: random.Random) -> None:
-        self._arms = (base, candidate)
+    def __init__(self, opening: OpenArms, coin: random.Random) -> None:
+        self._opening = opening
         self._coin = coin
         self._usable_cores = usable_cores()
-        # Of the others each run has a load and a warm-up of its own.
-        self._kept = [arm for arm in self._arms if not arm.loaded.loads_each_run]
-        # A server generates from a prompt, and does not go on where it ended.
-        is_served = any(arm.loaded.served for arm in self._arms)
-        self._has_parts = len(self._kept) == len(self._arms) and not is_served
-        self.reloads = not self._kept
-        self.n_cores = None if is_served else self._fewest_cores()
-        two_fit = self.n_cores is not None and 2 * self.n_cores <= len(self._usable_cores)
-        self._at_once = len(self._arms) if self._has_parts and two_fit else 1
-        self.contexts: dict[TimedArm, ContextFacts] = {}
+        self._stack = ExitStack()
+        self.renews = self._is_used = False
         self.lengths: dict[Workload, PairLength] = {}
         self.phases: list[PhaseEnergy] = []
-        self._warm: set[Workload] = set()
+        self._opening_s = 0.0
         self._cores: tuple[int, ...] = ()
+        self._open()
+        try:
+            # Of the others each run has a load and a warm-up of its own.
+            self._loads_each_run = [arm.loaded.loads_each_run for arm in self.arms]
+            # A server generates from a prompt, and does not go on where it ended.
+            is_served = any(arm.loaded.served for arm in self.arms)
+            self._has_parts = not any(self._loads_each_run) and not is_served
+            self.n_cores = None if is_served else self._fewest_cores()
+        except BaseException:
+            self._stack.close()
+            raise
+        two_fit = self.n_cores is not None and 2 * self.n_cores <= len(self._usable_cores)
+        self._at_once = 2 if self._has_parts and two_fit else 1
 
-    def rehearse(self, workloads: Sequence[Workload]) -> None:
-        """Run everything uncounted, and decide lengths and reloads from how long it takes."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def rehearse(self, workloads: Sequence[Workload], left_s: float) -> None:
+        """Run everything uncounted; decide by the time it takes what a pair has.
+
+        Args:
+            workloads: what is timed.
+            left_s: for all pairs. Processes are kept if that is too little for `_LEAST_OPENED`.
+        """
+        runs_ns = {}
         for workload in workloads:
             parts = most_parts(workload) if self._has_parts else 1
             rehearse = partial(self._rehearsed_ns, workload=workload, parts=parts)
             # One meter reads the energy of both.
             of_each = map if workload.metered else self._of_each
-            length = PairLength.of(parts * max(of_each(rehearse, self._arms)), parts)
-            self.lengths[workload] = length.showing(workload)
-        if self._kept:
-            slowest_s = max(self._of_each(lambda arm: arm.reload(), self._kept))
-            self.reloads = load_is_cheap(1e9 * slowest_s, _PAIR_NS)
+            runs_ns[workload] = parts * max(of_each(rehearse, range(2)))
+        can_renew = not any(arm.worker.build.url for arm in self.arms)
+        for opening_s in (self._opening_s, 0.0) if can_renew else (0.0,):
+            pair_ns = 1e9 * opening_s
+            for workload, run_ns in runs_ns.items():
+                parts = most_parts(workload) if self._has_parts else 1
+                length = PairLength.of(run_ns, parts, 1e9 * opening_s).showing(workload)
+                self.lengths[workload] = length
+                # Each arm is warmed up with a run as well.
+                pair_ns += 2 * (length.turns + 1) * run_ns / length.parts
+            self.renews = opening_s > 0 and _LEAST_OPENED * pair_ns <= 1e9 * left_s
+            if self.renews:
+                break
 
     def begin_pair(self) -> None:
-        """Draw the cores of the next pair, and load the models where each pair does."""
+        """Start the next pair's processes, if those before ran one, and draw its cores."""
+        if self.renews and self._is_used:
+            self._open()
+        self._is_used = True
         if self.n_cores is not None:
             self._cores = tuple(self._coin.sample(self._usable_cores, self.n_cores))
         self._confine(self._cores)
-        if self.reloads:
-            self._prepare(self._drawn_order(), lambda arm: arm.reload())
 
     def run_turns(self, workload: Workload, pairs_before: int, *, alone: bool) -> Pair:
-        """Run one workload's turns of the pair; its own coin decides which arm begins each turn.
+        """Run one workload's turns of the pair; its own coin decides which arm begins the first.
 
         Args:
             workload: what is timed.
             pairs_before: its pairs so far.
             alone: whether no other workload runs in this pair.
         """
-        order, length = self._drawn_order(), self.lengths[workload]
+        order, length = [0, 1], self.lengths[workload]
+        if self._coin.random() < 0.5:
+            order.reverse()
         first = sum(map(length.turns_of, range(pairs_before)))
-        if self.reloads or not alone or workload not in self._warm:
-            self._prepare(order, lambda arm: arm.warm_up(workload, first, length.parts))
+        is_renewed = workload not in self._warm
+        if is_renewed or not alone:
+            warm_up = partial(self._warm_up, workload=workload, turn=first, parts=length.parts)
+            self._prepare(order, warm_up)
         self._warm.add(workload)
-        costs: dict[TimedArm, list[int]] = {arm: [] for arm in order}
-        n_tokens: dict[TimedArm, int] = {}
+        costs: tuple[list[int], list[int]] = [], []
+        n_tokens = [1, 1]
         for number in range(length.turns_of(pairs_before)):
-            # Always after the other: an arm that ran last finds warm caches.
-            for arm in order:
-                run = self._run(arm, workload, first + number, length.parts)
-                costs[arm] += self._costs(run, workload)
-                n_tokens[arm] = run.n_tokens
+            # In alternation, so that a drift is not an arm's.
+            for side in order if number % 2 == 0 else reversed(order):
+                if not self._loads_each_run[side]:
+                    self.arms[side].settle(workload, first + number, length.parts)
+                run = self._run(side, workload, first + number, length.parts)
+                costs[side].extend(self._costs(run, workload))
+                n_tokens[side] = run.n_tokens
+        base, candidate = costs
         if workload.percentile:
-            costs = {arm: [_tail(each, workload.percentile)] for arm, each in costs.items()}
-        base, candidate = self._arms
+            base, candidate = ([_tail(each, workload.percentile)] for each in costs)
         return Pair(
-            tuple(costs[base]),
-            tuple(costs[candidate]),
-            candidate_first=order[0] is candidate,
-            n_tokens=(n_tokens[base], n_tokens[candidate]) if workload.is_rate else (1, 1),
+            tuple(base),
+            tuple(candidate),
+            candidate_first=order[0] == 1,
+            n_tokens=(n_tokens[0], n_tokens[1]) if workload.is_rate else (1, 1),
             parts=length.parts,
+            is_renewed=is_renewed or all(self._loads_each_run),
         )
 
-    def _prepare(self, order: Sequence[TimedArm], do: Callable[[TimedArm], object]) -> None:
+    def ran(self) -> tuple[Provenance, Provenance]:
+        """The proof of path of each arm, as its last run's context resolved.
+
+        Raises:
+            MeasurementError: an engine did something else than was asked for.
+        """
+        base, candidate = (
+            arm.ran(context) for arm, context in zip(self.arms, self.contexts, strict=True)
+        )
+        return base, candidate
+
+    def _open(self) -> None:
+        """Start processes of both arms, in place of those that there are."""
+        self._stack.close()
+        began = time.monotonic()
+        base, candidate = open_together(self._stack, self._opening)
+        self.arms: tuple[TimedArm, TimedArm] = base, candidate
+        self._opening_s = time.monotonic() - began
+        self.contexts: list[ContextFacts | None] = [None, None]
+        self._warm: set[Workload] = set()
+        self._is_used = False
+
+    def _prepare(self, sides: Sequence[int], do: Callable[[int], object]) -> None:
         """Do what is not timed in arms that keep their model."""
         if self._at_once > 1:
             self._confine(self._usable_cores)
-        self._of_each(do, [arm for arm in order if arm in self._kept])
+        self._of_each(do, [side for side in sides if not self._loads_each_run[side]])
         if self._at_once > 1:
             self._confine(self._cores)
 
-    def _of_each(self, do: Callable[[TimedArm], Answer], arms: Sequence[TimedArm]) -> list[Answer]:
+    def _of_each(self, do: Callable[[int], Answer], sides: Sequence[int]) -> list[Answer]:
         """Have arms do something, at once if each has the cores that it needs."""
         with ThreadPoolExecutor(self._at_once) as pool:
-            return list(pool.map(do, arms))
+            return list(pool.map(do, sides))
 
     def _confine(self, cores: tuple[int, ...]) -> None:
         if cores:
-            for arm in self._arms:
+            for arm in self.arms:
                 arm.worker.confine(cores)
-
-    def _drawn_order(self) -> list[TimedArm]:
-        order = list(self._arms)
-        if self._coin.random() < 0.5:
-            order.reverse()
-        return order
 
     def _fewest_cores(self) -> int | None:
         """Cores that suffice for either arm; None where one needs all of them, or a device."""
-        loaded = [arm.loaded for arm in self._arms]
+        loaded = [arm.loaded for arm in self.arms]
         if any(facts.layers_offloaded or not facts.threads for facts in loaded):
             return None
         wanted = max(facts.threads for facts in loaded)
         return wanted if wanted < len(self._usable_cores) else None
 
-    def _rehearsed_ns(self, arm: TimedArm, workload: Workload, parts: int) -> int:
+    def _warm_up(self, side: int, *, workload: Workload, turn: int, parts: int) -> None:
+        self.arms[side].warm_up(workload, turn, parts)
+
+    def _rehearsed_ns(self, side: int, *, workload: Workload, parts: int) -> int:
         """Time of one turn of an arm, with the load where each run has its own."""
         began_ns = time.perf_counter_ns()
-        run_ns = self._run(arm, workload, 0, parts).elapsed_ns
+        run_ns = self._run(side, workload, 0, parts).elapsed_ns
         # The first run of a context takes longer. What takes 0.1 s has four turns or one anyway.
         if run_ns < (_LONG_RUN_NS if parts > 1 else _PAIR_NS):
             began_ns = time.perf_counter_ns()
-            run_ns = self._run(arm, workload, 0, parts).elapsed_ns
-        return time.perf_counter_ns() - began_ns if arm not in self._kept else run_ns
+            run_ns = self._run(side, workload, 0, parts).elapsed_ns
+        return time.perf_counter_ns() - began_ns if self._loads_each_run[side] else run_ns
 
     def _costs(self, run: RawRun | MeteredRun, workload: Workload) -> list[int]:
         """What a counted run cost; of a percentile each of its tokens, or requests."""
@@ -284,7 +358,7 @@ class PairedRunner:
         self.phases.append(run.phase)
         return [run.energy_nj]
 
-    def _run(self, arm: TimedArm, workload: Workload, turn: int, parts: int) -> RawRun | MeteredRun:
-        run = arm.run(workload, turn, parts)
-        self.contexts[arm] = run.context
+    def _run(self, side: int, workload: Workload, turn: int, parts: int) -> RawRun | MeteredRun:
+        run = self.arms[side].run(workload, turn, parts)
+        self.contexts[side] = run.context
         return run

@@ -15,7 +15,6 @@ from pytest_asperf.hardware.machine_lock import MachineQueue
 from pytest_asperf.hardware.watch import MachineWatch
 from pytest_asperf.measure.ab_arms import ArmFactory
 from pytest_asperf.measure.experiment import MachineLease
-from pytest_asperf.measure.idle_workers import IdleWorkers
 from pytest_asperf.measure.metered import EnergyMeter
 from pytest_asperf.measure.model_locator import (
     LocatedModel,
@@ -101,7 +100,6 @@ class MeasurementRunner:
             build, self._locator, plan, shipped_corpus=corpus, notify=notify
         )
         self._texts = TextRuns(build, self._locator, plan.call_timeout_s)
-        self._idle_workers = IdleWorkers()
         self._energy_meter: EnergyMeter | None = None
         self._done: dict[object, object] = {}
         self._stopwatch = _Stopwatch()
@@ -135,7 +133,7 @@ class MeasurementRunner:
         def measure() -> dict[ModelRef, ThroughputResult]:
             models = [self.locate(ref) for ref in refs]
             with self._queue.turn():
-                return self._alone().throughputs(models, workload)
+                return self._single_build.throughputs(models, workload)
 
         return self._once(refs, workload, measure)
 
@@ -154,7 +152,7 @@ class MeasurementRunner:
                 except AsperfError as err:
                     failures[ref] = err
             with self._queue.turn():
-                return self._alone().ladder(located, models, failures, at_most)
+                return self._single_build.ladder(located, models, failures, at_most)
 
         return self._once((base, *rungs), ("ladder", at_most), measure)
 
@@ -164,7 +162,7 @@ class MeasurementRunner:
         def measure() -> MemoryResult:
             model = self.locate(ref)
             with self._queue.turn():
-                return self._alone().memory(model, n_ctx)
+                return self._single_build.memory(model, n_ctx)
 
         return self._once((ref,), n_ctx, measure)
 
@@ -203,7 +201,6 @@ class MeasurementRunner:
             for side in sides:
                 if side.runner is not self:
                     side.runner.close()
-            self._idle_workers.keep_only({arm.build.engine for side in arms for arm in side})
             names = [arm.name for arm, *_ in reversed(arms)] if len(arms) > 1 else []
 
             def progress(label: str, done: int, total: int, so_far: SoFar = NOTHING_YET) -> None:
@@ -219,7 +216,6 @@ class MeasurementRunner:
                     self.plan.call_timeout_s,
                     progress,
                     lambda: self.noise,
-                    self._idle_workers,
                     watch,
                     self.plan.chunks,
                     self.plan.self_check_every,
@@ -260,7 +256,6 @@ class MeasurementRunner:
         """End the workers."""
         self._single_build.close()
         self._texts.close()
-        self._idle_workers.close()
         if self._energy_meter is not None:
             self._energy_meter.close()
             self._energy_meter = None
@@ -270,11 +265,6 @@ class MeasurementRunner:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _alone(self) -> SingleBuild:
-        """End idle processes; gives what measures one build."""
-        self._idle_workers.close()
-        return self._single_build
 
     def _once(
         self, refs: tuple[ModelRef, ...], request: object, measure: Callable[[], Result]

@@ -1,12 +1,13 @@
-"""The arms of a comparison as they run: a process each, with what it loaded."""
+"""The arms of a comparison as they run: each has a process of its own, and a loaded model."""
 
 from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
+from pytest_asperf.config.workload import Workload
+from pytest_asperf.engine_process import Worker
 from pytest_asperf.measure.ab_arms import require_ran
 from pytest_asperf.measure.throughput import Fed, ServedText, fed_with, time_workload
 from pytest_asperf.measure.validity import require_sound
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from contextlib import ExitStack
 
-    from pytest_asperf.config.workload import Workload
-    from pytest_asperf.engine_process import ContextFacts, LoadedFacts, RawRun, Worker
+    from pytest_asperf.engine_process import ContextFacts, LoadedFacts, RawRun
     from pytest_asperf.measure.ab_arms import Arm
     from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.metered import MeteredRun
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 
 #: What the model is called inside an arm's process.
 MODEL: Final = "model"
-#: Tokens before a part that are decoded again, untimed: the caches hold what the other arm left
-#: there, which costs 30 % in the first step and 3 % in the fifth (docs/benchmarks.md).
+#: Tokens that are decoded untimed before a run. The caches hold what the other arm left there,
+#: which costs 34 % of a part at a depth of 1,024, and nothing that can be measured after these
+#: (docs/benchmarks.md).
 _SETTLING_TOKENS: Final = 4
-#: Models up to this size are cheap to hold more than once, and their processes are kept.
+#: The same of a server, whose prompts are new to it.
+SERVED_SETTLING: Final = Workload("ttft", 64)
+#: Models up to this size are cheap to hold more than once.
 SMALL_BYTES: Final = 2**28
 
 
@@ -39,8 +42,8 @@ class TimedArm(Protocol):
     def worker(self) -> Worker:
         """The process."""
 
-    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        """Leave the process to the next arm, or end it if anything failed."""
+    def __exit__(self, *error: object) -> None:
+        """End the process."""
 
     @property
     def loaded(self) -> LoadedFacts:
@@ -55,8 +58,8 @@ class TimedArm(Protocol):
     def warm_up(self, workload: Workload, turn: int, parts: int) -> None:
         """Do what the first run of a context takes longer for, in the shape of a run."""
 
-    def reload(self) -> float:
-        """Load the model again; gives the time that took in seconds."""
+    def settle(self, workload: Workload, turn: int, parts: int) -> None:
+        """Do a piece of the run's own work, so that the caches hold nothing of the other arm."""
 
     def ran(self, context: ContextFacts | None) -> Provenance:
         """The proof of path, with what the last run's context resolved to.
@@ -96,11 +99,11 @@ def _end_arm(opened: Future[Opened]) -> None:
 
 
 class ArmProcess:
-    """An arm's process, taken from those that are idle; a context manager.
+    """A process of an arm's build; a context manager that ends it.
 
     Args:
         arm: what runs.
-        lease: has the idle processes, and the deadline of one call to the engine.
+        lease: has the deadline of one call to the engine.
 
     Attributes:
         worker: the process.
@@ -108,22 +111,14 @@ class ArmProcess:
 
     def __init__(self, arm: Arm, lease: MachineLease) -> None:
         self._arm = arm
-        self._idle_workers = lease.idle_workers
-        self.worker = lease.idle_workers.take(arm.build.engine, lease.call_timeout_s)
+        self.worker = Worker(arm.build.engine, call_timeout_s=lease.call_timeout_s)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        """Leave the process to the next arm, or end it if anything failed.
-
-        One that held a large model ends: it may not get its memory back, and is started quickly
-        beside the next load.
-        """
-        if kind is None and self._arm.model.size_bytes <= SMALL_BYTES:
-            self._idle_workers.give_back(self.worker)
-        else:
-            self.worker.close()
+    def __exit__(self, *error: object) -> None:
+        """End the process."""
+        self.worker.close()
 
 
 class RunningArm(ArmProcess):
@@ -184,24 +179,24 @@ class RunningArm(ArmProcess):
         if parts == 1 or isinstance(tokens, ServedText):
             run = time_workload(self.worker, MODEL, tokens, workload)
         else:
-            n_tokens = workload.n_tokens // parts
-            first = workload.depth + turn % parts * n_tokens
-            run = self._part(tokens[: first + n_tokens], first, workload.n_ctx)
+            first, end = _span(workload, turn, parts)
+            run = self.worker.generate(MODEL, tokens[:end], first, n_ctx=workload.n_ctx)
         return require_sound(f"{workload.name} {self._arm.name}", run, workload)
-
-    def _part(self, tokens: Sequence[int], first: int, n_ctx: int) -> RawRun:
-        """Time a part from its first token on, after a few before it."""
-        times_steps = "step_ns" not in self.worker.describe().cannot
-        settling = min(first, _SETTLING_TOKENS) if times_steps else 0
-        run = self.worker.generate(MODEL, tokens, first - settling, n_ctx=n_ctx)
-        if not settling:
-            return run
-        steps_ns = run.step_ns[settling:]
-        return replace(run, n_tokens=len(steps_ns), step_ns=steps_ns, elapsed_ns=sum(steps_ns))
 
     def warm_up(self, workload: Workload, turn: int, parts: int) -> None:
         """Run the workload, or its part."""
         self._timed(self._arm.workload or workload, turn, parts)
+
+    def settle(self, workload: Workload, turn: int, parts: int) -> None:
+        """Decode the tokens before the run's first one again, or its own first ones."""
+        workload = self._arm.workload or workload
+        tokens = self.fed(workload)
+        if isinstance(tokens, ServedText):
+            time_workload(self.worker, MODEL, tokens, SERVED_SETTLING)
+            return
+        first, _ = _span(workload, turn, parts)
+        end = max(first, _SETTLING_TOKENS)
+        self.worker.generate(MODEL, tokens[:end], end - _SETTLING_TOKENS, n_ctx=workload.n_ctx)
 
     def ran(self, context: ContextFacts | None) -> Provenance:
         """The proof of path, with what the last run's context resolved to.
@@ -210,3 +205,12 @@ class RunningArm(ArmProcess):
             MeasurementError: the engine did something else than was asked for.
         """
         return require_ran(self._arm, self.worker.describe(), self.loaded, context)
+
+
+def _span(workload: Workload, turn: int, parts: int) -> tuple[int, int]:
+    """The first position that a run, or its part, decodes, and the one after its last."""
+    if workload.kind == "request":
+        return 0, workload.n_ctx
+    n_tokens = workload.n_tokens // parts
+    first = workload.depth + turn % parts * n_tokens
+    return first, first + n_tokens

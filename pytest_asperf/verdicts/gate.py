@@ -31,6 +31,8 @@ from pytest_asperf.verdicts.paired import (
     coverage,
     differences,
     nothing_finished,
+    ratio_of,
+    uncovered,
 )
 from pytest_asperf.verdicts.ratio import gain_verdict
 from pytest_asperf.verdicts.speculation import CHANGED_OUTPUT, divergence_text, parting_text
@@ -73,7 +75,7 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
         *_before(pairs),
         zone_text(test),
         *(energy_notes(result.phases) if pairs.workload.metered else total_time_notes(pairs)),
-        coverage(result),
+        coverage(pairs, result),
         *differences(*result.ran),
         *disturbances(result),
         # What a machine's noise is, is known of workloads of one model.
@@ -93,14 +95,15 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
     why = ""
     if isinstance(test, TotalTimeTest) and outcome is Outcome.INCONCLUSIVE and test.is_held_up:
         why = f"up to {percent_text(math.expm1(sum(test.mean)))} on average over the pairs"
+    said = "; ".join(filter(None, (f"{brief}, but {why}" if why else brief, uncovered(pairs))))
     if test.wald_bound is not None:
         details = (f"Wald's bound: {test.wald_bound} pairs, for any sequential test", *details)
     verdict = Verdict(
         outcome,
         subject,
         threshold,
-        f"{brief}, but {why}" if why else brief,
-        ((label or pairs.workload.name, decisive.estimate.as_ratio()),),
+        said,
+        ((label or pairs.workload.name, ratio_of(pairs, decisive)),),
         advice_on_pairs(outcome, subject, test.expected_pairs_left, _WITHIN),
         details,
         accepted=((None, 1 + test.tolerance),),

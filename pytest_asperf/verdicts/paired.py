@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.stats.estimate import counted_text
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 
 if TYPE_CHECKING:
-    from pytest_asperf.measure.ab_speed import ABResult
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.analysis.stats.ratio_test import RatioTest
+    from pytest_asperf.analysis.stats.sequential import PairedTest
+    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
     from pytest_asperf.measure.results import Provenance
 
 
-def coverage(result: ABResult) -> str:
+def coverage(pairs: WorkloadPairs, result: ABResult) -> str:
     """Which variance the pairs cover, and how their order can be repeated."""
-    return (
-        f"covers the variance of {result.covers}; order by coin, --asperf-seed={result.budget.seed}"
-    )
+    cores = "cores drawn for each pair; " if result.draws_cores else ""
+    processes = uncovered(pairs) or "new processes for each pair"
+    return f"{processes}; {cores}random order, --asperf-seed={result.budget.seed}"
+
+
+def uncovered(pairs: WorkloadPairs) -> str:
+    """The number of processes, if some ran several pairs; otherwise empty."""
+    if pairs.is_fresh:
+        return ""
+    return f"{_processes(pairs)} of each build, how processes differ is not covered"
+
+
+def ratio_of(pairs: WorkloadPairs, test: PairedTest | RatioTest) -> Estimate:
+    """The ratio of a test, which says on how many processes it rests if some ran several pairs."""
+    ratio = test.estimate.as_ratio()
+    return ratio if pairs.is_fresh else replace(ratio, counted=f"pairs of {_processes(pairs)}")
+
+
+def _processes(pairs: WorkloadPairs) -> str:
+    n = pairs.n_processes
+    return f"{n} process{'es' * (n > 1)}"
 
 
 def build_subject(what: str, ran: tuple[Provenance, Provenance], complaint: str) -> Subject:

@@ -25,6 +25,8 @@ from pytest_asperf.verdicts.paired import (
     differences,
     nothing_finished,
     ran_rows,
+    ratio_of,
+    uncovered,
 )
 
 if TYPE_CHECKING:
@@ -179,12 +181,12 @@ def _judged(
 ) -> Verdict:
     """The verdict on one workload of a result."""
     energy = energy_notes(result.phases) if pairs.workload.metered else ()
-    details = (*remarks, *energy, coverage(result), *disturbances(result), *fitness(result))
+    details = (*remarks, *energy, coverage(pairs, result), *disturbances(result), *fitness(result))
     if not pairs.pairs:
         threshold = range_text(claim.at_least, claim.at_most, RATIO)
         return nothing_finished(subject, threshold, "pair", details)
     test = pairs.test
-    ratio = replace(test.estimate.as_ratio(), unit=RATIO)
+    ratio = replace(ratio_of(pairs, test), unit=RATIO)
     if claim.is_rate:
         ratio = ratio.inverted()
     verdict = judge_within(ratio, subject, at_least=claim.at_least, at_most=claim.at_most)
@@ -194,6 +196,7 @@ def _judged(
     return replace(
         verdict,
         outcome=outcome,
+        measured="; ".join(filter(None, (verdict.measured, uncovered(pairs)))),
         brief=f"{sides} {unit}, {verdict.brief}",
         why="",
         figures=((pairs.workload.name, ratio),),

@@ -39,9 +39,9 @@ def test_each_cell_takes_the_noise_most_like_its_own() -> None:
         (TG, PP, DEEP, PPL), [_known("tg128", 0.02), _known("pp512", 0.5)], BUDGET
     )
     assert {cell.name: cost.pairs for cell, cost in costs.items()} == {
-        "tg128": 7,
+        "tg128": 5,
         "pp512": 60,
-        "tg128@d1024": 7,
+        "tg128@d1024": 5,
     }
     assert [cost.is_own for cost in costs.values()] == [True, True, False]
     quiet = expected_costs((TG,), [_known("tg128", 0.0)], BUDGET)
@@ -54,7 +54,7 @@ def test_the_sentence_says_what_it_rests_on() -> None:
     cells = (TG, DEEP, PPL)
     text = cost_text(cells, expected_costs(cells, [_known("tg128", 0.02)], BUDGET))
     assert text.startswith(
-        "expected here of equal builds: about 7 s for 2 timed cells, 7 pairs a cell"
+        "expected here of equal builds: about 5 s for 2 timed cells, 5 pairs a cell"
     )
     assert "(tg128 2 % of 2026-01-02, 1 of them taken to be like it)" in text
     assert text.endswith("1 cell that is not timed, and loads, come on top")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 
 import pytest
 
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
-from pytest_asperf.config.build_sources import Interpreter
 from pytest_asperf.config.engine_settings import EngineSettings
-from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
+from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.gate.cells import CellResult, GateCell, GateCheck, Outlook
@@ -72,20 +70,6 @@ class _Runner:
         """Break."""
         self.done.append("compare")
         raise MeasurementError("broken", why="w", remedy="r")
-
-
-def test_another_visit_has_other_processes() -> None:
-    """What one process is like, for as long as it lives, is not in all visits of a cell."""
-    runner = _Runner()
-    builds = (
-        Build("old", Interpreter(Path("python"))),
-        Build("new", Interpreter(Path("python"))),
-    )
-    limits = GateLimits(Budget(0.05, 20, 60.0, 1), 0.01)
-    comparing = _BuildComparison(cast("Any", runner), builds, limits, Schedule((), 60.0))
-    for visits in range(2):
-        assert comparing.visit(Turns([GateCell(A, PP), GateCell(A, TG)], visits), 9.0) == []
-    assert runner.done == ["compare", "close", "compare"]
 
 
 @pytest.mark.parametrize(("candidate", "is_measured"), [("on", False), ("off", True)])

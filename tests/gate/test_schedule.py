@@ -136,7 +136,7 @@ def test_a_budget_that_is_too_small_is_told_after_the_first_round() -> None:
         (Outlook(5, "pairs", 5.0, None, 0.02), "no verdict is in sight yet"),
         (Outlook(5, "pairs", 0.5, 100, 0.1), "about 105 pairs would, and 60 are allowed"),
         (Outlook(5, "pairs", 50.0, 9, 0.02), "about 90 s more would, and 30 s are left"),
-        (Outlook(5, "pairs", 50.0, 9, 0.05), "at a tolerance of 11.8 %"),
+        (Outlook(5, "pairs", 50.0, 9, 0.05), "at a tolerance of 8.23 %"),
         (Outlook(4, "chunks", 40.0, 36), "about 360 s more would"),
         (Outlook(0, "pairs", 0.0, None), ""),
         (None, ""),

@@ -1,4 +1,4 @@
-"""A FAIL of a gate is one only if fresh processes show it again."""
+"""A FAIL of kept processes is one only if others show it again."""
 
 from __future__ import annotations
 
@@ -26,8 +26,14 @@ RAN = Provenance("m", Path("m.gguf"), "0" * 64, ENGINE, loaded(), None, EngineSe
 SLOWER, EQUAL = 1.6, 1.0
 
 
-def _measured(monkeypatch: pytest.MonkeyPatch, ratios: Iterator[float], **budget: Any) -> ABResult:
-    """What an experiment comes to whose processes have these ratios of costs, one after another."""
+def _measured(
+    monkeypatch: pytest.MonkeyPatch,
+    ratios: Iterator[float],
+    *,
+    renews: bool = False,
+    **budget: Any,
+) -> ABResult:
+    """The result of an experiment whose processes have these ratios of costs, one after another."""
 
     def time_pairs(_lease: object, _arms: object, experiment: SpeedExperiment) -> ABResult:
         pairs = WorkloadPairs(TG, ab_speed._test_of(experiment, turns=4), [])
@@ -35,10 +41,11 @@ def _measured(monkeypatch: pytest.MonkeyPatch, ratios: Iterator[float], **budget
         while pairs.test.outcome is None and len(pairs.pairs) < experiment.budget.max_pairs:
             jitter = 1 + 0.001 * (len(pairs.pairs) % 3)
             cost = round(1000 * ratio * jitter)
-            pairs.add(Pair((1000,) * 4, (cost,) * 4, candidate_first=False, n_tokens=(8, 8)))
+            sides = (1000,) * 4, (cost,) * 4
+            is_renewed = renews or not pairs.pairs
+            pairs.add(Pair(*sides, candidate_first=False, is_renewed=is_renewed))
         return ABResult(
             (pairs,),
-            reloads=False,
             draws_cores=False,
             budget=experiment.budget,
             ran=(RAN, RAN),
@@ -46,37 +53,48 @@ def _measured(monkeypatch: pytest.MonkeyPatch, ratios: Iterator[float], **budget
         )
 
     monkeypatch.setattr(ab_speed, "time_pairs", time_pairs)
-    closed: list[int] = []
     lease = SimpleNamespace(
         sides=((None,), (None,)),
         self_check_every=None,
-        idle_workers=SimpleNamespace(close=lambda: closed.append(1)),
     )
     chosen = {"tolerance": 0.05, "max_pairs": 60, "max_seconds": 9.0, "seed": 1, **budget}
     return SpeedExperiment((TG,), Budget(**chosen)).run(lease)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("ratios", "outcome", "n_pairs"),
+    ("ratios", "outcome"),
     [
-        ((EQUAL,), Outcome.PASS, 5),
-        ((SLOWER, SLOWER), Outcome.FAIL, 5),
-        ((SLOWER, EQUAL), Outcome.PASS, 13),  # 0.75 * 1.9 ** 13 > 1 / (0.008 * 0.05)
+        ((EQUAL,), Outcome.PASS),
+        ((SLOWER, SLOWER), Outcome.FAIL),
+        ((SLOWER, EQUAL), Outcome.PASS),
     ],
 )
 def test_a_slow_process_is_no_slow_build(
-    monkeypatch: pytest.MonkeyPatch, ratios: tuple[float, ...], outcome: Outcome, n_pairs: int
+    monkeypatch: pytest.MonkeyPatch, ratios: tuple[float, ...], outcome: Outcome
 ) -> None:
-    """Other processes decide, and a PASS after a FAIL takes the evidence that both errors leave."""
+    """Other processes decide after a FAIL, and the verdict's line says how few there were."""
     left = iter(ratios)
     result = _measured(monkeypatch, left)
     (pairs,) = result.by_workload
-    assert (pairs.test.outcome, len(pairs.pairs)) == (outcome, n_pairs)
+    assert (pairs.test.outcome, len(pairs.pairs), pairs.n_processes) == (outcome, 5, 1)
     assert next(left, None) is None
+    verdict = speed_verdict(pairs, result)
+    assert "1 process of each build, how processes differ is not covered" in verdict.measured
+    assert verdict.figures[0][1].basis == "5 pairs of 1 process"
     was_repeated = len(ratios) > 1
     assert (pairs.failed_before is not None) == was_repeated
-    note = speed_verdict(pairs, result).note()
+    note = verdict.note()
     assert ("5 pairs of other processes before showed a FAIL, +60" in note) == was_repeated
+
+
+def test_a_fail_of_new_processes_needs_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pair has shown it in processes of its own, and the verdict has no reservation."""
+    result = _measured(monkeypatch, iter((SLOWER,)), renews=True)
+    (pairs,) = result.by_workload
+    assert (pairs.test.outcome, pairs.n_processes) == (Outcome.FAIL, 5)
+    verdict = speed_verdict(pairs, result)
+    assert "process" not in verdict.measured
+    assert verdict.figures[0][1].basis == "5 pairs"
 
 
 def test_a_fixed_number_of_pairs_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,13 @@
-"""How two arms take turns: lengths of pairs, parts of runs, orders and warm-ups."""
+"""How two arms take turns: processes, lengths of pairs, parts of runs, orders and warm-ups."""
 
 from __future__ import annotations
 
 import math
 import random
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,9 @@ from pytest_asperf.measure import paired_runner
 from pytest_asperf.measure.paired_runner import Pair, PairedRunner, PairLength, most_parts
 
 if TYPE_CHECKING:
-    from pytest_asperf.measure.running_arms import TimedArm
+    from collections.abc import Callable
+
+    from pytest_asperf.measure.paired_runner import OpenArms
 
 TG, PP = Workload("tg", 128), Workload("pp", 512)
 
@@ -76,9 +79,9 @@ class FakeArm:
         run_ms: what a run takes.
         log: what it was asked for, in order.
         loads_each_run: whether each run has a load of its own.
-        load_s: what a load takes.
         layers_offloaded: layers on a GPU.
         served: of a server, what it is.
+        url: of a server that somebody else started.
         worker: notes the cores that it is confined to.
     """
 
@@ -86,20 +89,25 @@ class FakeArm:
     run_ms: float
     log: list[tuple[str, object]]
     loads_each_run: bool = False
-    load_s: float = 9.0
     layers_offloaded: int = 1
     served: str | None = None
+    url: str | None = None
     loaded: SimpleNamespace = field(init=False)
     worker: SimpleNamespace = field(init=False)
 
     def __post_init__(self) -> None:
+        self.log.append((self.name, "open"))
         self.loaded = SimpleNamespace(
             loads_each_run=self.loads_each_run,
             layers_offloaded=self.layers_offloaded,
             served=self.served,
             threads=2,
         )
-        self.worker = SimpleNamespace(confine=self._confine)
+        build = SimpleNamespace(url=self.url)
+        self.worker = SimpleNamespace(confine=self._confine, build=build)
+
+    def __exit__(self, *_: object) -> None:
+        self.log.append((self.name, "end"))
 
     def _confine(self, cores: tuple[int, ...]) -> None:
         self.log.append((self.name, ("cores", len(cores))))
@@ -116,10 +124,9 @@ class FakeArm:
         """Run it."""
         self.run(workload, turn, parts)
 
-    def reload(self) -> float:
-        """Note it."""
-        self.log.append((self.name, "load"))
-        return self.load_s
+    def settle(self, workload: Workload, turn: int, parts: int) -> None:
+        """Note before which run it is."""
+        self.log.append((self.name, ("before", workload.kind, turn % parts)))
 
 
 def test_a_cost_is_that_of_a_token() -> None:
@@ -129,28 +136,90 @@ def test_a_cost_is_that_of_a_token() -> None:
     assert pair.total_log_ratio == pytest.approx(math.log(2))
 
 
-def runner(run_ms: float, load_s: float = 9.0) -> tuple[PairedRunner, list[tuple[str, object]]]:
+Log = list[tuple[str, object]]
+PLENTY_S = 1e6
+
+
+def opened(make: Callable[[str], FakeArm], coin: int = 1) -> PairedRunner:
+    """Return a runner of two such arms, which the log says all about."""
+    opening = cast("OpenArms", tuple(partial(make, name) for name in "AB"))
+    return PairedRunner(opening, random.Random(coin))  # noqa: S311  # replayed
+
+
+def runner(
+    run_ms: float, left_s: float = PLENTY_S, **arm: Any
+) -> tuple[PairedRunner, list[tuple[str, object]]]:
     """Return a rehearsed runner of two arms, and the log of what they do from then on."""
-    log: list[tuple[str, object]] = []
-    arms = [FakeArm(name, run_ms, log, load_s=load_s) for name in "AB"]
-    base, candidate = (cast("TimedArm", arm) for arm in arms)
-    paired = PairedRunner(base, candidate, random.Random(1))  # noqa: S311  # replayed
-    paired.rehearse([TG, PP])
+    log: Log = []
+    paired = opened(lambda name: FakeArm(name, run_ms, log, **arm))
+    paired.rehearse([TG, PP], left_s)
     log.clear()
     return paired, log
 
 
 def test_both_arms_run_the_same_parts_in_turn() -> None:
-    """No arm runs twice in a row, each turn is the next part, and pairs go on from there."""
-    paired, log = runner(run_ms=1600)
+    """Each turn is the next part, the order alternates, and pairs go on from there."""
+    paired, log = runner(run_ms=1600, left_s=0)
     for before in range(2):
         paired.begin_pair()
         paired.run_turns(TG, before, alone=True)
-    warm_up, timed = log[:2], log[2:]
-    for names in ("".join(name for name, _ in log[n : n + 8]) for n in (2, 10)):
-        assert names in {"AB" * 4, "BA" * 4}
+    warm_up, done = log[:2], log[2:]
     assert [what for _, what in warm_up] == [("tg", 0, 16)] * 2
-    assert [what for _, what in timed] == [("tg", n // 2, 16) for n in range(16)]
+    assert [what for _, what in done[1::2]] == [("tg", n // 2, 16) for n in range(16)]
+    for names in ("".join(name for name, _ in done[n + 1 : n + 17 : 2]) for n in (0, 16)):
+        assert names in {"ABBA" * 2, "BAAB" * 2}
+
+
+def test_each_run_follows_an_untimed_piece_of_its_own_work() -> None:
+    """No timed run finds what the other arm left in the caches."""
+    paired, log = runner(run_ms=1600)
+    paired.begin_pair()
+    paired.run_turns(TG, 0, alone=True)
+    done = log[2:]
+    for (arm, piece), (same_arm, run) in zip(done[::2], done[1::2], strict=True):
+        assert arm == same_arm
+        assert piece == ("before", "tg", cast("tuple[str, int, int]", run)[1])
+
+
+def test_a_turns_runs_are_told_apart_by_their_order() -> None:
+    """The first runs of the turns are of either arm by turns."""
+    pair = Pair((1, 2, 3), (10, 20, 30), candidate_first=True)
+    assert pair.in_turn == ((10, 2, 30), (1, 20, 3))
+
+
+def test_each_pair_has_processes_of_its_own() -> None:
+    """The rehearsal's are those of the first pair, and all workloads of a pair share them."""
+    paired, log = runner(run_ms=1600)
+    renewed = []
+    for before in range(2):
+        paired.begin_pair()
+        renewed += [paired.run_turns(w, before, alone=False).is_renewed for w in (TG, PP)]
+    paired.__exit__()
+    assert renewed == [True] * 4
+    processes = [(name, what) for name, what in log if what in {"open", "end"}]
+    ends = {("A", "end"), ("B", "end")}
+    assert set(processes[:2]) == set(processes[4:]) == ends
+    assert set(processes[2:4]) == {("A", "open"), ("B", "open")}
+
+
+@pytest.mark.parametrize(("left_s", "url"), [(30.0, None), (PLENTY_S, "http://127.0.0.1")])
+def test_processes_are_kept_if_a_verdict_needs_more_than_the_time_allows(
+    left_s: float, url: str | None
+) -> None:
+    """Five pairs take longer than 30 s; and a server that is not ours is not started again."""
+    paired, log = runner(run_ms=5_000, left_s=left_s, url=url)
+    renewed = []
+    for before in range(2):
+        paired.begin_pair()
+        renewed.append(paired.run_turns(TG, before, alone=True).is_renewed)
+    assert renewed == [True, False]
+    assert "open" not in {what for _, what in log}
+
+
+def test_a_pair_is_not_short_beside_what_its_processes_take() -> None:
+    """Two seconds of starting and loading are followed by one of timed work."""
+    assert PairLength.of(2.5e7, 1, opening_ns=2e9) == PairLength(1, 25)
+    assert PairLength.of(1e8, 1, opening_ns=2e9) == PairLength(1, 10)
 
 
 def test_pairs_of_a_later_visit_go_on_with_the_next_part() -> None:
@@ -158,7 +227,7 @@ def test_pairs_of_a_later_visit_go_on_with_the_next_part() -> None:
     paired, log = runner(run_ms=1600)
     paired.begin_pair()
     paired.run_turns(TG, 3, alone=True)
-    assert {what for _, what in log} == {("tg", part, 16) for part in (12, 13, 14, 15)}
+    assert {what for _, what in log[2:][1::2]} == {("tg", part, 16) for part in (12, 13, 14, 15)}
 
 
 @dataclass(eq=False)
@@ -181,10 +250,9 @@ class WithTail(FakeArm):
 def test_a_pair_of_tails_has_a_percentile_of_each_arm(kind: WorkloadKind) -> None:
     """The p95 of all tokens, or of so many requests that one lies beyond it; no median hides it."""
     log: list[tuple[str, object]] = []
-    base, candidate = (cast("TimedArm", WithTail(name, 1, log, served="s")) for name in "AB")
-    paired = PairedRunner(base, candidate, random.Random(1))  # noqa: S311  # replayed
+    paired = opened(lambda name: WithTail(name, 1, log, served="s"))
     tail, typical = (Workload(kind, 40, percentile=p) for p in (95, 50))
-    paired.rehearse([tail, typical])
+    paired.rehearse([tail, typical], PLENTY_S)
     pairs = [paired.run_turns(workload, 0, alone=False) for workload in (tail, typical)]
     assert [pair.baseline_costs for pair in pairs] == [(1_000_000,)] * 2
     assert [pair.candidate_costs for pair in pairs] == [(3_000_000,), (1_000_000,)]
@@ -193,25 +261,18 @@ def test_a_pair_of_tails_has_a_percentile_of_each_arm(kind: WorkloadKind) -> Non
 def test_a_rehearsal_of_a_long_generation_is_short() -> None:
     """A part tells how long the whole takes."""
     log: list[tuple[str, object]] = []
-    base, candidate = (cast("TimedArm", FakeArm(name, 5_000, log)) for name in "AB")
-    PairedRunner(base, candidate, random.Random(1)).rehearse([TG])  # noqa: S311  # replayed
-    assert [what for _, what in log[:2]] == [("tg", 0, 16)] * 2
-    assert len(log) == 4  # and a load of each
+    opened(lambda name: FakeArm(name, 5_000, log)).rehearse([TG], PLENTY_S)
+    assert [what for _, what in log[2:]] == [("tg", 0, 16)] * 2
 
 
 def test_only_what_changed_is_warmed_up() -> None:
-    """A pair of one workload on a kept load begins where the last one ended; others warm up."""
-    paired, log = runner(run_ms=1600)
+    """A pair of one workload in kept processes begins where the last one ended; others warm up."""
+    paired, log = runner(run_ms=1600, left_s=0)
     for before, alone, warm_ups in ((0, True, 2), (1, True, 0), (2, False, 2)):
         log.clear()
         paired.begin_pair()
         paired.run_turns(TG, before, alone=alone)
-        assert len(log) == 8 + warm_ups
-    cheap, log = runner(run_ms=1600, load_s=0.01)
-    cheap.begin_pair()
-    assert sorted(log) == [("A", "load"), ("B", "load")]
-    cheap.run_turns(TG, 3, alone=True)
-    assert len(log) == 2 + 2 + 8
+        assert len(log) == 16 + warm_ups
 
 
 @pytest.mark.parametrize("usable", [(0, 1, 2, 3), (0, 1, 2)])
@@ -220,18 +281,14 @@ def test_arms_warm_up_side_by_side_and_are_timed_on_shared_cores(
 ) -> None:
     """Where cores suffice for both, what is not timed has all of them; a turn never has."""
     monkeypatch.setattr(paired_runner, "usable_cores", lambda: usable)
-    log: list[tuple[str, object]] = []
-    arms = [FakeArm(name, 1600, log, load_s=0.01, layers_offloaded=0) for name in "AB"]
-    base, candidate = (cast("TimedArm", arm) for arm in arms)
-    paired = PairedRunner(base, candidate, random.Random(1))  # noqa: S311  # replayed
-    paired.rehearse([TG])
-    log.clear()
+    paired, log = runner(run_ms=1600, layers_offloaded=0)
     paired.begin_pair()
     paired.run_turns(TG, 0, alone=True)
     done = [what[1] if isinstance(what, tuple) and what[0] == "cores" else what for _, what in log]
-    loads, warm_ups = ["load"] * 2, [("tg", 0, 16)] * 2
+    warm_ups = [("tg", 0, 16)] * 2
     turns = [("tg", number // 2, 16) for number in range(8)]
     if len(usable) == 3:
-        assert done == [2, 2, *loads, *warm_ups, *turns]
+        assert done[:4] == [2, 2, *warm_ups]
     else:
-        assert done == [2, 2, 4, 4, *loads, 2, 2, 4, 4, *warm_ups, 2, 2, *turns]
+        assert done[:8] == [2, 2, 4, 4, *warm_ups, 2, 2]
+    assert done[-15::2] == turns

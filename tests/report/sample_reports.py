@@ -147,7 +147,6 @@ def gate(candidate: float, *, n: int = 40) -> ReportRow:
     )
     result = ABResult(
         (pairs,),
-        reloads=True,
         draws_cores=False,
         budget=Budget(0.05, 120, 60.0, 0),
         ran=(_STATED, _STATED),

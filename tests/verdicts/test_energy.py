@@ -48,7 +48,6 @@ def _verdict(phase: PhaseEnergy, watched: Watched, workload: Workload = JTG) -> 
         pairs.add(Pair((10**9,), (10**9 + test.n,), candidate_first=test.n % 2 == 0))
     result = ABResult(
         (pairs,),
-        reloads=False,
         draws_cores=False,
         budget=Budget(0.05, 30, 60.0, 0),
         ran=(RAN, RAN),

@@ -205,7 +205,6 @@ def _speed(candidate_ns: Sequence[int], *, tolerance: float = 0.05, n: int = 30)
 def _result(pairs: WorkloadPairs, budget: Budget) -> ABResult:
     return ABResult(
         (pairs,),
-        reloads=True,
         draws_cores=False,
         budget=budget,
         ran=(RAN, CANDIDATE),

@@ -22,7 +22,6 @@ from pytest_asperf.measure.ab_arms import Arm
 from pytest_asperf.measure.ab_speed import Budget
 from pytest_asperf.measure.draft_target import room_after_prompt
 from pytest_asperf.measure.experiment import MachineLease
-from pytest_asperf.measure.idle_workers import IdleWorkers
 from pytest_asperf.measure.model_locator import LocatedModel
 from pytest_asperf.measure.speculation import GainExperiment, PlacesExperiment
 from pytest_asperf.worker.engine import RefusalError
@@ -261,9 +260,7 @@ def _run(script: Script, experiment: Experiment[Result]) -> Result:
         for ref in (pairing.target, pairing.draft)
         if ref is not None
     )
-    lease = MachineLease(
-        (arms,), Path("no corpus"), 60, lambda *_: None, NotImplemented, IdleWorkers()
-    )
+    lease = MachineLease((arms,), Path("no corpus"), 60, lambda *_: None, NotImplemented)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speculation, "Worker", partial(WorkerHere, script))
         return experiment.run(lease)
