@@ -22,57 +22,56 @@ if TYPE_CHECKING:
 
 
 class _Worker:
-    """An engine whose step takes as many ns as its position in the text."""
+    """An engine that notes which positions of a text it decodes."""
 
-    def __init__(self, cannot: dict[str, str]) -> None:
-        self._facts = SimpleNamespace(cannot=cannot)
-
-    def describe(self) -> Any:
-        """What it cannot do."""
-        return self._facts
+    def __init__(self) -> None:
+        self.decoded: list[range] = []
 
     def generate(self, name: str, tokens: Sequence[int], depth: int, n_ctx: int) -> RawRun:
-        """Give the positions after the depth."""
+        """Decode the positions after the depth."""
         assert (name, n_ctx) == ("model", 48)
-        steps_ns = () if self._facts.cannot else tuple(range(depth, len(tokens)))
+        self.decoded.append(range(depth, len(tokens)))
         context: Any = None
-        return RawRun(len(tokens) - depth, len(tokens) - depth, steps_ns, context, 0)
+        return RawRun(len(tokens) - depth, len(tokens) - depth, (), context, 0)
 
 
-def arm(cannot: dict[str, str] | None = None) -> RunningArm:
+TG, PP, TG0 = Workload("tg", 32, depth=16), Workload("pp", 32, depth=16), Workload("tg", 48)
+
+
+def arm() -> tuple[RunningArm, _Worker]:
     """An arm that has 48 tokens, without a process."""
-    running = object.__new__(RunningArm)
-    running.worker = _Worker(cannot or {})  # type: ignore[assignment]  # of this file
+    running, worker = object.__new__(RunningArm), _Worker()
+    running.worker = worker  # type: ignore[assignment]  # of this file
     running._arm = SimpleNamespace(name="arm", workload=None)  # type: ignore[assignment]
-    running._fed = {TG: list(range(48))}
-    return running
-
-
-TG = Workload("tg", 32, depth=16)
-
-
-def timed(running: RunningArm, turn: int) -> RawRun:
-    """A part of a run, which is timed and not metered."""
-    run = running.run(TG, turn, 4)
-    assert isinstance(run, RawRun)
-    return run
+    running._fed = dict.fromkeys((TG, PP, TG0), list(range(48)))
+    return running, worker
 
 
 def test_every_token_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tokens before a part are decoded again and not counted."""
+    """The parts of a run follow each other, and begin again after the last."""
     monkeypatch.setattr("pytest_asperf.measure.running_arms.require_sound", lambda _, run, __: run)
-    runs = [timed(arm(), turn) for turn in range(5)]
-    assert [run.step_ns for run in runs[:4]] == [tuple(range(n, n + 8)) for n in (16, 24, 32, 40)]
-    assert [run.elapsed_ns for run in runs] == [sum(run.step_ns) for run in runs]
-    assert {run.n_tokens for run in runs} == {8}
-    assert runs[4] == runs[0]
+    running, worker = arm()
+    for turn in range(5):
+        running.run(TG, turn, 4)
+    assert worker.decoded == [range(n, n + 8) for n in (16, 24, 32, 40, 16)]
 
 
-def test_an_engine_that_times_no_steps_begins_at_the_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it decodes cannot be told from what is counted."""
-    monkeypatch.setattr("pytest_asperf.measure.running_arms.require_sound", lambda _, run, __: run)
-    run = arm({"step_ns": "times whole runs"}).run(TG, 1, 4)
-    assert (run.n_tokens, run.elapsed_ns) == (8, 8)
+@pytest.mark.parametrize(
+    ("workload", "turn", "parts", "positions"),
+    [
+        (TG, 1, 4, range(20, 24)),
+        (TG, 0, 1, range(12, 16)),
+        (PP, 3, 1, range(12, 16)),
+        (TG0, 0, 4, range(4)),
+    ],
+)
+def test_four_tokens_before_a_run_are_decoded_untimed(
+    workload: Workload, turn: int, parts: int, positions: range
+) -> None:
+    """At the beginning of a text they are its first ones, which the run decodes again."""
+    running, worker = arm()
+    running.settle(workload, turn, parts)
+    assert worker.decoded == [positions]
 
 
 @pytest.mark.parametrize(
