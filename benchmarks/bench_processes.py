@@ -6,10 +6,10 @@ engines. Prints Markdown, and exits with 1 where a promise of docs/statistics.md
 
 A gate has eleven timed checks in nine groups, which share their error with six others, and at most
 120 pairs of each. A run has noise of 2 %, and one run in 20 takes 20 % longer. A process is slower
-or faster than the next as long as it lives: by a normal offset, or by one of two kinds. A build that
-disturbs leaves the caches cold: the first thing that the other does after it takes longer. "Kept"
-processes are those of a model whose load takes too long: one of each build for a check, and others
-for a FAIL to be shown again.
+or faster than the next as long as it lives: by a normal offset, or by one of two kinds. A build
+that disturbs leaves the caches cold: the first thing that the other does after it takes longer.
+"Kept" processes are those of a model whose load takes too long: one of each build for a check, and
+others for a FAIL to be shown again.
 """
 
 from __future__ import annotations

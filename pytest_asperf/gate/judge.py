@@ -117,17 +117,13 @@ def _total_change(pairs: WorkloadPairs) -> Estimate | None:
 
 
 def _taking_turns(cells: Iterable[GateCell]) -> list[list[GateCell]]:
-    """Group the timed cells of each model and depth; anything else stays by itself.
-
-    Workloads of one depth share a context, or fill it quickly; another depth would have to be
-    filled again in each pair.
-    """
+    """Group the timed cells of each model, which share processes; others stay by themselves."""
     groups: list[list[GateCell]] = []
-    timed: dict[tuple[ModelRef, int], list[GateCell]] = {}
+    timed: dict[ModelRef, list[GateCell]] = {}
     for cell in cells:
         group = [cell]
         if isinstance(cell.workload, Workload):
-            group = timed.setdefault((cell.ref, cell.workload.depth), [])
+            group = timed.setdefault(cell.ref, [])
             group.append(cell)
         if len(group) == 1:
             groups.append(group)

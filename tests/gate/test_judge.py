@@ -91,8 +91,8 @@ def test_what_both_builds_chose_waits_for_its_runs(candidate: str, *, is_measure
         assert result.outlook.expected_s == 0
 
 
-def test_a_depth_is_filled_once() -> None:
-    """Decoding at depth has pairs of its own, where its context stays."""
+def test_timed_cells_of_a_model_share_processes() -> None:
+    """A process is started once for all that a pair of a model times, at whatever depth."""
     deep = Workload("tg", 128, 1024)
-    cells = [GateCell(A, PP), GateCell(A, deep), GateCell(A, TG)]
-    assert _taking_turns(cells) == [[cells[0], cells[2]], [cells[1]]]
+    cells = [GateCell(A, PP), GateCell(A, GateCheck.PPL), GateCell(A, deep), GateCell(A, TG)]
+    assert _taking_turns(cells) == [[cells[0], cells[2], cells[3]], [cells[1]]]

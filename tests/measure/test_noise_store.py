@@ -151,4 +151,4 @@ def test_a_pair_keeps_its_runs_and_their_order(*, candidate_first: bool) -> None
     pair = Pair((10, 30, 20), (40, 60, 20), candidate_first)
     assert pair.log_ratio == pytest.approx(math.log(2))
     assert pair.in_turn[candidate_first] == (10, 60, 20)
-    assert pair.in_turn[not candidate_first] == (40, 60, 20)
+    assert pair.in_turn[not candidate_first] == (40, 30, 20)

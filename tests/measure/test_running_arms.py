@@ -43,7 +43,7 @@ def arm() -> tuple[RunningArm, _Worker]:
     running, worker = object.__new__(RunningArm), _Worker()
     running.worker = worker  # type: ignore[assignment]  # of this file
     running._arm = SimpleNamespace(name="arm", workload=None)  # type: ignore[assignment]
-    running._fed = dict.fromkeys((TG, PP, TG0), list(range(48)))
+    running._fed = {workload: list(range(48)) for workload in (TG, PP, TG0)}
     return running, worker
 
 
