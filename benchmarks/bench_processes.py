@@ -184,7 +184,7 @@ Found = list[tuple[Outcome | None, int]]
 
 
 def _batch(condition: Condition, seed: tuple[int, ...]) -> list[Found]:
-    ab_speed.time_pairs = _timed
+    ab_speed.time_pairs = cast("Any", _timed)
     rng = np.random.default_rng(seed)
     seeds = random.Random(repr(seed))  # noqa: S311  # repeatable
     gates = (_gate(condition, seeds.randrange(2**32), rng) for _ in range(BATCH))
@@ -192,7 +192,12 @@ def _batch(condition: Condition, seed: tuple[int, ...]) -> list[Found]:
 
 
 def _conditions() -> Iterator[Condition]:
-    truths = ({}, {"slower": 0.05}, {"slower": 0.08}, {"slower": 0.05, "everywhere": True})
+    truths: tuple[dict[str, Any], ...] = (
+        {},
+        {"slower": 0.05},
+        {"slower": 0.08},
+        {"slower": 0.05, "everywhere": True},
+    )
     noises: tuple[dict[str, Any], ...] = (
         {},
         {"sd": 0.01},

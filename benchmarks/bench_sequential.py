@@ -26,7 +26,7 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy ships
 from scipy.stats import binom, ttest_ind  # type: ignore[import-untyped]
 
 from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance
-from pytest_asperf.analysis.stats.sequential import PairedTest, evidence, predicted_scale, robust_sd
+from pytest_asperf.analysis.stats.sequential import PairedTest, evidence, predicted_sd, robust_sd
 from pytest_asperf.analysis.verdict import Outcome
 
 if TYPE_CHECKING:
@@ -36,7 +36,11 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-PAIRS: Final = 60
+PAIRS: Final = 120
+TOLERANCE: Final = 0.05
+#: Standard deviation of normal pairs, tolerance, and pairs within which half and nine in ten of
+#: the gates are decided.
+FEW_PAIRS: Final = ((0.02, 0.02, (10, 18)), (0.03, 0.05, (5, 9)))
 #: Larger tolerances, the true slowdown, and the verdict that it has to get.
 ACCEPTED: Final = (
     (0.10, 0.0, Outcome.PASS),
@@ -161,37 +165,6 @@ def judge(ratios: Array, tolerance: float, effect: float) -> Gates:
     return Gates(outcomes, np.array(pairs, dtype=float), float(np.mean(covered)))
 
 
-def textbook_process(ratios: Array, tolerance: float) -> Gates:
-    """Return what bets without our refinements make of each row.
-
-    Seven stakes with equal weights, a scale of 1.5 robust sd that is 4.5 % for four pairs, and a
-    verdict as soon as the evidence suffices.
-    """
-    stakes = np.array([0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9])
-    gates = len(ratios)
-    slower, within = np.zeros((gates, 7)), np.zeros((gates, 7))
-    verdict: list[Outcome | None] = [None] * gates
-    pairs = np.full(gates, float(PAIRS))
-    for i in range(PAIRS):
-        seen = ratios[:, :i]
-        scale = np.full(gates, 0.045)
-        if i >= 4:
-            mad = np.median(np.abs(seen - np.median(seen, axis=1, keepdims=True)), axis=1)
-            scale = 1.5 * np.maximum(1.4826 * mad, 0.002)
-        for wealth, shifted in (
-            (slower, ratios[:, i]),
-            (within, math.log1p(tolerance) - ratios[:, i]),
-        ):
-            np.add(wealth, np.log1p(stakes * np.clip(shifted / scale, -1, 1)[:, None]), out=wealth)
-        shown_slower, shown_within = (np.exp(w).mean(axis=1) >= 20 for w in (slower, within))
-        for gate in np.flatnonzero(shown_slower | shown_within) if i >= 4 else ():
-            if verdict[gate] is None:
-                verdict[gate] = Outcome.FAIL if shown_slower[gate] else Outcome.PASS
-                pairs[gate] = i + 1
-    outcomes = Counter(v or Outcome.INCONCLUSIVE for v in verdict)
-    return Gates(outcomes, pairs, math.nan)
-
-
 def pytest_benchmark(field: str) -> Callable[[Array, Array], float]:
     """Return pytest-benchmark's own check as a rule: share of alarms in percent."""
     check: Any = PercentageRegressionCheck(field, 5)  # type: ignore[no-untyped-call]
@@ -226,8 +199,8 @@ def crossing_rate(ratios: Array) -> float:
     """Return how often the evidence for "slower" reaches 20 in a run that never stops (percent)."""
     crossed = 0
     for row in ratios.tolist():
-        scales = [predicted_scale(row[:i]) for i in range(len(row))]
-        stakes = (evidence(row[:n], scales[:n], 0.0) for n in range(1, len(row) + 1))
+        steepness = [TOLERANCE / predicted_sd(row[:i]) ** 2 for i in range(len(row))]
+        stakes = (evidence(row[:n], steepness[:n], 0.0) for n in range(1, len(row) + 1))
         crossed += any(value >= 20 for value in stakes)
     return 100 * crossed / len(ratios)
 
@@ -265,26 +238,20 @@ def usual_rules(rng: np.random.Generator, gates: int) -> None:
     rows.append(["paired t, looked at after every pair", *(f"{peeking(r):.1f}" for r in paired)])
     rows[-1].append(f"up to {2 * PAIRS}")
     for tolerance in (0.05, 0.03):
-        for name, rule_of in (("textbook process", textbook_process), ("this test", this_test)):
-            found = [rule_of(ratios, tolerance) for ratios in paired]
-            runs = [f"{2 * np.median(g.pairs):.0f}" for g in found]
-            rows.append(
-                [
-                    f"{name}, tolerance {tolerance:.0%}",
-                    *(f"{g.percent(Outcome.FAIL):.1f}" for g in found),
-                    "median " + ", ".join(runs),
-                ]
-            )
+        found = [judge(ratios, tolerance, 0.0) for ratios in paired]
+        runs = [f"{2 * np.median(g.pairs):.0f}" for g in found]
+        rows.append(
+            [
+                f"this test, tolerance {tolerance:.0%}",
+                *(f"{g.percent(Outcome.FAIL):.1f}" for g in found),
+                "median " + ", ".join(runs),
+            ]
+        )
     table(
         "Alarms in % of comparisons",
         ["rule", "A/A (false)", "+3 %", "+5 %", "+10 %", "runs"],
         rows,
     )
-
-
-def this_test(ratios: Array, tolerance: float) -> Gates:
-    """Return what `PairedTest` makes of each row, for a table that shows no coverage."""
-    return judge(ratios, tolerance, 0.0)
 
 
 def machines(rng: np.random.Generator, gates: int) -> list[str]:
@@ -296,41 +263,33 @@ def machines(rng: np.random.Generator, gates: int) -> list[str]:
                 found = judge(noise.pairs(rng, gates, effect), tolerance, effect)
                 label = f"+{effect:.0%}" if effect else "A/A"
                 rows.append([f"{tolerance:.0%}", name, label, *found.cells()])
-                missed = promises_broken(found, label, tolerance, plain=noise is PLAIN)
-                broken += [f"{tolerance:.0%}, {name}, {label}: not {m}" for m in missed]
-    noise = MACHINES["load to load 3 %, reloading"]
-    textbook = textbook_process(noise.pairs(rng, gates, 0.0), 0.03)
-    rows.append(["3%", "load to load 3 %, textbook process", "A/A", *textbook.cells()])
+                broken += promises_broken(found, f"{tolerance:.0%}, {name}, {label}")
+    for sd, tolerance, most in FEW_PAIRS:
+        for effect in (0.0, tolerance):
+            ratios = sd * rng.standard_normal((gates, PAIRS)) + math.log1p(effect)
+            found = judge(ratios, tolerance, effect)
+            name, label = f"normal pairs of {sd:.0%}", f"+{effect:.0%}" if effect else "A/A"
+            rows.append([f"{tolerance:.0%}", name, label, *found.cells()])
+            broken += promises_broken(found, f"{name}, {label}", most)
     for effect in (0.01, 0.02, 0.025, 0.03, 0.04, 0.10):
         found = judge(PLAIN.pairs(rng, gates, effect), 0.05, effect)
         rows.append(["5%", "plain", f"+{100 * effect:g}%", *found.cells()])
     for tolerance, effect, expected in ACCEPTED:
         found = judge(PLAIN.pairs(rng, gates, effect), tolerance, effect)
         rows.append([f"{tolerance:.0%}", "plain", f"+{effect:.0%}", *found.cells()])
-        if expected and found.percent(expected) < 99:
-            broken.append(f"{tolerance:.0%}, +{effect:.0%}: not {expected} >= 99 %")
+        if expected and found.percent(expected) < 95:
+            broken.append(f"{tolerance:.0%}, +{effect:.0%}: not {expected} >= 95 %")
     head = ["tolerance", "machine", "true", "FAIL %", "PASS %", "INCONCLUSIVE %"]
     table("The sequential test", [*head, "median pairs", "p90", "interval covers %"], rows)
     return broken
 
 
-def promises_broken(found: Gates, label: str, tolerance: float, *, plain: bool) -> list[str]:
+def promises_broken(found: Gates, label: str, most: tuple[int, ...] = ()) -> list[str]:
     """Return what a condition shows against the error rates in docs/statistics.md."""
-    fail, passed = found.percent(Outcome.FAIL), found.percent(Outcome.PASS)
-    tight = tolerance == 0.05
-    if label == "A/A":
-        kept = {f"false FAIL <= {2 - (plain and tight)} %": fail <= 2 - (plain and tight)}
-        if plain and tight:
-            kept["PASS >= 99 %"] = passed >= 99
-    elif plain:
-        least = 99 if tight else 98
-        kept = {f"found >= {least} %": fail >= least}
-        if tight:
-            kept["median <= 9 pairs"] = float(np.median(found.pairs)) <= 9
-            kept["p90 <= 17 pairs"] = float(np.quantile(found.pairs, 0.9)) <= 17
-    else:
-        kept = {"wrong PASS <= 5 %": passed <= 5}
-    return [promise for promise, holds in kept.items() if not holds]
+    wrong = Outcome.FAIL if label.endswith("A/A") else Outcome.PASS
+    broken = [f"{label}: {wrong} in more than 5 %"] * (found.percent(wrong) > 5)
+    slow = [n for n, q in zip(most, (0.5, 0.9), strict=False) if np.quantile(found.pairs, q) > n]
+    return [*broken, *(f"{label}: not {n} pairs" for n in slow)]
 
 
 def never_stopping(rng: np.random.Generator, gates: int) -> list[str]:
@@ -356,7 +315,7 @@ def budgets(rng: np.random.Generator, gates: int) -> None:
     for noise in (PLAIN, MACHINES["load to load 3 %, reloading"]):
         ratios = noise.pairs(rng, gates, 0.0)
         spread = robust_sd(ratios[:50].ravel().tolist())
-        for pairs in (10, 20, 40, 60):
+        for pairs in (10, 20, 40, 120):
             tolerance = detectable_tolerance(spread, pairs)
             decided = float(np.mean(judge(ratios, tolerance, 0.0).pairs <= pairs))
             rows.append([f"{spread:.2%}", f"{pairs}", f"{tolerance:.1%}", f"{100 * decided:.0f}"])

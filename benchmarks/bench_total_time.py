@@ -5,13 +5,9 @@ with 1 where a promise of docs/statistics.md is not kept.
 
 A run has noise of 2 %, and one run in 20 takes 20 % longer, on both sides. Pairs have as many turns
 as `PairLength` gives them: at first 8 (short runs), 4 (parts of a long generation) or 1 (long runs
-that have no parts). On top, a share of the candidate's runs takes longer; or each load shifts its
-side for a whole pair; or the noise of a side lasts from turn to turn (AR(1)). The coin covers noise
-that both sides share, whatever it is; this noise sticks to one side, as no coin can undo.
-A FAIL is looked for again in fresh processes, as a gate does: "one process slower" has one process
-that is slow on one of two cores, and fresh ones that are not.
-Beside it, what a bet on every turn would make of the same runs, from three loads on: a turn has a
-coin of its own too, but what a load does to a side is in all turns of the pair.
+that have no parts). On top, a share of the candidate's runs takes longer; or the noise of a side
+lasts from turn to turn (AR(1)), which no coin can undo.
+Processes that differ from pair to pair are in bench_processes.py.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, product
 from typing import TYPE_CHECKING, Any, Final
@@ -28,26 +24,20 @@ import numpy as np
 from simulated_gates import BATCH, print_row, simulations
 
 from pytest_asperf.analysis.outcome import Outcome
-from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.total_time import (
     TotalTimeTest,
     total_log_ratio,
     typical_log_ratio,
 )
-from pytest_asperf.measure.ab_speed import Budget
 from pytest_asperf.measure.paired_runner import PairLength
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAIRS: Final = 60
+PAIRS: Final = 120
 TOLERANCE: Final = 0.05
 TURNS_FOR_PASS: Final = 12
-BUDGET: Final = Budget(TOLERANCE, PAIRS, math.inf, seed=0)
 DECIDED: Final = (Outcome.FAIL, Outcome.PASS, Outcome.INCONCLUSIVE)
-#: Loads before which bets on turns decide nothing, and turns that they have at most.
-LOADS: Final = 3
-MOST_TURNS: Final = 160
 
 Array = Any  # numpy's own types say nothing of a shape
 
@@ -61,18 +51,14 @@ class Candidate:
         share: of its runs that are slow.
         slow_by: by how much those take longer.
         outlier: by how much one run in 20 of either side takes longer.
-        load: sd of the shift of a side that each load brings, in logs.
         lasting: correlation of a side's noise from one turn to the next.
-        process: by how much one process of the candidate takes longer on one of two cores.
     """
 
     effect: float = 0.0
     share: float = 0.0
     slow_by: float = 0.0
     outlier: float = 0.20
-    load: float = 0.0
     lasting: float = 0.0
-    process: float = 0.0
 
     @property
     def mean_slowdown(self) -> float:
@@ -86,12 +72,8 @@ class Candidate:
             words = [f"{self.share:.0%} of the runs slower by {self.slow_by:.0%}"]
         if self.outlier != 0.20:
             words.append(f"one run in 20 takes {1 + self.outlier:g} times as long")
-        if self.load:
-            words.append(f"loads differ by {self.load:.1%}")
         if self.lasting:
             words.append(f"noise of a side AR(1) {self.lasting:g}")
-        if self.process:
-            words.append(f"one process slower by {self.process:.0%} on one of two cores")
         return ", ".join(words)
 
     def sides(self, rng: np.random.Generator, lengths: list[int]) -> list[Array]:
@@ -106,11 +88,9 @@ class Candidate:
             noise[turn] *= math.sqrt(1 - self.lasting**2)
             noise[turn] += self.lasting * noise[turn - 1]
         cost = 0.02 * noise + math.log1p(self.outlier) * (rng.random(n) < 0.05)
-        cost += self.load * np.repeat(rng.standard_normal(len(lengths)), lengths)
         if is_candidate:
             cost += math.log1p(self.effect)
             cost += math.log1p(self.slow_by) * (rng.random(n) < self.share)
-            cost += math.log1p(self.process) * np.repeat(rng.random(len(lengths)) < 0.5, lengths)
         return np.exp(cost)
 
 
@@ -120,42 +100,23 @@ def _candidates() -> Iterator[Candidate]:
     yield from (
         Candidate(share=s, slow_by=by) for s in (0.10, 0.25, 0.50) for by in (0.1, 0.2, 0.3, 0.5)
     )
-    yield from (Candidate(e, load=load) for load, e in product((0.005, 0.01, 0.02), (0, 0.05, 0.1)))
-    yield from (Candidate(process=by) for by in (0.1, 0.5))
     yield from (Candidate(e, lasting=rho) for rho, e in product((0.5, 0.9), (0, 0.05, 0.1)))
 
 
 Gate = tuple[Outcome, int]
 
 
-def _gates(candidate: Candidate, turns: int, seed: tuple[int, ...]) -> list[tuple[Gate, Gate]]:
-    """The outcomes of some gates and the turns that each took; then those of bets on turns."""
+def _gates(candidate: Candidate, turns: int, seed: tuple[int, ...]) -> list[Gate]:
+    """The outcomes of some gates, and the turns that each took."""
     rng = np.random.default_rng(seed)
     length = PairLength(1, turns)
     lengths = [length.turns_of(before) for before in range(PAIRS)]
-    found = []
-    for _ in range(BATCH):
-        sides = candidate.sides(rng, lengths)
-        outcome, n_turns = _look(BUDGET.first_look, sides, lengths)
-        if outcome is Outcome.FAIL:
-            fresh = replace(candidate, process=0.0).sides(rng, lengths)
-            outcome, more = _look(BUDGET.second_look, fresh, lengths)
-            n_turns += more
-        by_turn = PairedTest(TOLERANCE, min_pairs=LOADS * turns, max_pairs=MOST_TURNS)
-        ratios = (np.log(sides[1]) - np.log(sides[0]))[:MOST_TURNS].tolist() if turns > 1 else []
-        of_turns = next(filter(None, map(by_turn.update, ratios)), Outcome.INCONCLUSIVE)
-        found.append(((outcome, n_turns), (of_turns, by_turn.n)))
-    return found
+    return [_gate(candidate.sides(rng, lengths), lengths) for _ in range(BATCH)]
 
 
-def _look(budget: Budget, sides: list[Array], lengths: list[int]) -> Gate:
-    """What the pairs of some processes come to, and their turns."""
+def _gate(sides: list[Array], lengths: list[int]) -> Gate:
     test = TotalTimeTest(
-        budget.tolerance,
-        max_pairs=budget.max_pairs,
-        pairs_for_pass=math.ceil(TURNS_FOR_PASS / lengths[0]),
-        beta=budget.beta,
-        beta_for_pass=budget.beta_for_pass,
+        TOLERANCE, max_pairs=PAIRS, pairs_for_pass=math.ceil(TURNS_FOR_PASS / lengths[0])
     )
     end = 0
     while test.outcome is None:
@@ -189,17 +150,14 @@ def _broken(candidate: Candidate, outcomes: Counter[Outcome], turns: int) -> lis
 
 def main() -> None:
     """Print the table."""
-    head = ("turns", "candidate", "on average", "FAIL / PASS / INCONCLUSIVE %", "turns of a side",
-            "a bet on every turn %", "turns")  # fmt: skip
+    head = ("turns", "candidate", "on average", "FAIL / PASS / INCONCLUSIVE %", "turns of a side")
     missed: list[str] = []
     with simulations(__doc__, head) as simulate:
         for number, (turns, candidate) in enumerate(product((8, 4, 1), _candidates())):
-            batches = simulate(number, partial(_gates, candidate, turns))
-            both, by_turn = (list(side) for side in zip(*chain(*batches), strict=True))
+            gates = list(chain(*simulate(number, partial(_gates, candidate, turns))))
             slowdown = f"{candidate.mean_slowdown:+.1%}"
-            row = (str(turns), candidate.label(), slowdown, *_cells(both))
-            print_row(*row, *(_cells(by_turn) if turns > 1 else ("", "")))
-            missed += _broken(candidate, Counter(outcome for outcome, _ in both), turns)
+            print_row(str(turns), candidate.label(), slowdown, *_cells(gates))
+            missed += _broken(candidate, Counter(outcome for outcome, _ in gates), turns)
     sys.exit("\n".join(missed) if missed else 0)
 
 
