@@ -11,13 +11,17 @@ parts, and only pairs of a test that stays undecided grow.
 from __future__ import annotations
 
 import math
+import os
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import quantiles
 from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+import psutil
 
 from pytest_asperf.analysis.stats.total_time import total_log_ratio, typical_log_ratio
 from pytest_asperf.engine_process import usable_cores
@@ -27,7 +31,8 @@ from pytest_asperf.measure.running_arms import open_together
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
+    from concurrent.futures import Future
 
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import ContextFacts, RawRun
@@ -50,6 +55,10 @@ _MOST_TURNS: Final = 25
 _LONG_RUN_NS: Final = 200_000_000
 #: Processes of each arm without which nothing is decided, as many as pairs.
 _LEAST_OPENED: Final = 5
+#: Cores without a run on which the next processes are started meanwhile, at least, and their
+#: models' share of the memory that is free, at most: 1 / `_ROOM`.
+_LEAST_SPARE: Final = 2
+_ROOM: Final = 2
 #: A generation is timed in at most so many parts of at least so many tokens.
 _MOST_PARTS: Final = 16
 _LEAST_PART: Final = 8
@@ -170,6 +179,26 @@ def _tail(times_ns: Sequence[int], percentile: int) -> int:
     return round(quantiles(times_ns, n=100, method="inclusive")[percentile - 1])
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """Processes of both arms, the stack that ends them, and the time that they took to start."""
+
+    stack: ExitStack
+    arms: tuple[TimedArm, TimedArm]
+    seconds: float
+
+
+def _start(opening: OpenArms, cores: Collection[int] = ()) -> _Opened:
+    """Start processes of both arms, on these cores if any are named."""
+    if cores and sys.platform == "linux":
+        # Of the calling thread, and of what it starts.
+        with suppress(OSError):
+            os.sched_setaffinity(0, cores)
+    began, stack = time.monotonic(), ExitStack()
+    base, candidate = open_together(stack, opening)
+    return _Opened(stack, (base, candidate), time.monotonic() - began)
+
+
 class PairedRunner:
     """Two arms that take turns; a context manager that ends their processes.
 
@@ -190,6 +219,8 @@ class PairedRunner:
         self._coin = coin
         self._usable_cores = usable_cores()
         self._stack = ExitStack()
+        self._ahead = ThreadPoolExecutor(1)
+        self._next: Future[_Opened] | None = None
         self.renews = self._is_used = False
         self.lengths: dict[Workload, PairLength] = {}
         self.phases: list[PhaseEnergy] = []
@@ -214,6 +245,9 @@ class PairedRunner:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+        if self._next is not None and not self._next.exception():
+            self._next.result().stack.close()
+        self._ahead.shutdown()
 
     def rehearse(self, workloads: Sequence[Workload], left_s: float) -> None:
         """Run everything uncounted; decide by the time it takes what a pair has.
@@ -250,6 +284,8 @@ class PairedRunner:
         if self.n_cores is not None:
             self._cores = tuple(self._coin.sample(self._usable_cores, self.n_cores))
         self._confine(self._cores)
+        if self.renews and (spare := self._spare_cores()):
+            self._next = self._ahead.submit(_start, self._opening, spare)
 
     def run_turns(self, workload: Workload, pairs_before: int, *, alone: bool) -> Pair:
         """Run one workload's turns of the pair; its own coin decides which arm begins the first.
@@ -304,13 +340,22 @@ class PairedRunner:
     def _open(self) -> None:
         """Start processes of both arms, in place of those that there are."""
         self._stack.close()
-        began = time.monotonic()
-        base, candidate = open_together(self._stack, self._opening)
-        self.arms: tuple[TimedArm, TimedArm] = base, candidate
-        self._opening_s = time.monotonic() - began
+        opened = _start(self._opening) if self._next is None else self._next.result()
+        self._stack, self.arms, self._opening_s = opened.stack, opened.arms, opened.seconds
+        self._next = None
         self.contexts: list[ContextFacts | None] = [None, None]
         self._warm: set[Workload] = set()
         self._is_used = False
+
+    def _spare_cores(self) -> set[int]:
+        """Cores on which the next processes can be started during a pair; none where too few.
+
+        Nor where memory is too small for two more copies of the model.
+        """
+        spare = set(self._usable_cores).difference(self._cores) if self._cores else set()
+        size_bytes = sum(arm.loaded.size_bytes for arm in self.arms)
+        has_room = _ROOM * size_bytes <= psutil.virtual_memory().available
+        return spare if len(spare) >= _LEAST_SPARE and has_room else set()
 
     def _prepare(self, sides: Sequence[int], do: Callable[[int], object]) -> None:
         """Do what is not timed in arms that keep their model."""

@@ -102,6 +102,7 @@ class FakeArm:
             layers_offloaded=self.layers_offloaded,
             served=self.served,
             threads=2,
+            size_bytes=1,
         )
         build = SimpleNamespace(url=self.url)
         self.worker = SimpleNamespace(confine=self._confine, build=build)
@@ -216,6 +217,25 @@ def test_processes_are_kept_if_a_verdict_needs_more_than_the_time_allows(
     assert "open" not in {what for _, what in log}
 
 
+@pytest.mark.parametrize(("usable", "is_ahead"), [((0, 1, 2, 3), True), ((0, 1, 2), False)])
+def test_the_next_processes_start_during_a_pair_if_cores_are_left(
+    monkeypatch: pytest.MonkeyPatch, usable: tuple[int, ...], *, is_ahead: bool
+) -> None:
+    """Two cores beside those of the runs suffice, and what was started in vain is ended."""
+    monkeypatch.setattr(paired_runner, "usable_cores", lambda: usable)
+    paired, log = runner(run_ms=1600, layers_offloaded=0)
+    with paired:
+        paired.begin_pair()
+        if paired._next is not None:
+            paired._next.result()
+        paired.run_turns(TG, 0, alone=True)
+        n_opened = sum(what == "open" for _, what in log)
+        assert n_opened == 2 * is_ahead
+        paired.begin_pair()
+    assert sum(what == "open" for _, what in log) == (4 if is_ahead else 2)
+    assert sum(what == "end" for _, what in log) == (6 if is_ahead else 4)
+
+
 def test_a_pair_is_not_short_beside_what_its_processes_take() -> None:
     """Two seconds of starting and loading are followed by one of timed work."""
     assert PairLength.of(2.5e7, 1, opening_ns=2e9) == PairLength(1, 25)
@@ -287,6 +307,7 @@ def test_arms_warm_up_side_by_side_and_are_timed_on_shared_cores(
     done = [what[1] if isinstance(what, tuple) and what[0] == "cores" else what for _, what in log]
     warm_ups = [("tg", 0, 16)] * 2
     turns = [("tg", number // 2, 16) for number in range(8)]
+    done = [what for what in done if what != "open"]
     if len(usable) == 3:
         assert done[:4] == [2, 2, *warm_ups]
     else:
