@@ -28,7 +28,7 @@ MODEL: Final = "model"
 #: Tokens that are decoded untimed before a run. The caches hold what the other arm left there,
 #: which costs 34 % of a part at a depth of 1,024, and nothing that can be measured after these
 #: (docs/benchmarks.md).
-_SETTLING_TOKENS: Final = 4
+SETTLING_TOKENS: Final = 4
 #: The same of a server, whose prompts are new to it.
 SERVED_SETTLING: Final = Workload("ttft", 64)
 #: Models up to this size are cheap to hold more than once.
@@ -195,8 +195,8 @@ class RunningArm(ArmProcess):
             time_workload(self.worker, MODEL, tokens, SERVED_SETTLING)
             return
         first, _ = _span(workload, turn, parts)
-        end = max(first, _SETTLING_TOKENS)
-        self.worker.generate(MODEL, tokens[:end], end - _SETTLING_TOKENS, n_ctx=workload.n_ctx)
+        end = max(first, SETTLING_TOKENS)
+        self.worker.generate(MODEL, tokens[:end], end - SETTLING_TOKENS, n_ctx=workload.n_ctx)
 
     def ran(self, context: ContextFacts | None) -> Provenance:
         """The proof of path, with what the last run's context resolved to.
