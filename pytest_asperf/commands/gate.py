@@ -127,10 +127,10 @@ def gate_builds(
 ) -> None:
     """Compare two builds: speed, PPL, logits and speculation.
 
-    Exits with 0 if every cell is a PASS, with 1 if one is a FAIL, else with 2 if one is
-    INCONCLUSIVE, INVALID or could not be run, with 3 if the command is not usable as typed.
+    Exits with 0 if every cell is a PASS, with 1 if one is a FAIL, else with 4 if one is INVALID
+    or could not be run, else with 2 for INCONCLUSIVE; with 3 if the command is not usable as typed.
     """
-    from pytest_asperf.gate.summary import UNDECIDED
+    from pytest_asperf.gate.summary import NOT_MEASURED
 
     options = GateOptions(
         base,
@@ -183,7 +183,7 @@ def gate_builds(
         raise typer.Exit(USAGE) from None
     except AsperfError as error:
         print_error(error)
-        raise typer.Exit(UNDECIDED) from None
+        raise typer.Exit(NOT_MEASURED) from None
     from pytest_asperf.report import github
 
     print_outcome(outcome)

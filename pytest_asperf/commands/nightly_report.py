@@ -118,13 +118,16 @@ class NightReport:
 
     def gated(self, outcome: GateOutcome) -> None:
         """Take the gate of tonight's build against last night's."""
-        from pytest_asperf.gate.summary import summary_rows
+        from pytest_asperf.gate.summary import NOT_MEASURED, summary_rows
 
         self._gate = [
             f"{row.word:12}  {row.name} {row.what}  {row.measured}  ({row.cost})".rstrip()
             for row in summary_rows(outcome)
         ]
-        self._answer(f"the gate of the change is {outcome.answer}", outcome.exit_code)
+        code = outcome.exit_code
+        # A nightly run has one code for everything that was not decided.
+        code = _UNDECIDED if code == NOT_MEASURED else code
+        self._answer(f"the gate of the change is {outcome.answer}", code)
 
     def judge_series(self, address: str, document: Mapping[str, Any]) -> None:
         """Look for steps in the series that tonight added to."""

@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.gate.plan import GatePlan
 
-#: Exit codes: all PASS; any FAIL; something undecided; not usable as typed; stopped.
-ALL_PASS, ANY_FAIL, UNDECIDED, USAGE, INTERRUPTED = 0, 1, 2, 3, 130
+#: Exit codes: all PASS; any FAIL; any INCONCLUSIVE; any INVALID or not run; stopped. Code 3 is a
+#: command that is not usable as typed.
+ALL_PASS, ANY_FAIL, UNDECIDED, NOT_MEASURED, INTERRUPTED = 0, 1, 2, 4, 130
 
 _WORDS: Final = (*map(str, Outcome), NOT_RUN)
 _ANSWERS: Final = {
     ALL_PASS: "PASS",
     ANY_FAIL: "FAIL",
     UNDECIDED: "NOT DECIDED",
+    NOT_MEASURED: "NOT MEASURED",
     INTERRUPTED: "STOPPED",
 }
 LEFT_OUT: Final = "left out"
@@ -76,11 +78,13 @@ class GateOutcome:
 
 
 def exit_code(words: Iterable[str]) -> int:
-    """0 if all cells pass, 1 if one fails, else 2: what is not shown is no pass."""
+    """The exit code of a gate whose checks came to these words."""
     outcomes = set(words)
     if Outcome.FAIL in outcomes:
         return ANY_FAIL
-    return ALL_PASS if outcomes == {Outcome.PASS} else UNDECIDED
+    if not outcomes or outcomes - {Outcome.PASS, Outcome.INCONCLUSIVE}:
+        return NOT_MEASURED
+    return UNDECIDED if Outcome.INCONCLUSIVE in outcomes else ALL_PASS
 
 
 def error_budget(n_cells: int, *, is_gain: bool = False) -> str:

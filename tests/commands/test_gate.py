@@ -106,18 +106,18 @@ def test_prefill_that_disagrees_with_decoding_fails(gate: Command) -> None:
 
 
 def test_a_crash_is_invalid_and_no_pass(gate: Command) -> None:
-    """A cell that broke does not keep the next from being decided; the exit code is 2."""
+    """A cell that broke does not keep the next from being decided; the exit code is 4."""
     gate.script(faults={"generate": "crash"})
     done = gate("current", "current", "--workload", "tg32,pp64")
-    assert done.exit_code == 2, done.output
+    assert done.exit_code == 4, done.output
     assert "1 PASS, 1 INVALID" in done.output
     assert "SIGSEGV" in done.output
 
 
 def test_what_an_engine_cannot_do_is_not_run_and_no_pass(gate: Command) -> None:
-    """A refusal stands with its reason, and the exit code is 2."""
+    """A refusal stands with its reason, and the exit code is 4."""
     done = gate("current", "current", "--workload", "tg32,sd", "--draft", "ngram")
-    assert done.exit_code == 2, done.output
+    assert done.exit_code == 4, done.output
     assert "2/2 NOT RUN sd ngram → fake:F16, k=4" in done.output
     assert "  NOT RUN  sd    " in done.output
     assert "cannot be stepped" in done.output

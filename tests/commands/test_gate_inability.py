@@ -100,7 +100,7 @@ def test_a_baseline_that_cannot_run_either_is_invalid(gate: Command) -> None:
     """What neither build can do shows no regression."""
     harmful = _harmful(gate.folder, "crashes")
     done = gate(harmful, harmful, "--workload", "tg8")
-    assert done.exit_code == 2, done.output
+    assert done.exit_code == 4, done.output
     assert "the baseline crashed (SIGSEGV) too" in done.output
     done = gate(harmful, "current", "--workload", "tg8")
     assert "1 INVALID" in done.output
@@ -111,7 +111,7 @@ def test_what_happens_once_is_invalid(gate: Command) -> None:
     code = _ONCE.format(flag=str(gate.folder / "crashed"))
     once = str(write_interpreter(gate.folder / "once", code))
     done = gate("current", once, "--workload", "tg8")
-    assert done.exit_code == 2, done.output
+    assert done.exit_code == 4, done.output
     assert "both builds ran when they were tried again" in done.output
 
 
@@ -130,7 +130,7 @@ def test_an_engine_that_is_not_installed_is_not_run(gate: Command) -> None:
     missing = f"sys.meta_path.clear()\n{engines}['scripted'] = ('.no', '')"
     bare = str(write_interpreter(gate.folder / "bare", "chosen = str", missing))
     done = gate("current", bare, "--workload", "tg8")
-    assert done.exit_code == 2, done.output
+    assert done.exit_code == 4, done.output
     assert "1 NOT RUN" in done.output
 
 

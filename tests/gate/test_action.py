@@ -26,8 +26,10 @@ max_pairs = 8
 [models.fake]
 files = { F16 = "f16.json" }
 """
-#: What GitHub runs a step of `shell: bash` with.
-_SHELL: Final = ("--noprofile", "--norc", "-eo", "pipefail", "-c")
+#: From run to run 1 %.
+_NOISE: Final = [1_000_000, 1_010_000, 995_000]
+#: GitHub runs a step of `shell: bash` as a file, with these options.
+_SHELL: Final = ("--noprofile", "--norc", "-eo", "pipefail")
 
 pytestmark = pytest.mark.skipif(BASH is None, reason="there is no bash")
 
@@ -42,8 +44,9 @@ main()
 """
 
 
-def _gate(folder: Path, program: str, **inputs: str) -> subprocess.CompletedProcess[str]:
-    """Run the step that gates, with this program as `asperf`."""
+def _gate(folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
+    """Run the step that gates, in a project of a scripted model."""
+    (folder / "asperf.toml").write_text(_CONFIG)
     (step,) = (step for step in ACTION["runs"]["steps"] if step.get("id") == "gate")
     known = {name: given.get("default", "") for name, given in ACTION["inputs"].items()} | inputs
     variables = {
@@ -53,14 +56,16 @@ def _gate(folder: Path, program: str, **inputs: str) -> subprocess.CompletedProc
     programs = folder / "bin"
     programs.mkdir()
     (programs / "python").symlink_to(sys.executable)
-    (programs / "asperf").write_text(program)
+    lock = str(folder / "lock")
+    (programs / "asperf").write_text(_ASPERF.format(python=sys.executable, lock=lock))
     (programs / "asperf").chmod(0o755)
     path = os.pathsep.join([str(programs), os.environ["PATH"]])
     github = {"GITHUB_OUTPUT": str(folder / "output"), "GITHUB_ACTIONS": "true"}
     own = {"PATH": path, "ASPERF_CACHE": str(folder / "cache")}
     environment = {**os.environ, **variables, **github, **own}
+    (folder / "step.sh").write_text(step["run"])
     return subprocess.run(
-        [str(BASH), *_SHELL, step["run"]],
+        [str(BASH), *_SHELL, str(folder / "step.sh")],
         cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
 
@@ -75,12 +80,10 @@ def test_no_input_is_pasted_into_a_script() -> None:
 
 def test_a_slower_candidate_fails_the_job(tmp_path: Path) -> None:
     """Options are words as in a shell, reports are written, and the exit code is an output."""
-    (tmp_path / "asperf.toml").write_text(_CONFIG)
-    write_script(tmp_path / "f16.json", tg_ns_per_token=[1_000_000, 1_010_000, 995_000])
+    write_script(tmp_path / "f16.json", tg_ns_per_token=_NOISE)
     options = "--workload tg16 --tolerance '7 %' --seed=1"
     words = {"baseline": "current", "candidate": "current,slow_by=0.5", "args": options}
-    asperf = _ASPERF.format(python=sys.executable, lock=str(tmp_path / "lock"))
-    done = _gate(tmp_path, asperf, **words, report="out $(touch hit)")
+    done = _gate(tmp_path, **words, report="out $(touch hit)")
     assert done.returncode == 1, done.stderr
     assert (tmp_path / "output").read_text() == "exit-code=1\n"
     assert "::error title=FAIL tg16 fake" in done.stdout
@@ -91,16 +94,81 @@ def test_a_slower_candidate_fails_the_job(tmp_path: Path) -> None:
     assert not (tmp_path / "hit").exists()
 
 
-@pytest.mark.parametrize(("undecided", "code"), [("warn", 0), ("fail", 2), ("maybe", 3)])
+def _output(folder: Path) -> str:
+    output = folder / "output"
+    return output.read_text() if output.exists() else ""
+
+
+@pytest.mark.parametrize(("undecided", "code"), [("warn", 0), ("fail", 2)])
 def test_an_undecided_gate_is_what_the_job_says(tmp_path: Path, undecided: str, code: int) -> None:
-    """Its exit code is an output all the same; another word is refused before anything is run."""
-    undecided_gate = '#!/bin/sh\nprintf "%s\\n" "$@" > given\nexit 2\n'
-    words = {"baseline": "--evil", "candidate": "b c", "args": "--seed 1"}
-    done = _gate(tmp_path, undecided_gate, undecided=undecided, **words)
-    assert done.returncode == code, done.stderr
-    if code == 3:
-        assert "::error::undecided is fail or warn" in done.stdout
-        return
-    assert (tmp_path / "output").read_text() == "exit-code=2\n"
-    given = (tmp_path / "given").read_text().splitlines()
-    assert (given[:3], given[-3:]) == (["gate", "--seed", "1"], ["--", "--evil", "b c"])
+    """INCONCLUSIVE is red or only a warning, and its exit code is an output in both cases."""
+    write_script(tmp_path / "f16.json", tg_ns_per_token=_NOISE)
+    words = {"baseline": "current", "candidate": "current,slow_by=0.03"}
+    done = _gate(tmp_path, undecided=undecided, args="--workload tg16 --max-pairs 5", **words)
+    assert "1 INCONCLUSIVE" in done.stdout, done.stderr
+    assert (done.returncode, _output(tmp_path)) == (code, "exit-code=2\n")
+    assert "::warning title=INCONCLUSIVE tg16" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "faults", "told"),
+    [
+        ("--workload tg16", {"logits": "nan"}, "1 INVALID"),
+        ("--workload tg16", {"generate": "crash"}, "1 INVALID"),
+        ("--workload tg16,sd --draft ngram", {}, "1 NOT RUN"),
+    ],
+)
+def test_a_gate_that_was_not_measured_is_red(
+    tmp_path: Path, args: str, faults: dict[str, str], told: str
+) -> None:
+    """NaN logits, a crash and a refusal are no undecided gate."""
+    write_script(tmp_path / "f16.json", tg_ns_per_token=_NOISE, faults=faults)
+    done = _gate(tmp_path, undecided="warn", baseline="current", candidate="current", args=args)
+    assert told in done.stdout + done.stderr
+    assert (done.returncode, _output(tmp_path)) == (4, "exit-code=4\n"), done.stdout
+
+
+def test_a_candidate_that_cannot_be_installed_is_red(tmp_path: Path) -> None:
+    """A build that pip refuses was not measured."""
+    wheel = tmp_path / "llama_cpp_python-9.9-py3-none-any.whl"
+    wheel.write_bytes(b"no archive")
+    args = "--engine llama_cpp --model asperf-draft --workload tg16"
+    words = {"baseline": str(wheel), "candidate": str(wheel), "args": args}
+    done = _gate(tmp_path, undecided="warn", **words)
+    assert wheel.name in done.stderr
+    assert (done.returncode, _output(tmp_path)) == (4, "exit-code=4\n"), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [
+        ({"args": "--tolerance '15 %"}, "::error::args cannot be split into words"),
+        ({"args": "--tolerance 15\\"}, "::error::args cannot be split into words"),
+        ({"undecided": "maybe"}, "::error::undecided is fail or warn"),
+        ({"args": "--list"}, "::error::no gate was run"),
+        ({"args": "--help"}, "::error::no gate was run"),
+        ({"args": "current"}, "unexpected extra argument"),
+        ({"baseline": "--evil"}, "BASE: "),
+    ],
+)
+def test_inputs_that_are_not_usable_fail_the_step(
+    tmp_path: Path, inputs: dict[str, str], told: str
+) -> None:
+    """No gate with other options than those given, and no green step without a gate."""
+    write_script(tmp_path / "f16.json", tg_ns_per_token=_NOISE)
+    given = {"baseline": "current", "candidate": "current", "undecided": "warn", **inputs}
+    (tmp_path / "asperf-gate").mkdir()
+    (tmp_path / "asperf-gate" / "gate.json").write_text("{}")  # of an earlier step
+    done = _gate(tmp_path, **given)
+    assert done.returncode == 3, done.stdout
+    assert told in (done.stdout + done.stderr).replace("\n", " ")
+
+
+def test_words_reach_the_gate_as_in_a_shell(tmp_path: Path) -> None:
+    """Quotes, lines and stars are the input's own: no shell expands them."""
+    write_script(tmp_path / "f16.json", tg_ns_per_token=_NOISE)
+    args = "--workload tg16\n--tolerance\t'15 %' --summary '* $(touch hit)'"
+    done = _gate(tmp_path, baseline="current", candidate="current", args=args)
+    assert done.returncode == 0, done.stderr
+    assert "Accepted: 15 % slower" in done.stderr
+    assert not (tmp_path / "hit").exists()

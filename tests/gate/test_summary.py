@@ -67,13 +67,15 @@ def _markdown(outcome: GateOutcome) -> str:
         (["PASS", "FAIL"], 1),
         (["INVALID", "FAIL", "INCONCLUSIVE", "NOT RUN"], 1),
         (["PASS", "INCONCLUSIVE"], 2),
-        (["PASS", "INVALID"], 2),
-        (["PASS", "NOT RUN"], 2),
-        ([], 2),
+        (["PASS", "INVALID"], 4),
+        (["INCONCLUSIVE", "INVALID"], 4),
+        (["INCONCLUSIVE", "NOT RUN"], 4),
+        (["PASS", "NOT RUN"], 4),
+        ([], 4),
     ],
 )
 def test_only_passes_exit_with_0(words: list[str], code: int) -> None:
-    """A FAIL decides, and what was not shown, or not measured at all, is no pass."""
+    """A FAIL decides; INVALID and NOT RUN are told from INCONCLUSIVE, and none is a pass."""
     assert exit_code(words) == code
 
 
@@ -82,10 +84,10 @@ def test_a_cell_that_could_not_run_says_why() -> None:
     error = ModelError("m has no file", why="w", remedy="make one")
     result = CellResult(_cell(), 0.2, error=error)
     outcome = _outcome(_result(), result)
-    assert outcome.exit_code == 2
+    assert outcome.exit_code == 4
     assert outcome.headline == "1 PASS, 1 NOT RUN in 9 s"
     assert summary_rows(outcome)[1].measured == "m has no file"
-    assert outcome.answer == "NOT DECIDED: new against old, 1 PASS, 1 NOT RUN in 9 s"
+    assert outcome.answer == "NOT MEASURED: new against old, 1 PASS, 1 NOT RUN in 9 s"
     assert "make one" in notes(outcome.results)[0]
     assert "NOT RUN | tg128 m | m has no file |" in _markdown(outcome)
     assert "what to do: make one" in _markdown(outcome)
